@@ -1,8 +1,8 @@
-"""`lstr events`: what `lstr watch` has seen."""
+"""`lstr events`: the events of `lstr watch`."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 from msgspec import Struct
@@ -11,9 +11,6 @@ from lstr.pipelines.quantities import seconds_of
 from lstr.settings import PositiveAmount
 from lstr_cli import console
 from lstr_cli.options import DATA, OUTPUT, Command, Json, option, options
-
-if TYPE_CHECKING:
-    from lstr.pipelines.watching.history import History, Wanted
 
 
 class Events(Struct):
@@ -32,9 +29,9 @@ class Events(Struct):
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG|DIR", default=Path("watch.toml"))
 @options(Events)
 def command(config, since, as_labels, as_json):
-    """List what `lstr watch` has seen, the newest first.
+    """List the events of `lstr watch`, the latest first.
 
-    CONFIG is the file of the service [default: watch.toml], or the folder where it keeps its events. It may run.
+    CONFIG is the file of the service [default: watch.toml], or the folder of its events. The service may run.
 
     \b
     Examples:
@@ -43,15 +40,20 @@ def command(config, since, as_labels, as_json):
       lstr events --since 7d --json > events.json
       lstr events --as-labels corrected.json
     """
-    from lstr.pipelines.watching.history import History, Wanted
-    from lstr.pipelines.watching.location import CLIPS, history_of
+    from lstr.pipelines.watching.config_file import CLIPS, find_history
+    from lstr.pipelines.watching.history import EventFilter, History
 
-    path = history_of(config)
+    path = find_history(config)
     history = History(path, readonly=True)
-    begin = datetime.now().astimezone() - timedelta(seconds=since) if since else None
-    wanted = Wanted(since=begin)
+    wanted = EventFilter(since=datetime.now().astimezone() - timedelta(seconds=since) if since else None)
     if as_labels:
-        _export(history, path.parent / CLIPS, Path(as_labels), wanted)
+        from lstr.pipelines.watching.labels import export_labels
+
+        counts = export_labels(history, path.parent / CLIPS, Path(as_labels), wanted)
+        console.say(f"{as_labels}: {counts.right} right events, {counts.wrong} wrong ones")
+        if counts.without_clip:
+            console.say(f"skipped {counts.without_clip} marked events, whose clips were deleted")
+        console.say_next("lstr", "learn", path.parent / CLIPS, as_labels)
         history.close()
         return
     found = history.events(wanted)
@@ -59,30 +61,18 @@ def command(config, since, as_labels, as_json):
     if as_json:
         console.show_json([event.to_dict() for event in found])
     elif not found:
-        console.say("nothing was seen in that time" if since else "nothing was seen yet")
+        console.say("no event in that time" if since else "no event yet")
     else:
         rows = [
             (
                 f"{event.start:%Y-%m-%d %H:%M:%S}",
                 event.source,
                 event.action,
-                "on" if event.end is None else f"{event.seconds:.1f}",
+                "active" if event.end is None else f"{event.seconds:.1f}",
                 f"{event.top_score:.2f}",
                 event.verdict,
             )
             for event in found
         ]
-        console.show_table(
-            f"{len(found)} events", ("began", "source", "action", "seconds", "score", "verdict"), rows, right=(3, 4)
-        )
-
-
-def _export(history: "History", clips: Path, output: Path, wanted: "Wanted") -> None:
-    """Write judged events as labels, and say what to learn of them."""
-    from lstr.pipelines.watching.export import export_labels
-
-    made = export_labels(history, clips, output, wanted)
-    console.say(f"{output}: {made.right} events that are right, {made.wrong} that are wrong")
-    if made.without_clip:
-        console.say(f"{made.without_clip} marked events are not in it: their clips are gone")
-    console.say_next("lstr", "learn", clips, output)
+        titles = ("began", "source", "action", "seconds", "score", "verdict")
+        console.show_table(f"{len(found)} events", titles, rows, right=(3, 4))

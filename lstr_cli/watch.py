@@ -1,4 +1,4 @@
-"""`lstr watch`: a service that decides on cameras for weeks, and tells people."""
+"""`lstr watch`: a service that detects actions on cameras for weeks, and announces them."""
 
 import os
 import shlex
@@ -16,7 +16,7 @@ from lstr.files.names import displayed
 from lstr_cli import console, interruption
 from lstr_cli.options import RUN, Command, option, options
 
-GLANCE = 0.5  # seconds between two looks at whether it is to read its file again
+POLL_S = 0.5  # between two looks for a SIGHUP
 
 
 class Watch(Struct):
@@ -28,11 +28,11 @@ class Watch(Struct):
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG", default=Path("watch.toml"))
 @options(Watch)
 def command(config, begin, only_check):
-    """Watch cameras until it is ended: store what happens, and tell people of it.
+    """Watch cameras until interrupted: store events, and notify people.
 
-    CONFIG is a TOML file [default: watch.toml] with the sources, their model, and who is told of which action. SIGHUP
-    reads it again: streams that it does not change go on. Ctrl-C and SIGTERM end it within five seconds; what was not
-    told yet is told when it starts again.
+    CONFIG is a TOML file [default: watch.toml] with the sources, their model, and the channels that announce each
+    action. SIGHUP reads it again: streams that it does not change continue. Ctrl-C and SIGTERM end the service within
+    five seconds; pending notifications are delivered when it starts again.
 
     `lstr events` lists what has happened.
 
@@ -42,21 +42,19 @@ def command(config, begin, only_check):
       lstr watch watch.toml --check
       lstr watch watch.toml
     """
-    from lstr.pipelines.watching.config_file import read_config
-    from lstr.pipelines.watching.template import template
+    from lstr.pipelines.watching.config_file import EXAMPLE, check, read_config
 
     if begin:
         from lstr.files.atomic import write_text
 
         if config.exists():
             raise click.UsageError(f"{config} exists already; name another file, or delete it.")
-        write_text(config, template(config.name))
+        text = EXAMPLE.read_text(encoding="utf-8")
+        write_text(config, text.replace("{name}", config.name).replace("{stem}", config.stem))
         console.say(f"{config}: write the addresses of your cameras into it")
         console.say(f"next: {shlex.join(['lstr', 'watch', str(config), '--check'])}")
         return
     checked_config = read_config(config)
-    from lstr.pipelines.watching.checking import check
-
     found = check(checked_config, now=only_check)
     if only_check:
         for name, actions in found.items():
@@ -68,30 +66,30 @@ def command(config, begin, only_check):
 
     hung_up, service = interruption.hear(SIGHUP), None
     try:
-        service = Service(checked_config, _say)
+        service = Service(checked_config, _log)
         with service:
             assert service.server
-            click.echo(service.server.address)  # with its token, which no log has
-            _say(f"watching {', '.join(found)}; Ctrl-C ends it")
+            click.echo(service.server.address)  # with its token, which the log must not contain
+            _log(f"watching {', '.join(found)}; Ctrl-C ends it")
             while True:
                 if hung_up.is_set():
                     hung_up.clear()
                     service.reload()
-                service.wait(GLANCE)
-    except KeyboardInterrupt:  # how it is ended
+                service.wait(POLL_S)
+    except KeyboardInterrupt:
         interruption.take()
-    _say("ended")
-    # the threads of a library that works still abort the process where the interpreter ends
-    if service and service.goes_on:
+    _log("ended")
+    # a thread that still runs inside a library would abort the process when the interpreter ends
+    if service and service.is_running:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)
 
 
-def _say(text: str) -> None:
-    """Write a line of the log. One that cannot be written, as on a full disk, ends no thread that has something to say.
+def _log(text: str) -> None:
+    """Write a line of the log. A line that cannot be written, as on a full disk, ends no thread.
 
-    Not through Python's stream: that keeps what it could not write, and sends all that follows nowhere.
+    Not by Python's stream: it keeps what it could not write, and loses everything after it.
     """
     line = f"{datetime.now():%Y-%m-%d %H:%M:%S} {displayed(text)}\n"
     with suppress(OSError):

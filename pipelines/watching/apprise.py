@@ -1,90 +1,83 @@
-"""Whatever Apprise reaches: phones, chats and mail, by one address each."""
+"""Apprise: phones, chats and mail, by one address each."""
 
 import logging
 import threading
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConfigError, DeliveryError
-from lstr.pipelines.watching.channel import Channel, describe_sentence
-from lstr.pipelines.watching.config import AppriseConfig
-from lstr.pipelines.watching.event import WatchedEvent
+from lstr.pipelines.watching.config import Secret, Table
+from lstr.pipelines.watching.event import title
 from lstr.pipelines.watching.history import Notice
-from lstr.pipelines.watching.sentence import title
+from lstr.pipelines.watching.notifications import Notifier, ServiceAccess, describe
 
-# Seconds that a notice waits for its picture.
-PATIENCE = 5.0
-# How long after a decision its picture may still come; an older notice has it or goes without.
-FRESH = timedelta(seconds=15)
-TICK = 0.1
-
-FindPicture = Callable[[str], Path | None]
+IMAGE_TIMEOUT_S = 5.0  # that a notice waits for its image
+FRESH = timedelta(seconds=15)  # after that no image comes any more
+TICK_S = 0.1
 
 
-class Apprise(Channel):
-    """Sends a notice with the event's picture, or without where that does not come in time. Raises ConfigError.
+class AppriseConfig(Table, frozen=True):
+    """An address of Apprise."""
 
-    A message that was sent cannot be changed, so that only beginnings are told.
+    url: Secret
 
-    find_picture: an event's picture by its id, None while there is none; None of a program that makes none.
-    """
 
-    updates = False
+class AppriseNotifier(Notifier):
+    """Sends a sentence with the image of the event, or without it if that takes too long. Raises ConfigError."""
 
-    def __init__(self, name: str, config: AppriseConfig, find_picture: FindPicture | None):
-        super().__init__(name)
-        self._apprise = _apprise(name, config.url)
-        self._find_picture = find_picture
+    Config = AppriseConfig
+    sends_ends = False  # a sent message cannot be changed
+
+    def __init__(self, name: str, config: AppriseConfig):
+        super().__init__(name, config)
+        try:
+            import apprise
+        except ImportError:
+            raise ConfigError(
+                "Apprise is not installed, which this channel needs.", "pip install 'lstr-video[watch]'"
+            ) from None
+        for logger in ("apprise", "urllib3"):  # both log addresses with their tokens
+            logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+        asset = apprise.AppriseAsset()
+        if hasattr(asset, "http_redirects"):  # earlier versions follow all
+            asset.http_redirects = False
+        self._apprise: Any = apprise.Apprise(asset=asset)
+        if not self._apprise.add(config.url):
+            raise ConfigError(
+                "Apprise does not know its address.", "see the services: https://github.com/caronc/apprise/wiki."
+            )
+        self._service: ServiceAccess | None = None
         self._closing = threading.Event()
 
-    def tell(self, notice: Notice, now: datetime) -> None:
+    def open(self, service: ServiceAccess) -> None:
+        """Remember where images come from."""
+        self._service = service
+
+    def send(self, notice: Notice, now: datetime) -> None:
+        """Send a notice."""
         from apprise.attachment.file import AttachFile
 
-        picture = self._wait_for_picture(notice.event, now)
-        attached = AttachFile(str(picture)) if picture else None
+        image = self._wait_for_image(notice, now)
+        attached = AttachFile(str(image)) if image else None
         try:
-            arrived = self._apprise.notify(
-                body=describe_sentence(notice, now), title=title(notice.event), attach=attached
-            )
-        except Exception as error:  # a plug-in's error may hold its address
-            raise DeliveryError(f"Apprise met {type(error).__name__}.") from None
+            arrived = self._apprise.notify(body=describe(notice, now), title=title(notice.event), attach=attached)
+        except Exception as error:  # the error of a plug-in may contain its address
+            raise DeliveryError(f"Apprise raised {type(error).__name__}.") from None
         if not arrived:
             raise DeliveryError("Apprise could not deliver.")
 
     def abort(self) -> None:
+        """Stop waiting for an image."""
         self._closing.set()
 
-    def _wait_for_picture(self, event: WatchedEvent, now: datetime) -> Path | None:
-        """The picture, or None where it does not come in time. Raises DeliveryError when the program ends before."""
-        if not self._find_picture:
+    def _wait_for_image(self, notice: Notice, now: datetime) -> Path | None:
+        find = self._service and self._service.find_image
+        if not find:
             return None
-        n = int(PATIENCE / TICK) if now - event.decided < FRESH else 0
-        for _ in range(n):
-            if picture := self._find_picture(event.id):
-                return picture
-            if self._closing.wait(TICK):
+        for _ in range(int(IMAGE_TIMEOUT_S / TICK_S) if now - notice.event.decided < FRESH else 0):
+            if image := find(notice.event.id):
+                return image
+            if self._closing.wait(TICK_S):
                 raise DeliveryError("the program is ending.")
-        return self._find_picture(event.id)
-
-
-def _apprise(name: str, url: str) -> Any:
-    try:
-        import apprise
-    except ImportError:
-        raise ConfigError(
-            f"The channel {name} needs Apprise, which is not installed.", "pip install 'lstr-video[watch]'"
-        ) from None
-    for logger in ("apprise", "urllib3"):  # both log addresses, with the tokens in them
-        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
-    asset = apprise.AppriseAsset()
-    if hasattr(asset, "http_redirects"):  # earlier versions follow all
-        asset.http_redirects = False
-    found = apprise.Apprise(asset=asset)
-    if not found.add(url):
-        raise ConfigError(
-            f"Apprise does not know the address of the channel {name}.",
-            "see its list of services: https://github.com/caronc/apprise/wiki.",
-        )
-    return found
+        return find(notice.event.id)

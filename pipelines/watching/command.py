@@ -1,42 +1,61 @@
-"""A command: a program is started for each notice, and gets it as JSON on its standard input."""
+"""A command: a program is started for each notice, with the event as JSON on its standard input."""
 
 import os
 import signal
 import subprocess
 from contextlib import suppress
 from datetime import datetime
+from shutil import which
 from tempfile import TemporaryFile
+from typing import Annotated
 
-from lstr.errors import DeliveryError
-from lstr.pipelines.watching.channel import Channel, message_bytes
-from lstr.pipelines.watching.config import CommandConfig
+from msgspec import Meta
+
+from lstr.errors import ConfigError, DeliveryError
+from lstr.pipelines.watching.config import Table
 from lstr.pipelines.watching.history import Notice
+from lstr.pipelines.watching.notifications import Notifier, message_bytes
 
-# For which a command may run.
-SECONDS = 30.0
+TIMEOUT_S = 30.0
+
+Word = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 
 
-class Command(Channel):
-    """Starts a program with its arguments, never by a shell. Raises ConfigError.
+class CommandConfig(Table, frozen=True):
+    """A program."""
 
-    A notice has arrived when the program ends with exit code 0; after SECONDS it is killed, with all that it started.
-    What it prints is thrown away and is in no message: it may hold what the program knows of secrets.
+    command: Annotated[tuple[Word, ...], Meta(min_length=1)]
+    """The program and its arguments."""
+
+
+class CommandNotifier(Notifier):
+    """Starts a program, never by a shell.
+
+    A notice has arrived when the program ends with exit code 0; after TIMEOUT_S it is killed with its children. Its
+    output is thrown away, because it may contain secrets.
     """
 
+    Config = CommandConfig
+
     def __init__(self, name: str, config: CommandConfig):
-        super().__init__(name)
-        self._command = config.command
+        super().__init__(name, config)
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = False
 
-    def tell(self, notice: Notice, now: datetime) -> None:
+    def check(self) -> None:
+        """Raise ConfigError if the program does not exist."""
+        if which(self.config.command[0]) is None:
+            raise ConfigError(f"there is no program {self.config.command[0]}.")
+
+    def send(self, notice: Notice, now: datetime) -> None:
+        """Start the program and wait for it."""
         try:
-            # a file and no pipe: where this process is killed meanwhile, the program has all of it
+            # a file, not a pipe: if this process is killed meanwhile, the program has all of it
             with TemporaryFile() as body:
                 body.write(message_bytes(notice, now))
                 body.seek(0)
                 process = subprocess.Popen(
-                    self._command,
+                    self.config.command,
                     stdin=body,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -48,20 +67,19 @@ class Command(Channel):
         try:
             if self._closing:
                 raise DeliveryError("the program is ending.")
-            process.wait(SECONDS)
+            process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            raise DeliveryError(f"its program ran for more than {SECONDS:g} s and was killed.") from None
+            raise DeliveryError(f"its program ran for more than {TIMEOUT_S:g} s and was killed.") from None
         finally:
             if process.poll() is None:
                 _kill(process)
                 process.wait()
             self._process = None
-        if process.returncode > 0:
+        if process.returncode:
             raise DeliveryError(f"its program ended with exit code {process.returncode}.")
-        if process.returncode < 0:
-            raise DeliveryError(f"its program was ended by signal {-process.returncode}.")
 
     def abort(self) -> None:
+        """Kill the program."""
         self._closing = True
         if process := self._process:
             _kill(process)

@@ -1,31 +1,28 @@
-"""What was seen, and what is to be told of it, in one SQLite file: an event and its notices are stored together.
+"""Events and their pending notifications in one SQLite file.
 
-A notice is a line to one channel about one event: that it is `new`, or has come to its `end`. It is stored in the
-transaction that stores the event, so that nothing is told that is not stored, and stays until it is delivered, so that
-what was stored is told though the process was killed.
+A notice is one notification: an event is `new`, or has come to its `end`, for one channel. It is stored in the
+transaction that stores the event and stays until it is delivered, so a killed process neither loses nor invents one.
 """
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime
+from io import FileIO
 from pathlib import Path
 from time import time
 from typing import Any
 
 from lstr.errors import HistoryError
+from lstr.files.atomic import lock
 from lstr.pipelines.watching.event import WatchedEvent
 
-# SQLite's name of a history without a file, for what is only looked at
-IN_MEMORY = Path(":memory:")
-# The version of the tables, kept as SQLite's user_version.
-VERSION = 1
-# No notice is put off for as long: one that is due later was stored while the clock was ahead, and is due at once.
-MOST_AHEAD = timedelta(minutes=15)
-TIMES = ("start", "decided", "seen", "end")
+VERSION = 1  # of the tables, kept as SQLite's user_version
+# Earlier versions kept the time and the reason of the next attempt in `due`, `tries` and `reason`.
 TABLES = """
 CREATE TABLE events (
     id TEXT PRIMARY KEY, source TEXT NOT NULL, action TEXT NOT NULL, start REAL NOT NULL, decided REAL NOT NULL,
@@ -41,46 +38,48 @@ CREATE TABLE notices (
 CREATE INDEX notices_due ON notices (channel, due) WHERE delivered IS NULL;
 CREATE TABLE kept (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
-
-
+COLUMNS = tuple(field.name for field in fields(WatchedEvent))
+# An end is not announced before its start is.
 DELIVERABLE = """delivered IS NULL AND (phase = 'new' OR NOT EXISTS (
     SELECT 1 FROM notices AS first WHERE first.event = notices.event AND first.channel = notices.channel
     AND first.phase = 'new' AND first.delivered IS NULL))"""
-ON_FOR = "end IS NULL AND id IN (SELECT event FROM notices WHERE phase = 'new' AND delivered > 0 AND channel = ?)"
+ACTIVE_ON = "end IS NULL AND id IN (SELECT event FROM notices WHERE phase = 'new' AND delivered > 0 AND channel = ?)"
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A line to one channel about one event."""
+    """A pending notification of one channel about one event."""
 
     id: int
     event: WatchedEvent
     channel: str
     phase: str
     """`new` or `end`."""
-    tries: int
-    """How often it could not be delivered."""
+
+    @property
+    def key(self) -> str:
+        """Its name for receivers, the same at every attempt."""
+        return f"{self.event.id}.{self.phase}"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which events are wanted; None leaves nothing out."""
+class EventFilter:
+    """Which events are selected; None selects all."""
 
     since: datetime | None = None
     until: datetime | None = None
     source: str | None = None
     action: str | None = None
     min_score: float | None = None
-    """The least that their highest score is."""
     before: str | None = None
-    """The id of an event: only older ones, in the order of `History.events`."""
-    on_for: str | None = None
-    """A channel: only events that are on, and of whose beginning it was told."""
+    """The id of an event; only older ones are selected."""
+    active_on: str | None = None
+    """A channel; only active events whose start it has announced are selected."""
     limit: int | None = None
 
 
 class History:
-    """The events of one folder; may be used from any thread. Raises HistoryError for a file that is none."""
+    """The events of one folder; may be used from any thread. Raises HistoryError for a file that is not a history."""
 
     def __init__(self, path: Path, readonly: bool = False):
         self.path = path
@@ -91,17 +90,19 @@ class History:
                     f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False
                 )
             else:
-                if path != IN_MEMORY:
-                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    path.touch(mode=0o600)  # addresses that were added on the page may hold passwords
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.touch(mode=0o600)  # addresses that were added on the page may contain passwords
                 self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
                 self._connection.execute("PRAGMA journal_mode=WAL")
-            # an event that a channel has is on the disk, though the power fails
+            # an event that a channel has announced is on the disk even if the power fails
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.execute("PRAGMA foreign_keys=ON")
             version = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0 and not readonly:
-                self._create()
+                with self._transaction() as connection:
+                    for statement in TABLES.split(";"):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version={VERSION}")
                 version = VERSION
         except (sqlite3.Error, OSError) as error:
             raise HistoryError(
@@ -110,19 +111,13 @@ class History:
         if version != VERSION:
             self._connection.close()
             raise HistoryError(
-                f"{path} is a history of version {version}, and this lstr reads version {VERSION}.",
+                f"{path} is a history of version {version}; this lstr reads version {VERSION}.",
                 "update lstr, or name another folder as `data`.",
             )
 
-    def _create(self) -> None:
-        with self._changing() as connection:
-            for statement in TABLES.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version={VERSION}")
-
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction. Raises HistoryError, as of a full disk; nothing of it is then kept."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Run one transaction. Raises HistoryError if it fails, for example on a full disk, and keeps nothing of it."""
         with self._lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -134,76 +129,75 @@ class History:
                         self._connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
-                raise HistoryError(
-                    f"{self.path} cannot be written ({error}).", "see whether the disk is full."
-                ) from error
+                raise HistoryError(f"{self.path} cannot be written ({error}).", "make room on the disk.") from error
 
     def _read(self, query: str, values: Collection[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:
             try:
                 return self._connection.execute(query, tuple(values)).fetchall()
             except sqlite3.Error as error:
-                raise HistoryError(f"{self.path} cannot be read ({error}).", "see whether it is a history.") from error
+                raise HistoryError(f"{self.path} cannot be read ({error}).", "check that it is a history.") from error
 
     def begin(self, event: WatchedEvent, channels: Collection[str], now: datetime) -> None:
-        """Store an event that is new, and that each of the channels is to be told of it."""
-        with self._changing() as connection:
+        """Store a new event, with a notice for each of the channels."""
+        with self._transaction() as connection:
             values = _row(event)
             marks = ", ".join("?" * len(values))
             connection.execute(f"INSERT INTO events ({', '.join(values)}) VALUES ({marks})", [*values.values()])
             _add_notices(connection, event.id, channels, "new", now)
 
     def renew(self, event_id: str, seen: datetime, top_score: float) -> None:
-        """Note that an event is still on."""
-        with self._changing() as connection:
+        """Store that an event is still active."""
+        with self._transaction() as connection:
             connection.execute(
                 "UPDATE events SET seen = ?, top_score = max(top_score, ?) WHERE id = ? AND end IS NULL",
                 (seen.timestamp(), top_score, event_id),
             )
 
     def end(self, event_id: str, end: datetime, still_on: bool, now: datetime) -> None:
-        """Store that an event is over; the channels that were to be told of its beginning are told of it."""
-        with self._changing() as connection:
+        """Store the end of an event, with a notice for each channel that has one of its start."""
+        with self._transaction() as connection:
             changed = connection.execute(
                 "UPDATE events SET end = ?, seen = ?, still_on = ? WHERE id = ? AND end IS NULL",
                 (end.timestamp(), end.timestamp(), still_on, event_id),
             ).rowcount
             if changed:
-                told = connection.execute("SELECT channel FROM notices WHERE event = ? AND phase = 'new'", (event_id,))
-                _add_notices(connection, event_id, [channel for (channel,) in told.fetchall()], "end", now)
+                query = "SELECT channel FROM notices WHERE event = ? AND phase = 'new'"
+                channels = [channel for (channel,) in connection.execute(query, (event_id,)).fetchall()]
+                _add_notices(connection, event_id, channels, "end", now)
 
     def end_all(self, now: datetime) -> int:
-        """Store of each event that is on that its source ended when it was last seen, as after a kill; how many."""
-        open_ones = self._read("SELECT id, seen FROM events WHERE end IS NULL")
-        for event_id, seen in open_ones:
+        """End all active events when they were last seen, as after a kill, and return their number."""
+        active = self._read("SELECT id, seen FROM events WHERE end IS NULL")
+        for event_id, seen in active:
             self.end(event_id, datetime.fromtimestamp(seen).astimezone(), True, now)
-        return len(open_ones)
+        return len(active)
 
     def attach(self, event_id: str, clip: str | None = None, picture: str | None = None) -> None:
-        """Name the film or the picture of an event; an empty name takes it away."""
-        with self._changing() as connection:
+        """Store the name of the clip or the image of an event; an empty name removes it."""
+        with self._transaction() as connection:
             for name, value in (("clip", clip), ("picture", picture)):
                 if value is not None:
                     connection.execute(f"UPDATE events SET {name} = ? WHERE id = ?", (value, event_id))
 
-    def filmed(self) -> list[tuple[str, str, str]]:
-        """Id, film and picture of each event that names one."""
+    def clip_names(self) -> dict[str, list[str]]:
+        """Return the names of clip and image by the id of each event that has one."""
         rows = self._read("SELECT id, clip, picture FROM events WHERE clip != '' OR picture != ''")
-        return [(event_id, clip, picture) for event_id, clip, picture in rows]
+        return {event_id: names for event_id, *names in rows}
 
     def judge(self, event_id: str, verdict: str) -> bool:
-        """Keep what a person says of an event: `right`, `wrong`, or nothing; whether there is such an event."""
+        """Store a verdict: `right`, `wrong` or empty. Returns whether there is such an event."""
         assert verdict in ("right", "wrong", "")
-        with self._changing() as connection:
+        with self._transaction() as connection:
             return connection.execute("UPDATE events SET verdict = ? WHERE id = ?", (verdict, event_id)).rowcount > 0
 
     def find(self, event_id: str) -> WatchedEvent | None:
-        """The event of an id."""
+        """Return the event of an id."""
         rows = self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE id = ?", (event_id,))
         return _event(rows[0]) if rows else None
 
-    def events(self, wanted: Wanted = Wanted()) -> list[WatchedEvent]:
-        """Events, the newest start first."""
+    def events(self, wanted: EventFilter = EventFilter()) -> list[WatchedEvent]:
+        """Return the selected events, the latest start first."""
         where, values = [], []
         for clause, value in (
             ("start >= ?", wanted.since and wanted.since.timestamp()),
@@ -212,7 +206,7 @@ class History:
             ("action = ?", wanted.action),
             ("top_score >= ?", wanted.min_score),
             ("(start, id) < (SELECT start, id FROM events WHERE id = ?)", wanted.before),
-            (ON_FOR, wanted.on_for),
+            (ACTIVE_ON, wanted.active_on),
         ):
             if value is not None:
                 where.append(clause)
@@ -222,98 +216,69 @@ class History:
         rows = self._read(query, [*values, -1 if wanted.limit is None else wanted.limit])
         return [_event(row) for row in rows]
 
-    def due(self, channel: str, now: datetime, limit: int = 20) -> list[Notice]:
-        """What a channel is to be told now, the oldest first; of no end before the beginning is delivered."""
+    def pending(self, channel: str, limit: int = 100) -> list[Notice]:
+        """Return the oldest notices that a channel can deliver now."""
         rows = self._read(
-            f"SELECT notices.id, phase, tries, {', '.join(f'events.{name}' for name in COLUMNS)} FROM notices "
-            f"JOIN events ON events.id = notices.event WHERE channel = ? AND {DELIVERABLE} AND (due <= ? OR due > ?) "
-            "ORDER BY notices.id LIMIT ?",
-            (channel, now.timestamp(), (now + MOST_AHEAD).timestamp(), limit),
+            f"SELECT notices.id, phase, {', '.join(f'events.{name}' for name in COLUMNS)} FROM notices "
+            f"JOIN events ON events.id = notices.event WHERE channel = ? AND {DELIVERABLE} ORDER BY notices.id LIMIT ?",
+            (channel, limit),
         )
-        return [Notice(number, _event(row), channel, phase, tries) for number, phase, tries, *row in rows]
+        return [Notice(number, _event(row), channel, phase) for number, phase, *row in rows]
 
-    def next_due(self, channel: str) -> datetime | None:
-        """When a channel is to be told something next."""
-        ((due,),) = self._read(f"SELECT min(due) FROM notices WHERE channel = ? AND {DELIVERABLE}", (channel,))
-        return None if due is None else datetime.fromtimestamp(due).astimezone()
-
-    def deliver(self, notice: Notice, now: datetime) -> None:
-        """Keep that a notice was delivered."""
-        with self._changing() as connection:
+    def mark_delivered(self, notice: Notice, now: datetime) -> None:
+        """Store that a notice was delivered."""
+        with self._transaction() as connection:
             connection.execute("UPDATE notices SET delivered = ? WHERE id = ?", (now.timestamp(), notice.id))
 
-    def put_off(self, notice: Notice, until: datetime, reason: str) -> None:
-        """Keep that a notice could not be delivered, and when it is tried again."""
-        with self._changing() as connection:
+    def drop(self, notice: Notice, now: datetime) -> None:
+        """Store that a channel announces neither start nor end of an event."""
+        with self._transaction() as connection:
             connection.execute(
-                "UPDATE notices SET due = ?, tries = tries + 1, reason = ? WHERE id = ?",
-                (until.timestamp(), reason[:500], notice.id),
+                "UPDATE notices SET delivered = ?, reason = 'too old' "
+                "WHERE event = ? AND channel = ? AND delivered IS NULL",
+                (now.timestamp(), notice.event.id, notice.channel),
             )
 
-    def drop(self, notice: Notice, now: datetime, reason: str) -> None:
-        """Keep that a channel is never told of an event, neither of its beginning nor of its end, and why."""
-        with self._changing() as connection:
-            connection.execute(
-                "UPDATE notices SET delivered = ?, reason = ? WHERE event = ? AND channel = ? AND delivered IS NULL",
-                (now.timestamp(), reason[:500], notice.event.id, notice.channel),
-            )
-
-    def hold(self, channel: str, until: datetime) -> None:
-        """Let all that waits for a channel wait until then at least, as while it is out of reach."""
-        with self._changing() as connection:
-            connection.execute(
-                "UPDATE notices SET due = max(due, ?) WHERE channel = ? AND delivered IS NULL",
-                (until.timestamp(), channel),
-            )
-
-    def hasten(self, channel: str, now: datetime) -> None:
-        """Let nothing wait longer for a channel, as once it is within reach again."""
-        with self._changing() as connection:
-            connection.execute(
-                "UPDATE notices SET due = min(due, ?) WHERE channel = ? AND delivered IS NULL",
-                (now.timestamp(), channel),
-            )
-
-    def last_told(self, source: str, action: str, until: datetime) -> datetime | None:
-        """When the last event until then began of which anybody was, or is, to be told."""
+    def last_announced(self, source: str, action: str, until: datetime) -> datetime | None:
+        """Return the start of the latest event until a time that has a notice."""
         query = "SELECT max(start) FROM events WHERE source = ? AND action = ? AND start <= ?"
         query += " AND id IN (SELECT event FROM notices)"
         ((start,),) = self._read(query, (source, action, until.timestamp()))
         return None if start is None else datetime.fromtimestamp(start).astimezone()
 
-    def told(self, channel: str, since: datetime, until: datetime) -> int:
-        """How many events a channel was, or is, to be told of that were decided in that time."""
+    def count_announced(self, channel: str, since: datetime, until: datetime) -> int:
+        """Return the number of events decided in a span that have a notice for a channel."""
         query = "SELECT count(*) FROM notices JOIN events ON events.id = notices.event"
         query += " WHERE channel = ? AND phase = 'new' AND decided BETWEEN ? AND ?"
         return int(self._read(query, (channel, since.timestamp(), until.timestamp()))[0][0])
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """How many events are kept, by source and action."""
+        """Return the number of events by source and action."""
         rows = self._read("SELECT source, action, count(*) FROM events GROUP BY source, action")
         return {(source, action): count for source, action, count in rows}
 
-    def waiting(self) -> dict[str, int]:
-        """How many notices wait, by channel."""
+    def count_pending(self) -> dict[str, int]:
+        """Return the number of pending notices by channel."""
         return dict(self._read("SELECT channel, count(*) FROM notices WHERE delivered IS NULL GROUP BY channel"))
 
-    def keep(self, name: str, value: Any) -> None:
-        """Keep a value of JSON over a restart; None forgets it."""
-        with self._changing() as connection:
+    def set_value(self, name: str, value: Any) -> None:
+        """Keep a JSON value across restarts; None deletes it."""
+        with self._transaction() as connection:
             if value is None:
                 connection.execute("DELETE FROM kept WHERE name = ?", (name,))
             else:
                 connection.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, json.dumps(value)))
 
-    def kept(self, name: str) -> Any:
-        """A value that is kept, or None."""
+    def value(self, name: str) -> Any:
+        """Return a kept value, or None."""
         rows = self._read("SELECT value FROM kept WHERE name = ?", (name,))
         return json.loads(rows[0][0]) if rows else None
 
-    def forget(self, seconds: float) -> list[WatchedEvent]:
-        """Delete what ended more than so many seconds ago, with its notices; the events, whose clips are to go too."""
+    def delete_old(self, seconds: float) -> list[WatchedEvent]:
+        """Delete events that ended more than `seconds` ago, with their notices, and return them."""
         before = time() - seconds
         rows = self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE end < ?", (before,))
-        with self._changing() as connection:
+        with self._transaction() as connection:
             connection.execute("DELETE FROM events WHERE end < ?", (before,))
         return [_event(row) for row in rows]
 
@@ -323,7 +288,30 @@ class History:
             self._connection.close()
 
 
-COLUMNS = tuple(field.name for field in fields(WatchedEvent))
+def lock_folder(folder: Path) -> FileIO:
+    """Keep other services out of a data folder until the returned file is closed or the process is killed.
+
+    Raises HistoryError if another service has it, or if it cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "lock").touch(mode=0o600)
+        file = (folder / "lock").open("a+b", buffering=0)
+    except OSError as error:
+        reason = error.strerror or error
+        raise HistoryError(f"{folder} cannot be written ({reason}).", "name another folder as `data`.") from error
+    if not lock(file):
+        with file:
+            file.seek(0)
+            holder = file.read().decode(errors="replace").strip()
+        raise HistoryError(
+            f"Another `lstr watch` uses {folder}{holder and f' (process {holder})'}.",
+            "end that one first, or name another folder as `data`.",
+        )
+    with suppress(OSError):  # only people read the number: a full disk prevents no start
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n".encode())
+    return file
 
 
 def _row(event: WatchedEvent) -> dict[str, Any]:
@@ -332,7 +320,7 @@ def _row(event: WatchedEvent) -> dict[str, Any]:
 
 def _event(row: Collection[Any]) -> WatchedEvent:
     values = dict(zip(COLUMNS, row, strict=True))
-    for name in TIMES:
+    for name in ("start", "decided", "seen", "end"):
         if values[name] is not None:
             values[name] = datetime.fromtimestamp(values[name]).astimezone()
     return WatchedEvent(**values | {"still_on": bool(values["still_on"])})

@@ -1,64 +1,89 @@
-"""MQTT: states and events of every source for home automation, and orders that come back."""
+"""MQTT: states and events of every source for home automation, switches that come back, discovery of both."""
 
+import hashlib
 import json
+import re
 import secrets
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+import lstr
 from lstr.errors import ConfigError, DeliveryError, HistoryError
-from lstr.pipelines.watching.channel import Channel, message_bytes
-from lstr.pipelines.watching.config import MqttConfig
-from lstr.pipelines.watching.history import History, Notice, Wanted
-from lstr.pipelines.watching.retained import Retained
-from lstr.pipelines.watching.topics import Topics, describe_source
+from lstr.pipelines.watching.config import Host, Port, Secret, Table
+from lstr.pipelines.watching.history import EventFilter, Notice
+from lstr.pipelines.watching.notifications import Notifier, ServiceAccess, message_bytes
 
-# Within which the broker has confirmed a notice.
-SECONDS = 10.0
-TICK = 0.2
-KEEPALIVE = 30
-CONNECTING = 5.0
-CLOSING = 0.4
-# Seconds between two tries to connect, at first and at most.
-SOONEST, SLOWEST = 1, 30
-# Messages that wait for their confirmation.
-MOST = 5000
+CONFIRM_S = 10.0  # within which the broker confirms a notice
+TICK_S = 0.2
+KEEPALIVE_S = 30
+CONNECT_S = 5.0
+CLOSE_S = 0.4
+MIN_RECONNECT_S, MAX_RECONNECT_S = 1, 30
+MAX_QUEUED = 5000  # unconfirmed messages
 STATES = {True: "ON", False: "OFF"}
+# Characters that separate levels of a topic, stand for any level, or are not allowed.
+UNSAFE = re.compile(r"[+#/\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+MAX_LEVEL = 100  # characters
 
-Switch = Callable[[str, bool], None]
+# The beginning of a topic
+Topic = Annotated[str, Meta(pattern=r"^(?!/)[^+#\x00-\x1f]*$")]
 
 
-class Mqtt(Channel):
-    """One connection to a broker, which is kept up and made again by itself. Raises ConfigError.
+class MqttConfig(Table, frozen=True):
+    """An MQTT broker."""
 
-    Topics are those of `Topics`, each message with QoS 1. `available` turns `offline` by the broker's last will when
-    the process is killed. States are of what is told: an event in quiet hours turns no state on.
+    host: Host
+    port: Port = 1883
+    user: str = ""
+    password: Secret = Secret("")
+    tls: bool = False
+    prefix: Topic = "lstr"
+    """The beginning of the topics."""
+    discovery: Topic = "homeassistant"
+    """The topic below which Home Assistant looks for entities; empty for no discovery."""
 
-    switch: called with a source and whether it is to be watched, when somebody switches it; it returns at once.
+
+class MqttNotifier(Notifier):
+    """One connection to a broker, which reconnects by itself. Every message has QoS 1.
+
+    Topics below the prefix: `available` is `online` or `offline`, by the last will after a kill. For each source:
+    `SOURCE/ACTION/state` whether the action is active, `SOURCE/event` the notices as JSON, `SOURCE/last` the last
+    action, `SOURCE/health` whether frames arrive, `SOURCE/state` whether it is watched, and `SOURCE/set` to switch
+    that. States are those of announced events: an event in quiet hours changes none.
     """
 
-    def __init__(self, name: str, config: MqttConfig, history: History, switch: Switch | None = None):
-        super().__init__(name)
-        self._config, self._history, self._switch = config, history, switch
-        self._topics = Topics(config.prefix)
+    Config = MqttConfig
+
+    def __init__(self, name: str, config: MqttConfig):
+        super().__init__(name, config)
+        levels = [UNSAFE.sub("_", level) for level in config.prefix.strip("/").split("/")]
+        self.prefix = "/".join(levels).lstrip("$") or "lstr"
         self._discovery = config.discovery.strip("/")
         self._client = self._make_client()
-        self._ready: Callable[[], None] = lambda: None
         self._lock = threading.RLock()
-        self._retained = Retained(name, history)
-        self._on: dict[str, str] = {}
-        """The event that is on, by the topic of its state."""
-        self._knows_on = False
-        """Whether those are among them of which a channel of this name told before it, as before SIGHUP."""
+        self._retained: dict[str, str | None] = {}
+        """Retained messages by topic. None is a topic whose value is not known yet, and an empty text one that the
+        broker is to forget."""
+        self._stored: list[str] = []
+        """The retained topics as the history has them: a later run lets the broker forget those that are gone."""
+        self._active: dict[str, str] = {}
+        """The id of the active event by the topic of its state."""
         self._sources: dict[str, str] = {}
-        """Sources by the topic at which they are switched."""
-        self._reason = "the broker is not reached yet."
+        """Sources by the topic that switches them."""
+        self._recalled = False
+        self._reason = "the broker is not connected yet."
         self._closing = threading.Event()
         self.connected = False
+
+    def topic(self, *names: str) -> str:
+        """Return the topic of a source, an action or both below the prefix; the last name is added as it is."""
+        return "/".join([self.prefix, *map(safe_level, names[:-1]), names[-1]])
 
     def _make_client(self) -> Any:
         try:
@@ -69,14 +94,14 @@ class Mqtt(Channel):
                 "MQTT needs paho-mqtt, which is not installed.", "pip install 'lstr-video[watch]'"
             ) from None
         client = Client(CallbackAPIVersion.VERSION2, client_id=f"lstr-{secrets.token_hex(6)}")
-        client.suppress_exceptions = True  # one would end the connection's thread
-        client.connect_timeout = CONNECTING
-        client.max_queued_messages_set(MOST)
-        client.reconnect_delay_set(SOONEST, SLOWEST)
-        client.will_set(self._topics.available, "offline", qos=1, retain=True)
-        if self._config.user:
-            client.username_pw_set(self._config.user, self._config.password or None)
-        if self._config.tls:
+        client.suppress_exceptions = True  # an exception would end the thread of the connection
+        client.connect_timeout = CONNECT_S
+        client.max_queued_messages_set(MAX_QUEUED)
+        client.reconnect_delay_set(MIN_RECONNECT_S, MAX_RECONNECT_S)
+        client.will_set(self.topic("available"), "offline", qos=1, retain=True)
+        if self.config.user:
+            client.username_pw_set(self.config.user, self.config.password or None)
+        if self.config.tls:
             client.tls_set()
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
@@ -84,96 +109,123 @@ class Mqtt(Channel):
         client.on_message = self._on_message
         return client
 
-    def open(self, ready: Callable[[], None]) -> None:
-        self._ready = ready
+    def open(self, service: ServiceAccess) -> None:
+        """Connect in the background."""
+        self._service = service
         self._recall()
-        self._client.connect_async(self._config.host, self._config.port, keepalive=KEEPALIVE)
+        self._client.connect_async(self.config.host, self.config.port, keepalive=KEEPALIVE_S)
         self._client.loop_start()
 
     def _recall(self) -> None:
-        """Go on with the events that are on, and of which a channel of this name has told."""
+        """Take over what an earlier run or an earlier configuration has published."""
         with self._lock, suppress(HistoryError):
-            if self._knows_on:
+            if self._recalled:
                 return
-            for event in self._history.events(Wanted(on_for=self.name)):
-                self._on.setdefault(self._topics.state(event.source, event.action), event.id)
-            self._knows_on = True
+            for event in self._service.history.events(EventFilter(active_on=self.name)):
+                self._active.setdefault(self.topic(event.source, event.action, "state"), event.id)
+            topics = self._service.history.value(f"retained {self.name}") or ()
+            self._stored = [topic for topic in topics if isinstance(topic, str)]
+            self._retained = dict.fromkeys(self._stored) | self._retained
+            self._recalled = True
 
-    def tell(self, notice: Notice, now: datetime) -> None:
+    def send(self, notice: Notice, now: datetime) -> None:
+        """Publish the state of the action and the message, and wait until the broker confirms them."""
         if not self.connected:
             raise DeliveryError(self._reason)
-        event = notice.event
-        sent = self._show_state(notice)
-        if notice.phase == "new":
-            sent.append(self._retained.set(self._topics.last(event.source), event.action))
-        sent.append(self._publish(self._topics.event(event.source), message_bytes(notice, now)))
-        until = monotonic() + SECONDS
-        for message in sent:
-            self._wait(message, until)
-        self._retained.note()
-
-    def _show_state(self, notice: Notice) -> list[Any]:
-        """Publish whether the action is on, unless a newer event of it is told already."""
-        event = notice.event
-        topic = self._topics.state(event.source, event.action)
+        event, state, sent = notice.event, self.topic(notice.event.source, notice.event.action, "state"), []
         with self._lock:
             if event.end is None:
-                self._on[topic] = event.id
-            elif self._on.get(topic, event.id) == event.id:
-                self._on.pop(topic, None)
-            else:
-                return []
-            return [self._retained.set(topic, STATES[event.end is None])]
-
-    def _wait(self, message: Any, until: float) -> None:
-        if message is None:
-            raise DeliveryError("the connection to the broker was lost.")
-        try:
-            while not message.is_published():
-                message.wait_for_publish(TICK)
-                if self._closing.is_set():
-                    raise DeliveryError("the program is ending.")
-                if monotonic() > until:
-                    raise DeliveryError(f"the broker did not confirm it within {SECONDS:g} s.")
-        except (ValueError, RuntimeError):
-            raise DeliveryError("the connection to the broker was lost.") from None
+                self._active[state] = event.id
+                sent.append(self._retain(state, "ON"))
+            elif self._active.get(state, event.id) == event.id:  # no newer event of it is active
+                self._active.pop(state, None)
+                sent.append(self._retain(state, "OFF"))
+        if notice.phase == "new":
+            sent.append(self._retain(self.topic(event.source, "last"), event.action))
+        sent.append(self._publish(self.topic(event.source, "event"), message_bytes(notice, now)))
+        until = monotonic() + CONFIRM_S
+        for message in sent:
+            try:
+                while message is None or not message.is_published():
+                    if message is None:
+                        raise ValueError
+                    message.wait_for_publish(TICK_S)
+                    if self._closing.is_set():
+                        raise DeliveryError("the program is ending.")
+                    if monotonic() > until:
+                        raise DeliveryError(f"the broker did not confirm it within {CONFIRM_S:g} s.")
+            except (ValueError, RuntimeError):
+                raise DeliveryError("the connection to the broker was lost.") from None
+        self._store_topics()
 
     def abort(self) -> None:
+        """Let a `send` in another thread fail soon."""
         self._closing.set()
 
     def close(self) -> None:
+        """Publish that the service is offline, and disconnect."""
         self._closing.set()
         if self.connected:
             with suppress(ValueError, RuntimeError):
-                self._publish(self._topics.available, "offline", retain=True).wait_for_publish(CLOSING)
+                self._publish(self.topic("available"), "offline", retain=True).wait_for_publish(CLOSE_S)
         self._client.disconnect()
-        # it waits for the connection's thread, which may be in the middle of connecting
+        # loop_stop waits for the thread of the connection, which may be connecting
         stopping = threading.Thread(target=self._client.loop_stop, daemon=True)
         stopping.start()
-        stopping.join(CLOSING)
+        stopping.join(CLOSE_S)
         self.connected = False
-        self._retained.note()
+        self._store_topics()
 
     def show_sources(self, actions: Mapping[str, Collection[str]]) -> None:
-        described: dict[str, str] = {}
-        kept: dict[str, str] = {}
-        topics = self._topics
+        """Publish states and discovery of the sources, and let the broker forget all other topics."""
         self._recall()
+        published: dict[str, str] = {}
+        unchanged: set[str] = set()
         for source, names in actions.items():
-            states = {topics.state(source, action) for action in names}
-            kept |= {state: STATES[state in self._on] for state in states}
-            kept |= dict.fromkeys((topics.last(source), topics.switch(source), topics.health(source)), "")
+            states = [self.topic(source, action, "state") for action in names]
+            published |= {state: STATES[state in self._active] for state in states}
+            unchanged |= {self.topic(source, name) for name in ("last", "state", "health")}
             if self._discovery:
-                entities = describe_source(self._discovery, topics, source, names)
-                described |= {topic: json.dumps(values, ensure_ascii=False) for topic, values in entities}
+                entities = self._describe(source, names)
+                published |= {topic: json.dumps(values, ensure_ascii=False) for topic, values in entities}
         with self._lock:
-            self._sources = {topics.set(source): source for source in actions}
-        self._retained.keep_only(described, kept)
+            self._sources = {self.topic(source, "set"): source for source in actions}
+            for topic in self._retained.keys() - published.keys() - unchanged:
+                self._retain(topic, "")
+            for topic, value in published.items():
+                if self._retained.get(topic) != value:
+                    self._retain(topic, value)
+            self._retained = dict.fromkeys(unchanged) | self._retained
+            self._store_topics()
 
-    def show_source(self, source: str, health: bool, on: bool) -> None:
-        self._retained.set(self._topics.health(source), STATES[health])
-        self._retained.set(self._topics.switch(source), STATES[on])
-        self._retained.note()
+    def show_source(self, source: str, is_healthy: bool, is_watched: bool) -> None:
+        """Publish whether frames of a source arrive, and whether it is watched."""
+        self._retain(self.topic(source, "health"), STATES[is_healthy])
+        self._retain(self.topic(source, "state"), STATES[is_watched])
+        self._store_topics()
+
+    def _retain(self, topic: str, value: str) -> Any:
+        """Publish a retained message, now or with the next connection. An empty one lets the broker forget."""
+        with self._lock:  # so that the broker keeps the last message of two threads
+            self._retained[topic] = value
+            message = self._publish(topic, value, retain=True) if self.connected else None
+            if message and not value:
+                del self._retained[topic]
+            return message
+
+    def _publish_retained(self) -> None:
+        with self._lock:
+            for topic, value in [*self._retained.items()]:
+                if value is not None:
+                    self._retain(topic, value)
+            self._publish(self.topic("available"), "online", retain=True)
+
+    def _store_topics(self) -> None:
+        with self._lock, suppress(HistoryError):  # on a full disk they are stored with the next change
+            topics = sorted(self._retained)
+            if self._recalled and topics != self._stored:
+                self._service.history.set_value(f"retained {self.name}", topics or None)
+                self._stored = topics
 
     def _publish(self, topic: str, payload: str | bytes, retain: bool = False) -> Any:
         return self._client.publish(topic, payload, qos=1, retain=retain)
@@ -182,30 +234,76 @@ class Mqtt(Channel):
         if reason.is_failure:
             self._reason = f"the broker refuses the connection ({reason})."
             return
-        client.subscribe(f"{self._topics.prefix}/+/set", qos=1)
+        client.subscribe(f"{self.prefix}/+/set", qos=1)
         if self._discovery:
             client.subscribe(f"{self._discovery}/status", qos=1)
-        self._retained.connect(partial(self._publish, retain=True))
-        self._publish(self._topics.available, "online", retain=True)
         self.connected = True
-        self._ready()
+        self._publish_retained()
+        self._service.ready()
 
     def _on_connect_fail(self, _client: Any, _data: Any) -> None:
         self._reason = "the broker cannot be reached."
 
     def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, _reason: Any, _properties: Any) -> None:
-        self._retained.connect(None)
         if self.connected:
             self.connected = False
             self._reason = "the connection to the broker was lost."
 
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
-        if message.retain:  # an order of long ago, which would come at each connection
+        if message.retain:  # an old order, which would come at each connection
             return
         if self._discovery and message.topic == f"{self._discovery}/status":
             if message.payload == b"online":
-                self._retained.tell_all()
-                self._publish(self._topics.available, "online", retain=True)
-        elif source := self._sources.get(message.topic):
-            if self._switch and message.payload in (b"ON", b"OFF"):
-                self._switch(source, message.payload == b"ON")
+                self._publish_retained()
+        elif (source := self._sources.get(message.topic)) and message.payload in (b"ON", b"OFF"):
+            if self._service.watch_source:
+                self._service.watch_source(source, message.payload == b"ON")
+
+    def _describe(self, source: str, actions: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield topic and description of the entities of a source, which are one device of Home Assistant."""
+        device = identifier(self.prefix, source)
+        shared = {
+            "availability": [{"topic": self.topic("available")}],
+            "device": {
+                "identifiers": [f"lstr_{device}"],
+                "name": source,
+                "manufacturer": "lstr",
+                "model": "lstr watch",
+                "sw_version": lstr.__version__,
+            },
+            "origin": {"name": "lstr", "sw_version": lstr.__version__},
+        }
+        last = {"state_topic": self.topic(source, "last"), "json_attributes_topic": self.topic(source, "event")}
+        switch = {"state_topic": self.topic(source, "state"), "command_topic": self.topic(source, "set")}
+        health = {
+            "state_topic": self.topic(source, "health"),
+            "device_class": "connectivity",
+            "entity_category": "diagnostic",
+        }
+        entities: list[tuple[str, str, str, dict[str, Any]]] = [
+            ("sensor", "Last action", "last", last | {"icon": "mdi:history"}),
+            ("switch", "Watched", "switch", switch),
+            ("binary_sensor", "Camera", "health", health),
+        ]
+        for action in actions:
+            state = {"state_topic": self.topic(source, action, "state"), "icon": "mdi:run"}
+            entities.append(("binary_sensor", action, f"action_{identifier(action)}", state))
+        for component, name, key, values in entities:
+            topic = f"{self._discovery}/{component}/lstr_{device}/{key}/config"
+            yield topic, {"name": name, "unique_id": f"lstr_{device}_{key}", "qos": 1, **values, **shared}
+
+
+def safe_level(name: str) -> str:
+    """Return a name as one level of a topic; different names give different levels."""
+    level = UNSAFE.sub("_", name)[:MAX_LEVEL]
+    return level if level == name and name else f"{level}-{_digest(name)}"
+
+
+def identifier(*names: str) -> str:
+    """Return names as an identifier of Home Assistant; different names give different identifiers."""
+    words = re.sub(r"[^A-Za-z0-9_]+", "_", "_".join(names)).strip("_")[:MAX_LEVEL]
+    return f"{words}_{_digest(*names)}"
+
+
+def _digest(*names: str) -> str:
+    return hashlib.sha256("\0".join(names).encode("utf-8", "replace")).hexdigest()[:8]

@@ -1,15 +1,19 @@
-"""The service of `lstr watch`: its sources are decided, what they do is stored and told, until it is ended."""
+"""The service of `lstr watch`: detects on its sources, stores and announces events, and serves its page."""
 
+import os
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
-from lstr.errors import CheckpointError, HistoryError, LstrError
-from lstr.extractors.video.zones import Zones
+from lstr.errors import CheckpointError, ExtractorError, HistoryError, LstrError
+from lstr.extractors.video.live_input import parse_live
+from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.files.home import home
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.checkpoint import find_checkpoint
@@ -18,309 +22,337 @@ from lstr.pipelines.detection.sinks import MakeSink
 from lstr.pipelines.failures import described
 from lstr.pipelines.pages.guard import kept_address
 from lstr.pipelines.pages.server import Server
-from lstr.pipelines.watching.action_rules import overruled
-from lstr.pipelines.watching.board import Board
-from lstr.pipelines.watching.capacity import Capacity
-from lstr.pipelines.watching.checking import check
 from lstr.pipelines.watching.clips import Clips
-from lstr.pipelines.watching.config import SourceConfig, WatchConfig
-from lstr.pipelines.watching.config_file import read_config
-from lstr.pipelines.watching.decider import Decider
+from lstr.pipelines.watching.config import Address, SourceConfig, WatchConfig
+from lstr.pipelines.watching.config_file import CLIPS, HISTORY, check, read_config
+from lstr.pipelines.watching.dashboard import Dashboard, DashboardSink
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.health import PATHS, Health, tell_supervisor
-from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.known_sources import KnownSources
-from lstr.pipelines.watching.location import CLIPS, HISTORY, hold
-from lstr.pipelines.watching.policy import Policy
-from lstr.pipelines.watching.site import WatchSite
-from lstr.pipelines.watching.storing import Storage, Storing, alarms_of
-from lstr.pipelines.watching.telling import Telling
+from lstr.pipelines.watching.history import History, lock_folder
+from lstr.pipelines.watching.notifications import Notifications
+from lstr.pipelines.watching.recorder import Policy, Recorder, RecorderSink
+from lstr.pipelines.watching.site import OPEN_PATHS, Health, WatchSite
+from lstr.pipelines.watching.worker import Worker, rules_of
 
-ROTATED_SECONDS = 3600.0  # between two looks for what is too old to be kept
-DAY = 86_400.0  # seconds
-SILENT_SECONDS = 60.0  # a decider that shows no sign of life for so long is stuck
+CLEAN_INTERVAL_S = 3600.0  # between two searches for events that are too old
+DAY_S = 86_400.0
+STUCK_S = 60.0  # without a sign of life, after which a worker counts as stuck
+MAX_SOURCES = 64  # each has a connection and threads of its own
+# What the history keeps across restarts: names of paused sources, added sources with their addresses, and zones that
+# were drawn on the page by the name of their source, which may be an empty list.
+PAUSED, ADDED, ZONES = "paused", "added", "zones"
 
 
 class Service:
-    """All of it while it runs; use it as a context manager. `say` takes each sentence for the log.
+    """All of it while it runs; use it as a context manager. `log` takes sentences for the log.
 
-    Raises ConfigError, HistoryError, and as its parts do when it begins.
+    Raises ConfigError, HistoryError, and the errors of its parts when it starts.
     """
 
-    def __init__(self, config: WatchConfig, say: Callable[[str], None]):
-        self.config, self.say = config, say
-        self._held = hold(config.data)
+    def __init__(self, config: WatchConfig, log: Callable[[str], None]):
+        self.config, self.log = config, log
+        self._folder_lock = lock_folder(config.data)
         self.history = History(config.data / HISTORY)
-        self.deciders: dict[Path | None, Decider] = {}
+        self.workers: dict[Path | None, Worker] = {}
+        self.zones: dict[str, Zones] = {}
+        """The current zones by the name of a source."""
         self._lock = threading.RLock()
         self._stack = ExitStack()
         self._ended = threading.Event()
-        self._rotated = -ROTATED_SECONDS
-        self.known = KnownSources(config.sources, config.path, self.history)
-        self.board = Board(self.sources, self.history)
-        self.capacity = Capacity()
+        self._cleaned = -CLEAN_INTERVAL_S
+        self._error = ""
+        """The error of the last tick."""
+        self.dashboard = Dashboard(self.history)
         self.clips: Clips | None = None
         if config.clips:
-            self.clips = Clips(config.data / CLIPS, config.clips, self.history, say, self._attached)
+            self.clips = Clips(config.data / CLIPS, config.clips, self.history, log, self._on_attached)
         self.policy = Policy(config, self.history)
-        self._show_snoozes()
-        self.telling = self._make_telling(config)
+        self.notifications = self._make_notifications(config)
+        self.recorder = Recorder(
+            self.history, lambda event, now: self.policy.channels_of(event, now), self._on_stored, log
+        )
         self.server: Server | None = None
-        self.storage = Storage(self.history, lambda *asked: self.policy.channels_of(*asked), self._stored, say)
-        self._trouble = ""
-        """What went wrong when it was looked at everything last, as it was said."""
 
     @property
     def sources(self) -> dict[str, SourceConfig]:
-        """All sources that are known, those too that are paused, by name."""
-        return self.known.all
+        """All sources by name, paused ones too. A name of the file is the file's."""
+        added = self.history.value(ADDED) or {}
+        return {name: SourceConfig(Address(address)) for name, address in added.items()} | {**self.config.sources}
 
     @property
     def paused(self) -> list[str]:
-        """Names of the sources that nobody wants decided now."""
-        return self.known.paused
+        """Names of paused sources."""
+        return list(self.history.value(PAUSED) or ())
 
     def status(self) -> dict[str, Status]:
-        """Where each source stands that is read now."""
-        return {name: status for decider in [*self.deciders.values()] for name, status in decider.status().items()}
-
-    def resume(self, name: str) -> None:
-        """Decide on a paused source again. Raises LstrError for one that is not known."""
-        self.pause(name, False)
+        """Return the status of each source that is read now."""
+        return {name: status for worker in [*self.workers.values()] for name, status in worker.status().items()}
 
     def pause(self, name: str, paused: bool = True) -> None:
-        """Decide on a source no more; kept over a restart. Raises LstrError for one that is not known."""
+        """Pause a source or watch it again, also after a restart. Raises LstrError for an unknown one."""
         with self._lock:
-            self.known.pause(name, paused)
-            self.board.source(name, paused=paused, trouble="")
-            self._direct()
+            self._check_source(name)
+            names = {*self.paused, name} if paused else {*self.paused} - {name}
+            self.history.set_value(PAUSED, sorted(names))
+            self.dashboard.update_source(name, paused=paused, trouble="")
+            self._distribute()
 
     def add(self, name: str, address: str) -> None:
-        """Decide on a source too, which the file does not name; kept over a restart. Raises LstrError."""
+        """Watch a source that the file does not name, also after a restart. Raises LstrError."""
         with self._lock:
             try:
                 find_checkpoint(self.config.model)
             except CheckpointError as error:
-                raise LstrError(
-                    str(error), f'name one in {self.config.path}: model = "FILE", and send SIGHUP.'
-                ) from error
-            self.known.add(name, address)
-            self._direct()
+                hint = f'name one in {self.config.path}: model = "FILE", and send SIGHUP.'
+                raise LstrError(str(error), hint) from error
+            try:
+                parsed = None if address == "-" else parse_live(address)
+            except ExtractorError as error:
+                raise LstrError(str(error), error.hint) from error
+            if parsed is None:
+                raise LstrError("That is neither a camera nor an address.", "write one such as rtsp://camera/stream.")
+            sources = self.sources
+            if name in sources:
+                raise LstrError(f"There is a source {name!r} already.", "choose another name.")
+            if len(sources) >= MAX_SOURCES:
+                raise LstrError(f"There are {len(sources)} sources already.", "remove one of them first.")
+            self.history.set_value(ADDED, (self.history.value(ADDED) or {}) | {name: address})
+            self._distribute()
 
     def remove(self, name: str) -> None:
-        """Forget a source that was added. Raises LstrError for one of the file, and for one that is not known."""
+        """Forget a source that was added. Raises LstrError for one of the file and an unknown one."""
         with self._lock:
-            self.known.remove(name)
+            self._check_source(name)
+            if name in self.config.sources:
+                raise LstrError(f"{name!r} is in {self.config.path}.", "remove it there, and send SIGHUP.")
+            added = self.history.value(ADDED) or {}
+            self.history.set_value(ADDED, {other: added[other] for other in added if other != name})
+            self.history.set_value(PAUSED, sorted({*self.paused} - {name}))
+            self._keep_zones(name, None)
             self.policy.forget(name)
-            self._show_snoozes()
-            self._leave(name)
-            self._direct()
+            self.dashboard.show_snoozes(self.policy.snoozes())
+            self._forget(name)
+            self._distribute()
 
     def draw(self, name: str, zones: Zones | None) -> None:
-        """Let motion of a source count in these zones alone from its next chunk on; kept over a restart.
+        """Use these zones of a source from its next chunk on, also after a restart. None takes those of the file.
 
-        None takes those of the file again. Raises LstrError for a source that is not known.
+        Raises LstrError for an unknown source.
         """
         with self._lock:
-            self.known.draw(name, zones)
-            self._direct()
+            self._check_source(name)
+            self._keep_zones(name, zones)
+            self._distribute()
 
-    def _leave(self, name: str) -> None:
-        self.board.remove(name)
-        if self.clips:
-            self.clips.leave(name)
+    def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
+        """Announce no event of a source, an action or both for a time; None means all. 0 ends such a snooze."""
+        until = datetime.now().astimezone() + timedelta(seconds=seconds) if seconds else None
+        self.policy.snooze(source, action, until)
+        self.dashboard.show_snoozes(self.policy.snoozes())
+
+    def clip(self, event_id: str) -> Path | None:
+        """Return the clip of an event."""
+        return self.clips.path(event_id) if self.clips else None
+
+    def image(self, event_id: str) -> Path | None:
+        """Return the image of an event."""
+        return self.clips.image(event_id) if self.clips else None
 
     def reload(self) -> None:
-        """Read the file again; streams that it does not change go on. With a mistake in it, all stays as it was."""
-        tell_supervisor("RELOADING=1")
+        """Read the file again; streams that it does not change continue. An error in it changes nothing."""
+        notify_supervisor("RELOADING=1")
         try:
             config = read_config(self.config.path)
             check(config)
-            telling = self._make_telling(config)  # before anything is changed: it may fail
-        except Exception as error:  # of a library too, whose text may hold a secret: what runs goes on
-            path, hint = self.config.path, getattr(error, "hint", "")
-            told = (
-                str(error) if isinstance(error, LstrError) else f"{path} cannot be read: it met {type(error).__name__}."
-            )
-            self.say("\n".join(filter(None, (told, hint and f"hint: {hint}", "Nothing was changed."))))
+            notifications = self._make_notifications(config)  # before anything is changed, because it may fail
+        except Exception as error:  # the text of a library's error may contain a secret
+            reason = f"{error}\nhint: {error.hint}" if isinstance(error, LstrError) else ""
+            self.log(f"{reason or f'{self.config.path}: {type(error).__name__}.'}\nNothing was changed.")
         else:
             with self._lock:
                 before, self.config = self.config, config
-                self.known.named = config.sources
-                if config.data != before.data or config.page != before.page:
-                    self.say("data and page are read at the start alone: start it again for these.")
+                if config.data != before.data or config.page != before.page or bool(config.clips) != bool(self.clips):
+                    self.log("data, page and the use of clips change at the next start.")
                 if config.timeout != before.timeout:
-                    self.say(f"timeout is {config.timeout:g} s for each source from when it is opened next.")
-                    for decider in self.deciders.values():
-                        decider.give_up_after(config.timeout)
-                if config.actions != before.actions:
-                    for decider in self.deciders.values():
-                        decider.rule(config.actions)
+                    self.log(f"timeout is {config.timeout:g} s for each source that is opened from now on.")
+                for worker in self.workers.values():
+                    worker.set_timeout(config.timeout)
+                    worker.set_actions(config.actions)
                 if self.clips and config.clips:
                     self.clips.configure(config.clips)
-                elif bool(self.clips) != bool(config.clips):
-                    self.say("whether there are clips is read at the start alone: start it again for that.")
-                self.telling.close()
-                self.policy, self.telling = Policy(config, self.history), telling
-                self.telling.__enter__()
+                self.notifications.close()
+                self.policy, self.notifications = Policy(config, self.history), notifications
+                self.notifications.__enter__()
                 for name in before.sources.keys() - self.sources.keys():
-                    self._leave(name)
-                self._direct()
-            self.say(f"{config.path} was read again.")
-        tell_supervisor("READY=1")
+                    self._forget(name)
+                self._distribute()
+            self.log(f"{config.path} was read again.")
+        notify_supervisor("READY=1")
 
     def __enter__(self) -> "Service":
         try:
-            self._begin()
-        except BaseException:  # Ctrl-C too, while it begins
+            ended = self.history.end_all(datetime.now().astimezone())
+            if ended:
+                self.log(f"{ended} events were active when the service was killed; they end when they were last seen.")
+            self.dashboard.show_snoozes(self.policy.snoozes())
+            self.notifications.__enter__()
+            self.server = self._stack.enter_context(self._make_server())
+            self._distribute()
+            threading.Thread(target=self._tick_until_ended, name="service", daemon=True).start()
+        except BaseException:  # Ctrl-C too
             self.__exit__()
             raise
-        tell_supervisor("READY=1")
+        notify_supervisor("READY=1")
         return self
 
-    def _begin(self) -> None:
-        left = self.history.end_all(datetime.now().astimezone())
-        if left:
-            self.say(f"{left} events were on when it was ended last: they end when they were last seen.")
-        self.telling.__enter__()
-        self.server = self._stack.enter_context(self._make_server())
-        self._direct()
-        threading.Thread(target=self._tick, name="service", daemon=True).start()
-
     def __exit__(self, *exception: object) -> None:
-        """End within seconds: the events that are on are stored as ended, what was not told stays to be told."""
-        tell_supervisor("STOPPING=1")
+        """End within seconds. Active events are stored as ended; pending notifications stay in the history."""
+        notify_supervisor("STOPPING=1")
         self._ended.set()
-        for decider in self.deciders.values():
-            decider.end()
+        for worker in self.workers.values():
+            worker.end()
         self._stack.close()
         if self.clips:
             self.clips.close()
-        self.telling.close()
+        self.notifications.close()
         self.history.close()
-        self._held.close()
+        self._folder_lock.close()
 
     @property
-    def goes_on(self) -> bool:
-        """Whether something of it goes on after its end, within a library."""
-        return any(decider.goes_on for decider in self.deciders.values())
+    def is_running(self) -> bool:
+        """Whether a thread still runs after its end, inside a library."""
+        return any(worker.is_running for worker in self.workers.values())
 
     def wait(self, seconds: float) -> None:
-        """Wait, for as long as nothing ends it."""
+        """Wait until it ends, at most for a time."""
         self._ended.wait(seconds)
 
     def _make_server(self) -> Server:
-        page, app = self.config.page, WatchSite(self.board, self, lambda: self._ended).app()
-        app.router.routes += Health(self.board, lambda: self.telling.deliveries, self.clips).routes()
-        kept = kept_address(self.config.path, home() / "pages")
-        return Server(
-            app, page.host, page.port, kept, page.hosts, page.trusted_proxy, is_impatient=True, open_paths=PATHS
-        )
+        page = self.config.page
+        app = WatchSite(self.dashboard, self, lambda: self._ended).app()
+        app.router.routes += Health(
+            self.dashboard,
+            lambda: {name: delivery.failed for name, delivery in self.notifications.deliveries.items()},
+            lambda: self.clips.size if self.clips else 0,
+        ).routes()
+        kept, options = kept_address(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
+        return Server(app, page.host, page.port, kept, *options, is_impatient=True, open_paths=OPEN_PATHS)
 
-    def clip(self, event_id: str) -> Path | None:
-        """The film of an event."""
-        return self.clips.path(event_id) if self.clips else None
+    def _make_notifications(self, config: WatchConfig) -> Notifications:
+        find_image = self.clips.image if self.clips else None
+        return Notifications(config, self.history, self.log, find_image, self._switch)
 
-    def picture(self, event_id: str) -> Path | None:
-        """The picture of an event."""
-        return self.clips.picture(event_id) if self.clips else None
+    def _switch(self, name: str, is_watched: bool) -> None:
+        with suppress(LstrError):  # an unknown source, or a full disk
+            self.pause(name, not is_watched)
 
-    def _direct(self) -> None:
-        """Tell each decider which sources it has; a model that is new gets one."""
-        self.known.settle_zones()
-        groups: dict[Path | None, dict[str, SourceConfig]] = {model: {} for model in self.deciders}
-        paused = {*self.paused}
-        for name, source in self.sources.items():
-            self.board.source(name, address=source.address, paused=name in paused)
-            self.board.zone(name, self.known.zones_of(name), name in self.known.drawn)
+    def _check_source(self, name: str) -> None:
+        if name not in self.sources:
+            raise LstrError(f"There is no source {name!r}.", f"choose one of {', '.join(self.sources)}.")
+
+    def _keep_zones(self, name: str, zones: Zones | None) -> None:
+        drawn = {other: kept for other, kept in (self.history.value(ZONES) or {}).items() if other != name}
+        self.history.set_value(ZONES, drawn if zones is None else {**drawn, name: zones})
+
+    def _forget(self, name: str) -> None:
+        self.dashboard.remove_source(name)
+        if self.clips:
+            self.clips.forget(name)
+
+    def _distribute(self) -> None:
+        """Give each worker its sources, and a new model a worker."""
+        sources, paused, drawn = self.sources, {*self.paused}, self.history.value(ZONES) or {}
+        groups: dict[Path | None, dict[str, SourceConfig]] = {model: {} for model in self.workers}
+        zones = {name: source.zones for name, source in sources.items()}
+        self.zones = zones | {name: parse_zones(kept) for name, kept in drawn.items() if name in zones}
+        for name, source in sources.items():
+            shown = self.zones[name], name in drawn
+            self.dashboard.update_source(name, address=source.address, paused=name in paused, zones=shown)
             group = groups.setdefault(source.model or self.config.model, {})
             if name not in paused:
                 group[name] = source
-        for model, wanted in groups.items():
-            if model not in self.deciders:
-                config, shown, zones = self.config, (self.board, self.clips), self.known.zones_of
-                made = Decider(model, config.actions, config.timeout, self._sinks, self.say, *shown, zones)
-                self.deciders[model] = self._stack.enter_context(made)
-            self.deciders[model].want(wanted)
+        for model, group in groups.items():
+            if model not in self.workers:
+                config, shared = self.config, (self._sinks, self.log, self.dashboard, self.clips)
+                worker = Worker(model, config.actions, config.timeout, *shared, lambda name: self.zones.get(name, ()))
+                self.workers[model] = self._stack.enter_context(worker)
+            self.workers[model].set_sources(group)
 
     def _sinks(self, loaded: Checkpoint) -> list[MakeSink]:
-        model = loaded.path.name
-        others = overruled(loaded, self.config.actions)
-        rates = {action: rate for action, rate in alarms_of(loaded).items() if action not in others}
-        return [partial(Storing, self.storage, model, rates), self.board.sink]
+        # the false alarms of an action were measured with the thresholds of the model
+        own, rules = rules_of(loaded, {}), rules_of(loaded, self.config.actions)
+        rates = {label: rate for label, rate in false_alarms_of(loaded).items() if rules.get(label) == own.get(label)}
+        return [partial(RecorderSink, self.recorder, loaded.path.name, rates), partial(DashboardSink, self.dashboard)]
 
-    def _make_telling(self, config: WatchConfig) -> Telling:
-        picture = self.clips.picture if self.clips else None
-        return Telling(config, self.history, self.say, picture, self._switch)
-
-    def _switch(self, name: str, watched: bool) -> None:
-        try:
-            self.pause(name, not watched)
-        except LstrError as error:
-            self.say(str(error))
-
-    def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
-        """Tell nobody of a source, an action, or either (None is all), for so many seconds; 0 ends that one alone."""
-        until = datetime.now().astimezone() + timedelta(seconds=seconds) if seconds else None
-        if until:
-            self.policy.snooze(source, action, until)
-        else:
-            self.policy.end(source, action)
-        self._show_snoozes()
-
-    def _show_snoozes(self) -> None:
-        self.board.snooze({(one.source, one.action): one.until for one in self.policy.snoozed()})
-
-    def _show_sources(self) -> None:
-        """Tell the channels, and whoever looks, what has changed of the sources."""
-        sources, paused, status = self.sources, {*self.paused}, self.status()
-        models = {name: source.model or self.config.model for name, source in sources.items()}
-        self.telling.sources({name: self.deciders[model].actions for name, model in models.items()})
-        for name in sources:
-            is_seen = name in status and status[name].link == "reading"
-            self.telling.source_changed(name, is_seen, name not in paused)
-
-    def _stored(self, event: WatchedEvent, phase: str) -> None:
-        if self.clips:
-            if phase == "new":
-                self.clips.begin(event)
-            elif phase == "end":
-                self.clips.end(event)
-        self.board.tell(event, phase)
-        self.telling.wake()
+    def _on_stored(self, event: WatchedEvent, phase: str) -> None:
+        if self.clips and phase == "new":
+            self.clips.begin(event)
+        elif self.clips and phase == "end":
+            self.clips.end(event)
+        self.dashboard.show_event(event, phase)
         if phase == "new":
-            self.say(f"{event.source}: {event.action} since {event.start:%H:%M:%S}, score {event.score:.2f}")
+            self.log(f"{event.source}: {event.action} since {event.start:%H:%M:%S}, score {event.score:.2f}")
         elif phase == "end":
-            self.say(f"{event.source}: {event.action} ended after {event.seconds:.1f} s")
+            self.log(f"{event.source}: {event.action} ended after {event.seconds:.1f} s")
+        if phase != "update":
+            self.notifications.wake()
 
-    def _attached(self, event_id: str) -> None:
-        """Tell what has changed of an event, as its picture, and its film once it is whole: after the event's end."""
+    def _on_attached(self, event_id: str) -> None:
+        """Show an event that has a clip or an image now, which may be after its end."""
         with suppress(HistoryError):
             if event := self.history.find(event_id):
-                self.board.tell(event, "update")
+                self.dashboard.show_event(event, "update")
+
+    def _tick_until_ended(self) -> None:
+        while not self._ended.wait(1.0):
+            workers = [*self.workers.values()]
+            if all(monotonic() - worker.alive < STUCK_S for worker in workers if worker.wanted):
+                notify_supervisor("WATCHDOG=1")
+            error = ""
+            try:
+                self._tick()
+            except Exception as caught:  # sources continue, and the supervisor is notified
+                known = isinstance(caught, LstrError)
+                error = str(caught) if known else f"The service continues after {described(caught)}."
+                if not self._ended.is_set() and error != self._error:
+                    self.log(error)
+            self._error = error
 
     def _tick(self) -> None:
-        """What has to be done now and then, until it is ended."""
-        while not self._ended.wait(1.0):
-            deciders = [*self.deciders.values()]
-            if all(monotonic() - decider.alive < SILENT_SECONDS for decider in deciders if decider.wanted):
-                tell_supervisor("WATCHDOG=1")
-            try:
-                with self._lock:
-                    self._show_sources()
-                for sentence in self.capacity.look(self.board.states):
-                    self.say(sentence)
-                self._show_snoozes()
-                self.storage.write_what_waits()
-                if monotonic() - self._rotated > ROTATED_SECONDS:
-                    self._rotated = monotonic()
-                    gone = self.history.forget(self.config.keeping.days * DAY)
-                    if self.clips:
-                        self.clips.remove(event.id for event in gone)
-            except Exception as error:  # whatever it is, the sources go on, and a supervisor hears that they do
-                told = str(error) if isinstance(error, LstrError) else f"The service goes on after {described(error)}."
-                if not self._ended.is_set() and told != self._trouble:
-                    self.say(told)
-                self._trouble = told
-            else:
-                self._trouble = ""
+        """Do what has to be done from time to time."""
+        for worker in [*self.workers.values()]:
+            worker.tick()
+        with self._lock:
+            sources, paused, status = self.sources, {*self.paused}, self.status()
+            models = {name: source.model or self.config.model for name, source in sources.items()}
+            self.notifications.show_sources({name: self.workers[model].actions for name, model in models.items()})
+            for name in sources:
+                is_healthy = name in status and status[name].link == "reading"
+                self.notifications.show_source(name, is_healthy, name not in paused)
+        self.dashboard.refresh()
+        self.dashboard.show_snoozes(self.policy.snoozes())
+        self.recorder.flush()
+        if monotonic() - self._cleaned > CLEAN_INTERVAL_S:
+            self._cleaned = monotonic()
+            old = self.history.delete_old(self.config.keeping.days * DAY_S)
+            if self.clips:
+                self.clips.remove(event.id for event in old)
+
+
+def false_alarms_of(loaded: Checkpoint) -> dict[str, float]:
+    """Return false alarms per hour by action, as the model file states its measurement on unseen videos."""
+    found: Any = loaded.about
+    for name in ("metrics", "events", "per_class"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    values = found.items() if isinstance(found, Mapping) else ()
+    rates = {label: value.get("false_alarms_per_hour") for label, value in values if isinstance(value, Mapping)}
+    return {label: float(rate) for label, rate in rates.items() if isinstance(rate, int | float)}
+
+
+def notify_supervisor(state: str) -> None:
+    """Send systemd a state such as READY=1 by the protocol of sd_notify(3), if NOTIFY_SOCKET names its socket."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address.startswith("@"):  # of the abstract namespace
+        address = "\0" + address[1:]
+    if address:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), address)

@@ -1,20 +1,23 @@
-"""What the server of a watching service answers: its page, what happens while it is open, and what a person changes."""
+"""The server of a service: its page with a stream of what happens, what people change, health, numbers."""
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
-from threading import Event
-from typing import Any
+from time import monotonic
+from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from lstr.errors import HistoryError, LstrError, RequestError
@@ -24,44 +27,105 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.pages.page import Script, build_page
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.responses import Streams, page_response, read_json, refused
-from lstr.pipelines.watching.board import Board
 from lstr.pipelines.watching.config_file import NAME
-from lstr.pipelines.watching.history import Wanted
-from lstr.pipelines.watching.shown_source import FULL_SCALE, NO_SCORE
+from lstr.pipelines.watching.dashboard import FULL_SCALE, NO_SCORE, Dashboard
+from lstr.pipelines.watching.film import EVENT_ID
+from lstr.pipelines.watching.history import EventFilter
 
 STYLES = ("lanes.css", "watch.css")
-SCRIPTS = (
-    *("lanes.js", "served.js"),
-    *("watch-sources.js", "zone-editor.js", "watch-events.js", "watch.js"),
-)
-# Bytes that a request may have.
-MOST_BYTES = 2**14
-# Events in one answer.
-MOST_EVENTS = 200
-TURN = 0.25  # seconds between two pieces of a stream, as between two decisions
-BEAT = 5.0  # seconds after which a silent stream shows that it is there
-SNOOZE_SECONDS = (0.0, 7 * 86400.0)
-EVENT_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
-# With a line break in it, an address would be a request of its own to the host that it names.
-NO_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
+SCRIPTS = ("lanes.js", "served.js", "watch-sources.js", "zone-editor.js", "watch-events.js", "watch.js")
+MAX_REQUEST_BYTES = 2**14
+MAX_EVENTS = 200  # in one answer
+STREAM_INTERVAL_S = 0.25  # between two pieces of a stream, as between two decisions
+HEARTBEAT_S = 5.0
+# A line break in an address would add a request of its own to the host.
+NOT_IN_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
+OPEN_PATHS = ("/healthz", "/metrics")  # without a token: they contain names of sources, but no address and no event
+SILENT_S = 60.0  # without a decision on a source, after which the service is unhealthy
+COUNTERS = {
+    "decided": "Chunks with a decision.",
+    "dropped": "Chunks skipped because the machine was slower than the source.",
+    "unseen": "Chunks that the source never sent.",
+    "reconnects": "Number of reconnections.",
+}
+
+Text = Annotated[str, Meta(max_length=200)]
+Body = TypeVar("Body", bound=Struct)
+
+
+class NoBody(Struct, forbid_unknown_fields=True):
+    """A request without values."""
+
+
+class VerdictBody(Struct, forbid_unknown_fields=True):
+    """A verdict on an event."""
+
+    verdict: Literal["right", "wrong", ""]
+
+
+class SourceBody(Struct, forbid_unknown_fields=True):
+    """A source to add."""
+
+    name: Annotated[str, Meta(max_length=64)]
+    address: Annotated[str, Meta(max_length=2000)]
+
+
+class ZonesBody(Struct, forbid_unknown_fields=True):
+    """Zones of a source, None for those of the file."""
+
+    zones: Any | UnsetType = UNSET
+
+
+class SnoozeBody(Struct, forbid_unknown_fields=True):
+    """A snooze, which ends an earlier one with 0 seconds."""
+
+    source: Text | None = None
+    action: Text | None = None
+    seconds: Annotated[float, Meta(ge=0, le=7 * 86400)] = 3600.0
+
+
+class EventQuery(Struct, forbid_unknown_fields=True):
+    """The query of a list of events."""
+
+    action: str = ""
+    source: str = ""
+    day: str = ""
+    """Such as 2026-05-31, on this machine's clock."""
+    score: float | None = None
+    before: str = ""
+    limit: int = 50
+
+    def to_filter(self) -> EventFilter:
+        """Return which events it selects. Raises ValueError."""
+        since = until = None
+        if self.day:
+            day = date.fromisoformat(self.day)
+            since, until = (datetime.combine(each, time()).astimezone() for each in (day, day + timedelta(days=1)))
+        if self.before and not EVENT_ID.fullmatch(self.before):
+            raise ValueError(self.before)
+        limit = min(MAX_EVENTS, max(1, self.limit))
+        place = self.source or None, self.action or None
+        return EventFilter(since, until, *place, min_score=self.score, before=self.before or None, limit=limit)
 
 
 @dataclass(frozen=True)
 class WatchSite:
-    """The application that shows a board and hands what a person wants to `controls`.
+    """The application of a service.
 
-    `ending` is set when streams are to end.
+    Args:
+        dashboard: What the page shows.
+        service: The service; its methods raise LstrError, which the page shows.
+        ending: Returns an event that is set when streams are to end.
     """
 
-    board: Board
-    controls: Any
-    """The service; each call may raise an LstrError, which the page shows."""
-    ending: Callable[[], Event]
+    dashboard: Dashboard
+    service: Any
+    ending: Callable[[], threading.Event]
     streams: Streams = field(default_factory=Streams)
 
     def app(self) -> Starlette:
-        """The application."""
+        """Return the application."""
         routes = [
             Route("/", self._page),
             Route("/state", self._state),
@@ -72,61 +136,59 @@ class WatchSite:
             Route("/thumb/{id}", self._thumb),
             Route("/event/{id}/verdict", self._verdict, methods=["POST"]),
             Route("/source/{name}/zones", self._draw, methods=["POST"]),
-            Route("/source/{name}/{deed}", self._source, methods=["POST"]),
+            Route("/source/{name}/{operation}", self._source, methods=["POST"]),
             Route("/sources", self._add, methods=["POST"]),
             Route("/snooze", self._snooze, methods=["POST"]),
         ]
-        handlers: Any = {LstrError: self._told, HTTPException: refused}
+        handlers: Any = {LstrError: self._refuse, HTTPException: refused}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _page(self, request: Request) -> Response:
-        text = await run_in_threadpool(build_watch_page, self.board.state())
-        return page_response(text)
+        return page_response(await run_in_threadpool(build_watch_page, self.dashboard.state()))
 
     async def _state(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self.board.state))
+        return JSONResponse(await run_in_threadpool(self.dashboard.state))
 
     async def _stream(self, request: Request) -> Response:
         mark = request.headers.get("last-event-id") or request.query_params.get("after", "")
         return self.streams.stream(lambda: self._pieces(mark))
 
     async def _pieces(self, mark: str) -> AsyncIterator[str]:
-        """Messages as they come, those of a turn together; `anew` where the browser has to read the state first."""
-        silent = 0.0
+        """Yield messages as they come, those of an interval together."""
+        sent = monotonic()
         yield "retry: 1000\n\n"
         while not self.ending().is_set():
-            found = self.board.after(mark)
-            if found is None:
-                yield "event: anew\ndata: \n\n"
-                return
-            mark, texts = found
-            if texts:
-                yield f"id: {mark}\ndata: [{','.join(texts)}]\n\n"
-                silent = 0.0
-            elif silent > BEAT:
+            mark, messages = await run_in_threadpool(self.dashboard.messages_after, mark)
+            if messages:
+                yield f"id: {mark}\ndata: [{','.join(messages)}]\n\n"
+                sent = monotonic()
+            elif monotonic() - sent > HEARTBEAT_S:
                 yield "event: beat\ndata: \n\n"
-                silent = 0.0
+                sent = monotonic()
             else:
                 yield ""
-            await asyncio.sleep(TURN)
-            silent += TURN
+            await asyncio.sleep(STREAM_INTERVAL_S)
 
     async def _picture(self, request: Request) -> Response:
-        found = await run_in_threadpool(self.board.picture, request.path_params["name"])
+        found = await run_in_threadpool(self.dashboard.image, request.path_params["name"])
         if found is None:
             raise HTTPException(404)
-        return Response(found[1], media_type="image/jpeg")
+        return Response(found, media_type="image/jpeg")
 
     async def _events(self, request: Request) -> Response:
-        wanted = _wanted(dict(request.query_params))
-        events = await run_in_threadpool(self.board.history.events, wanted)
+        try:
+            query = {name: value for name, value in request.query_params.items() if value}
+            wanted = msgspec.convert(query, EventQuery, strict=False).to_filter()
+        except (ValueError, OverflowError) as error:
+            raise HTTPException(400) from error
+        events = await run_in_threadpool(self.dashboard.history.events, wanted)
         return JSONResponse({"events": [event.to_dict() for event in events]})
 
     async def _clip(self, request: Request) -> Response:
-        return await self._file(request, self.controls.clip)
+        return await self._file(request, self.service.clip)
 
     async def _thumb(self, request: Request) -> Response:
-        return await self._file(request, self.controls.picture)
+        return await self._file(request, self.service.image)
 
     async def _file(self, request: Request, find: Callable[[str], Path | None]) -> Response:
         path = await run_in_threadpool(find, _event_id(request))
@@ -135,119 +197,125 @@ class WatchSite:
         return FileResponse(path, media_type=MEDIA.get(path.suffix.lower(), "application/octet-stream"))
 
     async def _verdict(self, request: Request) -> Response:
-        event_id, body = _event_id(request), await _body(request, "verdict")
-        if body.get("verdict") not in ("right", "wrong", ""):
-            raise RequestError("That is no verdict.", "reload the page.")
-        history = self.board.history
-        if not await run_in_threadpool(history.judge, event_id, body["verdict"]):
+        event_id, body = _event_id(request), await _read(request, VerdictBody)
+        history = self.dashboard.history
+        if not await run_in_threadpool(history.judge, event_id, body.verdict):
             raise HTTPException(404)
         event = await run_in_threadpool(history.find, event_id)
         if event:
-            self.board.tell(event, "update")
+            self.dashboard.show_event(event, "update")
         return JSONResponse({"event": event and event.to_dict()})
 
     async def _source(self, request: Request) -> Response:
-        await _body(request)
-        name, deeds = request.path_params["name"], self.controls
-        deed = {"pause": deeds.pause, "resume": deeds.resume, "remove": deeds.remove}.get(request.path_params["deed"])
-        if deed is None or name not in self.board.names:
+        await _read(request, NoBody)
+        name, operation = self._source_name(request), request.path_params["operation"]
+        if operation == "remove":
+            await run_in_threadpool(self.service.remove, name)
+        elif operation in ("pause", "resume"):
+            await run_in_threadpool(self.service.pause, name, operation == "pause")
+        else:
             raise HTTPException(404)
-        await run_in_threadpool(deed, name)
         return JSONResponse({})
 
     async def _draw(self, request: Request) -> Response:
-        name, given = request.path_params["name"], (await _body(request, "zones")).get("zones", "")
-        if name not in self.board.names:
-            raise HTTPException(404)
+        name, body = self._source_name(request), await _read(request, ZonesBody)
         try:
-            zones = None if given is None else parse_zones(given)
+            zones = None if body.zones is None else parse_zones(body.zones)
         except ValueError as error:
-            raise RequestError(f"These are no zones: {error}", "draw them anew.") from error
-        await run_in_threadpool(self.controls.draw, name, zones)
+            raise RequestError(f"The zones are not valid: {error}", "draw them again.") from error
+        await run_in_threadpool(self.service.draw, name, zones)
         return JSONResponse({})
 
     async def _add(self, request: Request) -> Response:
-        body = await _body(request, "name", "address")
-        name, address = _text(body, "name", 64), _text(body, "address", 2000)
-        if not name or not NAME.fullmatch(name):
-            raise RequestError("That is no name of a source.", "use letters, digits, spaces, points and hyphens.")
-        if not address:
-            raise RequestError("A source has an address.", "enter one, as in rtsp://camera/stream.")
-        if NO_ADDRESS.search(address):
-            raise RequestError("There is a blank in that address.", "write %20 for it.")
-        if name in self.board.names:
-            raise RequestError(f"There is a source {name} already.", "take another name.")
-        await run_in_threadpool(self.controls.add, name, address)
+        body = await _read(request, SourceBody)
+        name, address = body.name.strip(), body.address.strip()
+        if not NAME.fullmatch(name):
+            raise RequestError("That is not a name of a source.", "use letters, digits, spaces, points and hyphens.")
+        if not address or NOT_IN_ADDRESS.search(address):
+            raise RequestError("That is not an address.", "enter one such as rtsp://camera/stream; %20 is a space.")
+        await run_in_threadpool(self.service.add, name, address)
         return JSONResponse({})
 
     async def _snooze(self, request: Request) -> Response:
-        body = await _body(request, "source", "action", "seconds")
-        seconds, (least, most) = body.get("seconds", 3600), SNOOZE_SECONDS
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not least <= seconds <= most:
-            raise RequestError("That is no time to snooze.", "it is from 0 to 604800 seconds.")
-        source, action = _text(body, "source", 200), _text(body, "action", 200)
-        is_known = source in (None, *self.board.names) and action in (None, *self.board.actions)
-        if seconds and not is_known:  # one of a source that has gone can be ended
-            raise RequestError("That is neither a source nor an action here.", "reload the page.")
-        await run_in_threadpool(self.controls.snooze, source, action, float(seconds))
+        body = await _read(request, SnoozeBody)
+        dashboard = self.dashboard
+        is_known = body.source in (None, *dashboard.names) and body.action in (None, *dashboard.actions)
+        if body.seconds and not is_known:  # a snooze of a removed source can be ended
+            raise RequestError("Unknown source or action.", "reload the page.")
+        await run_in_threadpool(self.service.snooze, body.source, body.action, body.seconds)
         return JSONResponse({})
 
-    async def _told(self, request: Request, error: Exception) -> Response:
-        told = {"error": without_credentials(str(error)), "hint": without_credentials(getattr(error, "hint", ""))}
-        return JSONResponse(told, 500 if isinstance(error, HistoryError) else 400)
+    def _source_name(self, request: Request) -> str:
+        name = str(request.path_params["name"])
+        if name not in self.dashboard.names:
+            raise HTTPException(404)
+        return name
+
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        texts = {"error": str(error), "hint": getattr(error, "hint", "")}
+        shown = {name: without_credentials(text) for name, text in texts.items()}
+        return JSONResponse(shown, 500 if isinstance(error, HistoryError) else 400)
 
 
-def _event_id(request: Request) -> str:
-    name = request.path_params["id"]
-    if not EVENT_ID.fullmatch(name):
-        raise HTTPException(404)
-    return str(name)
+@dataclass(frozen=True)
+class Health:
+    """`/healthz`, and `/metrics` in the text format of Prometheus.
 
+    Args:
+        dashboard: Has the state of the sources.
+        failures: Returns the number of failed deliveries by channel.
+        clip_bytes: Returns the size of all clips.
+    """
 
-async def _body(request: Request, *known: str) -> dict[str, Any]:
-    """The JSON object of a request of this page. Raises HTTPException and RequestError, of unknown keys too."""
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise HTTPException(403)
-    try:
-        body = json.loads(await read_json(request, MOST_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise RequestError("That is no JSON.", "reload the page.") from error
-    if not isinstance(body, dict):
-        raise RequestError("That is no JSON object.", "reload the page.")
-    if unknown := [key for key in body if key not in known]:
-        raise RequestError(f"{unknown[0][:40]!r} is not known here.", "reload the page.")
-    return body
+    dashboard: Dashboard
+    failures: Callable[[], Mapping[str, int]]
+    clip_bytes: Callable[[], int]
 
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [Route("/healthz", self._healthz), Route("/metrics", self._metrics)]
 
-def _text(body: dict[str, Any], key: str, most: int) -> str | None:
-    value = body.get(key)
-    if value is not None and not (isinstance(value, str) and len(value) <= most):
-        raise RequestError(f"That is no {key}.", "reload the page.")
-    return (value or "").strip() or None
+    async def _healthz(self, request: Request) -> Response:
+        silences = await run_in_threadpool(self.dashboard.silences)
+        silent = {name: round(seconds) for name, seconds in silences.items() if seconds > SILENT_S}
+        return JSONResponse({"status": "silent" if silent else "ok", "silent": silent}, 503 if silent else 200)
 
+    async def _metrics(self, request: Request) -> Response:
+        text = await run_in_threadpool(self.metrics)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-def _wanted(query: dict[str, str]) -> Wanted:
-    """Which events a query wants: action, source, day (2026-05-31, on this machine's clock), score, before, limit."""
-    since = until = None
-    try:
-        if unknown := set(query) - {"action", "source", "day", "score", "before", "limit"}:
-            raise ValueError(unknown)
-        if query.get("day"):
-            day = date.fromisoformat(query["day"])
-            since, until = (datetime.combine(one, time()).astimezone() for one in (day, day + timedelta(days=1)))
-        score = float(query["score"]) if query.get("score") else None
-        limit = min(MOST_EVENTS, max(1, int(query.get("limit", "50"))))
-        before = query.get("before") or None
-        if before and not EVENT_ID.fullmatch(before):
-            raise ValueError(before)
-    except (ValueError, OverflowError) as error:
-        raise HTTPException(400) from error
-    source, action = query.get("source") or None, query.get("action") or None
-    return Wanted(since, until, source, action, min_score=score, before=before, limit=limit)
+    def metrics(self) -> str:
+        """Return the current numbers."""
+        lines: list[str] = []
+
+        def add(name: str, kind: str, text: str, values: Iterable[tuple[Mapping[str, str], float]]) -> None:
+            lines.append(f"# HELP {name} {text}\n# TYPE {name} {kind}")
+            for labels, value in values:  # JSON escapes as Prometheus does
+                pairs = ",".join(f"{label}={json.dumps(text, ensure_ascii=False)}" for label, text in labels.items())
+                lines.append(f"{name}{f'{{{pairs}}}' if pairs else ''} {value}")
+
+        states = [({"source": state["name"]}, state) for state in self.dashboard.states()]
+        up = [(source, float(state["link"] == "reading")) for source, state in states]
+        add("lstr_source_up", "gauge", "Whether frames of a source arrive.", up)
+        lags = [(source, state["lag_ms"] / 1000) for source, state in states if state["lag_ms"] is not None]
+        add("lstr_source_lag_seconds", "gauge", "Lag of decisions, 95th percentile.", lags)
+        for counter, text in COUNTERS.items():
+            counts = [(source, float(state[counter])) for source, state in states]
+            add(f"lstr_source_{counter}_total", "counter", text, counts)
+        failures, pending = self.failures(), self.dashboard.history.count_pending()
+        waiting = [({"channel": channel}, float(pending.get(channel, 0))) for channel in failures]
+        add("lstr_notices_waiting", "gauge", "Pending notifications.", waiting)
+        failed = [({"channel": channel}, float(count)) for channel, count in failures.items()]
+        add("lstr_notices_failed_total", "counter", "Failed deliveries.", failed)
+        stored = self.dashboard.history.counts().items()
+        events = [({"action": action, "source": source}, float(count)) for (source, action), count in stored]
+        add("lstr_events", "gauge", "Stored events.", events)
+        add("lstr_clips_bytes", "gauge", "Bytes of the clips on the disk.", [({}, float(self.clip_bytes()))])
+        return "\n".join([*lines, ""])
 
 
 def build_watch_page(state: Mapping[str, Any]) -> str:
-    """The page of a board's state."""
+    """Return the page with the state of a dashboard."""
     document = {
         "state": state,
         "colours": state["colours"],
@@ -259,3 +327,20 @@ def build_watch_page(state: Mapping[str, Any]) -> str:
         "most_corners": MOST_CORNERS,
     }
     return build_page("watch.html", "Watch", STYLES, Script(SCRIPTS, document, is_served=True))
+
+
+def _event_id(request: Request) -> str:
+    name = str(request.path_params["id"])
+    if not EVENT_ID.fullmatch(name):
+        raise HTTPException(404)
+    return name
+
+
+async def _read(request: Request, kind: type[Body]) -> Body:
+    """Return the body of a request of this page. Raises HTTPException, and RequestError for invalid values."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise HTTPException(403)
+    try:
+        return msgspec.json.decode(await read_json(request, MAX_REQUEST_BYTES), type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise RequestError("The request is not valid.", "reload the page.") from error

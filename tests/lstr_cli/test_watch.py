@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.watching.checking import check
-from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.config_file import check, read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
-from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.location import hold
+from lstr.pipelines.watching.history import History, lock_folder
 from lstr_cli import watch
 from tests.support.patience import until
 from tests.support.processes import heed_interrupts
@@ -58,7 +56,7 @@ def test_a_file_to_begin_with(lstr, tmp_path):
     (tmp_path / "fall.lstr").touch()
     assert read_config(tmp_path / "cameras.toml").sources.keys() == {"hall"}
     code, _, err = lstr("watch", tmp_path / "cameras.toml", "--check")
-    assert code == 2 and "cameras.toml: model: " in err and "hint: mend it" in err
+    assert code == 2 and "cameras.toml: model: " in err and "hint: fix the file" in err
 
 
 def test_mistakes(lstr, tmp_path):
@@ -68,7 +66,7 @@ def test_mistakes(lstr, tmp_path):
     assert code == 2 and "There is no file" in err
     (tmp_path / "watch.toml").write_text('[sources.a]\naddress = "http://x/y"\n')
     code, _, err = lstr("events", tmp_path / "watch.toml")
-    assert code == 1 and "Nothing was watched yet" in err
+    assert code == 1 and "No service has run yet" in err
     code, _, err = lstr("watch", tmp_path / "watch.toml")
     assert code == 2 and "no model" in err
 
@@ -97,12 +95,12 @@ def test_what_would_fail_later(lstr, learnt, tmp_path):
     path = tmp_path / "watch.toml"
     path.write_text(WRONG.replace("MODEL", str(learnt)))
     code, out, err = lstr("watch", path, "--check")
-    assert code == 2 and len(err.splitlines()) == 6 and "hint: mend it" in err and "hunter2" not in out + err
+    assert code == 2 and len(err.splitlines()) == 6 and "hint: fix the file" in err and "hunter2" not in out + err
     for said in (
         "actions.flying: no model knows it",
-        "channels.hook: The webhook hook has an address",
-        "channels.phone: Apprise does not know the address",
-        "channels.light.command: there is no program /nowhere/light.",
+        "channels.hook: its address has no host, or contains a space.",
+        "channels.phone: Apprise does not know its address",
+        "channels.light: there is no program /nowhere/light.",
         "page.host: By which names is a server on 0.0.0.0 reached?",
     ):
         assert f"watch.toml: {said}" in err
@@ -126,7 +124,7 @@ def test_a_camera_that_is_not_plugged_in(lstr, learnt, tmp_path):
 
 def test_a_folder_that_another_service_has(lstr, learnt, tmp_path):
     (tmp_path / "watch.toml").write_text(f'model = "{learnt}"\n[sources.a]\naddress = "http://x/y"\n')
-    with hold(tmp_path / "watch.data"):
+    with lock_folder(tmp_path / "watch.data"):
         code, _, err = lstr("watch", tmp_path / "watch.toml")
     assert code == 2 and f"(process {os.getpid()}).\nhint: end that one first, or name another folder as `data`" in err
 
@@ -136,13 +134,13 @@ def test_what_was_seen(lstr, seen, tmp_path):
     lines = out.splitlines()
     assert code == 0 and lines[0] == "3 events" and lines[1].startswith("began\tsource")
     assert [line.split("\t")[1] for line in lines[2:]] == ["hall", "door", "hall"]
-    assert lines[2].split("\t")[3] == "on" and lines[3].split("\t")[3] == "4.0"
+    assert lines[2].split("\t")[3] == "active" and lines[3].split("\t")[3] == "4.0"
     rows = json.loads(lstr("events", seen, "--since", "1d", "--json")[1])
     assert [(row["source"], row["action"]) for row in rows] == [("hall", "falling"), ("door", "falling")]
     found = [event for event in json.loads(lstr("events", seen, "--json")[1]) if event["action"] == "lying"]
     assert found[0]["seconds"] == 4
     code, out, err = lstr("events", seen, "--since", "1s")
-    assert code == 0 and not out and "nothing was seen in that time" in err
+    assert code == 0 and not out and "no event in that time" in err
 
 
 def message_of(line: str) -> str:
@@ -236,9 +234,9 @@ def test_a_log_on_a_full_disk_goes_on_when_there_is_room(tmp_path, monkeypatch):
     """Whoever had something to say ended for good: the thread of the decisions, and what stores the events."""
     with open("/dev/full", "w") as log, (tmp_path / "log").open("w") as room:
         monkeypatch.setattr("sys.stderr", log)
-        watch._say("the disk is full")
+        watch._log("the disk is full")
         os.dup2(room.fileno(), log.fileno())
-        watch._say("http://user:secret@camera is read again")
+        watch._log("http://user:secret@camera is read again")
     written = (tmp_path / "log").read_text()
     assert "camera is read again" in written and written.count("\n") == 1 and "secret" not in written
 
@@ -268,7 +266,7 @@ def test_what_was_marked_becomes_labels(lstr, seen, small_set, tmp_path):
     history.attach(event.id, clip=f"{event.id}.mp4")
     history.close()
     code, _, err = lstr("events", seen, "--as-labels", tmp_path / "labels.json")
-    assert code == 0 and "1 events that are right, 0 that are wrong" in err, err
-    assert f"next: lstr learn {seen / 'clips'}" in err and "1 marked events are not in it" in err
+    assert code == 0 and "1 right events, 0 wrong ones" in err, err
+    assert f"next: lstr learn {seen / 'clips'}" in err and "skipped 1 marked events" in err
     code, _, err = lstr("labels", "check", tmp_path / "labels.json", seen / "clips")
     assert code == 0, err

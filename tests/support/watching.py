@@ -1,4 +1,4 @@
-"""A board with what two cameras show, as a watching service fills it, and who notes what a page wants."""
+"""A dashboard with what two cameras show, as a service fills it, and a stand-in for the service behind a page."""
 
 import threading
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import numpy as np
 from lstr.errors import LstrError
 from lstr.extractors.video.frames import Chunk
 from lstr.pipelines.detection.decision import Decision, Opened, Status
-from lstr.pipelines.watching.board import Board
+from lstr.pipelines.watching.dashboard import Dashboard, DashboardSink
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
 from lstr.timeline import Thresholds
@@ -36,18 +36,18 @@ def event_of(source: str = "hall", action: str = "fall", start: datetime = START
 
 
 class Camera:
-    """A source that a board is told of; `show` makes its next decision, with a picture."""
+    """A source of a dashboard; `show` makes its next decision, with a frame."""
 
-    def __init__(self, board: Board, name: str, classes=ACTIONS):
-        self.board, self.classes, self.chunk = board, classes, 0
+    def __init__(self, dashboard: Dashboard, name: str, classes=ACTIONS):
+        self.dashboard, self.classes, self.chunk = dashboard, classes, 0
         self.status = Status(name, decided=0)
-        self.sink = board.sink()
+        self.sink = DashboardSink(dashboard)
         self.opened = Opened(name, self.status, classes, refresh=lambda: None, origin=f"rtsp://u:hunter2@{name}/s")
         self.sink.open(self.opened)
 
     def show(self, *scores: float, at: datetime | None = None, grey: int = 90, frame=None) -> None:
         frames = np.full((6, 48, 64, 3), grey, np.uint8) if frame is None else frame[None]
-        self.board.see(self.opened.id, Chunk(self.chunk, (self.chunk + 1) / 4, frames))
+        self.dashboard.take_frame(self.opened.id, Chunk(self.chunk, (self.chunk + 1) / 4, frames))
         self.status.decided += 1
         self.status.latencies_ms.append(120.0)
         self.sink.take(decision_of(self.chunk, scores, at or START + timedelta(seconds=self.chunk / 4), self.classes))
@@ -55,8 +55,8 @@ class Camera:
 
 
 @dataclass
-class Deeds:
-    """What the page has wanted; `refuse` is what the next one meets."""
+class Calls:
+    """The calls of a page; `refuse` is the error of the next one."""
 
     done: list[tuple] = field(default_factory=list)
     refuse: LstrError | None = None
@@ -64,8 +64,8 @@ class Deeds:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __getattr__(self, name: str):
-        """A control of the page, as `pause` or `draw`."""
-        if name not in ("pause", "resume", "add", "remove", "snooze", "draw"):
+        """A method of the service that a page calls, such as `pause` or `draw`."""
+        if name not in ("pause", "add", "remove", "snooze", "draw"):
             raise AttributeError(name)
 
         def do(*given):
@@ -79,10 +79,12 @@ class Deeds:
     def clip(self, event_id: str):
         return self.files.get(event_id)
 
-    picture = clip
+    image = clip
 
 
-def board_of(folder, names=("hall", HOSTILE)) -> Board:
-    board = Board(names, History(folder / "history.sqlite"))
-    board.source(names[0], thresholds={"fall": Thresholds(0.6, 0.4)})
-    return board
+def dashboard_of(folder, names=("hall", HOSTILE)) -> Dashboard:
+    dashboard = Dashboard(History(folder / "history.sqlite"))
+    for name in names:
+        dashboard.update_source(name)
+    dashboard.update_source(names[0], thresholds={"fall": Thresholds(0.6, 0.4)})
+    return dashboard

@@ -1,73 +1,25 @@
-/* What happens is heard by server-sent events; a page that slept is told what it missed, or reads all of it anew. */
-const QUIET = 12000; /* milliseconds; the service says something every 5 s at least */
-let stream = null, retry = 0, mark = "", kept = null, heardAt = Date.now();
-const runOf = (at) => at.split("-")[0];
+/* What happens comes as server-sent events. After a break the browser names the last message that it has, and the service sends those after it, or its whole state. */
+const QUIET = 12000; /* milliseconds; the service sends something every 5 s */
+let stream = null, heardAt = 0, clockAhead = 0, zone = "", snoozes = [];
 
-/* The state of all sources: what came while it was on its way is kept, and heard after it. */
-async function readAnew() {
-  if (kept) return;
-  kept = [];
-  clearTimeout(retry);
-  const answer = await fetch("state").catch(() => null), state = answer?.ok ? await answer.json().catch(() => null) : null;
-  const missed = kept;
-  kept = null;
-  if (!state) return failed(answer?.status);
-  readAll(state);
-  missed.filter(({ to }) => runOf(to) === runOf(mark)).forEach(readPiece);
-}
-function failed(status) {
-  showBroken(status);
-  clearTimeout(retry);
-  retry = setTimeout(readAnew, 5000);
-}
-function showBroken(status) {
-  $("broken").textContent = status === 403 ? "This page is no longer allowed: open the address that the service has printed."
-    : "The service does not answer. This page goes on when it does.";
-  $("broken").hidden = false;
-}
-/* Messages that end at a mark RUN-NUMBER, as the stream has them; those that are known already are passed over. */
-function readPiece({ to, data }) {
-  if (kept) return kept.push({ to, data });
-  const messages = JSON.parse(data), missing = to.split("-")[1] - mark.split("-")[1];
-  if (runOf(to) !== runOf(mark) || missing > messages.length) return readAnew();
-  if (missing <= 0) return;
-  mark = to;
-  for (const message of messages.slice(-missing)) {
-    if (message.kind === "anew") return readAnew();
-    hear[message.kind](message);
-  }
-}
-function goOn(at) {
-  mark = at;
-  if (!stream) listen();
-}
-function listen() {
+function listen(mark) {
+  stream?.close();
   const opened = stream = new EventSource("stream?after=" + encodeURIComponent(mark));
-  const on = (kind, hears) => opened.addEventListener(kind, (event) => {
-    if (opened !== stream) return;
-    heardAt = Date.now();
-    $("broken").hidden = true;
-    hears(event);
-  });
-  const over = () => { opened.close(); stream = null; };
-  on("open", () => {});
-  on("beat", () => {});
-  on("message", ({ lastEventId, data }) => readPiece({ to: lastEventId, data }));
-  on("anew", () => { over(); readAnew(); });
-  on("error", () => {
-    if (opened.readyState === EventSource.CLOSED) { over(); failed(); } else showBroken();
-  });
-}
-/* Nothing is heard, and somebody looks: the connection is dead, and nobody has closed it. */
-setInterval(() => {
-  if (document.hidden || !stream || Date.now() - heardAt < QUIET) return;
+  const heard = () => { heardAt = Date.now(); $("broken").hidden = true; };
   heardAt = Date.now();
-  stream.close();
-  listen();
-}, 1000);
-
-/* The page as a whole: its clock, what each message changes, keys. */
-let clockAhead = 0, zone = "", snoozes = [];
+  opened.onopen = heard;
+  opened.addEventListener("beat", heard);
+  opened.onerror = () => { $("broken").hidden = false; };
+  opened.onmessage = ({ data }) => {
+    heard();
+    for (const message of JSON.parse(data)) {
+      if (message.kind === "reload") return listen("");
+      hear[message.kind](message);
+    }
+  };
+}
+/* A connection may be dead without being closed, and a refused one is not opened again by the browser. */
+setInterval(() => { if (!document.hidden && Date.now() - heardAt > QUIET) listen(""); }, 1000);
 
 /* Now, on the clock of the machine that watches. */
 function nowText() {
@@ -76,7 +28,7 @@ function nowText() {
 }
 function readSnoozes(next) {
   snoozes = next.filter(({ until }) => !until || wallOf(until) >= wallOf(nowText()));
-  const text = ({ source, action, until }) => [action ?? "Every action", source ? "in " + source : "in every source"].join(" ") + ": nobody is told"
+  const text = ({ source, action, until }) => [action ?? "Every action", source ? "in " + source : "in every source"].join(" ") + ": not announced"
     + (until ? " until " + (today(until) ? "" : until.slice(0, 10) + " ") + until.slice(11, 16) : "");
   render(html`${snoozes.map((one) => html`<li>${text(one)}<${Button} onClick=${() => act("snooze", { source: one.source, action: one.action, seconds: 0 })}>End<//></li>`)}`, $("snoozes"));
 }
@@ -93,20 +45,19 @@ function readAll(state) {
   $("add").open ||= !sources.size;
   widenAll();
   askEvents(false);
-  goOn(state.at);
 }
 /* The column of names is as wide in all sources. */
 const widenAll = () => widenNames([...sources.values()].flatMap((source) => source.classes));
 const hear = {
+  state: ({ state }) => readAll(state),
   scores: readScores,
   event: readEvent,
   source: ({ state }) => {
-    const source = sources.get(state.name);
-    if (!source) return readAnew();
-    source.state = state;
+    if (!sources.has(state.name)) return;
+    sources.get(state.name).state = state;
     showSources();
   },
-  gone: ({ source }) => removeSource(source),
+  removed: ({ source }) => removeSource(source),
   snoozes: ({ snoozes: next }) => readSnoozes(next),
   zones: ({ source, ...zones }) => { if (sources.has(source)) showSource(Object.assign(sources.get(source), zones)); },
 };
@@ -125,23 +76,21 @@ function key(event) {
   event.preventDefault();
   deed();
 }
-function addSource(event) {
-  event.preventDefault();
-  $("add-told").textContent = "";
-  post("sources", { name: $("add-name").value.trim(), address: $("add-address").value.trim() }).then(() => {
-    $("add-form").reset();
-    $("add").open = false;
-    readAnew();
-  }, (error) => { $("add-told").textContent = error.message; });
-}
-
 showClip(null);
 buildZones();
 $("player").addEventListener("close", () => { closeMedia($("clip")); showClip(null); });
-$("add-form").addEventListener("submit", addSource);
+$("add-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  $("add-told").textContent = "";
+  post("sources", { name: $("add-name").value, address: $("add-address").value }).then(() => {
+    $("add-form").reset();
+    $("add").open = false;
+  }, (error) => { $("add-told").textContent = error.message; });
+});
 document.addEventListener("keydown", key);
 new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));
 followTheme(redraw);
 readAll(report.state);
+listen(report.state.mark);
 setInterval(lookAtPictures, PICTURE_EVERY);
 setInterval(() => { lengthen(); readSnoozes(snoozes); }, 1000);

@@ -1,10 +1,17 @@
-"""What the tests of services and deciders share."""
+"""What the tests of the watching service share."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.networks import Networks
-from lstr.pipelines.watching import decider
+from lstr.pipelines.watching import notifications, worker
+from lstr.pipelines.watching.config import WatchConfig
+from lstr.pipelines.watching.event import WatchedEvent, new_id
+from lstr.pipelines.watching.history import History
 from tests.support.videos import remux
 
 
@@ -27,12 +34,48 @@ def kept_networks(small_set) -> Networks:
 
 @pytest.fixture
 def soon(monkeypatch, kept_networks):
-    """Networks are there at once, and what has ended or failed is tried again at once."""
-    monkeypatch.setattr(decider, "AGAIN", (0.2,))
-    monkeypatch.setattr(decider, "Networks", lambda loaded: kept_networks)
+    """Networks exist at once, and sources that ended or failed are opened again at once."""
+    monkeypatch.setattr(worker, "RETRY_S", (0.2,))
+    monkeypatch.setattr(worker, "Networks", lambda loaded: kept_networks)
 
 
 @pytest.fixture
 def idle(monkeypatch):
     """No source is ever opened, so that no networks are made."""
-    monkeypatch.setattr(decider.Decider, "_due", lambda self: [])
+    monkeypatch.setattr(worker.Worker, "_due", lambda self: [])
+
+
+@pytest.fixture
+def history(tmp_path) -> Iterator[History]:
+    history = History(tmp_path / "history.sqlite")
+    yield history
+    history.close()
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A failed notification is sent again almost at once."""
+    monkeypatch.setattr(notifications, "FIRST_PAUSE_S", 0.02)
+
+
+@pytest.fixture
+def event_of() -> Callable[..., WatchedEvent]:
+    """An event that began some seconds ago: event_of(source=…, action=…, ago=…)."""
+
+    def make(source: str = "hall", action: str = "falling", ago: float = 4, **values) -> WatchedEvent:
+        seen = datetime.now().astimezone()
+        start = seen - timedelta(seconds=ago)
+        known = {"id": new_id(start), "decided": start, "seen": seen, "score": 0.9, "top_score": 0.91}
+        return WatchedEvent(source=source, action=action, start=start, **known | values)
+
+    return make
+
+
+@pytest.fixture
+def watch_config(tmp_path) -> Callable[..., WatchConfig]:
+    """A configuration with channels, by their names: watch_config(phone=(kind, table))."""
+
+    def make(**channels) -> WatchConfig:
+        return WatchConfig(Path("watch.toml"), None, tmp_path, {}, channels=channels)
+
+    return make

@@ -18,7 +18,6 @@ from lstr.pipelines.watching import clips as clips_of
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import ClipsConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
-from lstr.pipelines.watching.history import History
 from tests.support.patience import until
 from tests.support.served import camera as camera_of
 from tests.support.videos import write_video
@@ -71,13 +70,6 @@ class Camera:
 
 
 @pytest.fixture
-def history(tmp_path):
-    history = History(tmp_path / "events.sqlite")
-    yield history
-    history.close()
-
-
-@pytest.fixture
 def opened(tmp_path, history):
     """Open clips: opened(**config) -> clips, and what they say in `said`."""
     every = []
@@ -105,7 +97,7 @@ def whole(clips, history, camera, start=5.2, decided=6.0, end=7.0, pictured=True
     event = begun(clips, history, camera.event(start, decided))
     clips.end(camera.ended(event, end, **more))
     until(lambda: not clips.writing)
-    until(lambda: clips.picture(event.id) or not pictured)
+    until(lambda: clips.image(event.id) or not pictured)
     return event
 
 
@@ -131,24 +123,24 @@ def test_an_event_has_film_picture_and_what_is_to_be_known(films, opened, histor
     assert abs(about["event_at"] - 2.2) < 0.11 and abs(about["decided_at"] - 3.0) < 0.11
     assert about["event"]["id"] == event.id and about["codec"] == about["source_codec"] == "h264"
     assert abs((datetime.fromisoformat(about["start"]) - camera.wall).total_seconds() - 3.0) < 0.11
-    picture = cv2.imread(str(clips.picture(event.id)))
+    picture = cv2.imread(str(clips.image(event.id)))
     assert picture.shape == (48, 64, 3) and abs(int(picture[9, 9, 0]) - int(source[60][9, 9, 0])) <= 8
     kept = history.find(event.id)
     assert (kept.clip, kept.picture) == (f"{event.id}.mp4", f"{event.id}.jpg")
     assert names_in(clips.path(event.id).parent) == [f"{event.id}.{end}" for end in ("jpg", "json", "mp4")]
     assert clips.size == sum(path.stat().st_size for path in clips.path(event.id).parent.iterdir())
     for wrong in ("../" + event.id, event.id + "\n", "", "a/b", event.id[:-1] + "g"):
-        assert clips.path(wrong) is None and clips.picture(wrong) is None
+        assert clips.path(wrong) is None and clips.image(wrong) is None
 
 
 def test_an_action_that_is_told_late_has_its_beginning_in_its_clip(films, opened, history, monkeypatch):
     """Its rule lets it last for a while first; the packets of its beginning had gone by then."""
-    monkeypatch.setattr("lstr.pipelines.watching.film.GRACE", 0.1)
-    clips = opened(longest=60.0)
+    monkeypatch.setattr("lstr.pipelines.watching.film.GRACE_S", 0.1)
+    clips = opened(max_seconds=60.0)
     first = {}
     for name, late in (("hall", 0.0), ("yard", 17.0)):
         camera = Camera(clips, films["small"], name, ago=20.0)
-        clips.expect(name, late)
+        clips.set_delay(name, late)
         event = whole(clips, history, camera.send(0, 19.5), start=2.2, decided=19.2, end=19.3)
         shown = frames_of(clips.path(event.id))[0]
         first[name] = next(n for n, frame in enumerate(frames_of(films["small"])) if np.array_equal(frame, shown))
@@ -172,7 +164,7 @@ def test_the_clip_of_a_camera_by_rtsp_is_of_its_one_connection(films, opened, hi
                 reader.take()
             now = datetime.now().astimezone()
             event = begun(clips, history, WatchedEvent(new_id(now), "hall", "fall", now, now, 0.7, 0.9, now))
-            until(lambda: clips.picture(event.id))
+            until(lambda: clips.image(event.id))
             clips.end(WatchedEvent(**vars(event) | {"end": now, "still_on": True}))
             until(lambda: not clips.writing)
     shown, source_frames = frames_of(clips.path(event.id)), frames_of(films["small"])
@@ -186,11 +178,11 @@ def test_the_picture_is_there_before_the_event_has_ended(films, opened, history)
     camera = Camera(clips, films["small"], ago=6.1).send(0, 6.1)
     event = begun(clips, history, camera.event(5.2, 6.0))
     until(lambda: history.find(event.id).picture)
-    assert clips.picture(event.id) and clips.path(event.id) is None
+    assert clips.image(event.id) and clips.path(event.id) is None
 
 
 def test_a_long_event_has_a_clip_of_its_beginning(films, opened, history):
-    clips = opened(longest=3.0)
+    clips = opened(max_seconds=3.0)
     camera = Camera(clips, films["small"]).send(0, 9.5)
     event = begun(clips, history, camera.event(5.2, 6.0))
     until(lambda: not clips.writing)
@@ -213,8 +205,8 @@ def test_a_clip_ends_where_the_camera_comes_back_with_another_size(films, opened
 
 
 def test_a_film_does_not_wait_for_a_camera_for_ever(films, opened, history, monkeypatch):
-    monkeypatch.setattr("lstr.pipelines.watching.film.GRACE", 0.1)
-    clips = opened(longest=4.2)
+    monkeypatch.setattr("lstr.pipelines.watching.film.GRACE_S", 0.1)
+    clips = opened(max_seconds=4.2)
     camera = Camera(clips, films["small"]).send(0, 6.1)
     event = begun(clips, history, camera.event(5.2, 6.0))
     until(lambda: not clips.writing)
@@ -229,7 +221,7 @@ def test_a_camera_that_went_away_has_a_clip_of_what_came(films, opened, history)
     nothing = begun(clips, history, Camera(clips, films["small"], "yard").event(5, 6))
     unknown = begun(clips, history, WatchedEvent(**vars(nothing) | {"id": new_id(nothing.start), "source": "none"}))
     clips.close()
-    assert [clips.picture(one.id) or clips.path(one.id) for one in (nothing, unknown)] == [None, None]
+    assert [clips.image(one.id) or clips.path(one.id) for one in (nothing, unknown)] == [None, None]
 
 
 def test_the_oldest_go_first_and_never_one_that_is_written(films, opened, history):
@@ -240,7 +232,7 @@ def test_the_oldest_go_first_and_never_one_that_is_written(films, opened, histor
     each = clips.size / 3
     written = begun(clips, history, camera.event(3.0, 6.0))
     until(lambda: clips._films[written.id].file)
-    clips.configure(ClipsConfig(before=2.0, after=1.0, most_bytes=int(2.6 * each)))
+    clips.configure(ClipsConfig(before=2.0, after=1.0, max_bytes=int(2.6 * each)))
     until(lambda: not history.find(events[1].id).clip)
     assert clips.path(events[0].id) is clips.path(events[1].id) is None and clips.path(events[2].id) and clips.writing
     assert history.find(events[0].id).clip == history.find(events[1].id).picture == ""
@@ -248,7 +240,7 @@ def test_the_oldest_go_first_and_never_one_that_is_written(films, opened, histor
     until(lambda: not clips.writing)
     assert clips.path(written.id) and clips.path(events[2].id), "older, and it was being written"
     assert clips.size == sum(path.stat().st_size for path in clips._folder.folder.iterdir()) <= 2.6 * each
-    clips.configure(ClipsConfig(before=2.0, after=1.0, most_bytes=int(1.5 * each)))
+    clips.configure(ClipsConfig(before=2.0, after=1.0, max_bytes=int(1.5 * each)))
     until(lambda: not clips.path(written.id))
     clips.remove([events[2].id])
     until(lambda: clips.size == 0)
@@ -277,7 +269,7 @@ def test_what_a_kill_left_is_put_right(films, opened, history, tmp_path):
     folder = tmp_path / "clips"
     history.attach(unnamed.id, clip="")
     clips.path(gone.id).unlink()
-    assert not history.forget(999_999 * 86_400.0), "for ever: a date so long ago is none"
+    assert not history.delete_old(999_999 * 86_400.0), "for ever: a date so long ago is none"
     for suffix in (".mp4", ".json", ".jpg"):
         (folder / f"{foreign.id}{suffix}").rename(folder / f"{new_id(camera.wall)}{suffix}")
     (folder / ".20260101T000000-00000000.mp4.tmp-0a0b0c0d").write_bytes(b"half")
@@ -319,11 +311,11 @@ def test_the_last_bytes_of_a_disk_are_not_for_clips(films, opened, history, monk
     camera = Camera(clips, films["small"]).send(0, 7)
     event = begun(clips, history, camera.event(5.2, 6.0))
     until(lambda: clips._films[event.id].file)
-    monkeypatch.setattr(clips_of, "RESERVE", 2**60)
+    monkeypatch.setattr(clips_of, "RESERVED_BYTES", 2**60)
     until(lambda: not clips.writing)
     assert len(frames_of(clips.path(event.id))) == 40, "what is there is kept"
     other = whole(clips, history, camera, pictured=False)
-    assert clips.path(other.id) is clips.picture(other.id) is None and len(clips.said) == 1
+    assert clips.path(other.id) is clips.image(other.id) is None and len(clips.said) == 1
     assert "are free" in clips.said[0]
 
 

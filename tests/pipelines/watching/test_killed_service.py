@@ -73,6 +73,6 @@ def waiting(folder: Path) -> bool:
     """Whether somebody is still to be told of something."""
     history = History(folder / "watch.data" / "history.sqlite", readonly=True)
     try:
-        return any(history.waiting().values())
+        return any(history.count_pending().values())
     finally:
         history.close()

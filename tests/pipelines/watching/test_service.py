@@ -19,13 +19,11 @@ from lstr.pipelines.detection.decision import Decision, Opened, Status
 from lstr.pipelines.detection.sinks import End
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import service
-from lstr.pipelines.watching.capacity import Capacity
 from lstr.pipelines.watching.config_file import read_config
-from lstr.pipelines.watching.health import tell_supervisor
-from lstr.pipelines.watching.history import History, Wanted
-from lstr.pipelines.watching.service import Service
-from lstr.pipelines.watching.storing import Storing, alarms_of
-from lstr.pipelines.watching.telling import Telling
+from lstr.pipelines.watching.history import EventFilter, History
+from lstr.pipelines.watching.notifications import Notifications
+from lstr.pipelines.watching.recorder import RecorderSink
+from lstr.pipelines.watching.service import Service, false_alarms_of, notify_supervisor
 from lstr.timeline import Event
 from tests.pipelines.watching.test_clips import Camera, film
 from tests.pipelines.watching.test_history import event
@@ -63,13 +61,13 @@ def test_a_source_that_ends_is_read_again_and_both_are_stored(small_set, stream,
             history = watching.history
             until(lambda: len({event.start for event in history.events()}) > 1, LONG)
             until(lambda: history.events()[-1].end is not None, LONG)
-            (shown,) = watching.board.state()["sources"]
+            (shown,) = watching.dashboard.state()["sources"]
             assert shown["decided"] > 1 and shown["columns"] >= shown["decided"] and shown["lag_ms"] is not None
-            picture = cv2.imdecode(np.frombuffer(watching.board.picture("hall")[1], np.uint8), cv2.IMREAD_COLOR)
+            picture = cv2.imdecode(np.frombuffer(watching.dashboard.image("hall"), np.uint8), cv2.IMREAD_COLOR)
             assert picture.std() > 10, "the frame that the networks have"
-            assert {*watching.clips._late} == {"hall"}, "clips know how late the rules let an action be told"
+            assert {*watching.clips._delays} == {"hall"}, "clips know how late the rules let an action be told"
     again = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
-    events = again.events(Wanted(source="hall"))
+    events = again.events(EventFilter(source="hall"))
     assert events and all(event.end for event in events)
     newest = [event for event in events if event.start == events[0].start]
     assert all(event.still_on for event in newest), "its end ended what was on"
@@ -114,7 +112,7 @@ def test_its_file_is_read_again_and_streams_that_did_not_change_go_on(packed, st
             write(tmp_path, packed, {"hall": one, "door": silent.getsockname()[1]}, on=1.0)
             path.write_text(path.read_text().replace('timeout = "2s"', 'timeout = "1s"'))
             watching.reload()
-            assert "timeout is 1 s for each source from when it is opened next." in said
+            assert "timeout is 1 s for each source that is opened from now on." in said
             until(lambda: any(text.startswith("door: ") and "no frame for 1 s" in text for text in said), LONG)
             path.write_text("nonsense")
             watching.reload()
@@ -127,7 +125,7 @@ MISTAKES = {
     "phone": '[channels.phone]\nkind = "apprise"\nurl = "ntyf://t"\n',
     "no home": '[sources.door]\naddress = "http://127.0.0.1:9/door"\nmodel = "~nobody-here/x.lstr"\n',
     "no model knows it": "[actions.flying]\non = 0.5\n",
-    "is no model file": '[sources.door]\naddress = "http://127.0.0.1:9/door"\nmodel = "watch.toml"\n',
+    "is not a model file": '[sources.door]\naddress = "http://127.0.0.1:9/door"\nmodel = "watch.toml"\n',
 }
 
 
@@ -141,24 +139,24 @@ def test_a_mistake_in_its_file_changes_nothing_while_it_runs(packed, tmp_path, m
         )
         right = path.read_text()
         with Service(read_config(path), said.append) as watching:
-            before = watching.config, watching.telling, watching.policy, {**watching.deciders}
+            before = watching.config, watching.notifications, watching.policy, {**watching.workers}
             for text, mistake in MISTAKES.items():
                 path.write_text(right + mistake)
                 watching.reload()
                 assert text in said[-1] and "\nhint: " in said[-1] and said[-1].endswith("Nothing was changed."), said
-                assert (watching.config, watching.telling, watching.policy, {**watching.deciders}) == before
+                assert (watching.config, watching.notifications, watching.policy, {**watching.workers}) == before
             with monkeypatch.context() as patched:  # whatever a library raises of a file
                 patched.setattr(service, "check", lambda config: 1 / 0)
                 watching.reload()
-            assert said[-1] == f"{path} cannot be read: it met ZeroDivisionError.\nNothing was changed."
-            assert (watching.config, watching.telling, watching.policy, {**watching.deciders}) == before
+            assert said[-1] == f"{path}: ZeroDivisionError.\nNothing was changed."
+            assert (watching.config, watching.notifications, watching.policy, {**watching.workers}) == before
             known = event()
             watching.history.begin(known, ["note"], known.start)
-            watching.telling.wake()
-            until(lambda: watching.telling.deliveries["note"].failed, LONG)  # those of before still tell
+            watching.notifications.wake()
+            until(lambda: watching.notifications.deliveries["note"].failed, LONG)  # those of before still tell
             path.write_text(right)
             watching.reload()
-            assert said[-1].endswith("was read again.") and watching.telling is not before[1]
+            assert said[-1].endswith("was read again.") and watching.notifications is not before[1]
 
 
 @pytest.mark.long
@@ -186,7 +184,7 @@ def test_zones_are_swapped_while_a_stream_goes_on(small_set, stream, tmp_path, m
 
 
 def test_what_is_old_is_forgotten(small_set, tmp_path, monkeypatch, idle):
-    monkeypatch.setattr(service, "ROTATED_SECONDS", 0.1)
+    monkeypatch.setattr(service, "CLEAN_INTERVAL_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         path = write(tmp_path, small_set, {"hall": nobody.getsockname()[1]}, "[keeping]\ndays = 1\n")
     with Service(read_config(path), lambda text: None) as watching:
@@ -200,7 +198,7 @@ def test_what_waits_for_room_on_the_disk_is_stored_though_its_source_has_ended(s
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         path = write(tmp_path, small_set, {"hall": nobody.getsockname()[1]})
     with Service(read_config(path), lambda text: None) as watching:
-        sink, now = Storing(watching.storage), datetime.now().astimezone()
+        sink, now = RecorderSink(watching.recorder), datetime.now().astimezone()
         sink.open(Opened("gone", Status("gone"), ("other", "falling")))
         begun = Event("started", "falling", 1.0, 0.0, 0.9, at=now, start_at=now)
         sink.take(Decision(4, 1.0, "falling", 0.9, [], 1.0, [begun], np.ones(2), at=now, source="gone"))
@@ -220,42 +218,41 @@ def test_an_open_page_learns_of_a_film_that_is_whole_after_the_end(small_set, tm
         camera = Camera(watching.clips, film(tmp_path / "film.ts"), "door").send(0, 9.5)
         begun = camera.event(5.2, 6.0)
         for one, phase in ((begun, "new"), (camera.ended(begun, 7.0), "end")):
-            mark = watching.board.state()["at"]
-            watching.storage.add("door", one, phase)
-            watching.storage.write_what_waits()
+            mark = watching.dashboard.state()["mark"]
+            watching.recorder.add(one, phase)
 
         def told() -> list[dict]:
-            messages = map(json.loads, watching.board.after(mark)[1])
+            messages = map(json.loads, watching.dashboard.messages_after(mark)[1])
             return [one["event"] for one in messages if one["kind"] == "event" and one["phase"] == "update"]
 
         until(lambda: any(one["clip"] for one in told()), 30)
         for whole in [one for one in told() if one["clip"]]:  # told again where its picture comes later
             assert whole["clip"] == f"{begun.id}.mp4" and whole["end"]
-        assert not watching.board.state()["on"]
+        assert not watching.dashboard.state()["on"]
 
 
 def test_a_supervisor_is_told(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        tell_supervisor("READY=1")
+        notify_supervisor("READY=1")
         assert systemd.recv(100) == b"READY=1"
-    tell_supervisor("STOPPING=1")  # nobody listens any more
+    notify_supervisor("STOPPING=1")  # nobody listens any more
 
 
 def test_false_alarms_are_those_that_the_model_file_states():
     class Loaded:
         about = {"metrics": {"events": {"per_class": {"a": {"false_alarms_per_hour": 2}, "b": {}, "c": 3}}}}
 
-    assert alarms_of(Loaded) == {"a": 2.0}
+    assert false_alarms_of(Loaded) == {"a": 2.0}
     Loaded.about = {}
-    assert alarms_of(Loaded) == {}
+    assert false_alarms_of(Loaded) == {}
 
 
 def test_channels_know_a_source_that_is_paused_from_the_start(packed, tmp_path, monkeypatch, idle):
     """Its model is not loaded, and so nobody could resume it by MQTT, nor any other one while it was paused."""
     shown: list[dict] = []
-    monkeypatch.setattr(Telling, "sources", lambda self, actions: shown.append(actions))
+    monkeypatch.setattr(Notifications, "show_sources", lambda self, actions: shown.append(actions))
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         config = read_config(write(tmp_path, packed, {"hall": nobody.getsockname()[1]}))
         with Service(config, lambda text: None) as watching:
@@ -263,7 +260,7 @@ def test_channels_know_a_source_that_is_paused_from_the_start(packed, tmp_path, 
         shown.clear()
         with Service(config, lambda text: None) as watching:
             until(lambda: shown, LONG)
-            assert not any(decider.loaded for decider in watching.deciders.values())
+            assert not any(worker.loaded for worker in watching.workers.values())
     assert shown[0] == {"hall": [*load_checkpoint(packed.checkpoint).classes[1:]]}
 
 
@@ -283,14 +280,14 @@ def test_what_goes_wrong_on_the_way_ends_nothing(packed, tmp_path, monkeypatch, 
     said: list[str] = []
     looked: list[int] = []
 
-    def look(self: Capacity, states: object) -> list[str]:
+    def tick(self: Service) -> None:
         looked.append(1)
         raise OverflowError("date value out of range") if len(looked) < 3 else HistoryError("no room")
 
-    monkeypatch.setattr(Capacity, "look", look)
+    monkeypatch.setattr(Service, "_tick", tick)
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         path = write(tmp_path, packed, {"hall": nobody.getsockname()[1]})
         with Service(read_config(path), said.append):
             until(lambda: len(looked) > 3, LONG)
-    wrong = [text for text in said if "goes on after OverflowError: date value out of range" in text]
+    wrong = [text for text in said if "continues after OverflowError: date value out of range" in text]
     assert len(wrong) == 1 and said.count("no room") == 1

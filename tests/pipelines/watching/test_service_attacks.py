@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lstr.pipelines.watching import known_sources
+from lstr.pipelines.watching import service
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.service import Service
 from tests.pipelines.watching.test_history import event
@@ -65,7 +65,7 @@ def test_a_page_adds_no_file_and_no_request_of_its_own(run):
 
 
 def test_sources_and_snoozes_are_bounded(run, closed_port, monkeypatch):
-    monkeypatch.setattr(known_sources, "MOST_SOURCES", 3)
+    monkeypatch.setattr(service, "MAX_SOURCES", 3)
     with run() as (watching, visitor, _):
         address = f"http://127.0.0.1:{closed_port}/x"
         statuses = [visitor.ask("/sources", {"name": f"x{k}", "address": address}).status for k in range(5)]
@@ -76,9 +76,9 @@ def test_sources_and_snoozes_are_bounded(run, closed_port, monkeypatch):
         for k in range(4):  # a name that is new each time
             assert visitor.ask("/sources", {"name": f"y{k}", "address": address}).status == 200
             assert visitor.ask("/snooze", {"source": f"y{k}", "seconds": 3600}).status == 200
-            assert len(watching.policy.snoozed()) == 1
+            assert len(watching.policy.snoozes()) == 1
             assert visitor.ask(f"/source/y{k}/remove", {}).status == 200
-        assert watching.policy.snoozed() == [] == visitor.ask("/state").json["snoozes"]
+        assert watching.policy.snoozes() == [] == visitor.ask("/state").json["snoozes"]
 
 
 def test_what_is_snoozed_is_shown_after_a_restart(run):
@@ -109,9 +109,9 @@ def test_no_secret_comes_out(run, closed_port, small_set, tmp_path, soon):
     with run(channels, source, small_set.checkpoint) as (watching, visitor, said):
         known = event()
         watching.history.begin(known, ["hook", "house", "phone"], known.start)
-        watching.telling.wake()
-        until(lambda: all(one.failed for one in watching.telling.deliveries.values()), LONG)
-        until(lambda: watching.status().get("hall") or watching.board.states()[0]["trouble"], LONG)
+        watching.notifications.wake()
+        until(lambda: all(one.failed for one in watching.notifications.deliveries.values()), LONG)
+        until(lambda: watching.status().get("hall") or watching.dashboard.states()[0]["trouble"], LONG)
         paths = ("/", "/state", "/events", "/metrics", "/healthz", "/nowhere", f"/clip/{known.id}")
         answers = [visitor.ask(path) for path in paths]
         answers.append(visitor.ask("/sources", {"name": "hall", "address": source}))

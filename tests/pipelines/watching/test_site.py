@@ -2,35 +2,37 @@
 
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from urllib.parse import quote
 
 import cv2
 import numpy as np
 import pytest
+from starlette.applications import Starlette
 
 from lstr.errors import LstrError
 from lstr.pipelines.pages.responses import Streams
 from lstr.pipelines.pages.server import Server
-from lstr.pipelines.watching.site import WatchSite
+from lstr.pipelines.watching import site
+from lstr.pipelines.watching.site import OPEN_PATHS, Health, WatchSite
 from tests.support.requests import Visitor
-from tests.support.watching import HOSTILE, START, Camera, Deeds, board_of, event_of
+from tests.support.watching import HOSTILE, START, Calls, Camera, dashboard_of, event_of
 
 
 class Watched:
     """A served board with two cameras, and what the page has wanted of the service."""
 
     def __init__(self, folder):
-        self.board, self.deeds, self.folder = board_of(folder), Deeds(), folder
-        self.cameras = [Camera(self.board, name) for name in ("hall", HOSTILE)]
+        self.dashboard, self.calls, self.folder = dashboard_of(folder), Calls(), folder
+        self.cameras = [Camera(self.dashboard, name) for name in ("hall", HOSTILE)]
         for camera in self.cameras:
             for _ in range(4):
                 camera.show(0.2, 0.7, 0.1)
         self.events = [event_of(start=START - timedelta(hours=k), top_score=0.9 - k / 10) for k in range(4)]
         for event in self.events:
-            self.board.history.begin(event, (), START)
-        self.site = WatchSite(self.board, self.deeds, lambda: self.server.ending, streams=Streams(6))
+            self.dashboard.history.begin(event, (), START)
+        self.site = WatchSite(self.dashboard, self.calls, lambda: self.server.ending, streams=Streams(6))
         self.server = Server(self.site.app(), port=0, is_impatient=True)
 
 
@@ -43,7 +45,7 @@ def watched(tmp_path_factory):
 
 @pytest.fixture
 def visitor(watched):
-    watched.deeds.done.clear()
+    watched.calls.done.clear()
     return Visitor(watched.server.address)
 
 
@@ -84,7 +86,7 @@ def test_the_state_and_a_picture(watched, visitor):
 
 
 def test_a_stream_tells_what_follows_a_mark(watched, visitor):
-    mark = visitor.ask("/state").json["at"]
+    mark = visitor.ask("/state").json["mark"]
     watched.cameras[0].show(0.2, 0.7, 0.1)
     with stream_of(visitor, f"/stream?after={mark}") as opened:
         text = read_until(opened, b'"kind":"scores"').decode()
@@ -95,7 +97,7 @@ def test_a_stream_tells_what_follows_a_mark(watched, visitor):
         assert read_until(opened, b'"kind":"scores"').count(b'"kind":"scores"') == 1
     for unknown in ("", "x-1", "%0d%0aevent:%20x"):
         with stream_of(visitor, f"/stream?after={unknown}") as opened:
-            assert b"event: anew\n" in read_until(opened, b"anew")
+            assert b'"kind":"state"' in read_until(opened, b'"kind":"state"')
 
 
 def test_events_by_what_is_wanted(watched, visitor):
@@ -114,7 +116,7 @@ def test_a_verdict_is_kept(watched, visitor):
     event_id = watched.events[1].id
     for verdict in ("right", "wrong", ""):
         told = visitor.ask(f"/event/{event_id}/verdict", {"verdict": verdict})
-        assert told.json["event"]["verdict"] == verdict == watched.board.history.find(event_id).verdict
+        assert told.json["event"]["verdict"] == verdict == watched.dashboard.history.find(event_id).verdict
     assert visitor.ask(f"/event/{event_id}/verdict", {"verdict": "perhaps"}).status == 400
     assert visitor.ask("/event/20200101T000000-00000000/verdict", {"verdict": "right"}).status == 404
 
@@ -123,7 +125,7 @@ def test_clips_are_those_of_events_alone(watched, visitor):
     event_id = watched.events[0].id
     path = watched.folder / "clip.mp4"
     path.write_bytes(bytes(range(100)))
-    watched.deeds.files[event_id] = path
+    watched.calls.files[event_id] = path
     part = visitor.ask(f"/clip/{event_id}", range="bytes=10-19")
     assert part.status == 206 and part.body == bytes(range(10, 20)) and part.headers["content-type"] == "video/mp4"
     path.unlink()
@@ -139,15 +141,15 @@ def test_clips_are_those_of_events_alone(watched, visitor):
         "..%5chistory.sqlite",
         quote(event_id) + "/../history.sqlite",
     ):
-        watched.deeds.files[name] = watched.folder / "history.sqlite"
+        watched.calls.files[name] = watched.folder / "history.sqlite"
         assert visitor.ask(f"/clip/{name}").status == 404 == visitor.ask(f"/thumb/{name}").status
 
 
 def test_what_a_person_does_reaches_the_service(watched, visitor):
     hostile = "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"
     asked = [
-        ("/source/hall/pause", {}, ("pause", "hall")),
-        (f"/source/{hostile}/resume", {}, ("resume", HOSTILE)),
+        ("/source/hall/pause", {}, ("pause", "hall", True)),
+        (f"/source/{hostile}/resume", {}, ("pause", HOSTILE, False)),
         ("/source/hall/remove", {}, ("remove", "hall")),
         ("/sources", {"name": "garage", "address": "rtsp://garage/s"}, ("add", "garage", "rtsp://garage/s")),
         ("/snooze", {"source": "hall", "action": "fall", "seconds": 60}, ("snooze", "hall", "fall", 60.0)),
@@ -159,7 +161,7 @@ def test_what_a_person_does_reaches_the_service(watched, visitor):
     ]
     for path, body, _ in asked:
         assert visitor.ask(path, body).status == 200
-    assert watched.deeds.done == [deed for _, _, deed in asked]
+    assert watched.calls.done == [deed for _, _, deed in asked]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,6 @@ def test_what_a_person_does_reaches_the_service(watched, visitor):
         ("/source/hall/pause", b" " * 20000, 413),
         ("/sources", {"name": "../x", "address": "rtsp://a"}, 400),
         ("/sources", {"name": HOSTILE, "address": "rtsp://a"}, 400),
-        ("/sources", {"name": "hall", "address": "rtsp://a"}, 400),
         ("/sources", {"name": "x"}, 400),
         ("/sources", {"name": "x", "address": ["rtsp://a"]}, 400),
         ("/sources", {"name": "x", "address": "a" * 3000}, 400),
@@ -194,7 +195,7 @@ def test_what_a_person_does_reaches_the_service(watched, visitor):
     ],
 )
 def test_what_is_no_wish_changes_nothing(watched, visitor, path, body, status):
-    assert visitor.ask(path, body).status == status and watched.deeds.done == []
+    assert visitor.ask(path, body).status == status and watched.calls.done == []
 
 
 def test_other_sites_change_nothing(watched, visitor):
@@ -204,13 +205,13 @@ def test_other_sites_change_nothing(watched, visitor):
     assert visitor.ask(path, {}, sec_fetch_site="cross-site").status == 403
     assert visitor.ask(path, b"{}", content_type="text/plain").status == 415
     assert visitor.ask(path, {}, cookie="").status == 403
-    assert visitor.ask(path).status == 405 and watched.deeds.done == []
+    assert visitor.ask(path).status == 405 and watched.calls.done == []
 
 
 def test_why_the_service_refuses(watched, visitor):
-    watched.deeds.refuse = LstrError("rtsp://u:hunter2@garage/s is no video.", "name another: rtsp://u:hunter2@hall/s.")
+    watched.calls.refuse = LstrError("rtsp://u:hunter2@garage/s is no video.", "name another: rtsp://u:hunter2@hall/s.")
     told = visitor.ask("/source/hall/pause", {})
-    watched.deeds.refuse = None
+    watched.calls.refuse = None
     assert told.status == 400 and told.json == {
         "error": "rtsp://garage/s is no video.",
         "hint": "name another: rtsp://hall/s.",
@@ -227,7 +228,7 @@ def wait_for_no_stream(site) -> None:
 
 def test_a_hundred_slow_streams(watched, visitor):
     """As many as there are places are open, the others are refused at once, and a page is still answered."""
-    mark, site = visitor.ask("/state").json["at"], watched.site
+    mark, site = visitor.ask("/state").json["mark"], watched.site
     wait_for_no_stream(site)
     with ExitStack() as stack:
         opened = [stack.enter_context(stream_of(visitor, f"/stream?after={mark}")) for _ in range(100)]
@@ -251,3 +252,35 @@ def test_giant_headers_are_refused(visitor, name):
 def test_unknown_paths(visitor):
     for path in ("/../etc/passwd", "/static/x", "//evil.example/", "/picture", "/clip/", "/event/x/verdict"):
         assert visitor.ask(path).status in (404, 405)
+
+
+@contextmanager
+def health_of(dashboard):
+    """A visitor of the health of a dashboard."""
+    health = Health(dashboard, lambda: {"phone": 2}, lambda: 0)
+    with Server(Starlette(routes=health.routes()), port=0, open_paths=OPEN_PATHS) as server:
+        yield Visitor(server.address)
+
+
+def test_numbers_for_prometheus(tmp_path):
+    dashboard = dashboard_of(tmp_path, ('"hall"', "door"))
+    Camera(dashboard, '"hall"').show(0.2, 0.7, 0.1)
+    event = event_of()
+    dashboard.history.begin(event, [], event.start)
+    with health_of(dashboard) as visitor:
+        text = visitor.ask("/metrics", cookie="").body.decode()
+    assert 'lstr_source_decided_total{source="\\"hall\\""} 1.0\n' in text
+    assert 'lstr_source_lag_seconds{source="\\"hall\\""} 0.12\n' in text
+    assert 'lstr_events{action="fall",source="hall"} 1.0\n' in text and "hunter2" not in text
+    assert 'lstr_notices_failed_total{channel="phone"} 2.0\n' in text and "\nlstr_clips_bytes 0.0\n" in text
+
+
+def test_silence_is_not_healthy(tmp_path, monkeypatch):
+    dashboard = dashboard_of(tmp_path, ("hall", "door"))
+    with health_of(dashboard) as visitor:
+        assert visitor.ask("/healthz", cookie="").status == 200
+        monkeypatch.setattr(site, "SILENT_S", -1.0)
+        assert visitor.ask("/healthz").status == 503
+        for name in ("hall", "door"):
+            dashboard.update_source(name, paused=True)
+        assert visitor.ask("/healthz").status == 200

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from lstr.pipelines.watching.recorder import Snooze
 from tests.pipelines.watching.test_watch_browser import Service, begin, tab  # noqa: F401
 from tests.support.browser import until
 from tests.support.watching import HOSTILE, Camera
@@ -30,11 +31,13 @@ def service(tmp_path):
 
 def test_names_run_nothing(tab, service):  # noqa: F811
     """`tab` fails at the first dialog, word on the console, or request elsewhere."""
-    service.board.source("hall", address=f"rtsp://x/{HOSTILE}", trouble=f"{HOSTILE}<script>alert(4)</script>")
-    camera = Camera(service.board, HOSTILE, CLASSES)
+    service.dashboard.update_source(
+        "hall", address=f"rtsp://x/{HOSTILE}", trouble=f"{HOSTILE}<script>alert(4)</script>"
+    )
+    camera = Camera(service.dashboard, HOSTILE, CLASSES)
     for _ in range(4):
         camera.show(*(0.1 * k for k in range(len(CLASSES))))
-    service.board.snooze({(HOSTILE, HOSTILE): None})
+    service.dashboard.show_snoozes([Snooze(HOSTILE, HOSTILE, None)])
     for action in CLASSES[1:]:
         begin(service, HOSTILE, action=action, model=HOSTILE)
     page = tab()
@@ -113,6 +116,6 @@ def test_another_site_does_nothing_and_sees_nothing(chromium, service):
         assert tried == [False] * 4 and heard == "nothing"
         assert other.evaluate("document.querySelector('#seen').naturalWidth") == 0
         assert not [frame for frame in other.frames if frame.url.startswith(own) and "hall" in frame.content()]
-    assert service.deeds.done == [] and service.board.history.find(event.id).verdict == ""
+    assert service.calls.done == [] and service.dashboard.history.find(event.id).verdict == ""
     assert changes and all(answer.status == 403 for answer in changes)
     context.close()

@@ -16,10 +16,11 @@ from lstr.extractors.video.clip_file import ClipFile
 from lstr.extractors.video.packet_ring import PacketRing
 from lstr.pipelines.pages.guard import KeptAddress
 from lstr.pipelines.pages.server import Server
+from lstr.pipelines.watching.recorder import Snooze
 from lstr.pipelines.watching.site import WatchSite
 from tests.support.browser import until
 from tests.support.videos import write_video
-from tests.support.watching import HOSTILE, Camera, Deeds, board_of, event_of
+from tests.support.watching import HOSTILE, Calls, Camera, dashboard_of, event_of
 
 pytestmark = pytest.mark.long
 
@@ -28,13 +29,13 @@ class Service:
     """A board that is served; its cameras decide four times a second."""
 
     def __init__(self, folder, names=("hall", HOSTILE)):
-        self.board, self.deeds, self.folder = board_of(folder, names), Deeds(), folder
-        self.cameras = [Camera(self.board, name) for name in names]
+        self.dashboard, self.calls, self.folder = dashboard_of(folder, names), Calls(), folder
+        self.cameras = [Camera(self.dashboard, name) for name in names]
         self.ended = threading.Event()
         self.server = self.serve()
 
     def serve(self, **options) -> Server:
-        self.site = WatchSite(self.board, self.deeds, lambda: self.server.ending)
+        self.site = WatchSite(self.dashboard, self.calls, lambda: self.server.ending)
         return Server(self.site.app(), port=options.pop("port", 0), **options)
 
     def run(self) -> None:
@@ -60,8 +61,8 @@ def now() -> datetime:
 
 def begin(service, source: str = "hall", ago: float = 3, **more):
     event = event_of(source, start=now() - timedelta(seconds=ago), decided=now(), seen=now(), **more)
-    service.board.history.begin(event, (), now())
-    service.board.tell(event, "new")
+    service.dashboard.history.begin(event, (), now())
+    service.dashboard.show_event(event, "new")
     return event
 
 
@@ -122,9 +123,9 @@ def test_a_source_and_what_happens(tab, service):
     assert page.locator("#count").inner_text() == "Events, 1 on now"
     page.get_by_role("button", name="Right: it happened").click()
     page.locator(".yes[aria-pressed=true]").wait_for()
-    assert service.board.history.find(event.id).verdict == "right"
-    service.board.history.end(event.id, now(), False, now())
-    service.board.tell(replace(event, end=now()), "end")
+    assert service.dashboard.history.find(event.id).verdict == "right"
+    service.dashboard.history.end(event.id, now(), False, now())
+    service.dashboard.show_event(replace(event, end=now()), "end")
     page.locator(".event:not(.on)").wait_for()
     assert "has ended" in page.locator("#announced").inner_text()
     assert page.locator(".yes[aria-pressed=true]").count() == 1
@@ -140,10 +141,10 @@ def test_by_keys_alone(tab, service):
     page.keyboard.press("n")
     page.keyboard.press("w")
     page.locator(".no[aria-pressed=true]").wait_for()
-    assert [service.board.history.find(event.id).verdict for event in events] == ["wrong", ""]
+    assert [service.dashboard.history.find(event.id).verdict for event in events] == ["wrong", ""]
     page.keyboard.press("w")
     until(page, "!document.querySelector('.no[aria-pressed=true]')")
-    assert service.board.history.find(events[0].id).verdict == ""
+    assert service.dashboard.history.find(events[0].id).verdict == ""
     page.keyboard.press("m")
     assert "5 min ago" in page.locator(".ago").first.inner_text()
 
@@ -164,7 +165,7 @@ def test_a_clip_plays(tab, service):
         clip.write(packet)
     clip.close()
     event = begin(service, clip="clip.mp4")
-    service.deeds.files[event.id] = service.folder / "clip.mp4"
+    service.calls.files[event.id] = service.folder / "clip.mp4"
     page = tab()
     page.locator(".thumb").click()
     until(page, "$('clip').videoWidth === 64")
@@ -184,7 +185,7 @@ def test_a_clip_that_the_browser_cannot_play_is_offered(tab, service):
     """As HEVC, which is what many cameras send; instead of a black box there is a sentence and the file."""
     path = write_video(service.folder / "clip.mp4", range(0, 2000, 40), codec="mpeg4")
     event = begin(service, clip=path.name)
-    service.deeds.files[event.id] = path
+    service.calls.files[event.id] = path
     page = tab(expected="status of 404")
     page.locator(".thumb").click()
     page.get_by_role("alert").filter(has_text="cannot play the clip").wait_for()
@@ -201,7 +202,7 @@ def test_a_clip_that_the_browser_cannot_play_is_offered(tab, service):
 
 
 def test_filters_and_older_events(tab, service):
-    history = service.board.history
+    history = service.dashboard.history
     for k in range(60):
         event = event_of(
             "hall" if k % 2 else HOSTILE, ("fall", "wave")[k % 3 == 0], now() - timedelta(days=1, minutes=k)
@@ -232,30 +233,30 @@ def test_what_is_wanted_of_the_service(tab, service):
     page.locator(".sheet select").first.select_option("fall")
     page.get_by_role("button", name="Snooze: nobody is told").first.click()
     page.locator(".menu:not([open])").first.wait_for()
-    service.board.snooze({("hall", "fall"): None})
+    service.dashboard.show_snoozes([Snooze("hall", "fall", None)])
     page.locator("#snoozes").get_by_role("button", name="End").click()
-    service.board.snooze({("hall", "fall"): now() + timedelta(seconds=1.5)})
+    service.dashboard.show_snoozes([Snooze("hall", "fall", now() + timedelta(seconds=1.5))])
     until(page, "!document.querySelector('#snoozes li')")
     page.click("#add summary")
     page.fill("#add-name", "../hall")
     page.fill("#add-address", "rtsp://garage/s")
     page.keyboard.press("Enter")
-    until(page, "$('add-told').textContent.includes('no name')")
+    until(page, "$('add-told').textContent.includes('not a name')")
     page.fill("#add-name", "garage")
     page.keyboard.press("Enter")
     until(page, "!$('add').open")
     page.locator(".menu summary").first.click()
     page.get_by_role("button", name="Remove this source").first.click()
     page.get_by_role("button", name="Press again").first.click()
-    wanted = [("pause", "hall"), ("snooze", "hall", "fall", 3600.0), ("snooze", "hall", "fall", 0.0)]
+    wanted = [("pause", "hall", True), ("snooze", "hall", "fall", 3600.0), ("snooze", "hall", "fall", 0.0)]
     wanted += [("add", "garage", "rtsp://garage/s"), ("remove", "hall")]
     deadline = time.monotonic() + 5
-    while service.deeds.done != wanted:
-        assert time.monotonic() < deadline, service.deeds.done
+    while service.calls.done != wanted:
+        assert time.monotonic() < deadline, service.calls.done
         time.sleep(0.02)
-    service.board.source("hall", paused=True)
+    service.dashboard.update_source("hall", paused=True)
     page.get_by_role("button", name="Resume hall").wait_for()
-    service.board.remove("hall")
+    service.dashboard.remove_source("hall")
     until(page, "document.querySelectorAll('.source').length === 1")
 
 
@@ -277,7 +278,7 @@ def test_a_page_goes_on_with_a_service_that_was_started_again(tab, service):
 
 def test_it_works_under_a_path(chromium, service):
     """As behind a proxy: every request of the page, and the way in, begins with the path."""
-    site = WatchSite(service.board, service.deeds, lambda: server.ending)
+    site = WatchSite(service.dashboard, service.calls, lambda: server.ending)
     event, paths = begin(service), []
     with Server(Starlette(routes=[Mount("/home/cameras", site.app())]), port=0) as server:
         page = chromium.new_page()
@@ -287,6 +288,6 @@ def test_it_works_under_a_path(chromium, service):
         page.locator(".no[aria-pressed=true]").wait_for()
         until(page, "document.querySelector('.source img').naturalWidth === 64")
         page.close()
-    assert service.board.history.find(event.id).verdict == "wrong"
+    assert service.dashboard.history.find(event.id).verdict == "wrong"
     asked = [part.path for part in paths if part.scheme == "http"]
     assert len(asked) > 4 and all(path.startswith("/home/cameras/") for path in asked), asked

@@ -7,7 +7,7 @@ import pytest
 
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.service import Service
-from tests.pipelines.watching.test_drawn_zones import TOP, configure, shown
+from tests.pipelines.watching.test_zones import TOP, configure, shown
 from tests.support.browser import until
 from tests.support.watching import Camera
 
@@ -21,7 +21,7 @@ class Watched:
 
     def __init__(self, folder, zones=None):
         self.service = Service(read_config(configure(folder, zones)), lambda text: None)
-        self.camera = Camera(self.service.board, "hall")
+        self.camera = Camera(self.service.dashboard, "hall")
         self.ended = threading.Event()
 
     def __enter__(self) -> Service:
@@ -95,10 +95,10 @@ def test_a_zone_is_drawn_changed_and_deleted_by_mouse_and_kept(tab, tmp_path):
             page.mouse.click(*at(page, *corner))
         page.mouse.dblclick(*at(page, 0.9, 0.3))
         until(page, "edited.zones.length === 2")
-        assert watching.known.zones_of("hall") == (), "nothing before it is saved"
+        assert watching.zones["hall"] == (), "nothing before it is saved"
         page.click("#zones-save")
         until(page, "!$('zones').open")
-        first, second = watching.known.zones_of("hall")
+        first, second = watching.zones["hall"]
         assert near(first, [*corners[:2], (0.7, 0.8), corners[3]])
         assert near(second, [(0.8, 0.1), (0.95, 0.1), (0.9, 0.3)])
         until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
@@ -106,7 +106,7 @@ def test_a_zone_is_drawn_changed_and_deleted_by_mouse_and_kept(tab, tmp_path):
         page.close()
     with Watched(tmp_path) as watching:
         page = tab(watching)
-        assert watching.known.zones_of("hall") == (first, second), "over a restart"
+        assert watching.zones["hall"] == (first, second), "over a restart"
         until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
         edit(page)
         page.mouse.click(*at(page, 0.3, 0.5))  # in the first one
@@ -115,13 +115,13 @@ def test_a_zone_is_drawn_changed_and_deleted_by_mouse_and_kept(tab, tmp_path):
         until(page, "$('zones-told').textContent.includes('Nothing is saved yet') && $('zones').open")
         page.click("#zones-cancel")
         until(page, "!$('zones').open")
-        assert watching.known.zones_of("hall") == (first, second)
+        assert watching.zones["hall"] == (first, second)
         edit(page)
         page.mouse.click(*at(page, 0.3, 0.5))
         page.click("#zone-delete")
         page.click("#zones-save")
         until(page, f"{OVER}.querySelectorAll('.zone').length === 1")
-        assert watching.known.zones_of("hall") == (second,)
+        assert watching.zones["hall"] == (second,)
 
 
 def test_a_zone_is_drawn_by_keys_alone_and_kept(tab, tmp_path):
@@ -145,7 +145,7 @@ def test_a_zone_is_drawn_by_keys_alone_and_kept(tab, tmp_path):
         page.keyboard.press("Enter")
         until(page, "!$('zones').open")
         drawn = ((0.24, 0.2), (0.77, 0.25), (0.75, 0.75), (0.5, 0.8))
-        assert watching.known.zones_of("hall") == (*TOP, drawn)
+        assert watching.zones["hall"] == (*TOP, drawn)
         page.reload()
         until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
         page.close()

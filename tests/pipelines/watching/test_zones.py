@@ -26,25 +26,25 @@ def configure(folder: Path, zones=None) -> Path:
 
 
 def shown(watching: Service, name: str = "hall") -> tuple:
-    state = next(one for one in watching.board.state()["sources"] if one["name"] == name)
+    state = next(one for one in watching.dashboard.state()["sources"] if one["name"] == name)
     return state["zones"], state["drawn"]
 
 
 def zones(watching: Service, name: str):
-    return watching.known.zones_of(name)
+    return watching.zones[name]
 
 
 def told(watching: Service, mark: str) -> list[dict]:
-    return [each for each in map(json.loads, watching.board.after(mark)[1]) if each["kind"] == "zones"]
+    return [each for each in map(json.loads, watching.dashboard.messages_after(mark)[1]) if each["kind"] == "zones"]
 
 
 def test_what_is_drawn_stands_before_the_file_and_is_kept(tmp_path):
     path, said = configure(tmp_path, TOP), []
     with Service(read_config(path), said.append) as watching:
         assert zones(watching, "hall") == TOP and zones(watching, "door") == () and shown(watching) == (TOP, False)
-        mark = watching.board.state()["at"]
+        mark = watching.dashboard.state()["mark"]
         watching.draw("hall", LEFT)
-        assert zones(watching, "hall") == zones(watching, "hall~2") == LEFT
+        assert zones(watching, "hall") == LEFT
         assert shown(watching) == (LEFT, True)
         (message,) = told(watching, mark)
         assert message["source"] == "hall" and message["drawn"] and message["zones"] == json.loads(json.dumps(LEFT))

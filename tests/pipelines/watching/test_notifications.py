@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import timedelta
 
-from lstr.pipelines.watching import delivery, telling
-from lstr.pipelines.watching.config import AppriseConfig, CommandConfig, MqttConfig, WebhookConfig
+from lstr.pipelines.watching import notifications
+from lstr.pipelines.watching.apprise import AppriseConfig, AppriseNotifier
+from lstr.pipelines.watching.command import CommandConfig, CommandNotifier
 from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.telling import Telling
+from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
+from lstr.pipelines.watching.notifications import Notifications
+from lstr.pipelines.watching.webhook import WebhookConfig, WebhookNotifier
 from tests.support.patience import until
 from tests.support.processes import room
 from tests.support.webhooks import Receiver
@@ -21,22 +23,23 @@ SERVICE = """
 import sys, time
 from datetime import datetime
 from pathlib import Path
-from lstr.pipelines.watching.config import WatchConfig, WebhookConfig
+from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.telling import Telling
+from lstr.pipelines.watching.notifications import Notifications
+from lstr.pipelines.watching.webhook import WebhookConfig, WebhookNotifier
 folder, url, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-config = WatchConfig(folder, None, folder, {}, channels={"hook": WebhookConfig(url=url)})
+config = WatchConfig(folder, None, folder, {}, channels={"hook": (WebhookNotifier, WebhookConfig(url=url))})
 history = History(folder / "history.sqlite")
 history.end_all(datetime.now().astimezone())
-with Telling(config, history, lambda text: None) as telling:
+with Notifications(config, history, lambda text: None) as running:
     for _ in range(n):
         now = datetime.now().astimezone()
         event = WatchedEvent(new_id(now), "hall", "falling", now, now, 0.9, 0.9, now)
         history.begin(event, ["hook"], now)
-        telling.wake()
+        running.wake()
         time.sleep(0.005)
-    while history.waiting():
+    while history.count_pending():
         time.sleep(0.01)
 """
 
@@ -49,8 +52,8 @@ def ids(receiver: Receiver) -> list[str]:
     return [posted.headers["X-Lstr-Id"] for posted in receiver.posted]
 
 
-def hook(receiver: Receiver) -> WebhookConfig:
-    return WebhookConfig(url=receiver.root)
+def hook(receiver: Receiver):
+    return WebhookNotifier, WebhookConfig(url=receiver.root)
 
 
 def test_a_kill_between_delivery_and_note(tmp_path):
@@ -88,32 +91,31 @@ def test_what_is_told_is_stored_over_kills(tmp_path):
 
 
 def test_a_full_disk_lets_nobody_be_told_twice(history, watch_config, event_of, monkeypatch):
-    monkeypatch.setattr(delivery, "FULL", 0.02)
+    monkeypatch.setattr(notifications, "FULL_DISK_PAUSE_S", 0.02)
     said, event = [], event_of()
     history.begin(event, ["hook"], event.decided)
     with Receiver() as receiver:
-        with room(0), Telling(watch_config(hook=hook(receiver)), history, said.append) as running:
+        with room(0), Notifications(watch_config(hook=hook(receiver)), history, said.append) as running:
             until(lambda: receiver.posted and said)
             for _ in range(10):
                 running.wake()
                 time.sleep(0.01)
-            assert history.waiting() == {"hook": 1}
+            assert history.count_pending() == {"hook": 1}
         # what the first knew is lost with it, as by a kill
         assert len(receiver.posted) == 1 and len(said) == 1 and "cannot be written" in said[0]
 
 
 def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, watch_config, event_of, monkeypatch):
-    monkeypatch.setattr(delivery, "FIRST", 1000.0)
+    monkeypatch.setattr(notifications, "FIRST_PAUSE_S", 1000.0)
     first, second, third = (event_of(action=action) for action in ("falling", "running", "sitting"))
     for event in (first, second):
         history.begin(event, ["hook"], event.decided)
-    with Receiver(500) as receiver, Telling(watch_config(hook=hook(receiver)), history, print) as running:
+    with Receiver(500) as receiver, Notifications(watch_config(hook=hook(receiver)), history, print) as running:
         until(lambda: running.deliveries["hook"].failed)
-        until(lambda: not history.due("hook", event.seen + timedelta(seconds=500)))  # one failure holds all
         history.begin(third, ["hook"], third.decided)
         running.wake()
-        until(lambda: not history.waiting())
-        assert ids(receiver) == [f"{event.id}.new" for event in (first, third, first, second)]
+        until(lambda: not history.count_pending())
+        assert ids(receiver) == [f"{event.id}.new" for event in (first, second, third, first)]
 
 
 def test_an_event_of_yesterday_is_no_news(history, watch_config, event_of):
@@ -122,26 +124,26 @@ def test_an_event_of_yesterday_is_no_news(history, watch_config, event_of):
         event = event_of(ago=ago)
         history.begin(event, ["hook"], event.decided)
         history.end(event.id, event.seen, False, event.seen)
-    with Receiver() as receiver, Telling(watch_config(hook=hook(receiver)), history, said.append):
-        until(lambda: not history.waiting())
+    with Receiver() as receiver, Notifications(watch_config(hook=hook(receiver)), history, said.append):
+        until(lambda: not history.count_pending())
         assert ids(receiver) == [f"{event.id}.new", f"{event.id}.end"]
-    assert said == ["hook is not told of 2 events, which are older than a day."]
+    assert said == ["hook: 2 notifications were dropped, older than a day."]
 
 
 def test_all_threads_end(history, watch_config, event_of, monkeypatch):
-    monkeypatch.setattr(telling, "PATIENCE", 0.1)
+    monkeypatch.setattr(notifications, "ABORT_S", 0.1)
     before = {*threading.enumerate()}
     channels = {
-        "a": CommandConfig(command=("sleep", "1000")),
-        "b": MqttConfig(host="127.0.0.1", port=9),
-        "c": AppriseConfig(url="json://127.0.0.1:9"),
+        "a": (CommandNotifier, CommandConfig(command=("sleep", "1000"))),
+        "b": (MqttNotifier, MqttConfig(host="127.0.0.1", port=9)),
+        "c": (AppriseNotifier, AppriseConfig(url="json://127.0.0.1:9")),
     }
     event = event_of()
     history.begin(event, [*channels], event.decided)
-    with Telling(watch_config(**channels), history, print, lambda _: None):
+    with Notifications(watch_config(**channels), history, print, lambda _: None):
         time.sleep(0.1)
     began = time.monotonic()
     while left := {*threading.enumerate()} - before:
         assert time.monotonic() - began < 30, left
         time.sleep(0.02)
-    assert history.waiting() == dict.fromkeys(channels, 1)
+    assert history.count_pending() == dict.fromkeys(channels, 1)

@@ -5,18 +5,18 @@ import os
 import sys
 
 from lstr.pipelines.watching import command
-from lstr.pipelines.watching.config import CommandConfig
-from lstr.pipelines.watching.telling import Telling
+from lstr.pipelines.watching.command import CommandConfig, CommandNotifier
+from lstr.pipelines.watching.notifications import Notifications
 from tests.support.patience import until
 
 
-def python(code: str, *arguments: str) -> CommandConfig:
-    return CommandConfig(command=(sys.executable, "-S", "-c", code, *arguments))
+def python(code: str, *arguments: str):
+    return CommandNotifier, CommandConfig(command=(sys.executable, "-S", "-c", code, *arguments))
 
 
 def told(history, config, event, said=None):
     history.begin(event, [*config.channels], event.decided)
-    return Telling(config, history, ([] if said is None else said).append)
+    return Notifications(config, history, ([] if said is None else said).append)
 
 
 def test_it_gets_the_event_and_no_shell(history, watch_config, event_of, tmp_path):
@@ -24,7 +24,7 @@ def test_it_gets_the_event_and_no_shell(history, watch_config, event_of, tmp_pat
     odd = "$(touch here); `id` *"
     event = event_of(source="cam; rm -rf $HOME")
     with told(history, watch_config(c=python(code, str(tmp_path / "got"), odd)), event):
-        until(lambda: not history.waiting())
+        until(lambda: not history.count_pending())
     text, argument = (tmp_path / "got").read_text().split("\n")
     assert argument == odd and json.loads(text)["event"] == history.find(event.id).to_dict()
 
@@ -32,12 +32,12 @@ def test_it_gets_the_event_and_no_shell(history, watch_config, event_of, tmp_pat
 def test_one_that_fails_is_started_again(history, watch_config, event_of, tmp_path, quick):
     code = "import os, sys; n = sys.argv[1]; sys.exit(0 if os.path.exists(n) else open(n, 'w').close() or 3)"
     with told(history, watch_config(c=python(code, str(tmp_path / "once"))), event_of()) as telling:
-        until(lambda: not history.waiting())
+        until(lambda: not history.count_pending())
         assert telling.deliveries["c"].failed == 1
 
 
 def test_one_that_runs_too_long_is_killed_with_what_it_started(history, watch_config, event_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "SECONDS", 1)
+    monkeypatch.setattr(command, "TIMEOUT_S", 1)
     code = (
         "import os, subprocess, sys, time; sys.stdin.read(); child = subprocess.Popen(['sleep', '1000'])\n"
         "open(sys.argv[1], 'w').write(f'{os.getpid()} {child.pid} '); time.sleep(1000)"
@@ -60,7 +60,7 @@ def gone(pid: int) -> bool:
 
 
 def test_a_program_that_is_missing(history, watch_config, event_of):
-    config = watch_config(c=CommandConfig(command=(os.devnull + "/x",)))
+    config = watch_config(c=(CommandNotifier, CommandConfig(command=(os.devnull + "/x",))))
     said = []
     with told(history, config, event_of(), said):
         until(lambda: said)

@@ -8,9 +8,8 @@ import pytest
 
 from lstr.pipelines.detection.decision import Decision, Opened, Status
 from lstr.pipelines.detection.sinks import End
-from lstr.pipelines.watching import storing
-from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.storing import Storage, Storing
+from lstr.pipelines.watching import recorder as module
+from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.timeline import Event
 
 NOW = datetime(2026, 11, 26, 14, 3, 12).astimezone()
@@ -27,67 +26,53 @@ def moment(kind: str, chunk: int, **more) -> Event:
     return Event(kind, "falling", chunk / 4, chunk / 4, 0.6, at=at, start_at=at - timedelta(seconds=1), **more)
 
 
-class Told(list):
-    """What the storage reports, and whom it would tell."""
-
-    def storage(self, history: History) -> Storage:
-        return Storage(history, lambda event, now: ("phone",), lambda event, phase: self.append(phase), self.append)
+@pytest.fixture
+def log():
+    """Stored phases, and sentences of the log."""
+    return []
 
 
 @pytest.fixture
-def history(tmp_path):
-    made = History(tmp_path / "history.sqlite")
-    yield made
-    made.close()
+def recorder(history, log):
+    return Recorder(history, lambda event, now: ("phone",), lambda event, phase: log.append(phase), log.append)
 
 
-@pytest.fixture
-def told():
-    return Told()
-
-
-@pytest.fixture
-def sink(history, told):
-    made = Storing(told.storage(history), "fall.lstr", {"falling": 0.1})
+def sink_of(recorder) -> RecorderSink:
+    made = RecorderSink(recorder, "fall.lstr", {"falling": 0.1})
     made.open(Opened("hall", Status("hall"), ("other", "falling")))
     return made
 
 
-def test_an_event_from_its_start_to_its_end(sink, history, told):
+def test_an_event_from_its_start_to_its_end(recorder, history, log):
+    sink = sink_of(recorder)
     sink.take(decision(0, 0.1))
     assert not history.events()
     sink.take(decision(1, 0.6, moment("started", 1)))
     (known,) = history.events()
     assert (known.source, known.action, known.score, known.model) == ("hall", "falling", 0.6, "fall.lstr")
     assert known.false_alarms == 0.1 and known.start == NOW - timedelta(seconds=0.75) and known.end is None
-    assert [notice.event.id for notice in history.due("phone", datetime.now().astimezone())] == [known.id]
+    assert [notice.event.id for notice in history.pending("phone")] == [known.id]
     sink.take(decision(2, 0.9))
     end = NOW + timedelta(seconds=0.75)
     sink.take(decision(3, 0.2, moment("ended", 3, end=0.75, end_at=end)))
     (known,) = history.events()
     assert known.end == end and not known.still_on and known.top_score == pytest.approx(0.9)
-    assert told == ["new", "update", "end"], "its highest score rose"
+    assert log == ["new", "update", "end"], "its top score rose"
 
 
-def test_that_it_is_still_on_is_noted_now_and_then(sink, history, monkeypatch):
+def test_that_it_is_still_active_is_stored_from_time_to_time(recorder, history, monkeypatch):
+    sink = sink_of(recorder)
     sink.take(decision(1, 0.6, moment("started", 1)))
     sink.take(decision(2, 0.62))
     assert history.events()[0].top_score == 0.6, "it rose by little"
-    sink.take(decision(2, 0.8))
-    assert history.events()[0].top_score == pytest.approx(0.8)
     sink.take(decision(2, 0.82))
-    monkeypatch.setattr(storing, "RENEWED_SECONDS", -1.0)
+    monkeypatch.setattr(module, "RENEW_S", -1.0)
     sink.take(decision(3, 0.7))
     (known,) = history.events()
     assert known.top_score == pytest.approx(0.82) and known.seen == NOW + timedelta(seconds=0.75)
-
-
-def test_the_end_of_a_source_ends_what_is_on(sink, history):
-    sink.take(decision(1, 0.6, moment("started", 1)))
-    sink.take(decision(2, 0.6))
     sink.close(End())
     (known,) = history.events()
-    assert known.still_on and known.end == NOW + timedelta(seconds=0.5)
+    assert known.still_on and known.end == NOW + timedelta(seconds=0.75), "the end of the source ends the event"
 
 
 @contextmanager
@@ -98,24 +83,15 @@ def full(history):
     history._connection.execute("PRAGMA query_only=OFF")
 
 
-def test_what_a_source_that_has_ended_could_not_store_is_stored_all_the_same(history, told):
-    """Its event stayed on until the service began again, and the next one of it said that all is well."""
-    storage, opened = told.storage(history), Opened("hall", Status("hall"), ("other", "falling"))
-    first, second, third = (Storing(storage) for _ in range(3))
-    for one in (first, second, third):
-        one.open(opened)
+def test_changes_wait_for_room_on_the_disk_after_the_end_of_their_source(recorder, history, log):
+    """An event stayed active until the service was started again."""
+    first, second = sink_of(recorder), sink_of(recorder)
     first.take(decision(1, 0.6, moment("started", 1)))
     with full(history):
         first.close(End())
-        storage.write_what_waits()
-        second.take(decision(2, 0.1))
-        assert told[0] == "new" and len(told) == 2 and "what is not stored is not told" in told[1]
         second.take(decision(3, 0.7, moment("started", 3)))
-    storage.write_what_waits()
+        assert log[0] == "new" and len(log) == 2 and "stored and announced later" in log[1]
+    recorder.flush()
     later, earlier = history.events()
     assert earlier.end and earlier.still_on and later.end is None
-    assert told[2:] == ["end", "new", "The history of hall is written again."]
-    second.close(End())
-    third.take(decision(4, 0.1))
-    storage.write_what_waits()
-    assert told[5:] == ["end"] and history.events()[0].end
+    assert log[2:] == ["end", "new", "The history can be written again."]

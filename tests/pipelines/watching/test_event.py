@@ -4,8 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.sentence import describe_end, describe_rate, describe_seconds, describe_start
+from lstr.pipelines.watching.event import WatchedEvent, describe_end, describe_rate, describe_start, format_seconds
 
 START = datetime(2026, 11, 26, 14, 3, 12).astimezone()
 
@@ -58,7 +57,7 @@ def test_where_it_was(source, where):
     ],
 )
 def test_lengths(seconds, words):
-    assert describe_seconds(seconds) == words
+    assert format_seconds(seconds) == words
 
 
 @pytest.mark.parametrize(

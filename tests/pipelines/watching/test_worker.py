@@ -1,6 +1,7 @@
-"""A decider: the sources of one model, which come and go while it runs."""
+"""A worker: detection on the sources of one model, which come and go while it runs."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -14,11 +15,11 @@ from lstr.pipelines.detection.decision import Decision, Opened
 from lstr.pipelines.detection.networks import Networks
 from lstr.pipelines.detection.sinks import End, MakeSink, Sink
 from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.watching import decider
-from lstr.pipelines.watching.board import Board
+from lstr.pipelines.watching import worker
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig
-from lstr.pipelines.watching.decider import Decider
+from lstr.pipelines.watching.dashboard import Dashboard
 from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.worker import Worker
 from tests.support.exportable import write_exportable
 from tests.support.patience import patiently, until
 from tests.support.served import TS_HEAD, served
@@ -34,16 +35,23 @@ def model(small_set, tmp_path) -> Path:
 
 
 @contextmanager
-def deciding(model: Path, said: list[str], sinks: Sequence[MakeSink] = ()) -> Iterator[Decider]:
-    """A decider whose sources are shown on a board, by `made.board`."""
+def running(model: Path, log: list[str], sinks: Sequence[MakeSink] = ()) -> Iterator[Worker]:
+    """A worker whose sources are shown on a dashboard, `made.dashboard`; it ticks as in a service."""
     with TemporaryDirectory() as folder, closing(History(Path(folder) / "history.sqlite")) as history:
-        board = Board((), history)
-        with Decider(model, {}, 300.0, lambda loaded: sinks, said.append, board, None, lambda name: ()) as made:
-            made.board = board
+        dashboard, ended = Dashboard(history), threading.Event()
+        with Worker(model, {}, 300.0, lambda loaded: sinks, log.append, dashboard, None, lambda name: ()) as made:
+            made.dashboard = dashboard
+
+            def tick() -> None:
+                while not ended.wait(0.2):
+                    made.tick()
+
+            threading.Thread(target=tick, daemon=True).start()
             yield made
+            ended.set()
 
 
-def decided(made: Decider) -> set[str]:
+def decided(made: Worker) -> set[str]:
     """The sources on which there are decisions now."""
     return {name for name, status in made.status().items() if status.decided}
 
@@ -64,46 +72,46 @@ def test_a_source_that_was_never_decided_comes_back(model, stream, monkeypatch):
         socket.create_server(("127.0.0.1", 0)) as silent,
     ):
         hall, door = source(one), source(silent.getsockname()[1])
-        with deciding(model, []) as made:
-            made.want({"hall": hall, "door": door})
+        with running(model, []) as made:
+            made.set_sources({"hall": hall, "door": door})
             until(lambda: made.status().keys() == {"hall", "door"} and made.status()["hall"].decided, LONG)
-            made.want({"hall": hall})
+            made.set_sources({"hall": hall})
             until(lambda: made.status().keys() == {"hall"}, LONG)
-            made.want({"hall": hall, "door": door})
+            made.set_sources({"hall": hall, "door": door})
             until(lambda: made.status().keys() == {"hall", "door"}, LONG)
             before = made.status()
-            made.rule({action: ActionConfig(on=0.5, off=0.4) for action in made.actions})
+            made.set_actions({action: ActionConfig(on=0.5, off=0.4) for action in made.actions})
             until(lambda: made.status().keys() == before.keys() and made.status()["door"] is not before["door"], LONG)
             until(lambda: made.status().keys() == before.keys() and made.status()["hall"] is not before["hall"], LONG)
     assert not kept
 
 
 @pytest.mark.skipif(Path("/dev/video63").exists(), reason="this machine has 64 cameras")
-def test_an_unplugged_camera_stops_no_other_and_is_said_once(model, stream):
+def test_an_unplugged_camera_stops_no_other_and_is_log_once(model, stream):
     """It ended the session of all of them again and again, or kept those after it out, with two lines a second."""
-    said: list[str] = []
+    log: list[str] = []
     gone = SourceConfig("/dev/video63")
     with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
         hall, door = source(one), source(other)
-        with deciding(model, said) as made:
-            made.want({"cam": gone, "hall": hall})
+        with running(model, log) as made:
+            made.set_sources({"cam": gone, "hall": hall})
             until(lambda: decided(made) == {"hall"}, LONG)
-            made.want({"cam": gone, "also": gone, "hall": hall, "door": door})
+            made.set_sources({"cam": gone, "also": gone, "hall": hall, "door": door})
             until(lambda: decided(made) == {"hall", "door"}, LONG)
             before = made.status()
             time.sleep(2.0)  # in which both are tried several times
             assert all(made.status()[name] is status for name, status in before.items()), "the same streams"
-    missing = [text for text in said if "There is no camera /dev/video63" in text]
-    assert [text.partition(":")[0] for text in missing] == ["cam", "also"], said
+    missing = [text for text in log if "There is no camera /dev/video63" in text]
+    assert [text.partition(":")[0] for text in missing] == ["cam", "also"], log
 
 
 @pytest.mark.slow
 def test_a_model_file_may_be_replaced_while_it_runs(model, stream, tmp_path, monkeypatch):
     """What was read of the old file stayed for ever, and networks that the new one holds were refused at each try."""
-    said: list[str] = []
-    monkeypatch.setattr(decider, "Networks", Networks)
-    with served(*[[TS_HEAD, stream, None]] * 4) as port, deciding(model, said) as made:
-        made.want({"hall": source(port)})
+    log: list[str] = []
+    monkeypatch.setattr(worker, "Networks", Networks)
+    with served(*[[TS_HEAD, stream, None]] * 4) as port, running(model, log) as made:
+        made.set_sources({"hall": source(port)})
         until(lambda: decided(made) == {"hall"}, LONG)
         before = made.actions
         (tmp_path / "new").mkdir()
@@ -111,20 +119,20 @@ def test_a_model_file_may_be_replaced_while_it_runs(model, stream, tmp_path, mon
         new.path.replace(model)
 
         def check(seconds: float) -> None:
-            made.want({})
+            made.set_sources({})
             until(lambda: not made.status(), LONG)
             time.sleep(seconds)  # in which the networks are closed
-            made.want({"hall": source(port)})
+            made.set_sources({"hall": source(port)})
             until(lambda: decided(made) == {"hall"}, LONG)
             assert made.actions == new.about["classes"][1:] != before
 
         patiently(check, 2.0)
-    assert not [text for text in said if "networks here are not those" in text], said
+    assert not [text for text in log if "networks here are not those" in text], log
 
 
 def test_what_has_ended_is_decided_once(model, stream):
     """An event by HLS is a recording when it is over: it was decided from its beginning again, every five seconds."""
-    said: list[str] = []
+    log: list[str] = []
     seen: list[int] = []
 
     class Seen(Sink):
@@ -133,9 +141,9 @@ def test_what_has_ended_is_decided_once(model, stream):
 
     whole = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\nContent-Length: %d\r\n\r\n" % len(stream)
     with served([whole, stream], [whole, stream], [TS_HEAD, stream, None]) as port:
-        with deciding(model, said, [Seen]) as made:
-            made.want({"hall": source(port)})
-            until(lambda: any("has ended, and is a recording since" in text for text in said), LONG)
+        with running(model, log, [Seen]) as made:
+            made.set_sources({"hall": source(port)})
+            until(lambda: any("has ended, and is a recording since" in text for text in log), LONG)
             once = [*seen]
             until(lambda: decided(made) == {"hall"}, LONG)  # the third time it is sent live
     assert once == sorted({*once}) != [] and len(seen) > len(once)
@@ -143,35 +151,35 @@ def test_what_has_ended_is_decided_once(model, stream):
 
 def test_it_is_alive_while_a_camera_is_silent_and_while_its_model_cannot_be_loaded(model, tmp_path, monkeypatch):
     """A supervisor ended the service, and all its other cameras, after a minute of either."""
-    said: list[str] = []
+    log: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        with deciding(model, said) as made:
-            made.want({"door": source(silent.getsockname()[1])})
+        with running(model, log) as made:
+            made.set_sources({"door": source(silent.getsockname()[1])})
             until(lambda: made.status().keys() == {"door"}, LONG)
             before = made.alive
             until(lambda: made.alive > before + 1.0, LONG)
             assert not made.status()["door"].decided
-        monkeypatch.setattr(decider, "AGAIN", (300.0,))
-        with deciding(tmp_path / "none.lstr", said) as made:
-            made.want({"door": source(silent.getsockname()[1])})
-            until(lambda: any(state["trouble"] for state in made.board.states()), LONG)
+        monkeypatch.setattr(worker, "RETRY_S", (300.0,))
+        with running(tmp_path / "none.lstr", log) as made:
+            made.set_sources({"door": source(silent.getsockname()[1])})
+            until(lambda: any(state["trouble"] for state in made.dashboard.states()), LONG)
             before = made.alive
             until(lambda: made.alive > before + 1.0, LONG)
-            (state,) = made.board.states()
-    assert state["name"] == "door" and "none.lstr" in state["trouble"] and "none.lstr" in said[-1]
+            (state,) = made.dashboard.states()
+    assert state["name"] == "door" and "none.lstr" in state["trouble"] and "none.lstr" in log[-1]
 
 
 def test_more_sources_than_there_was_place_for_are_all_opened(model, monkeypatch):
     """Those that were added last stayed as they were until the service was started again."""
-    monkeypatch.setattr(decider, "SPARE", 0)
-    said: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as silent, deciding(model, said) as made:
+    monkeypatch.setattr(worker, "SPARE_PLACES", 0)
+    log: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent, running(model, log) as made:
         wanted = {name: source(silent.getsockname()[1]) for name in ("hall", "door", "yard")}
-        made.want({"hall": wanted["hall"]})
+        made.set_sources({"hall": wanted["hall"]})
         until(lambda: made.status().keys() == {"hall"}, LONG)
-        made.want(wanted)
+        made.set_sources(wanted)
         until(lambda: made.status().keys() == wanted.keys(), LONG)
-    assert said.count("small.lstr had no place for 3 sources: all of them begin anew.") == 1
+    assert log.count("small.lstr has no place for 3 sources: all of them start over.") == 1
 
 
 @pytest.mark.slow
@@ -189,15 +197,15 @@ def test_after_other_thresholds_no_source_is_decided_by_those_of_before(model, s
         def close(self, end: End) -> None:
             time.sleep(0.5)
 
-    with served(*[[TS_HEAD, stream, None]] * 4) as port, deciding(model, [], sinks=[Slow]) as made:
-        made.want({"hall": source(port)})
+    with served(*[[TS_HEAD, stream, None]] * 4) as port, running(model, [], sinks=[Slow]) as made:
+        made.set_sources({"hall": source(port)})
         until(lambda: made.actions, LONG)
-        made.rule({action: ActionConfig(on=0.0, off=0.0) for action in made.actions})
+        made.set_actions({action: ActionConfig(on=0.0, off=0.0) for action in made.actions})
         until(lambda: begun, LONG)
-        made.rule({"unknown": ActionConfig(on=0.1), **made._actions})
+        made.set_actions({"unknown": ActionConfig(on=0.1), **made._actions})
         hall = made.status()["hall"]
-        made.rule({action: ActionConfig(on=1.0) for action in made.actions})
-        made.want({"hall": source(port), "door": source(port)})
+        made.set_actions({action: ActionConfig(on=1.0) for action in made.actions})
+        made.set_sources({"hall": source(port), "door": source(port)})
         until(lambda: decided(made) == {"hall", "door"} and made.status()["hall"] is not hall, LONG)
         until(lambda: all(status.decided > 2 for status in made.status().values()), LONG)
     assert {name for name, _ in begun} == {"hall"}

@@ -12,9 +12,8 @@ import paho.mqtt.client as paho
 import pytest
 
 from lstr.pipelines.watching import mqtt
-from lstr.pipelines.watching.config import MqttConfig
-from lstr.pipelines.watching.telling import Telling
-from lstr.pipelines.watching.topics import Topics, identifier, safe
+from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier, identifier, safe_level
+from lstr.pipelines.watching.notifications import Notifications
 from tests.support.broker import Broker
 from tests.support.patience import until
 
@@ -71,7 +70,7 @@ def prefix(request) -> str:
 @pytest.fixture
 def home(broker, prefix, watch_config):
     """A configuration with the broker as its channel."""
-    return watch_config(home=MqttConfig(host="127.0.0.1", port=broker.port, prefix=prefix, discovery="ha"))
+    return watch_config(home=(MqttNotifier, MqttConfig("127.0.0.1", broker.port, prefix=prefix, discovery="ha")))
 
 
 ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
@@ -79,26 +78,28 @@ ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
 
 def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, event_of):
     event = event_of()
-    with Listener(broker.port) as listener, Telling(home, history, print) as telling:
-        telling.sources(ACTIONS)
-        telling.source_changed("hall", True, True)
-        until(lambda: listener.last(f"{prefix}/available") == "online" and telling.deliveries["home"].channel.connected)
+    with Listener(broker.port) as listener, Notifications(home, history, print) as running:
+        running.show_sources(ACTIONS)
+        running.show_source("hall", True, True)
+        until(
+            lambda: listener.last(f"{prefix}/available") == "online" and running.deliveries["home"].notifier.connected
+        )
         until(lambda: listener.last(f"{prefix}/hall/falling/state") == "OFF")
         history.begin(event, ["home"], event.decided)
-        telling.wake()
-        until(lambda: not history.waiting())
+        running.wake()
+        until(lambda: not history.count_pending())
         until(lambda: listener.last(f"{prefix}/hall/event"))
         assert listener.last(f"{prefix}/hall/falling/state") == "ON"
         assert listener.last(f"{prefix}/hall/last") == "falling"
         assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
         history.end(event.id, event.seen, False, event.seen)
-        telling.wake()
-        until(lambda: not history.waiting())
+        running.wake()
+        until(lambda: not history.count_pending())
         until(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2)
         assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
         assert (listener.last(f"{prefix}/hall/health"), listener.last(f"{prefix}/hall/state")) == ("ON", "ON")
         new, end = (json.loads(text) for text in listener.heard[f"{prefix}/hall/event"])
-        telling.close()
+        running.close()
         until(lambda: listener.last(f"{prefix}/available") == "offline")
     assert (new["phase"], end["phase"]) == ("new", "end") and new["event"]["end"] is None
     assert new["event"]["id"] == end["event"]["id"] == event.id
@@ -107,8 +108,8 @@ def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, e
 
 
 def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix):
-    with Telling(home, history, print) as telling:
-        telling.sources(ACTIONS)
+    with Notifications(home, history, print) as running:
+        running.show_sources(ACTIONS)
         with Listener(broker.port) as listener:  # later than what it hears
 
             def entities() -> list[dict]:
@@ -121,7 +122,7 @@ def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix
             assert {entity["device"]["name"] for entity in entities()} == set(ACTIONS)
             states = {entity["name"]: entity["state_topic"] for entity in entities() if "hall" in entity["unique_id"]}
             assert states["falling"] == f"{prefix}/hall/falling/state" and states["Camera"] == f"{prefix}/hall/health"
-            telling.sources({"hall": ["falling"]})
+            running.show_sources({"hall": ["falling"]})
             until(lambda: len(entities()) == 4)
             heard = {topic: len(texts) for topic, texts in listener.heard.items()}
             listener.send("ha/status", "online")
@@ -135,37 +136,37 @@ def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker,
     history.begin(untold, ["phone"], untold.decided)
     with Listener(broker.port) as listener:
         state = f"{prefix}/hall/falling/state"
-        with Telling(home, history, print) as telling:
-            telling.sources(ACTIONS)
+        with Notifications(home, history, print) as running:
+            running.show_sources(ACTIONS)
             history.begin(event, ["home"], event.decided)
-            telling.wake()
-            until(lambda: listener.last(state) == "ON" and "home" not in history.waiting())
+            running.wake()
+            until(lambda: listener.last(state) == "ON" and "home" not in history.count_pending())
             told = len(listener.heard[state])
-        with Telling(home, history, print) as telling:
-            telling.sources(ACTIONS)
+        with Notifications(home, history, print) as running:
+            running.show_sources(ACTIONS)
             until(lambda: len(listener.heard[state]) > told)
             assert {*listener.heard[state][told:]} == {"ON"}
             until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")  # nobody was told of that
             history.end(event.id, event.seen, False, event.seen)
-            telling.wake()
+            running.wake()
             until(lambda: listener.last(state) == "OFF")
 
 
 def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, prefix):
     with Listener(broker.port) as listener:
-        with Telling(home, history, print) as telling:
-            telling.sources({"hall": ["falling"], "attic": ["falling"]})
-            telling.source_changed("attic", True, True)
+        with Notifications(home, history, print) as running:
+            running.show_sources({"hall": ["falling"], "attic": ["falling"]})
+            running.show_source("attic", True, True)
             until(lambda: listener.last(f"{prefix}/attic/health") == "ON")
         ours = {topic for topic in listener.heard if topic.startswith(("ha/", f"{prefix}/attic/"))}
         ours = {topic for topic in ours if identifier(prefix, "attic") in topic or "/attic/" in topic}
-        assert len(ours) == 4 + 3 and ours <= {*history.kept("retained home")}
-        with Telling(home, history, print) as telling:
-            telling.sources({"hall": ["falling"]})
-            until(lambda: telling.deliveries["home"].channel.connected)
+        assert len(ours) == 4 + 3 and ours <= {*history.value("retained home")}
+        with Notifications(home, history, print) as running:
+            running.show_sources({"hall": ["falling"]})
+            until(lambda: running.deliveries["home"].notifier.connected)
             until(lambda: all(listener.last(topic) == "" for topic in ours))
-            telling.source_changed("hall", True, True)
-        assert not ours & {*history.kept("retained home")}, "the broker has confirmed it"
+            running.show_source("hall", True, True)
+        assert not ours & {*history.value("retained home")}, "the broker has confirmed it"
         assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
     with Listener(broker.port) as listener:  # hears what is retained
         until(lambda: listener.last(f"{prefix}/hall/health") == "ON")
@@ -175,12 +176,12 @@ def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, 
 def test_what_is_to_be_forgotten_is_kept_until_the_broker_has_heard(history, watch_config, tmp_path):
     broker = Broker(tmp_path)
     broker.stop()
-    config = watch_config(home=MqttConfig(host="127.0.0.1", port=broker.port))
-    history.keep("retained home", ["ha/old/config"])
-    with Telling(config, history, print) as telling:
-        telling.sources({"hall": ["falling"]})
-        assert "ha/old/config" in history.kept("retained home")
-    assert "ha/old/config" in history.kept("retained home") and "lstr/hall/last" in history.kept("retained home")
+    config = watch_config(home=(MqttNotifier, MqttConfig("127.0.0.1", broker.port)))
+    history.set_value("retained home", ["ha/old/config"])
+    with Notifications(config, history, print) as running:
+        running.show_sources({"hall": ["falling"]})
+        assert "ha/old/config" in history.value("retained home")
+    assert "ha/old/config" in history.value("retained home") and "lstr/hall/last" in history.value("retained home")
 
 
 def test_a_switch_is_obeyed(history, home, broker, prefix):
@@ -188,10 +189,10 @@ def test_a_switch_is_obeyed(history, home, broker, prefix):
     with Listener(broker.port) as listener:
         listener.send(f"{prefix}/hall/set", "OFF", retain=True)
         until(lambda: listener.last(f"{prefix}/hall/set"))  # who subscribes before it is handed on hears it as new
-        with Telling(home, history, print, switch=lambda *order: switched.append(order)) as telling:
-            telling.sources(ACTIONS)
-            until(lambda: telling.deliveries["home"].channel.connected)
-            door = Topics(prefix).set("front/door +#")
+        with Notifications(home, history, print, watch_source=lambda *order: switched.append(order)) as running:
+            running.show_sources(ACTIONS)
+            until(lambda: running.deliveries["home"].notifier.connected)
+            door = running.deliveries["home"].notifier.topic("front/door +#", "set")
             for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/nobody/set", "ON"), (door, "ON")):
                 listener.send(topic, text)
             until(lambda: len(switched) == 2)
@@ -201,12 +202,13 @@ def test_a_switch_is_obeyed(history, home, broker, prefix):
 CLIENT = """
 import sys, time
 from pathlib import Path
-from lstr.pipelines.watching.config import MqttConfig, WatchConfig
+from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.history import History
-from lstr.pipelines.watching.telling import Telling
+from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
+from lstr.pipelines.watching.notifications import Notifications
 folder, port, prefix = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-channel = MqttConfig(host="127.0.0.1", port=port, prefix=prefix)
-with Telling(WatchConfig(folder, None, folder, {}, channels={"home": channel}), History(folder / "h"), print):
+channel = MqttNotifier, MqttConfig(host="127.0.0.1", port=port, prefix=prefix)
+with Notifications(WatchConfig(folder, None, folder, {}, channels={"home": channel}), History(folder / "h"), print):
     time.sleep(600)
 """
 
@@ -223,23 +225,23 @@ def test_the_last_will_of_one_that_is_killed(broker, prefix, tmp_path):
 
 
 def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(mqtt, "SOONEST", 0.1)
+    monkeypatch.setattr(mqtt, "MIN_RECONNECT_S", 0.1)
     broker = Broker(tmp_path)
     broker.stop()
-    config = watch_config(home=MqttConfig(host="127.0.0.1", port=broker.port))
+    config = watch_config(home=(MqttNotifier, MqttConfig("127.0.0.1", broker.port)))
     late, event = event_of(), event_of(source="yard")
     history.begin(late, ["home"], late.decided)
     history.end(late.id, late.seen, False, late.seen)
     history.begin(event, ["home"], event.decided)
-    with Telling(config, history, print) as telling:
-        telling.sources({"hall": ["falling"], "yard": ["falling"]})
-        until(lambda: telling.deliveries["home"].failed)
-        assert telling.deliveries["home"].channel.connected is False
+    with Notifications(config, history, print) as running:
+        running.show_sources({"hall": ["falling"], "yard": ["falling"]})
+        until(lambda: running.deliveries["home"].failed)
+        assert running.deliveries["home"].notifier.connected is False
         broker.start()
         try:
-            until(lambda: not history.waiting())
+            until(lambda: not history.count_pending())
             broker.stop()
-            until(lambda: not telling.deliveries["home"].channel.connected)
+            until(lambda: not running.deliveries["home"].notifier.connected)
             broker.start()
             with Listener(broker.port) as listener:
                 until(lambda: listener.last("lstr/available") == "online")
@@ -251,8 +253,9 @@ def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_o
 
 def test_names_are_safe_in_topics():
     names = ["hall", "a/b", "a_b", "a+b", "#", "", "a\0b", "x" * 300, "x" * 301, "küche", "\ud800"]
-    levels = [safe(name) for name in names]
+    levels = [safe_level(name) for name in names]
     assert levels[0] == "hall" and levels[9] == "küche" and len({*levels}) == len(names)
     assert not [level for level in levels if not level or len(level) > 120 or {*level} & {*"+#/\0\ud800"}]
-    assert Topics("/a+/#/").available == "a_/_/available" and Topics("").available == "lstr/available"
+    for given, prefix in (("a/$x/#/", "a/$x/_"), ("", "lstr")):
+        assert MqttNotifier("home", MqttConfig("broker", prefix=given)).topic("available") == f"{prefix}/available"
     assert len({identifier(name) for name in names}) == len(names) and identifier("küche").isascii()

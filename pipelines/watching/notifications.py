@@ -1,0 +1,286 @@
+"""Channels that announce events: what a kind of channel is, the table of kinds, and the thread that delivers."""
+
+import json
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from time import monotonic
+from typing import Any, ClassVar
+
+from lstr.errors import ConfigError, DeliveryError, HistoryError
+from lstr.pipelines.watching.config import Table, WatchConfig
+from lstr.pipelines.watching.event import describe_end, describe_start, title
+from lstr.pipelines.watching.history import History, Notice
+
+# Kinds of channels of this package, by the name that `kind` has in the file.
+NOTIFIERS = {
+    "apprise": "lstr.pipelines.watching.apprise:AppriseNotifier",
+    "command": "lstr.pipelines.watching.command:CommandNotifier",
+    "mqtt": "lstr.pipelines.watching.mqtt:MqttNotifier",
+    "webhook": "lstr.pipelines.watching.webhook:WebhookNotifier",
+}
+GROUP = "lstr.sinks"  # entry points of other packages; each names a subclass of Notifier
+MAX_MESSAGE_BYTES = 65536
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 600.0  # after a failed delivery, doubled at each
+STALE = timedelta(hours=24)  # an older event is not announced any more
+FULL_DISK_PAUSE_S = 5.0
+ABORT_S, CLOSE_S = 1.2, 2.5  # after the start of closing: deliveries are aborted, threads are not waited for
+
+
+@dataclass(frozen=True)
+class ServiceAccess:
+    """What a channel may use of the service."""
+
+    history: History
+    ready: Callable[[], None]
+    """To be called when the channel can be reached again, so that pending notices are delivered at once."""
+    find_image: Callable[[str], Path | None] | None = None
+    """Returns the image of an event by its id, None while there is none; None if no images are made."""
+    watch_source: Callable[[str, bool], None] | None = None
+    """Resumes or pauses a source by its name."""
+
+
+class Notifier:
+    """One channel. A kind of channel is a subclass with a line in NOTIFIERS, or an entry point of the group GROUP.
+
+    `send` and `close` are called in a thread of the channel; the other methods return at once. `name` is the channel's
+    name and `config` its table in the file, without `kind`. Raises ConfigError.
+    """
+
+    Config: ClassVar[type[Table]] = Table
+    """The entries of its table."""
+    sends_ends: ClassVar[bool] = True
+    """Whether it announces the end of an event too."""
+
+    def __init__(self, name: str, config: Any):
+        self.name, self.config = name, config
+
+    def check(self) -> None:
+        """Raise ConfigError if the channel cannot work at the moment; called by `lstr watch --check`."""
+
+    def open(self, service: ServiceAccess) -> None:
+        """Start connecting."""
+
+    def send(self, notice: Notice, now: datetime) -> None:
+        """Deliver a notice. Raises DeliveryError; its message must not contain an address or a secret."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Let a `send` in another thread fail soon."""
+
+    def close(self) -> None:
+        """Disconnect within a second."""
+
+    def show_sources(self, actions: Mapping[str, Collection[str]]) -> None:
+        """Publish the names of the sources with their actions."""
+
+    def show_source(self, source: str, is_healthy: bool, is_watched: bool) -> None:
+        """Publish whether frames of a source arrive, and whether it is watched."""
+
+
+def notifier_class(kind: Any) -> type[Notifier]:
+    """Return the class of a kind of channel. Raises ConfigError for an unknown or broken one."""
+    places = {place.name: place for place in entry_points(group=GROUP)}
+    places |= {name: EntryPoint(name, value, GROUP) for name, value in NOTIFIERS.items()}
+    if kind not in places:
+        raise ConfigError(f"{kind!r} is not a kind of channel.", f"choose one of {', '.join(sorted(places))}.")
+    try:
+        found = places[kind].load()
+    except Exception as error:  # code of another package may raise anything
+        raise ConfigError(f"The kind {kind} cannot be imported ({places[kind].value}: {error}).") from error
+    if not (isinstance(found, type) and issubclass(found, Notifier)):
+        raise ConfigError(f"The kind {kind} is not a subclass of Notifier ({places[kind].value}).")
+    return found
+
+
+def message_bytes(notice: Notice, now: datetime) -> bytes:
+    """Return the message of a notice for programs, as JSON. Raises DeliveryError if it is too large."""
+    sentence, event = describe(notice, now), notice.event.to_dict()
+    message = {"notice": notice.key, "phase": notice.phase, "sentence": sentence, "event": event}
+    body = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise DeliveryError(f"the message is {len(body)} bytes long; the limit is {MAX_MESSAGE_BYTES}.")
+    return body
+
+
+def describe(notice: Notice, now: datetime) -> str:
+    """Return the sentence of a notice."""
+    return (describe_start if notice.phase == "new" else describe_end)(notice.event, now)
+
+
+class Delivery:
+    """Delivers the notices of one channel in a thread of its own, so that a slow channel delays no other.
+
+    After a failure all notices wait, longer at each; a new event or a channel that is ready again ends the wait. Those
+    that failed least often come first. A notice counts as delivered once the history has stored it: after a kill in
+    between it is delivered again, with the same id.
+    """
+
+    def __init__(self, notifier: Notifier, history: History, log: Callable[[str], None]):
+        self.notifier = notifier
+        self.failed = 0
+        """Failed attempts since the start."""
+        self._history, self._log = history, log
+        self._failures: dict[int, int] = {}
+        """Failed attempts by the id of a pending notice."""
+        self._arrived: set[int] = set()
+        """Notices that were delivered, but that the history could not mark."""
+        self._failures_in_row = 0
+        self._history_fails = False
+        self._changed = threading.Condition()
+        self._woken = self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"channel {notifier.name}", daemon=True)
+
+    def start(self) -> None:
+        """Start delivering."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Deliver what is pending at once."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Start no further delivery."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def join(self, until: float) -> bool:
+        """Wait for the thread until a time of the monotonic clock. Returns whether it has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, until - monotonic()))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                pause = self._deliver_pending()
+                with self._changed:
+                    self._changed.wait_for(lambda: self._woken or self._stopping, pause)
+                    self._woken = False
+        finally:
+            self.notifier.close()
+
+    def _deliver_pending(self) -> float | None:
+        """Deliver what is pending. Returns seconds until the next attempt, None to wait for a new notice."""
+        try:
+            pending = self._history.pending(self.notifier.name)
+            stale = [n for n in pending if n.phase == "new" and _now() - n.event.decided > STALE]
+            for notice in stale:
+                self._history.drop(notice, _now())
+            if stale:
+                self._log(f"{self.notifier.name}: {len(stale)} notifications were dropped, older than a day.")
+            for notice in sorted(pending, key=lambda n: self._failures.get(n.id, 0)):
+                if self._stopping or (notice not in stale and not self._deliver(notice)):
+                    return min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures_in_row - 1, 20))
+        except HistoryError as error:
+            if not (self._history_fails or self._stopping):
+                self._log(f"{error} Deliveries by {self.notifier.name} are marked later.")
+            self._history_fails = True
+            return FULL_DISK_PAUSE_S
+        self._history_fails = False
+        return 0.0 if pending else None
+
+    def _deliver(self, notice: Notice) -> bool:
+        """Deliver a notice, unless it was before. Returns whether it arrived."""
+        if notice.id not in self._arrived and (notice.phase == "new" or self.notifier.sends_ends):
+            try:
+                self.notifier.send(notice, _now())
+            except Exception as error:  # the text of an unforeseen one may contain an address
+                if not self._stopping:
+                    reason = str(error) if isinstance(error, DeliveryError) else f"{type(error).__name__}."
+                    self._note_failure(notice, reason)
+                return False
+            self._arrived.add(notice.id)
+            if self._failures_in_row:
+                self._log(f"{self.notifier.name} works again.")
+            self._failures_in_row = 0
+        self._history.mark_delivered(notice, _now())
+        self._arrived.discard(notice.id)
+        self._failures.pop(notice.id, None)
+        return True
+
+    def _note_failure(self, notice: Notice, reason: str) -> None:
+        self.failed += 1
+        if not self._failures_in_row:
+            self._log(f"{self.notifier.name} could not announce {title(notice.event)} and tries again: {reason}")
+        self._failures_in_row += 1
+        self._failures[notice.id] = self._failures.get(notice.id, 0) + 1
+
+
+class Notifications:
+    """All channels of a configuration; use it as a context manager.
+
+    Each channel announces each event once: `new` when it began and `end` when it ended, with the same id. It closes
+    within 3 s; what is not delivered by then stays pending in the history. Raises ConfigError.
+
+    Args:
+        config: The configuration.
+        history: Has the pending notices.
+        log: Takes sentences for the log; called from any thread.
+        find_image: See ServiceAccess.
+        watch_source: See ServiceAccess.
+    """
+
+    def __init__(
+        self,
+        config: WatchConfig,
+        history: History,
+        log: Callable[[str], None],
+        find_image: Callable[[str], Path | None] | None = None,
+        watch_source: Callable[[str, bool], None] | None = None,
+    ):
+        self._history, self._find_image, self._watch_source = history, find_image, watch_source
+        notifiers = {name: kind(name, table) for name, (kind, table) in config.channels.items()}
+        self.deliveries = {name: Delivery(notifier, history, log) for name, notifier in notifiers.items()}
+        """The thread of each channel, by its name."""
+        self._actions: Mapping[str, Collection[str]] | None = None
+        self._states: dict[str, tuple[bool, bool]] = {}
+
+    def __enter__(self) -> "Notifications":
+        for delivery in self.deliveries.values():
+            delivery.notifier.open(ServiceAccess(self._history, delivery.wake, self._find_image, self._watch_source))
+            delivery.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def wake(self) -> None:
+        """Deliver new notices at once; to be called after an event is stored or ended."""
+        for delivery in self.deliveries.values():
+            delivery.wake()
+
+    def show_sources(self, actions: Mapping[str, Collection[str]]) -> None:
+        """Publish the names of the sources with their actions, if they changed."""
+        if actions != self._actions:
+            self._actions, self._states = actions, {}
+            for delivery in self.deliveries.values():
+                delivery.notifier.show_sources(actions)
+
+    def show_source(self, name: str, is_healthy: bool, is_watched: bool) -> None:
+        """Publish whether frames of a source arrive, and whether it is watched, if that changed."""
+        if self._states.get(name) != (is_healthy, is_watched):
+            self._states[name] = is_healthy, is_watched
+            for delivery in self.deliveries.values():
+                delivery.notifier.show_source(name, is_healthy, is_watched)
+
+    def close(self) -> None:
+        """Close all channels within 3 s; a delivery that takes longer is aborted and stays pending."""
+        began = monotonic()
+        for delivery in self.deliveries.values():
+            delivery.stop()
+        slow = [delivery for delivery in self.deliveries.values() if not delivery.join(began + ABORT_S)]
+        for delivery in slow:
+            delivery.notifier.abort()
+        for delivery in slow:
+            delivery.join(began + CLOSE_S)
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()

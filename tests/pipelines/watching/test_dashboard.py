@@ -1,0 +1,191 @@
+"""What the page of a service shows, in bounded memory."""
+
+import base64
+import gc
+import json
+import threading
+import tracemalloc
+from datetime import timedelta
+
+import cv2
+import numpy as np
+import pytest
+
+from lstr.pipelines.detection.sinks import End
+from lstr.pipelines.watching import dashboard as module
+from lstr.pipelines.watching.dashboard import MAX_COLUMNS, MAX_MESSAGES, NO_SCORE, encode_scores
+from lstr.pipelines.watching.recorder import Snooze
+from tests.support.watching import ACTIONS, START, Camera, dashboard_of, decision_of, event_of
+
+
+@pytest.fixture
+def dashboard(tmp_path):
+    return dashboard_of(tmp_path, ("hall", "kitchen"))
+
+
+def source_of(dashboard, name: str = "hall") -> dict:
+    return next(source for source in dashboard.state()["sources"] if source["name"] == name)
+
+
+def codes_shown(source: dict) -> np.ndarray:
+    """(C, n), as a browser reads them."""
+    data = np.frombuffer(base64.b64decode(source["codes"]), np.uint8)
+    return data.reshape(len(source["classes"]), source["columns"])
+
+
+def messages(dashboard, mark: str) -> list[dict]:
+    return [json.loads(text) for text in dashboard.messages_after(mark)[1]]
+
+
+def test_scores_are_a_byte_each():
+    codes = encode_scores(np.array([0, 0.5, 1, 1.5, np.nan], np.float32))
+    assert [*codes] == [0, 127, 254, 254, NO_SCORE]
+
+
+def test_the_state_has_the_decisions(dashboard):
+    camera = Camera(dashboard, "hall")
+    for k in range(5):
+        camera.show(0.2, k / 10, 0.1)
+    source = source_of(dashboard)
+    assert source["classes"] == ACTIONS and source["rules"] == {"fall": [0.6, 0.4]} and source["picture"] == 5
+    assert codes_shown(source)[1].tolist() == [round(k / 10 * 254) for k in range(5)]
+    assert (source["decided"], source["lag_ms"], source["link"]) == (5, 120, "reading")
+    assert source["address"].endswith("hall/s") and "hunter2" not in json.dumps(dashboard.state())
+    assert source_of(dashboard, "kitchen")["link"] == "waiting"
+
+
+def test_a_browser_that_slept_catches_up_or_gets_the_whole_state(dashboard):
+    camera = Camera(dashboard, "hall")
+    mark = dashboard.state()["mark"]
+    camera.show(0.2, 0.9, 0.1)
+    dashboard.show_event(event_of(), "new")
+    dashboard.show_snoozes([Snooze("hall", None, START)])
+    assert [message["kind"] for message in messages(dashboard, mark)] == ["scores", "event", "snoozes"]
+    assert messages(dashboard, dashboard.state()["mark"]) == []
+    run = dashboard.run
+    for wrong in ("", "nonsense", f"{run}-", f"{run}-99999", "other-1", f"{run}-١", f"{run}--1"):
+        (message,) = messages(dashboard, wrong)
+        assert message["kind"] == "state" and len(message["state"]["on"]) == 1
+    for _ in range(MAX_MESSAGES + 1):
+        camera.show(0.1, 0.2, 0.3)
+    assert [message["kind"] for message in messages(dashboard, mark)] == ["state"]
+
+
+def test_memory_does_not_grow(tmp_path, monkeypatch):
+    """Days of decisions, of events that never end, and of frames."""
+    monkeypatch.setattr(module, "MAX_ACTIVE", 100)
+    monkeypatch.setattr(module, "MAX_MESSAGES", 200)
+    dashboard = dashboard_of(tmp_path)
+    camera = Camera(dashboard, "hall")
+
+    def run(n: int) -> None:
+        for k in range(n):
+            camera.show(0.1, 0.2, 0.3)
+            if not k % 4:
+                dashboard.show_event(event_of(start=START + timedelta(seconds=k)), "update")
+
+    def size() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    run(1200)
+    before = size()
+    run(1200)
+    grown = size() - before
+    tracemalloc.stop()
+    assert len(dashboard.state()["on"]) == 100 and grown < 50_000, grown
+
+
+def test_columns_continue_when_a_source_is_opened_again(dashboard, monkeypatch):
+    """Its chunks begin with 0 again; the time between has no scores."""
+    seconds = [100.0]
+    monkeypatch.setattr(module, "monotonic", lambda: seconds[0])
+    first = Camera(dashboard, "hall")
+    for _ in range(3):
+        first.show(0.1, 0.5, 0.2)
+    first.sink.take(decision_of(4, (0.1, 0.5, 0.2), START))
+    first.sink.close(End(error=ValueError("rtsp://u:hunter2@hall/s sent no frame.")))
+    assert source_of(dashboard)["trouble"] == "rtsp://hall/s sent no frame."
+    seconds[0] += 2
+    again = Camera(dashboard, "hall")
+    again.show(0.1, 0.7, 0.2)
+    source = source_of(dashboard)
+    assert codes_shown(source)[1].tolist() == [127] * 3 + [NO_SCORE, 127] + [NO_SCORE] * 8 + [178]
+    assert source["trouble"] == "" and source["first"] == 0
+    again.sink.take(decision_of(3 * MAX_COLUMNS, (0.1, 0.5, 0.2), START))
+    codes = codes_shown(source_of(dashboard))
+    assert codes.shape == (3, MAX_COLUMNS) and codes[1, -1] == 127 and (codes[:, :-1] == NO_SCORE).all()
+
+
+def test_images_are_made_when_a_browser_asks(dashboard, monkeypatch):
+    made, encode, seconds = [], cv2.imencode, [100.0]
+    monkeypatch.setattr(module, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(module.cv2, "imencode", lambda *given: made.append(1) or encode(*given))
+    assert dashboard.image("hall") is None and dashboard.image("nobody") is None
+    camera = Camera(dashboard, "hall")
+    for grey in range(40, 80):
+        camera.show(0.1, 0.2, 0.3, grey=grey)
+    assert not made
+    data = dashboard.image("hall")
+    shown = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    assert shown.shape == (48, 64, 3) and abs(int(shown[0, 0, 0]) - 79) < 3
+    camera.show(0.1, 0.2, 0.3, grey=200)
+    assert dashboard.image("hall") == data and len(made) == 1, "not more often than a few times a second"
+    seconds[0] += 1
+    assert dashboard.image("hall") != data and len(made) == 2
+
+
+def test_an_event_is_shown_as_the_history_has_it(dashboard):
+    """The sink does not know its verdict."""
+    event = event_of()
+    dashboard.history.begin(event, (), START)
+    dashboard.history.judge(event.id, "right")
+    dashboard.show_event(event, "new")
+    assert dashboard.state()["on"][0]["verdict"] == "right"
+    dashboard.history.end(event.id, START + timedelta(seconds=9), False, START)
+    dashboard.show_event(event, "end")
+    assert dashboard.state()["on"] == []
+
+
+def test_sources_come_go_and_pause(dashboard):
+    mark = dashboard.state()["mark"]
+    dashboard.update_source("garden", address="rtsp://u:hunter2@garden/s")
+    dashboard.update_source("hall", paused=True)
+    dashboard.remove_source("kitchen")
+    dashboard.remove_source("kitchen")
+    sent = messages(dashboard, mark)
+    assert [m["source"] for m in sent if m["kind"] == "removed"] == ["kitchen"] and "hunter2" not in json.dumps(sent)
+    assert dashboard.names == ["hall", "garden"] and source_of(dashboard)["link"] == "paused"
+
+
+def test_many_threads_at_once(dashboard):
+    cameras = [Camera(dashboard, name) for name in ("hall", "kitchen")]
+    mark, ended = dashboard.state()["mark"], threading.Event()
+    columns: dict[str, list[int]] = {"hall": [], "kitchen": []}
+
+    def look() -> None:
+        nonlocal mark
+        while True:
+            was_over = ended.is_set()
+            mark, texts = dashboard.messages_after(mark)
+            for message in map(json.loads, texts):
+                if message["kind"] == "scores":
+                    columns[message["source"]].append(message["column"])
+            dashboard.image("hall")
+            if was_over:
+                return
+
+    def decide(camera) -> None:
+        for _ in range(300):
+            camera.show(0.1, 0.2, 0.3)
+
+    threads = [threading.Thread(target=decide, args=(camera,)) for camera in cameras]
+    reader = threading.Thread(target=look)
+    for thread in (*threads, reader):
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    ended.set()
+    reader.join(20)
+    assert columns == {"hall": list(range(300)), "kitchen": list(range(300))}
