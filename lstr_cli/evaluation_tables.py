@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lstr.metrics.actions import sentence
-from lstr.pipelines.evaluation.event_rows import ahead_text, event_tables, figure_text, mean_rows
 from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.evaluation.tables import ahead_text, event_tables, figure_text, mean_rows
 from lstr_cli import console
 
 if TYPE_CHECKING:
@@ -15,19 +15,24 @@ AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")
 
 
 def show_findings(findings: Findings) -> None:
-    """The tables of one checkpoint, or of several side by side."""
+    """Show the tables of one checkpoint, or of several side by side."""
     judged, quoted = findings.judged, findings.quoted
+    document = judged[0].document
     for entry in judged:
         name = f"{entry.name}: " if findings.several else ""
         console.show(f"{name}{sentence(entry.document['events'])}")
     _show_events(judged)
     _show_classes(judged)
-    if not findings.several and (absent := judged[0].document["absent_classes"]):
-        console.say(f"in no mean, because no chunk has them: {', '.join(absent)}")
+    if not findings.several and document["absent_classes"]:
+        console.say(f"in no mean, because no chunk has them: {', '.join(document['absent_classes'])}")
     _show_means(judged)
-    if not findings.several:
-        _show_anticipation(judged[0].document)
-    else:
+    if not findings.several and "anticipation" in document:
+        ahead = [
+            (f"{row['seconds']:.2f}", *("no chunk" if row[m] is None else figure_text(row[m]) for m in ("mAP", "mcAP")))
+            for row in document["anticipation"]
+        ]
+        console.show_table("anticipation", ("seconds ahead", "mAP", "mcAP"), ahead, right=(0, 1, 2))
+    if findings.several:
         rows = [
             [entry.name] + [ahead_text(row[figure]) for figure in AHEAD]
             for entry, row in zip(judged[1:], findings.comparison, strict=True)
@@ -37,40 +42,38 @@ def show_findings(findings: Findings) -> None:
             console.show(row["sentence"])
     if quoted:
         rows = [[row["method"], row["features"], f"{row['value']:.1f}", row["source"]] for row in quoted["rows"]]
-        title = f"{quoted['name']}, quoted; not at hand: {', '.join(quoted['left_out'])}"
+        title = f"{quoted['name']}, quoted; not available: {', '.join(quoted['left_out'])}"
         console.show_table(title, ("method", "features", quoted["metric"], "quoted from"), rows, right=(2,))
 
 
 def show_comparison(comparison: "Comparison") -> None:
-    """Which of two model files is better, and the figures that say it; else what each evaluation shows."""
+    """Show which of two model files is better, with the figures; else what each evaluation shows."""
     if comparison.sentence is None:
         show_findings(comparison.findings)
         return
     console.show(comparison.sentence)
-    for entry in comparison.findings.judged:
+    judged = comparison.findings.judged
+    for entry in judged:
         console.show(f"{entry.name}: {sentence(entry.document['events'])}")
-    _show_events(comparison.findings.judged)
-    _show_means(comparison.findings.judged)
+    _show_events(judged)
+    _show_means(judged)
 
 
 def show_thresholds(document: dict) -> None:
-    """A table for each checkpoint whose thresholds were chosen."""
+    """Show a table for each checkpoint whose thresholds were chosen."""
+    columns = ("class", "on", "off", "length", "gap", "F1", "by default", "actions", "found", "false alarms")
     for one in document.get("checkpoints", [document]):
-        of_class = one["events"]["per_class"]
-        rows = [
-            (label, *(figure_text(values[key], 2) for key in ("on", "off", "min_length", "merge_gap", "F1", "before")))
-            + tuple(of_class[label][key] for key in ("labels", "found", "false_alarms"))
-            for label, values in one["thresholds"].items()
-        ]
-        columns = ("class", "on", "off", "length", "gap", "F1", "by default", "actions", "found", "false alarms")
+        rows = []
+        for label, values in one["thresholds"].items():
+            figures = [figure_text(values[key], 2) for key in ("on", "off", "min_length", "merge_gap", "F1", "before")]
+            counts = one["events"]["per_class"][label]
+            rows.append([label, *figures, *(counts[key] for key in ("labels", "found", "false_alarms"))])
         console.show_table(f"thresholds in {one['checkpoint']}", columns, rows, right=range(1, len(columns)))
-        if any(values.get("highest") for values in one["thresholds"].values()):
-            console.show("of actions that never happen together, only the one with the highest score is on.")
-        if backdates := {
-            label: values["backdate"] for label, values in one["thresholds"].items() if values.get("backdate")
-        }:
-            told = ", ".join(f"{label} {backdate:g} s" for label, backdate in backdates.items())
-            console.show(f"starts are backdated, as the labels have them: {told}.")
+        chosen = one["thresholds"].items()
+        if any(values.get("highest") for _, values in chosen):
+            console.show("of actions that never happen together, only the one with the highest score is active.")
+        if backdates := [f"{label} {v['backdate']:g} s" for label, v in chosen if v.get("backdate")]:
+            console.show(f"starts are backdated, as the labels have them: {', '.join(backdates)}.")
         console.show(f"on these videos: {sentence(one['events'])}")
         console.show(f"by default thresholds: {sentence(one['default_events'])}")
 
@@ -81,9 +84,8 @@ def _show_events(judged: Sequence[Judged]) -> None:
 
 
 def _show_classes(judged: Sequence[Judged]) -> None:
-    """AP and cAP of one checkpoint beside the baselines, or the AP of several."""
-    first = judged[0].document
-    several = len(judged) > 1
+    """Show AP and cAP of one checkpoint next to the baselines, or the AP of several."""
+    first, several = judged[0].document, len(judged) > 1
     if several:
         keys, systems = ["AP"], {entry.name: entry.document["lstr"] for entry in judged}
     else:
@@ -103,21 +105,8 @@ def _show_classes(judged: Sequence[Judged]) -> None:
 def _show_means(judged: Sequence[Judged]) -> None:
     names = len(judged) > 1
     rows = [[*([entry.name] * names), *map(str.rstrip, cells)] for entry, cells in mean_rows(judged)]
-    columns = [*(["checkpoint"] if len(judged) > 1 else []), "convention", "mAP", "mcAP", "videos", "chunks"]
-    interval = judged[0].document["interval"]
-    title = "means"
+    columns = [*(["checkpoint"] * names), "convention", "mAP", "mcAP", "videos", "chunks"]
+    interval, title = judged[0].document["interval"], "means"
     if interval:
         title += f", with {100 * interval['level']:.0f} % intervals of {interval['resamples']} resamples of the videos"
     console.show_table(title, columns, rows, right=range(len(columns) - 4, len(columns)))
-
-
-def _show_anticipation(document: dict) -> None:
-    if "anticipation" in document:
-        ahead = [
-            (f"{r['seconds']:.2f}", *(_cell(r[mean]) for mean in ("mAP", "mcAP"))) for r in document["anticipation"]
-        ]
-        console.show_table("anticipation", ("seconds ahead", "mAP", "mcAP"), ahead, right=(0, 1, 2))
-
-
-def _cell(value: float | None) -> str:
-    return "no chunk" if value is None else figure_text(value)

@@ -155,7 +155,8 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
         notes.append(Note("several players", sentence))
     place = f"Observation {name!r}"
     info = coded.media_info if isinstance(coded.media_info, dict) else {}
-    stated = info.get("length") if isinstance(info.get("length"), dict) else {}
+    stated = info.get("length")
+    stated = stated if isinstance(stated, dict) else {}
     lengths = {file: _number(place, f"length of {file!r}", value) for file, value in stated.items()}
     lengths = {file: seconds for file, seconds in lengths.items() if seconds > 0}  # 0 is of a file not measured
     offset = _number(place, "time offset", 0.0 if coded.offset is None else coded.offset)
@@ -186,8 +187,9 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
             notes.append(Note("part of a video", sentence))
     variables = coded.independent_variables
     subset = variables.get("subset") if isinstance(variables, dict) else None
-    is_subset = isinstance(subset, str) and subset.strip().casefold() in SUBSETS
-    return Observation(name, files, bouts, lengths, subset_named(subset) if is_subset else None)
+    if not isinstance(subset, str) or subset.strip().casefold() not in SUBSETS:
+        return Observation(name, files, bouts, lengths)
+    return Observation(name, files, bouts, lengths, subset_named(subset))
 
 
 def _number(place: str, what: str, value: Any) -> float:

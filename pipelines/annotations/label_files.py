@@ -90,7 +90,7 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
             hint = f"convert it first: `{command} --from {found[1] or 'FORMAT'}`{formats}."
         raise LabelsError(str(error), hint) from error
     # An ELAN file can have any name, such as that of the person who made it, and name its video inside.
-    meant = {}
+    meant: dict[str, str] = {}
     for name, video in annotated.videos.items():
         media = plain_id(video.media, present) if video.media and plain_id(name, present) not in present else name
         if media != name and media in present and media not in annotated.videos and media not in meant.values():

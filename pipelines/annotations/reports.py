@@ -115,10 +115,11 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> Ag
         if seconds is None:
             unknown.append(name)
             seconds = max((s.end for video in pair for s in video.segments), default=0.0)
-        cut = [[replace(s, end=min(s.end, seconds)) for s in v.segments if s.start < seconds] for v in pair]
-        if name in unknown:
-            cut = [list(video.segments) for video in pair]
-        events.append(VideoEvents(*cut, seconds))
+        truth, detections = (
+            [replace(s, end=min(s.end, seconds)) for s in video.segments if s.start < seconds or name in unknown]
+            for video in pair
+        )
+        events.append(VideoEvents(truth, detections, seconds))
     if unknown:
         warnings.append(f"the length of {few(unknown)} is unknown: taken to end with the last label; give the videos")
     classes = (*ours, *(name for name in theirs if name not in ours))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from lstr.errors import LabelsError, brief
 from lstr.files.atomic import write_text
@@ -27,8 +27,8 @@ CLASS_LIST = "detclasslist.txt"
 LINE = re.compile(r"\S\s+[-+.\deE]+\s+[-+.\deE]+\s*$")
 # Percent-encoded in the name of a video, because white space separates the cells of a line.
 SEPARATORS = r"[%\s]"
-# Percent-encoded in a file name.
-FORBIDDEN = r"[%/\\\x00-\x1f]"
+# Percent-encoded in a file name; a file whose name begins with a dot is hidden, and not read.
+FORBIDDEN = r"^\.|[%/\\\x00-\x1f]"
 
 
 class Thumos(TextFormat):
@@ -167,4 +167,4 @@ def _times(video_id: str, segment: Segment) -> str:
 
 
 def _escaped(text: str, characters: str) -> str:
-    return re.sub(characters, lambda match: quote(match[0], safe=""), text)
+    return re.sub(characters, lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)

@@ -11,15 +11,17 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, segments_of
 from lstr.labels.segment import Segment
 from lstr.metrics import bootstrap
 from lstr.metrics import per_frame as metrics
-from lstr.metrics.actions import FOUND_IOU, VideoEvents, measure_events, resampled_f1
+from lstr.metrics.actions import VideoEvents, measure_events, resampled_f1
 from lstr.metrics.event_errors import measure_errors
 from lstr.metrics.instances import measure_instances, resampled_instances
 from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.segmentation import measure_segmentation
 from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
-from lstr.pipelines.evaluation.operating_curves import describe_curves, sweep
+from lstr.pipelines.evaluation.false_alarms import describe_curves, sweep
+from lstr.pipelines.evaluation.findings import FIGURE_PATHS, figure_at
 from lstr.pipelines.evaluation.scoring import Evaluation, counted, means_of, rule_of
+from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.pipelines.features.dataset import LabelledVideo, Split
 from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
@@ -107,7 +109,7 @@ def compare(
     for name, new, means in list(zip(names, documents, resampled, strict=True))[1:]:
         row: dict[str, Any] = {"checkpoint": new["checkpoint"], "against": old["checkpoint"]}
         for figure in resampled[0]:
-            values = {"new": figure_of(new, figure), "old": figure_of(old, figure)}
+            values = {when: figure_at(one, FIGURE_PATHS[figure]) for when, one in (("new", new), ("old", old))}
             row[figure] = {**values, "difference": None, "interval": None}
             if values["new"] is not None and values["old"] is not None:
                 row[figure]["difference"] = values["new"] - values["old"]
@@ -156,18 +158,6 @@ def _figures(row: Mapping[str, Any]) -> str:
     return f"{row['new']:.2f} against {row['old']:.2f} ({row['difference']:+.2f}{edges})"
 
 
-def figure_of(document: Mapping[str, Any], figure: str) -> float | None:
-    """mAP, mcAP, event F1 or instance mAP of an evaluation; None where there is none."""
-    if figure in MEANS:
-        value = document["lstr"][figure]
-        return None if np.isnan(value) else value
-    if figure == "instance mAP":
-        mean: float = document["instances"]["mean"]
-        return None if np.isnan(mean) else mean
-    f1: float | None = document["events"]["together"]["iou"][str(FOUND_IOU)]["f1"]
-    return f1
-
-
 def _intervals(resampled: Resampled) -> dict[str, Any] | None:
     if not len(resampled["mAP"]):
         return None
@@ -199,13 +189,13 @@ def measure_with_kinds(
 
 def analyse_events(evaluation: Evaluation, videos: Sequence[VideoEvents], draws: NDArray[np.int64]) -> dict[str, Any]:
     """Event metrics at the thresholds that `lstr detect` uses, those thresholds, and the operating curves."""
-    scores, rules = evaluation.scores, thresholds_of(evaluation.loaded)
-    classes, truth, clock = evaluation.split.labels.classes, [video.truth for video in videos], evaluation.split.clock
+    classes, clock, rules = evaluation.split.labels.classes, evaluation.split.clock, thresholds_of(evaluation.loaded)
+    scored = [Scored(rows, video.truth) for rows, video in zip(evaluation.scores, videos, strict=True)]
     found = measure_with_kinds(videos, classes, draws)
     return {
         **found,
         "thresholds": Timeline(classes, rules, clock).describe(),
-        "operating_curves": describe_curves(sweep(scores, truth, classes, rules, clock)),
+        "operating_curves": describe_curves(sweep(scored, classes, rules, clock)),
     }
 
 

@@ -4,13 +4,14 @@ Theirs is quoted: the table of LSTR's paper, as far as its figures are at hand.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.loaded_checkpoint import Checkpoint
+from lstr.metrics.actions import FOUND_IOU
 from lstr.pipelines.evaluation.scoring import Evaluation
 
 ENDINGS = (".pt", ".pth", ".lstr")
@@ -50,6 +51,13 @@ TVSERIES: dict[str, Any] = {
         {"method": "LSTR", "features": "Kinetics", "value": 89.1, "source": PAPER},
     ],
 }
+# Where the document of an evaluation has the figures by which checkpoints are compared
+FIGURE_PATHS: Mapping[str, Sequence[str | int]] = {
+    "mAP": ("lstr", "mAP"),
+    "mcAP": ("lstr", "mcAP"),
+    "event F1": ("events", "together", "iou", str(FOUND_IOU), "f1"),
+    "instance mAP": ("instances", "mean"),
+}
 BENCHMARKS = {"thumos14": THUMOS, "tvseries": TVSERIES}
 
 
@@ -86,6 +94,14 @@ class Findings:
                 "comparison": list(self.comparison),
             }
         return without_nan({**result, "quoted": self.quoted} if self.quoted else result)
+
+
+def figure_at(document: Mapping[str, Any], path: Sequence[str | int]) -> float | None:
+    """Return a figure of an evaluation; None if it has none."""
+    value: Any = document
+    for key in path:
+        value = value[key]
+    return None if value is None or math.isnan(value) else float(value)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

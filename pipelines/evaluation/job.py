@@ -6,36 +6,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lstr.batch import predict
 from lstr.errors import ConfigError, LabelsError, RecipeError, few
 from lstr.files.atomic import check_writable
 from lstr.labels.label_set import subset_named
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.metrics.actions import length_text
-from lstr.metrics.rates import interval_text, rate_interval
 from lstr.pipelines.evaluation.analysis import (
     RESAMPLES,
     analyse,
     compare,
-    detect_events,
-    labelled_segments,
-    measure_with_kinds,
     resample,
 )
-from lstr.pipelines.evaluation.backdating import backdated
+from lstr.pipelines.evaluation.chosen_thresholds import choose_stored_thresholds
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
-from lstr.pipelines.evaluation.operating_curves import choose_within
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
-from lstr.pipelines.evaluation.threshold_choice import write_thresholds
-from lstr.pipelines.evaluation.thresholds_by_actions import Scored, choose_rule
 from lstr.pipelines.features.dataset import Dataset, Split, read_dataset
-from lstr.pipelines.features.seen_videos import seen_in, warn_of_training
-from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
+from lstr.pipelines.features.seen_videos import warn_of_training
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.settings import Count, check_fields
-from lstr.timeline import DEFAULT, Thresholds
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
 OTHER_CHUNKS = "the checkpoints are scored on different chunks: their differences are not those of the models alone."
@@ -155,7 +144,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     yield from sets[0].notices(splits[0])
     if options.choose_thresholds:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])
-        document = yield from _choose(entries, options.false_alarms)
+        document = yield from choose_stored_thresholds(entries, options.false_alarms)
         yield Finished(EvaluateResult(document, takes_videos=bool(opened[0][0].recipe)))
         return
     findings = yield from judge(entries, options.scoring, options.resamples, options.benchmark)
@@ -216,84 +205,3 @@ def judge(
         judged.append(Judged(name, evaluation, analyse(evaluation, resampled[-1])))
     comparison = compare([one.name for one in judged], [one.document for one in judged], resampled)
     return Findings(judged, comparison, quoted_for(entries[0][1], benchmark))
-
-
-def _choose(
-    entries: Sequence[tuple[str, Checkpoint, Split]], false_alarms: float | None
-) -> Generator[Progress | Notice, None, dict[str, Any]]:
-    """Thresholds of each checkpoint, which now carries them, as the document of one or of several."""
-    documents = []
-    for name, loaded, split in entries:
-        document = yield from _choose_one(name, loaded, split, false_alarms)
-        seen = seen_in(split, loaded.config)
-        if false_alarms is not None:
-            document["aim"] = {"false_alarms_per_hour": false_alarms}
-            yield from (Notice(f"{name}: {text}") for text in doubts(document["events"], false_alarms))
-        documents.append(document | ({"seen": seen} if seen else {}))
-    return documents[0] if len(documents) == 1 else {"checkpoints": documents}
-
-
-def _choose_one(
-    name: str, loaded: Checkpoint, split: Split, false_alarms: float | None
-) -> Generator[Progress, None, dict[str, Any]]:
-    """Choose a checkpoint's thresholds on the videos of a split and write them into it; what they give, as JSON.
-
-    `checkpoint`: the file that holds them now. `thresholds`: those of each class, its F1 of found actions and that of
-    the default thresholds (`before`). `events`: what `measure_with_kinds` says of them, and
-    `default_events` of the default ones. Raises CheckpointError.
-
-    With `false_alarms` those with which most actions are found for at most so many false alarms an hour of all classes
-    together (see `operating_curves.choose_within`); else those of the highest F1 of found actions (see `choose_rule`).
-    Starts are backdated to suit their labels.
-    """
-    split, classes, scores = split.narrowed(loaded.config, streams_taken(loaded)), loaded.classes, []
-    yield Progress(name, 0, len(split.videos))
-    for video in split.videos:
-        scores.append(predict(loaded.model, video.features[:]).numpy())
-        yield Progress(name, len(scores), len(split.videos))
-    truth = [labelled_segments(split, video) for video in split.videos]
-    scored = [Scored(*pair) for pair in zip(scores, truth, strict=True)]
-    if false_alarms is None:
-        chosen = choose_rule(scored, classes, clock=split.clock).by_class
-    else:
-        chosen = choose_within(scores, truth, classes, false_alarms, split.clock)
-    found = backdated(chosen, scored, classes, split.clock)
-
-    def given(rules: Thresholds | Mapping[str, Thresholds]) -> dict[str, Any]:
-        pairs = zip(scores, truth, strict=True)
-        found = [detect_events(rows, classes, rules, actions, split.clock) for rows, actions in pairs]
-        return measure_with_kinds(found, classes)
-
-    events, before = given(found), given(DEFAULT)
-    return {
-        "checkpoint": str(write_thresholds(loaded, found)),
-        "thresholds": {
-            label: {**rule.stored(), "F1": _f1(events, label), "before": _f1(before, label)}
-            for label, rule in found.items()
-        },
-        "events": events,
-        "default_events": before,
-    }
-
-
-def _f1(events: Mapping[str, Any], label: str) -> float | None:
-    """F1 of a class's found actions; None without a label."""
-    one = events["per_class"][label]
-    return 2 * one["found"] / (one["labels"] + one["detections"]) if one["labels"] else None
-
-
-def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
-    """What to know of thresholds that aim at so many false alarms an hour, by what they gave on their videos."""
-    hours, rate = events["hours"], events["together"]["false_alarms_per_hour"]
-    if rate is not None and rate > false_alarms:
-        yield f"{rate:.3g} false alarms an hour remain on these videos; the aim was {false_alarms:g}."
-    edges, none_in_an_hour = (rate_interval(n, h) for n, h in ((round((rate or 0) * hours), hours), (0, 1)))
-    if edges and none_in_an_hour and edges[1] > false_alarms:
-        yield (
-            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} an hour: after what was counted in "
-            f"it, {interval_text(edges)} an hour are possible. Choose on more video, also without actions: "
-            f"{none_in_an_hour[1] / false_alarms:.2g} hours without a false alarm would show it."
-        )
-    for label, one in events["per_class"].items():
-        if one["labels"] and not one["found"]:
-            yield f"no {label!r} is found any more."

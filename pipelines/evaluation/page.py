@@ -11,10 +11,16 @@ from typing import Any
 from lstr.chunk import CHUNK_SECONDS
 from lstr.files.atomic import write_text
 from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
-from lstr.pipelines.evaluation.event_rows import ahead_text, event_tables, figure_text, mean_rows, rate_text
 from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.evaluation.instance_rows import class_tables
 from lstr.pipelines.evaluation.scoring import DECIDED_BY_OTHERS, MEASURED_BY_FOLDS
+from lstr.pipelines.evaluation.tables import (
+    ahead_text,
+    class_tables,
+    event_tables,
+    figure_text,
+    mean_rows,
+    rate_text,
+)
 from lstr.pipelines.model_files.known_networks import origins_of_checkpoint
 from lstr.pipelines.pages.page import Script, build_page
 

@@ -1,10 +1,7 @@
 """An evaluation as files: JSON, CSV, a page that needs no other file, and its figures for a paper."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,14 +9,12 @@ from matplotlib.figure import Figure
 from lstr.files.atomic import write_text
 from lstr.files.content import write_json
 from lstr.files.names import slug
-from lstr.metrics.starts import OFFSETS
-from lstr.pipelines.evaluation import figures, instance_rows
-from lstr.pipelines.evaluation.event_rows import csv_rows
-from lstr.pipelines.evaluation.findings import Findings, Judged, without_nan
+from lstr.pipelines.evaluation import figures
+from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.page import Drawing, draw_page
+from lstr.pipelines.evaluation.tables import csv_rows, csv_text
 from lstr.pipelines.evaluation.watching import describe_watching
 from lstr.pipelines.pages.figure import save
-from lstr.pipelines.pages.table import cell_of
 
 AP_TITLE = "Average precision of each class"
 # The figures of a single checkpoint that the page does not fold
@@ -27,56 +22,14 @@ FIRST = ("found", "operating-curves", "delay", "confusion")
 SHOWN_VIDEOS = 5  # best, and as many worst
 
 
-def class_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
-    """One row per checkpoint and class, sorted by AP, then a row of means: what the CSV holds."""
-    rows: list[dict[str, Any]] = []
-    for entry in judged:
-        document = entry.document
-        ours, delays = document["lstr"]["per_class"], document["delay"]["per_class"]
-        for label in sorted(ours, key=lambda label: -ours[label]["AP"]):
-            delay, start = delays.get(label, {}), document["starts"]["per_class"].get(label, {})
-            row: dict[str, Any] = {"checkpoint": entry.name, "class": label, "positives": ours[label]["positives"]}
-            row |= {key: ours[label][key] for key in ("AP", "cAP")}
-            for system in ("chance", "time_prior"):
-                of_class = document[system]["per_class"][label] if system in document else {}
-                row |= {f"{system}_{key}": of_class.get(key) for key in ("AP", "cAP")}
-            row |= {"actions": delay.get("actions", 0), "detected": delay.get("detected", 0)}
-            row |= {"median_delay_s": delay.get("median"), "mean_delay_s": delay.get("mean")}
-            values = start.get("AP", [])
-            row |= {f"start_AP_{offset}s": value for offset, value in zip(OFFSETS, values, strict=bool(values))}
-            rows.append(row)
-        means: dict[str, Any] = {"checkpoint": entry.name, "class": "mean"}
-        means |= {"AP": document["lstr"]["mAP"], "cAP": document["lstr"]["mcAP"]}
-        for system in ("chance", "time_prior"):
-            if system in document:
-                means |= {f"{system}_AP": document[system]["mAP"], f"{system}_cAP": document[system]["mcAP"]}
-        if "seen" in document:
-            means["seen_videos"] = len(document["seen"])
-        rows.append(means)
-    return rows
-
-
-def csv_text(rows: Sequence[dict]) -> str:
-    """Rows as CSV with one header; a value that is missing or NaN is empty, and none is a formula."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    target = io.StringIO()
-    writer = csv.DictWriter(target, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: cell_of(value) for key, value in without_nan(row).items()} for row in rows)
-    return target.getvalue()
-
-
 def write_evaluation(folder: Path, findings: Findings) -> Path:
-    """Write evaluation.json, three CSV, figures/*.svg and .png, and at last report.html, whose path is returned; videos
-    that browsers do not play are copied into videos/.
+    """Write evaluation.json, evaluation.csv, figures/*.svg and .png, and at last report.html; return its path.
 
-    Raises OutputError where the folder cannot be written.
+    Videos that browsers do not play are copied into videos/. Raises OutputError if the folder cannot be written.
     """
     judged, several = findings.judged, findings.several
     write_json(folder / "evaluation.json", findings.document)
-    write_text(folder / "evaluation.csv", csv_text(class_rows(judged)))
-    write_text(folder / "events.csv", csv_text(csv_rows(judged)))
-    write_text(folder / "instances.csv", csv_text(instance_rows.csv_rows(judged)))
+    write_text(folder / "evaluation.csv", csv_text(csv_rows(judged)))
     drawings = []
     if several:
         figure = figures.draw_classes([one.name for one in judged], [one.document for one in judged])

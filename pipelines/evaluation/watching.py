@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.metrics.actions import VideoEvents, find, is_ambiguous, labelled_spans, spans_of
-from lstr.metrics.event_errors import judge_events
+from lstr.metrics.event_errors import JudgedEvents, judge_events
 from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments
-from lstr.pipelines.evaluation.event_rows import words_of
 from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.evaluation.tables import words_of
 from lstr.pipelines.pages.figure import thinned
 from lstr.pipelines.pages.palette import colours_of
 from lstr.pipelines.pages.timeline_page import find_ahead, find_shown, video_url
@@ -37,7 +36,7 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     with `id`, `duration`, `chunks`, `begin` (seconds, where they do not begin at 0), `video` (its address, or None),
     `ahead` (seconds of a player's clock), `labels` (class, start, end, found or missed, kind), `detections` (class,
     start, end, verdict, score, time of the announcement, kind) and `curves` of classes that have either: the highest
-    score in each of equal stretches, as base64 of uint8. Kinds are words of `event_rows.words_of`.
+    score in each of equal stretches, as base64 of uint8. Kinds are words of `tables.words_of`.
 
     Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
     """
@@ -61,18 +60,14 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     return {**shown, "held_out": held_out, "models": models}
 
 
-def judge(video: VideoEvents, label: str) -> tuple[list[str], list[str]]:
-    """The verdicts on the labels and on the detections of a class, in their order; as `measure_events` counts them.
-
-    A label is found or missed; a detection found, false, or left out because it is labelled ambiguous.
-    """
-    truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
-    excused = is_ambiguous(detections, spans_of(video.truth, AMBIGUOUS))
-    labels = [MISSED] * len(truth)
-    verdicts = [LEFT_OUT if one else FALSE for one in excused]
-    for row, column in find(truth, detections):
-        labels[row], verdicts[column] = FOUND, FOUND
-    return labels, verdicts
+def verdicts_of(judged: JudgedEvents) -> tuple[list[str], list[str]]:
+    """Return whether each label of an action is found or missed, and each detection found, false or left out."""
+    labels = [FOUND if found else MISSED for found in judged.found]
+    detections = [
+        LEFT_OUT if kind < 0 else FALSE if false else FOUND
+        for kind, false in zip(judged.detected, judged.false, strict=True)
+    ]
+    return labels, detections
 
 
 def encode_curve(curve: np.ndarray, most: int) -> str:
@@ -90,32 +85,26 @@ def _judged_videos(entry: Judged) -> list[Shown]:
         events = detect_events(
             rows, classes, evaluation.rules_of(video.id), labelled_segments(split, video), split.clock
         )
-        judged = judge_events(events, classes)
-        labels, detections = [], []
-        for place, label in enumerate(classes):
-            if label in (BACKGROUND, AMBIGUOUS):
-                continue
-            of_labels, of_detections = judge(events, label)
-            label_kinds, detection_kinds = words_of(judged[label])
-            spans = labelled_spans(events.truth, label, events.seconds)
+        labels: list[Entry] = []
+        detections: list[Entry] = []
+        for label, one in judge_events(events, classes).items():
+            place = classes.index(label)
+            label_kinds, detection_kinds = words_of(one)
+            of_labels, of_detections = verdicts_of(one)
             labels += [
                 (place, *map(float, span), verdict, kind)
-                for span, verdict, kind in zip(spans, of_labels, label_kinds, strict=True)
+                for span, verdict, kind in zip(one.truth, of_labels, label_kinds, strict=True)
             ]
-            of_each = zip(_detected(events, label), of_detections, detection_kinds, strict=True)
+            announced = zip(events.detections, events.announced or (), strict=True)
+            own = [(segment, time) for segment, time in announced if segment.label == label]
             detections += [
-                (place, segment.start, segment.end, verdict, segment.score, announced, kind)
-                for (segment, announced), verdict, kind in of_each
+                (place, segment.start, segment.end, verdict, segment.score, time, kind)
+                for (segment, time), verdict, kind in zip(own, of_detections, detection_kinds, strict=True)
             ]
         described: Shown = {"id": video.id, "duration": events.seconds, "chunks": len(rows), "labels": labels}
         begin = {"begin": float(split.clock.offset)} if split.clock.offset else {}
         shown.append({**described, **begin, "detections": detections})
     return shown
-
-
-def _detected(events: VideoEvents, label: str) -> list[Entry]:
-    pairs = zip(events.detections, events.announced or (), strict=True)
-    return [(segment, announced) for segment, announced in pairs if segment.label == label]
 
 
 def _n_errors(video: Mapping[str, Any]) -> int:

@@ -16,7 +16,7 @@ from lstr.chunk import CHUNK_SECONDS, FEATURES_PER_SECOND
 from lstr.errors import RequestError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import is_name
-from lstr.pipelines.evaluation.thresholds_by_chunks import curves_of, detect_spans
+from lstr.pipelines.evaluation.thresholds import curves_of, detect_spans
 from lstr.pipelines.labelling.document import Span, free_key, join_spans
 from lstr.pipelines.labelling.journal import Changes, History
 from lstr.pipelines.labelling.values import MAX_NAME, NOTHING, About, Action, Change, Label, Proposal, Search, State

@@ -18,10 +18,10 @@ from lstr.files.remote import Place, place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.video_ids import recording_of
 from lstr.loaded_checkpoint import Checkpoint
+from lstr.pipelines.evaluation.chosen_thresholds import Chosen, choose_seen_thresholds, choose_unseen_thresholds
 from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
-from lstr.pipelines.evaluation.out_of_fold import Chosen, choose_seen_thresholds, choose_unseen_thresholds
 from lstr.pipelines.evaluation.scoring import Fold, means_of
-from lstr.pipelines.evaluation.thresholds_by_actions import Scored
+from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.pipelines.features.chunk_cache import find_cache
 from lstr.pipelines.features.dataset import LabelledVideo, read_split
 from lstr.pipelines.features.extract import extract

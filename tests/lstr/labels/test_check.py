@@ -208,5 +208,5 @@ def test_features_at_another_rate(lengths, words):
     found = [one for one in check(Labels(("Background", "wave"), videos), lengths) if one.kind == "another rate"]
     assert bool(found) == bool(words)
     if words:
-        assert words in found[0].sentence and "5 a second in place of 4" in found[0].sentence
+        assert words in found[0].sentence and "5 a second instead of 4" in found[0].sentence
         assert found[0].severity == "warning"

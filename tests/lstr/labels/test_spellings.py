@@ -2,15 +2,15 @@
 
 import pytest
 
-from lstr.labels.balance import spellings_of
 from lstr.labels.check import check
 from lstr.labels.label_set import Labels, VideoLabels
 from lstr.labels.segment import Segment
 
 
-def labels_of(*names: str) -> Labels:
+def questions(*names: str) -> list[str]:
     segments = tuple(Segment(at, at + 0.5, name) for at, name in enumerate(names))
-    return Labels(("Background", *dict.fromkeys(names)), {"a": VideoLabels("training", None, segments)})
+    labels = Labels(("Background", *dict.fromkeys(names)), {"a": VideoLabels("training", None, segments)})
+    return [found.detail for found in check(labels) if found.kind == "spellings"]
 
 
 @pytest.mark.parametrize(
@@ -23,15 +23,14 @@ def labels_of(*names: str) -> Labels:
     ],
 )
 def test_case_accents_and_spaces_make_no_other_class(names):
-    (question,) = spellings_of(labels_of(names[0], *names, "other"))
+    (question,) = questions(names[0], *names, "other")
     assert question.startswith(f"are these one class? {names[0]!r} (2), ")
     assert all(repr(name) in question for name in names) and f"={names[0]}" in question
     assert "-o labels.json" not in question, "FILE may be that one, and a project with comments and keys"
-    assert [f.detail for f in check(labels_of(*names)) if f.kind == "spellings"]
 
 
 @pytest.mark.parametrize(
     "names", [("fall", "falls"), ("か", "が"), ("कि", "की"), ("-", "_"), ("Background", "background")]
 )
 def test_other_words_are_other_classes(names):
-    assert not list(spellings_of(labels_of(*names)))
+    assert not questions(*names)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pympi
 import pytest
-from hypothesis import given
 
 from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
@@ -13,7 +12,7 @@ from lstr.pipelines.annotations.annotation import AnnotatedVideo
 from lstr.pipelines.annotations.elan import from_eaf, to_eaf
 from lstr.pipelines.annotations.formats import read_annotations
 from lstr.pipelines.annotations.label_files import read_label_file
-from tests.support.annotated import AWKWARD, CLASSES, scored, segments, videos
+from tests.support.annotated import AWKWARD, CLASSES, scored, segments
 
 
 def read(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
@@ -49,20 +48,6 @@ def test_the_order_and_the_references_are_those_of_the_schema():
     assert len(names) == len(set(names))
     types = {e.get("LINGUISTIC_TYPE_ID") for e in root.iter("LINGUISTIC_TYPE")}
     assert {tier.get("LINGUISTIC_TYPE_REF") for tier in root.iter("TIER")} == types
-
-
-def test_there_and_back():
-    video, classes = read(to_eaf(AWKWARD, CLASSES))
-    assert (video.subset, video.duration) == (AWKWARD.subset, AWKWARD.duration)
-    assert video.media == str(Path(AWKWARD.media).absolute())
-    assert scored(video) == scored(AWKWARD) and classes == CLASSES
-
-
-@given(videos(1000))
-def test_it_loses_nothing_it_can_hold(video):
-    named = tuple(dict.fromkeys(a.label for a in video.segments))
-    back, classes = read(to_eaf(video, named))
-    assert scored(back) == scored(video) and classes == named
 
 
 def test_tiers_of_one_name_keep_apart():

@@ -4,13 +4,12 @@ import io
 
 import pytest
 import webvtt
-from hypothesis import given
 
 from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo
 from lstr.pipelines.annotations.subtitles import from_srt, from_vtt, to_vtt
-from tests.support.annotated import AWKWARD, scored, segments, videos
+from tests.support.annotated import AWKWARD, segments
 
 
 def test_webvtt_py_reads_the_vtt():
@@ -20,15 +19,6 @@ def test_webvtt_py_reads_the_vtt():
     ]  # fmt: skip
     assert captions[0].text == "wave" and captions[0].identifier == "1 score=0.875"
     assert captions[2].raw_text == "&lt;script&gt;" and len(captions) == 7
-
-
-def test_there_and_back():
-    assert scored(from_vtt(to_vtt(AWKWARD))) == scored(AWKWARD)
-
-
-@given(videos(1000))
-def test_vtt_loses_nothing_it_can_hold(video):
-    assert scored(from_vtt(to_vtt(video))) == scored(video)
 
 
 def test_what_others_write():

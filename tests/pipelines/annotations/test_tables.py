@@ -13,9 +13,9 @@ from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.csv_tables import from_csv, text_of
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations
-from lstr.pipelines.evaluation.report import csv_text
+from lstr.pipelines.evaluation.tables import csv_text
 from lstr.pipelines.pages.table import Column, Table, to_csv
-from tests.support.annotated import AWKWARD, ONE, scored, segments, sets
+from tests.support.annotated import AWKWARD, ONE, segments
 
 
 def test_the_tables_are_plain():
@@ -25,16 +25,6 @@ def test_the_tables_are_plain():
         "score": "0.875",
     }  # fmt: skip
     assert [text_of(row["label"]) for row in rows] == [a.label for a in AWKWARD.segments]
-
-
-def same(a: AnnotationSet, b: AnnotationSet) -> bool:
-    facts = [{i: (v.subset, v.duration, scored(v)) for i, v in s.videos.items()} for s in (a, b)]
-    return facts[0] == facts[1]
-
-
-@given(sets(1000))
-def test_csv_loses_nothing_it_can_hold(annotated):
-    assert same(from_csv(FORMATS["csv"].text(annotated, DEFAULTS), "unused"), annotated)
 
 
 @given(st.floats(0, 1e5), st.floats(0, 1e3))

@@ -3,15 +3,13 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lstr.errors import LabelsError
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.thumos import CLASS_LIST, from_thumos, thumos_numbers, to_thumos
-from tests.support.annotated import AWKWARD, CLASSES, ONE, scored, segments, sets
+from tests.support.annotated import AWKWARD, CLASSES, ONE, segments
 
 
 def thumos(annotated: AnnotationSet) -> AnnotationSet:
@@ -34,22 +32,6 @@ def test_thumos_detections_have_the_official_numbers():
     assert files["detections.txt"] == "video_test_0000004 1.5 3 26 0.5\n"
     assert files[CLASS_LIST].startswith("7 BaseballPitch\n9 BasketballDunk\n")
     assert thumos_numbers(("wave", "jump")) == {"wave": 1, "jump": 2}
-
-
-@given(sets(1000, score=st.none()))
-def test_thumos_annotations_lose_nothing_they_can_hold(annotated):
-    read = thumos(annotated)
-    for video_id, video in annotated.videos.items():
-        if video.segments:
-            assert segments(read.videos[video_id]) == segments(video)
-            assert read.videos[video_id].subset == video.subset
-
-
-@given(sets(1000, score=st.sampled_from([0.125, 0.8])))
-def test_thumos_detections_lose_nothing_they_can_hold(annotated):
-    read = thumos(annotated)
-    for video_id, video in annotated.videos.items():
-        assert scored(read.videos.get(video_id, AnnotatedVideo())) == scored(video)
 
 
 def test_thumos_mistakes():

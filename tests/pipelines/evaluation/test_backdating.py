@@ -4,9 +4,8 @@ import numpy as np
 
 from lstr import checkpoint
 from lstr.labels.segment import Segment
-from lstr.pipelines.evaluation.backdating import backdated
-from lstr.pipelines.evaluation.out_of_fold import choose_unseen_thresholds
-from lstr.pipelines.evaluation.thresholds_by_actions import Scored
+from lstr.pipelines.evaluation.chosen_thresholds import backdated, choose_unseen_thresholds
+from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.timeline import DEFAULT, Thresholds, thresholds_of
 from tests.support.extraction import returned
 

@@ -14,7 +14,7 @@ from lstr import checkpoint
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, measure_events, sentence, spans_of
 from lstr.pipelines.evaluation.analysis import detect_events
-from lstr.pipelines.evaluation.operating_curves import (
+from lstr.pipelines.evaluation.false_alarms import (
     FEW_LABELS,
     LEVELS,
     Sweep,
@@ -24,6 +24,7 @@ from lstr.pipelines.evaluation.operating_curves import (
     describe_curves,
     sweep,
 )
+from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.timeline import DEFAULT, Thresholds, thresholds_of
 
 CLASSES = ("Background", "hug", "kick", "Ambiguous")
@@ -80,7 +81,7 @@ def test_they_are_what_detect_announces(lstr, small_set, tmp_path):
 def planted(seed=0, n_videos=6):
     """Scores of two classes with labels: hugs score high, kicks lower, and there are peaks without a label."""
     rng = np.random.default_rng(seed)
-    scores, truth = [], []
+    videos = []
     for _ in range(n_videos):
         rows = rng.uniform(0, 0.1, (240, len(CLASSES))).astype(np.float32)
         segments = []
@@ -91,19 +92,18 @@ def planted(seed=0, n_videos=6):
             rows[start : start + 6, c] = top if labelled else rng.uniform(0.1, 0.6)
             if labelled:
                 segments.append(Segment(start / 4, start / 4 + 1.5, CLASSES[c]))
-        scores.append(rows)
-        truth.append(segments)
-    return scores, truth
+        videos.append(Scored(rows, segments))
+    return videos
 
 
 def test_each_point_of_a_curve_is_what_its_thresholds_give():
-    scores, truth = planted()
+    scored = planted()
     rules = {"hug": Thresholds(min_length=0.5), "kick": Thresholds(merge_gap=0.5)}
-    swept = sweep(scores, truth, CLASSES, rules)
+    swept = sweep(scored, CLASSES, rules)
     curves = describe_curves(swept)
     for k in (2, 14, 24, 40):
         on = {label: at_level(LEVELS[k], own) for label, own in rules.items()}
-        videos = [detect_events(rows, CLASSES, on, of) for rows, of in zip(scores, truth, strict=True)]
+        videos = [detect_events(one.scores, CLASSES, on, one.truth) for one in scored]
         events = measure_events(videos, CLASSES)
         for point, one in (
             (curves["together"][k], events["together"]),
@@ -114,7 +114,7 @@ def test_each_point_of_a_curve_is_what_its_thresholds_give():
             assert (point["on"], point["off"]) == (LEVELS[k], pytest.approx(0.7 * LEVELS[k], abs=1e-4))
     recalls = [point["recall"] for point in curves["per_class"]["hug"]]
     assert max(recalls) == 1 and recalls[-1] == 0
-    empty = describe_curves(sweep([rows_of([])], [[]], CLASSES))["together"][0]
+    empty = describe_curves(sweep([Scored(rows_of([]), [])], CLASSES))["together"][0]
     assert empty["recall"] is None and empty["false_alarms_per_hour"] is None
 
 
@@ -158,19 +158,19 @@ def test_three_short_videos_do_not_silence_a_class():
 @pytest.mark.long
 def test_a_length_that_costs_no_action_spares_false_alarms():
     """Single chunks of .95 without a label, as many as there are hugs of 1.5 s: no level tells them apart."""
-    scores, truth = [], []
+    scored = []
     for _ in range(3):
         rows = np.full((240, len(CLASSES)), 0.05, np.float32)
         for start in range(10, 230, 40):
             rows[start : start + 6, 1], rows[start + 20, 1] = 0.9, 0.95
-        scores.append(rows)
-        truth.append([Segment(start / 4, start / 4 + 1.5, "hug") for start in range(10, 230, 40)])
+        truth = [Segment(start / 4, start / 4 + 1.5, "hug") for start in range(10, 230, 40)]
+        scored.append(Scored(rows, truth))
     for per_hour in (1.0, 20.0):
-        rules = choose_within(scores, truth, CLASSES, per_hour)
-        videos = [detect_events(rows, CLASSES, rules, of) for rows, of in zip(scores, truth, strict=True)]
+        rules = choose_within(scored, CLASSES, per_hour)
+        videos = [detect_events(one.scores, CLASSES, rules, one.truth) for one in scored]
         together = measure_events(videos, CLASSES)["together"]
         assert (together["found"], together["false_alarms"]) == (18, 0)
-    generous = choose_within(scores, truth, CLASSES, 1000.0)
+    generous = choose_within(scored, CLASSES, 1000.0)
     assert {rule.delays()["started"] for rule in generous.values()} == {0.0}, "no delay where nothing is won by it"
 
 
@@ -223,10 +223,13 @@ def test_table_page_and_csv_show_them(lstr, small_set, tmp_path):
     )
     places = [body.index(part) for part in (told[1:], *order)]
     assert places == sorted(places), "videos, then what a person needs, then tables"
-    rows = list(csv.DictReader((tmp_path / "events.csv").read_text().splitlines()))
+    rows = list(csv.DictReader((tmp_path / "evaluation.csv").read_text().splitlines()))
     assert [row["class"] for row in rows] == [*events["per_class"], "together"]
-    assert float(rows[-1]["recall_iou_0.3"]) == events["together"]["iou"]["0.3"]["recall"]
-    assert int(rows[-1]["false_alarms"]) == events["together"]["false_alarms"] and rows[-1]["recall_low"] != ""
+    assert float(rows[-1]["events_iou_0.3_recall"]) == events["together"]["iou"]["0.3"]["recall"]
+    assert (
+        int(rows[-1]["events_false_alarms"]) == events["together"]["false_alarms"]
+        and rows[-1]["events_interval_recall_low"] != ""
+    )
     other = tmp_path / "other.pt"
     other.write_bytes(small_set.checkpoint.read_bytes())
     out = lstr("evaluate", small_set.checkpoint, other, *where)[1]

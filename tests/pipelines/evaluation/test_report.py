@@ -21,8 +21,9 @@ from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.pipelines.evaluation.analysis import JUDGED, analyse, compare, resample, verdict
 from lstr.pipelines.evaluation.findings import ROWS, Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.page import add_comparison, draw_page
-from lstr.pipelines.evaluation.report import class_rows, csv_text, write_evaluation
+from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
+from lstr.pipelines.evaluation.tables import csv_rows, csv_text
 from lstr.pipelines.features.dataset import LabelledVideo, Split
 from lstr.pipelines.pages.page import read_part
 
@@ -167,10 +168,10 @@ def test_names_tell_checkpoints_apart():
 
 def test_csv_and_json_hold_what_was_measured(tmp_path):
     entry = judged(lengths=(40, 60))
-    rows = list(csv.DictReader(csv_text(class_rows([entry])).splitlines()))
-    assert [row["class"] for row in rows] == [*sorted(("run", HOSTILE), key=_ap(entry)), "mean"]
-    assert float(rows[0]["AP"]) == entry.document["lstr"]["per_class"][rows[0]["class"]]["AP"]
-    assert rows[-1]["median_delay_s"] == "" and float(rows[-1]["cAP"]) == entry.document["lstr"]["mcAP"]
+    rows = list(csv.DictReader(csv_text(csv_rows([entry])).splitlines()))
+    assert [row["class"] for row in rows] == [*entry.document["segments"]["per_class"], "together"]
+    assert float(rows[0]["lstr_AP"]) == entry.document["lstr"]["per_class"][rows[0]["class"]]["AP"]
+    assert float(rows[-1]["lstr_mcAP"]) == entry.document["lstr"]["mcAP"]
     result = Findings([entry]).document
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert "quoted" not in result and result["confusion"]["classes"] == list(CLASSES)
@@ -178,15 +179,11 @@ def test_csv_and_json_hold_what_was_measured(tmp_path):
     assert [row["name"] for row in several["checkpoints"]] == ["run", "b"] and several["quoted"] == {"rows": []}
 
 
-def _ap(entry):
-    return lambda label: -entry.document["lstr"]["per_class"][label]["AP"]
-
-
 @pytest.mark.filterwarnings("error")
 def test_the_report_is_one_page_that_needs_nothing(tmp_path):
     findings = Findings([judged(ahead=True, lengths=(40, 60, 12))], warnings=["made <by hand>"])
     page = write_evaluation(tmp_path, findings).read_text()
-    files = {"report.html", "evaluation.json", "evaluation.csv", "events.csv", "instances.csv", "figures"}
+    files = {"report.html", "evaluation.json", "evaluation.csv", "figures"}
     assert {path.name for path in tmp_path.iterdir()} == files
     assert "<script>alert" not in page and "&lt;script&gt;" in page and "made &lt;by hand&gt;" in page
     own = re.sub(r'src="data:[^"]*"', "", page).replace(LIBRARY, "")  # which names the namespace of SVG

@@ -11,9 +11,9 @@ from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.event_errors import judge_events
 from lstr.pipelines.evaluation import watching
-from lstr.pipelines.evaluation.event_rows import OF_FALSE_ALARMS, OF_LABELS, words_of
 from lstr.pipelines.evaluation.findings import Findings
-from lstr.pipelines.evaluation.watching import describe_watching, encode_curve, judge
+from lstr.pipelines.evaluation.tables import OF_FALSE_ALARMS, OF_LABELS, words_of
+from lstr.pipelines.evaluation.watching import describe_watching, encode_curve, verdicts_of
 from tests.support.browser import write_greys
 from tests.support.scored import CLASSES, judged
 
@@ -30,8 +30,8 @@ def test_verdicts_are_those_that_are_counted():
     for _ in range(50):
         video = VideoEvents(some((*labels, "Ambiguous"), 8), some(labels, 8), 20.0)
         counted = measure_events([video], ("Background", *labels, "Ambiguous"))["per_class"]
-        for label in labels:
-            of_labels, of_detections = map(Counter, judge(video, label))
+        for label, one in judge_events(video, ("Background", *labels, "Ambiguous")).items():
+            of_labels, of_detections = map(Counter, verdicts_of(one))
             assert (of_labels["found"], of_labels["missed"]) == (counted[label]["found"], counted[label]["missed"])
             assert of_detections["found"] == counted[label]["found"]
             assert of_detections["false"] == counted[label]["false_alarms"]

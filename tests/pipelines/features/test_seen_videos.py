@@ -61,7 +61,7 @@ def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_pat
     assert document["seen"] == {"scene_00": ["rgb", "flow"]} and document["conventions"]["corrected"]["seen"] == 1
     assert said in document["warnings"][0]
     rows = list(csv.DictReader((folder / "evaluation.csv").read_text().splitlines()))
-    assert [row["seen_videos"] for row in rows if row["class"] == "mean"] == ["1"]
+    assert [row["seen_videos"] for row in rows if row["class"] == "together"] == ["1"]
     other = tmp_path / "other.pt"
     shutil.copy(small_set.checkpoint, other)
     code, out, err = lstr("evaluate", small_set.checkpoint, other, *given)

@@ -19,7 +19,7 @@ from lstr.metrics.actions import measure_events
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.scoring import means_of
-from lstr.pipelines.evaluation.thresholds_by_actions import Scored, choose_without_each
+from lstr.pipelines.evaluation.thresholds import Scored, choose_without_each
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import Learnt, plan

@@ -12,7 +12,7 @@ import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
-from lstr.pipelines.evaluation.out_of_fold import ONE_RECORDING
+from lstr.pipelines.evaluation.chosen_thresholds import ONE_RECORDING
 from lstr.pipelines.learning.learn import Learnt, learn, plan
 from lstr.pipelines.learning.options import LearnOptions, choose_features
 from lstr.pipelines.learning.plan import StepProgress

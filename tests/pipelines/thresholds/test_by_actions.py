@@ -7,15 +7,16 @@ from hypothesis.extra import numpy as arrays
 
 from lstr.chunk import CHUNK_SECONDS
 from lstr.labels.segment import Segment
-from lstr.pipelines.evaluation.thresholds_by_actions import (
+from lstr.pipelines.evaluation.thresholds import (
     Scored,
     are_apart,
     choose_rule,
     choose_without_each,
     count,
+    curves_of,
+    detect_spans,
     f1_of,
 )
-from lstr.pipelines.evaluation.thresholds_by_chunks import curves_of, detect_spans
 from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in
 
 CLASSES = ("Background", "hug")

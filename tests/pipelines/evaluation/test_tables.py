@@ -7,9 +7,8 @@ import pytest
 from lstr.metrics.bootstrap import interval
 from lstr.pipelines.evaluation.analysis import analyse, compare, resample
 from lstr.pipelines.evaluation.findings import Judged
-from lstr.pipelines.evaluation.instance_rows import class_tables, csv_rows
 from lstr.pipelines.evaluation.paper_table import TABLES, rows_of, write_rows
-from lstr.pipelines.evaluation.report import csv_text
+from lstr.pipelines.evaluation.tables import class_tables, csv_rows, csv_text
 from tests.support.browser import HOSTILE
 from tests.support.scored import judged
 
@@ -45,11 +44,11 @@ def test_the_csv_has_every_figure(entry):
     rows = list(csv.DictReader(csv_text(csv_rows([entry, judged(name="other")])).splitlines()))
     assert [(row["checkpoint"], row["class"]) for row in rows[2::3]] == [("run", "together"), ("other", "together")]
     together = rows[2]
-    assert float(together["instance_AP_iou_0.5"]) == float(together["instance_mAP"]) == 0.25
-    assert float(together["instance_mAP_low"]) == entry.document["instances"]["interval"]["mean"][0]
-    assert float(rows[0]["segment_F1_50"]) == pytest.approx(2 / 3) and rows[0]["edit_score"]
-    assert {f"start_AP_{offset}s" for offset in range(1, 11)} <= rows[0].keys()
-    assert rows[5]["instance_mAP_low"] == ""
+    assert float(together["instances_mAP_0.5"]) == float(together["instances_mean"]) == 0.25
+    assert float(together["instances_interval_mean_low"]) == entry.document["instances"]["interval"]["mean"][0]
+    assert float(rows[0]["segments_F1_0.5"]) == pytest.approx(2 / 3) and rows[0]["segments_edit"]
+    assert {f"starts_AP_{offset}" for offset in range(1, 11)} <= rows[0].keys()
+    assert rows[5]["instances_interval_mean_low"] == ""
 
 
 @pytest.mark.parametrize("name", TABLES)

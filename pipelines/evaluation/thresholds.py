@@ -1,4 +1,4 @@
-"""Thresholds by which most labelled actions are found with fewest false alarms, chosen with few events in mind."""
+"""Thresholds that find most labelled actions with fewest false alarms, chosen so that few events do not mislead."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK, Clock
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.labels.segment import Segment
-from lstr.metrics.actions import find, is_ambiguous, labelled_spans, spans_of
-from lstr.pipelines.evaluation.thresholds_by_chunks import curves_of, detect_spans
-from lstr.timeline import DEFAULT, Thresholds
+from lstr.metrics.actions import Spans, find, is_ambiguous, labelled_spans, spans_of
+from lstr.timeline import DEFAULT, Thresholds, is_highest
 
 LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 SHARES = (0.9, 0.7, 0.5)  # of `on`, tried as `off`
@@ -161,24 +160,30 @@ def _level(own: NDArray[np.int64], others: NDArray[np.int64], shared: int) -> in
 
 
 def count(
-    videos: Sequence[Scored], classes: Sequence[str], rules: Sequence[Thresholds], clock: Clock = CLOCK
+    videos: Sequence[Scored],
+    classes: Sequence[str],
+    rules: Sequence[Thresholds] | Mapping[str, Sequence[Thresholds]],
+    clock: Clock = CLOCK,
 ) -> NDArray[np.int64]:
-    """Labels, detections and labels found (rules, actions, 3) in all videos, without detections that are ambiguous."""
-    pairs = [(label, column) for column, label in enumerate(classes) if label not in (BACKGROUND, AMBIGUOUS)]
-    counts = np.zeros((len(rules), len(pairs), 3), dtype=np.int64)
-    columns = [column for _, column in pairs]
+    """Return the labels, detections and found labels (rules, actions, 3) in all videos, for each of the rules.
+
+    `rules` are the same for all actions, or as many for each by its name. Ambiguous detections are not counted.
+    """
+    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+    of_action = rules if isinstance(rules, Mapping) else dict.fromkeys(actions, rules)
+    counts = np.zeros((max(map(len, of_action.values()), default=0), len(actions), 3), dtype=np.int64)
+    columns = [classes.index(label) for label in actions]
     for video in videos:
         ambiguous = spans_of(video.truth, AMBIGUOUS)
-        curves = {one: curves_of(video.scores, columns, one) for one in {rule.highest for rule in rules}}
-        for c, (label, _) in enumerate(pairs):
+        curves = {one: curves_of(video.scores, columns, one) for one in (False, True)}
+        most = {one: curves[one].max(axis=0, initial=-1.0) for one in curves}
+        for c, label in enumerate(actions):
             truth = labelled_spans(video.truth, label, clock.at(len(video.scores)))
             counts[:, c, LABELS] += len(truth)
-            most = {one: float(of_actions[:, c].max(initial=-1.0)) for one, of_actions in curves.items()}
-            for r, rule in enumerate(rules):
-                curve = curves[rule.highest][:, c]
-                if most[rule.highest] < rule.on or not len(curve):
+            for r, rule in enumerate(of_action[label]):
+                if not len(video.scores) or most[rule.highest][c] < rule.on:
                     continue
-                detected = detect_spans(curve, rule, clock)
+                detected = detect_spans(curves[rule.highest][:, c], rule, clock)
                 found = find(truth, detected)
                 alone = np.delete(detected, found[:, 1], axis=0)
                 counts[r, c, DETECTIONS] += len(detected) - np.count_nonzero(is_ambiguous(alone, ambiguous))
@@ -197,3 +202,36 @@ def _smooth(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     moved = np.moveaxis(values, axis, 0)
     padded = np.concatenate([moved[:1], moved, moved[-1:]])
     return np.moveaxis((padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4, 0, axis)
+
+
+def hysteresis(curve: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
+    """Chunks (L,) that are on: from one at `on` to before one below `off`; a video begins off."""
+    switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: as before
+    switch[0] = curve[0] >= on
+    last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(curve)), 0))
+    return switch[last] == 1
+
+
+def curves_of(scores: np.ndarray, actions: Sequence[int], highest: bool) -> np.ndarray:
+    """The curves (L, A) of the actions (columns) of scores (L, C); with `highest` -1 where another scores higher."""
+    return np.where(is_highest(scores, actions), scores[:, actions], -1.0) if highest else scores[:, actions]
+
+
+def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> Spans:
+    """The segments (N, 2) in seconds that `Timeline` makes of a curve (L,) of `curves_of`, all at once.
+
+    Starts are backdated as far as the class's own detection before, also with `highest`: there is no other class here.
+    """
+    if not len(curve):
+        return np.zeros((0, 2))
+    exact = curve.astype(np.float64)  # as the timeline compares scores with thresholds
+    found = np.array(runs(hysteresis(exact, rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
+    if (gap := rules.gap_chunks(clock)) and len(found):
+        apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > gap)
+        found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)
+    kept = (found[:, 1] - found[:, 0] >= rules.min_chunks(clock)) | (found[:, 1] == len(curve))  # or on at the end
+    found = found[kept]
+    if (backdate := rules.backdate_chunks(clock)) and len(found):
+        found[:, 0] = np.maximum(found[:, 0] - backdate, np.append(0, found[:-1, 1]))
+    spans: Spans = clock.at(found)
+    return spans
