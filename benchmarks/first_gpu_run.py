@@ -166,8 +166,8 @@ def flow(work: Path, dry: bool) -> dict:
     from lstr.extractors.flow import tvl1, tvl1_solvers
     from lstr.extractors.flow.tvl1_torch import flow_between
     from lstr.extractors.flow.workers import FlowWorkers
-    from lstr.extractors.video.file_reader import FrameReader, read_chunks
     from lstr.extractors.video.probe import probe
+    from lstr.extractors.video.reader import FrameReader, read_chunks
 
     device, long_side = ("cpu", 32) if dry else ("cuda", 320)
     path = next(iter(sorted((CARRIED / "videos").glob("*")) or sorted((work / "videos").rglob("*.mp4"))))

@@ -16,8 +16,8 @@ import numpy as np
 
 from lstr.extractors.flow import tvl1
 from lstr.extractors.flow.workers import opencv_flow
-from lstr.extractors.video.file_reader import FrameReader, read_chunks
 from lstr.extractors.video.probe import probe
+from lstr.extractors.video.reader import FrameReader, read_chunks
 from lstr.files.content import write_json
 from lstr.pipelines.provenance import about_machine
 

@@ -22,9 +22,8 @@ from lstr.extractors.networks.crops import Image, Inputs
 from lstr.extractors.networks.running_network import RunningNetwork
 from lstr.extractors.networks.runtimes import AUTO, choose_runtime, open_graph, open_network
 from lstr.extractors.networks.weights_files import WeightSources
-from lstr.extractors.prefetch import Ahead, StepSeconds, closed_after, torch_threads
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.stages import DECODE, NETWORK
+from lstr.extractors.stages import DECODE, NETWORK, Ahead, StepSeconds, closed_after, torch_threads
 from lstr.extractors.streams import PICTURES, STREAMS, model_stream
 from lstr.extractors.video.frames import Chunk
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.pipelines.calls import learn as learn
     from lstr.pipelines.calls import train as train
     from lstr.pipelines.detection.decision import Decision as Decision
-    from lstr.pipelines.detection.detect import detect as detect
     from lstr.pipelines.detection.detector import Decisions as Decisions
     from lstr.pipelines.detection.detector import Detector as Detector
+    from lstr.pipelines.detection.detector import detect as detect
     from lstr.pipelines.detection.detector import load as load
     from lstr.pipelines.detection.options import Limits as Limits
     from lstr.pipelines.detection.options import NetworkOptions as NetworkOptions
@@ -53,7 +53,7 @@ _NAMES = {
     "Timeline": ("lstr.timeline", "Timeline"),
     "convert": ("lstr.pipelines.calls", "convert"),
     "create": ("lstr.streaming", "create"),
-    "detect": ("lstr.pipelines.detection.detect", "detect"),
+    "detect": ("lstr.pipelines.detection.detector", "detect"),
     "evaluate": ("lstr.pipelines.calls", "evaluate"),
     "extract": ("lstr.pipelines.calls", "extract"),
     "finetune": ("lstr.pipelines.calls", "finetune"),

@@ -44,7 +44,7 @@ def command(inputs, recipe, settings, as_json):
     """
     from lstr.extractors.presets import Preset
     from lstr.pipelines.chain_speed import bench_chain
-    from lstr.pipelines.detection.networks import NetworkOptions
+    from lstr.pipelines.detection.options import NetworkOptions
     from lstr.pipelines.features.recipes import choose_recipe
     from lstr.pipelines.recipe_speed import bench_choices
 

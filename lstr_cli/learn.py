@@ -144,7 +144,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
         return
     learnt = (follow_in_json if as_json and not sys.stderr.isatty() else follow)(learn(chosen))
     if make_default:
-        from lstr.pipelines.detection.checkpoint import make_default as leave
+        from lstr.pipelines.detection.model import make_default as leave
 
         leave(learnt.model)
     _show(learnt, as_json)

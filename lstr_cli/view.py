@@ -17,8 +17,7 @@ from rich.text import Text
 
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.detection.decision import Decision, Opened, Status
-from lstr.pipelines.detection.sinks import End, Sink
+from lstr.pipelines.detection.decision import Decision, End, Opened, Sink, Status
 from lstr.timeline import Event
 from lstr_cli import console
 

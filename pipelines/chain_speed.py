@@ -19,16 +19,16 @@ from lstr.errors import VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import PAIRS, FlowWorkers, flow_workers
 from lstr.extractors.networks.weights_files import WeightSources
-from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.video.file_reader import FrameReader, read_chunks
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import Video, probe
+from lstr.extractors.video.reader import FrameReader, read_chunks
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model

@@ -12,14 +12,12 @@ from lstr.errors import ExtractorError
 from lstr.extractors.networks.published_files import read_manifest
 from lstr.files.home import default_model, home
 
-OPTIONAL = ("decord",)  # PyAV decodes without it
 PACKAGES = (
     "torch",
     "torchvision",
     "mmaction2",
     "mmcv-lite",
     "mmengine",
-    "decord",
     "av",
     "opencv-contrib-python",
     "numpy",
@@ -66,10 +64,7 @@ def _packages(names: Iterable[str]) -> Iterator[Finding]:
         try:
             yield Finding(name, True, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
-            if name in OPTIONAL:
-                yield Finding(name, None, "not installed; PyAV decodes every video")
-            else:
-                yield Finding(name, False, "not installed", f"pip install {name}")
+            yield Finding(name, False, "not installed", f"pip install {name}")
 
 
 def _try(what: str, check: Callable[[], tuple[str, str]]) -> Finding:
@@ -86,7 +81,7 @@ def _try(what: str, check: Callable[[], tuple[str, str]]) -> Finding:
 def _decoder() -> tuple[str, str]:
     import av
 
-    from lstr.extractors.video.file_reader import has_nvdec
+    from lstr.extractors.video.reader import has_nvdec
 
     return f"PyAV {av.__version__}{', with NVDEC' if has_nvdec() else ''}", ""
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import MissingPathError, WeightsError
-from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
+from lstr.extractors.video.reader import FrameReader
 from lstr.files.content import read_text
 from lstr.pipelines.annotations.formats import recognise
 from lstr.pipelines.annotations.label_files import describe_labels, is_label_file

@@ -20,10 +20,10 @@ from lstr.extractors.devices import choose_device, fast_precision
 from lstr.extractors.flow.workers import default_workers, flow_workers
 from lstr.extractors.networks.runtimes import RUNTIMES, is_installed
 from lstr.extractors.networks.weights_files import WeightSources
-from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.runtime_choice import remember, run_on
+from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
 from lstr.kinds import presets

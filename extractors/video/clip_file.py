@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lstr.extractors.video.frames import upright, working_size
 from lstr.extractors.video.packet_ring import TICKS, Coding, Packet, shown_first
-from lstr.extractors.video.pyav_reader import render
+from lstr.extractors.video.reader import render
 
 # The codecs that MP4 holds, and a player finds in it.
 HELD = ("h264", "hevc", "mpeg4", "av1", "vp9")

@@ -86,10 +86,10 @@ def shrink(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]
     return np.asarray(cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def chunks_of(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[Chunk]:
-    """Chunks of source frames, in order, each as soon as a later frame closes it; the short tail is dropped.
+def chunks_of(frames: Iterable[SourceFrame], first: int = 0, most: int | None = None) -> Iterator[Chunk]:
+    """Yield chunks of source frames, in order, each as soon as a later frame closes it; the short tail is dropped.
 
-    Those before chunk `first` are left out, their images never made.
+    Those before chunk `first` are skipped, and their images never made. After `most` chunks no frame is read.
     """
     pending: list[NDArray[np.uint8]] = []
     index = first
@@ -98,6 +98,8 @@ def chunks_of(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[Chunk]:
         if len(pending) == CHUNK:
             yield Chunk(index, (index + 1) * CHUNK_SECONDS, np.stack(pending))  # (6, H, W, 3)
             index += 1
+            if most is not None and index - first >= most:
+                return
             pending = []
 
 

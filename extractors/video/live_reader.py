@@ -39,7 +39,7 @@ from lstr.extractors.video.frames import (
 from lstr.extractors.video.live_input import QUIET, Input, Link, given_up, has_ended, stalled, too_short
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
-from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.reader import PyAVReader
 from lstr.extractors.video.zones import Backdrop, Zones
 from lstr.files.names import shown
 

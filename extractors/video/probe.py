@@ -4,7 +4,6 @@ import errno
 import math
 import shlex
 from array import array
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -178,10 +177,12 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
         first = first_picture(path, skip_damaged)
         with open_container(path) as container:
             stream = best_video(container, str(path))
-            end = Ending(container)
+            reached = Fraction(0)
             starts, keys = array("q"), array("q")
             latest, last_end, missing, bad = None, 0, 0, 0
-            for packet in end.watch(container.demux()):
+            for packet in container.demux():
+                if packet.size and packet.pts is not None and packet.time_base:
+                    reached = max(reached, (packet.pts + (packet.duration or 0)) * packet.time_base)
                 if packet.stream is not stream or packet.size == 0 or packet.is_discard:
                     continue
                 bad += packet.is_corrupt
@@ -194,7 +195,7 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
                 if packet.is_keyframe:
                     keys.append(packet.pts)
             began = container_start(container)
-            damage = f"{bad} of its packets are damaged" if bad else end.missing()
+            damage = f"{bad} of its packets are damaged" if bad else missing_end(container, reached)
             base, step = stream.time_base, frame_step(stream)
             by_rate = base is None or missing > 0 or counts_frames(container, stream)
             context, codec = stream.codec_context, stream.codec.canonical_name
@@ -266,26 +267,15 @@ def counts_frames(container: av.container.InputContainer, stream: av.VideoStream
     return container.format.name == "avi" and bool(stream.codec_context.has_b_frames)
 
 
-class Ending:
-    """Watches packets go by, so that a container that stops before the end it announced is noticed."""
+def missing_end(container: av.container.InputContainer, reached: Fraction) -> str:
+    """Return what is missing of a container whose packets end at `reached` seconds, in a phrase; empty if nothing is.
 
-    def __init__(self, container: av.container.InputContainer):
-        # from the start in some containers, from zero in others: taken as from zero, so that no whole file is accused
-        self.announced = container.duration / av.time_base if container.duration else None
-        self.reached = 0.0
-
-    def watch(self, packets: Iterable[av.Packet]) -> Iterator[av.Packet]:
-        """The same packets."""
-        for packet in packets:
-            if packet.size and packet.pts is not None:
-                self.reached = max(self.reached, float(seconds(packet.pts + (packet.duration or 0), packet.time_base)))
-            yield packet
-
-    def missing(self) -> str:
-        """What is missing at the end, in a phrase; empty when nothing is, or when no end was announced."""
-        if self.announced is None or self.announced - self.reached <= MISSING_SECONDS:
-            return ""
-        return f"it ends after {self.reached:.1f} of {self.announced:.1f} s"
+    It is taken as announced from zero, not from the start as in some containers, so that no whole file is accused.
+    """
+    announced = container.duration / av.time_base if container.duration else 0.0
+    if announced - reached <= MISSING_SECONDS:
+        return ""
+    return f"it ends after {float(reached):.1f} of {announced:.1f} s"
 
 
 def unreadable(name: str, error: Exception) -> VideoError:

@@ -1,7 +1,9 @@
-"""Decisions, and the events that a detection reports while it runs."""
+"""Decisions, the events that a detection reports while it runs, and sinks, where the decisions on a source go."""
 
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.chunk import CHUNK_SECONDS, CLOCK, Clock
+from lstr.errors import OutputError
+from lstr.extractors.stages import WRITE
 from lstr.extractors.video.frames import Gap
 from lstr.pipelines.progress import Failed
 from lstr.timeline import Event, iso
@@ -187,3 +191,143 @@ class Detected:
 
 
 SourceEvent = Opened | Decided | Ended | Undecided | Failed
+
+
+@dataclass(frozen=True)
+class End:
+    """How a source ended. With an `error` its results stay as they are."""
+
+    events: Sequence[Event] = ()
+    """Events of actions that were active at the end."""
+    duration: float | None = None
+    """Seconds of a recorded source; None for up to the latest decision."""
+    warnings: Sequence[str] = ()
+    live: Mapping[str, Any] | None = None
+    """How a live source was read."""
+    error: BaseException | None = None
+    """Why a recorded source failed, or is not read to its end."""
+
+
+class Sink:
+    """Where the decisions on one source go: `open`, then `take` for each decision, then `close`.
+
+    Each source has its own sinks. A recorded source waits for them; a live one never does: they run in a thread each,
+    behind a queue.
+    """
+
+    needs_all: bool = False
+    """Whether a source fails without it, as without its files. Otherwise, as for a terminal or a broker, a full queue
+    drops its oldest decisions, and an error is a warning."""
+    waiting: int = 1200
+    """Maximum number of decisions in the queue of a live source: five minutes."""
+    name: str = "a sink"
+    """Its name in messages."""
+
+    def open(self, source: Opened) -> None:
+        """Prepare for the first decision."""
+
+    def take(self, decision: Decision) -> None:
+        """Take a decision; decisions come in order."""
+        raise NotImplementedError
+
+    def close(self, end: End) -> Any:
+        """Finish after the last decision, also after an error of `open` or `take`."""
+
+
+MakeSink = Callable[[], Sink]
+
+
+class Outlet:
+    """A sink of a source. With `changed`, which is notified of its error and its end, a thread and a queue are between.
+
+    The errors of a sink that needs all decisions are raised, without a thread; those of others are kept.
+    """
+
+    def __init__(self, sink: Sink, changed: threading.Condition | None = None):
+        self.sink, self._changed = sink, changed
+        self.dropped = 0
+        self.error: Exception | None = None
+        """After an error it takes nothing more."""
+        self.reported = False
+        """Whether a notice has reported the error."""
+        self.result: Any = None
+        """What `close` of the sink returned."""
+        self.has_ended = changed is None
+        self._queue: deque[Decision | End] = deque()
+        self._new = threading.Condition()
+
+    def open(self, source: Opened) -> None:
+        """Open the sink."""
+        if self._changed:
+            threading.Thread(target=self._work, args=(source,), name=f"sink of {source.id}", daemon=True).start()
+        else:
+            self._call(self.sink.open, source)
+
+    def take(self, decision: Decision) -> None:
+        """Give the sink a decision, or put it into the queue."""
+        if not self._changed:
+            self._call(self.sink.take, decision)
+            return
+        with self._new:
+            if self.error:
+                return
+            if len(self._queue) >= self.sink.waiting:
+                if self.sink.needs_all:
+                    self._queue.clear()
+                    self.error = OutputError(
+                        f"Of {self.sink.waiting} decisions {self.sink.name} took none.",
+                        "see whether the disk behind it hangs.",
+                    )
+                    return
+                self._queue.popleft()
+                self.dropped += 1
+            self._queue.append(decision)
+            self._new.notify()
+
+    def close(self, end: End) -> None:
+        """Close the sink, after the decisions in the queue."""
+        if self._changed:
+            with self._new:
+                self._queue.append(end)
+                self._new.notify()
+        else:
+            self._close(end)
+
+    def _close(self, end: End) -> None:
+        if self.error or end.error:
+            with suppress(Exception):
+                self.sink.close(end if end.error else End(error=self.error))
+        else:
+            self.result = self._call(self.sink.close, end)
+
+    def _work(self, source: Opened) -> None:
+        """Give the sink what comes through the queue, up to the end or an error."""
+        assert self._changed
+        self._call(self.sink.open, source)
+        while True:
+            with self._new:
+                self._new.wait_for(lambda: self._queue or self.error)
+                item = self._queue.popleft() if self._queue else End()
+            if isinstance(item, End):
+                break
+            self._call(self.sink.take, item)
+        self._close(item)
+        with self._changed:
+            self.has_ended = True
+            self._changed.notify_all()
+
+    def _call(self, method: Callable[[Any], Any], given: Any) -> Any:
+        """Return the result of a method of the sink; None after an error."""
+        if self.error:
+            return None
+        try:
+            with WRITE if self.sink.needs_all else nullcontext():
+                return method(given)
+        except Exception as error:
+            if not self._changed and self.sink.needs_all:
+                raise
+            with self._changed or nullcontext():
+                self.error = error
+                if self._changed:
+                    self._changed.notify_all()
+        return None

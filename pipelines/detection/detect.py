@@ -5,7 +5,6 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from lstr.errors import LstrError, StalledError, UnforeseenError
 from lstr.extractors.devices import choose_device, videos_at_once
@@ -16,19 +15,16 @@ from lstr.extractors.video.live_reader import LiveOptions
 from lstr.files.atomic import check_writable
 from lstr.labels.video_ids import check_match
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.checkpoint import exported_path, load_checkpoint, processor_of, warnings_of
-from lstr.pipelines.detection.decision import Decided, Decision, Detected, Ended, Opened, SourceEvent
-from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.decision import Detected, Ended, MakeSink, Opened, SourceEvent
+from lstr.pipelines.detection.model import Networks, device_of, load_checkpoint, warnings_of
 from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions, by_kind
+from lstr.pipelines.detection.output_files import dated, subset_of, truth_of
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sinks import MakeSink
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
-from lstr.pipelines.detection.timeline_files import dated, subset_of, truth_of
 from lstr.pipelines.detection.track import Event
 from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.pipelines.failures import FAILED, FailureLog
-from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
-from lstr.pipelines.progress import Failed, Finished, Notice, warn
+from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.timeline import Thresholds
 
 DetectEvent = Notice | SourceEvent | Finished[Detected]
@@ -85,9 +81,7 @@ def detect_sources(
     delay_of(options.thresholds)  # raises for contradictions before the seconds that loading takes
     kept = options.networks if isinstance(options.networks, Networks) else None
     wanted = options.networks.options if isinstance(options.networks, Networks) else options.networks
-    wanted = replace(wanted, device=wanted.device or options.device)
-    if exported := exported_path(options.checkpoint):
-        wanted = replace(wanted, device=processor_of(exported, wanted.device))
+    wanted = replace(wanted, device=device_of(options.checkpoint, wanted.device or options.device))
     choose_runtime(wanted.runtime, device := choose_device(wanted.device))
     if options.output.folder:
         check_writable(options.output.folder)
@@ -128,7 +122,9 @@ def detect_sources(
         if text := illegible_warning(loaded.classes):
             yield from run.once([text])
     with nullcontext(kept) if kept else closing(Networks(loaded, wanted)) as networks:
-        yield from run.session(networks, options.at_once or default_at_once(device) if len(videos) > 1 else 1, recorded)
+        # a GPU computes faster than one video is read; elsewhere reading one leaves cores to the networks of another
+        most = videos_at_once(device) if device != "cpu" else min(MOST_AT_ONCE, 1 + default_workers() // 2)
+        yield from run.session(networks, options.at_once or most if len(videos) > 1 else 1, recorded)
         yield from run.session(networks, len(live), live)
     log.finish(run.timelines)
     yield Finished(
@@ -227,85 +223,3 @@ class _Run:
         name = dated("index", output.folder) if any(one.dated for one in self.opened.values()) else "index"
         path = output.index or index_path(output.folder, timelines, name)
         return write_index(output.folder, timelines, truth=truth, subsets=subsets, failed=reasons, path=path)
-
-
-def default_at_once(device: str) -> int:
-    """Return the number of videos to decide at once on a device.
-
-    A GPU computes faster than one video is read; elsewhere reading one leaves cores to the networks of another.
-    """
-    return videos_at_once(device) if device != "cpu" else min(MOST_AT_ONCE, 1 + default_workers() // 2)
-
-
-def detect(
-    source: str | Path,
-    checkpoint: str | Path | Checkpoint | None = None,
-    *,
-    networks: NetworkOptions | Mapping[str, Any] | str | Path | None = None,
-    thresholds: ThresholdChoice = None,
-    device: str | None = None,
-    limits: Limits = ALL,
-    live: LiveOptions | None = None,
-) -> Iterator[Decision]:
-    """Yield the decisions on a video, camera or address, one per quarter second, each without looking ahead.
-
-    An action that is active when the source ends is an event too, `ended` with `still_on`: for a file it comes with the
-    last decision; for a live source, whose last decision is not known in advance, that decision comes again.
-
-    Args:
-        source: As for `lstr detect`.
-        checkpoint: A model file (.lstr), which needs nothing else, a checkpoint, or a loaded one; without it
-            $LSTR_CHECKPOINT, else the default model.
-        networks: Other weights than those in the file or next to the run: a folder of `lstr finetune`, or {"rgb": FILE,
-            "flow": FILE} with other fields of NetworkOptions by name.
-        thresholds: A Thresholds, values by name as {"on": 0.4}, or either by class.
-        device: "cpu" or "cuda"; without it a GPU if there is one.
-        limits: The part of the source.
-        live: How to read a live source.
-
-    Warns if the networks have random weights, or a published checkpoint leaves a setting open. Raises the typed errors
-    of `lstr.errors`. `detect_sources` in this module takes several sources, writes files,
-    and reports more than decisions.
-    """
-    loaded = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint, device=device)
-    options = DetectOptions(
-        loaded,
-        device=device,
-        networks=NetworkOptions.of(networks, streams_taken(loaded) or loaded.config.streams),
-        thresholds=thresholds,
-        limits=limits,
-        live=live or LiveOptions(),
-        keep_going=False,
-    )
-    with closing(detect_sources([source], options)) as events:
-        yield from decisions_of(events)
-
-
-def decisions_of(events: Iterable[DetectEvent], at_once: bool = False) -> Generator[Decision, None, None]:
-    """Yield the decisions of one source, with the events of its end as `detect` says; warn of notices.
-
-    The decision of a file is yielded when the next one is made, because the last one has the events of the end. Those
-    of a live source, and all with `at_once`, are yielded at once.
-    """
-    latest: Decision | None = None
-    try:
-        for event in events:
-            warn(event)
-            if isinstance(event, Opened):
-                at_once = at_once or event.live
-            elif isinstance(event, Decided):
-                before, latest = latest, event.decision
-                if at_once:
-                    yield latest
-                elif before:
-                    yield before
-            elif isinstance(event, Ended) and latest:
-                if not at_once:
-                    yield replace(latest, events=[*latest.events, *event.events])
-                elif event.events:
-                    yield replace(latest, events=[*event.events], gaps=[])
-                latest = None
-    except Exception:
-        if latest and not at_once:
-            yield latest
-        raise

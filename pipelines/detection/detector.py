@@ -1,4 +1,4 @@
-"""A model that is loaded once and detects many times: its networks and threads are kept between the calls."""
+"""Detection from Python: one call, or a model that is loaded once and detects many times."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -13,17 +13,91 @@ from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.checkpoint import read_checkpoint
-from lstr.pipelines.detection.decision import Decision, Ended
-from lstr.pipelines.detection.detect import DetectEvent, DetectOptions, decisions_of, detect_sources
-from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.decision import Decided, Decision, Ended, Opened
+from lstr.pipelines.detection.detect import DetectEvent, DetectOptions, detect_sources
+from lstr.pipelines.detection.model import Networks, load_checkpoint, read_checkpoint
 from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions
 from lstr.pipelines.detection.source import FrameSource, Source, VectorSource
 from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice
 from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
+from lstr.pipelines.progress import warn
 from lstr.timeline import Event
 
 Frames = Iterable[tuple[NDArray, float]]
+
+
+def detect(
+    source: str | Path,
+    checkpoint: str | Path | Checkpoint | None = None,
+    *,
+    networks: NetworkOptions | Mapping[str, Any] | str | Path | None = None,
+    thresholds: ThresholdChoice = None,
+    device: str | None = None,
+    limits: Limits = ALL,
+    live: LiveOptions | None = None,
+) -> Iterator[Decision]:
+    """Yield the decisions on a video, camera or address, one per quarter second, each without looking ahead.
+
+    An action that is active when the source ends is an event too, `ended` with `still_on`: for a file it comes with the
+    last decision; for a live source, whose last decision is not known in advance, that decision comes again.
+
+    Args:
+        source: As for `lstr detect`.
+        checkpoint: A model file (.lstr), which needs nothing else, a checkpoint, or a loaded one; without it
+            $LSTR_CHECKPOINT, else the default model.
+        networks: Other weights than those in the file or next to the run: a folder of `lstr finetune`, or {"rgb": FILE,
+            "flow": FILE} with other fields of NetworkOptions by name.
+        thresholds: A Thresholds, values by name as {"on": 0.4}, or either by class.
+        device: "cpu" or "cuda"; without it a GPU if there is one.
+        limits: The part of the source.
+        live: How to read a live source.
+
+    Warns if the networks have random weights, or a published checkpoint leaves a setting open. Raises the typed errors
+    of `lstr.errors`. `detect_sources` in this module takes several sources, writes files,
+    and reports more than decisions.
+    """
+    loaded = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint, device=device)
+    options = DetectOptions(
+        loaded,
+        device=device,
+        networks=NetworkOptions.of(networks, streams_taken(loaded) or loaded.config.streams),
+        thresholds=thresholds,
+        limits=limits,
+        live=live or LiveOptions(),
+        keep_going=False,
+    )
+    with closing(detect_sources([source], options)) as events:
+        yield from decisions_of(events)
+
+
+def decisions_of(events: Iterable[DetectEvent], at_once: bool = False) -> Generator[Decision, None, None]:
+    """Yield the decisions of one source, with the events of its end as `detect` says; warn of notices.
+
+    The decision of a file is yielded when the next one is made, because the last one has the events of the end. Those
+    of a live source, and all with `at_once`, are yielded at once.
+    """
+    latest: Decision | None = None
+    try:
+        for event in events:
+            warn(event)
+            if isinstance(event, Opened):
+                at_once = at_once or event.live
+            elif isinstance(event, Decided):
+                before, latest = latest, event.decision
+                if at_once:
+                    yield latest
+                elif before:
+                    yield before
+            elif isinstance(event, Ended) and latest:
+                if not at_once:
+                    yield replace(latest, events=[*latest.events, *event.events])
+                elif event.events:
+                    yield replace(latest, events=[*event.events], gaps=[])
+                latest = None
+    except Exception:
+        if latest and not at_once:
+            yield latest
+        raise
 
 
 class Decisions(Iterator[Decision]):

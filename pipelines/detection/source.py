@@ -15,15 +15,12 @@ from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK
 from lstr.errors import VideoError
-from lstr.extractors.prefetch import Ahead, closed_after
 from lstr.extractors.run import FeatureRow
-from lstr.extractors.stages import DECODE
-from lstr.extractors.video.file_reader import open_chunks, probe_chunks
+from lstr.extractors.stages import DECODE, Ahead, closed_after
 from lstr.extractors.video.frames import (
     FPS,
     GAP_SECONDS,
     Chunk,
-    Gap,
     SourceFrame,
     chunks_of,
     shrink,
@@ -32,11 +29,11 @@ from lstr.extractors.video.frames import (
 )
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos, is_video_name
 from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_reader import LiveReader, Moment
+from lstr.extractors.video.live_reader import LiveReader
+from lstr.extractors.video.reader import open_chunks, probe_chunks
 from lstr.files.names import shown
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.checkpoint import warnings_of_shape, warnings_of_source
-from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.model import Networks, warnings_of_source
 from lstr.pipelines.detection.options import Limits
 from lstr.pipelines.model_files.checkpoint_recipe import check_recipe, open_learnt, streams_taken
 
@@ -47,8 +44,6 @@ QUEUED = 8  # chunks read ahead of a batch: decoding goes on while the loop is b
 # If the first steps between frames are all longer than two seconds, the times are not in seconds.
 FIRST_STEPS = 3
 PAIRS = "give pairs of a frame, uint8 (H, W, 3) RGB, and its time in seconds."
-# Counters of a live reader.
-COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
 
 
 class Source:
@@ -84,8 +79,6 @@ class Source:
         """Features that need no networks."""
         self.chunks: Ahead[Chunk] | LiveReader | None = None
         """The queue in front of the networks."""
-        self._next: int | None = None
-        self._shape: tuple[int, ...] = ()
 
     def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
         """Start to read. `changed` is notified of each chunk, and of the end.
@@ -93,39 +86,8 @@ class Source:
         Raises VideoError and others of this source, and as `Networks.open`.
         """
 
-    def _read(self, chunks: Iterator[Chunk], batch: int, loaded: Checkpoint, changed: threading.Condition) -> None:
-        self._loaded = loaded
+    def _read(self, chunks: Iterator[Chunk], batch: int, changed: threading.Condition) -> None:
         self.chunks = Ahead(DECODE.over(chunks), batch + QUEUED, f"reader of {self.id}", changed)
-
-    def take(self) -> tuple[Chunk, Moment | None]:
-        """Return the oldest chunk of the queue, and for a live source the time at which it was complete.
-
-        A chunk of another shape than before may add a warning.
-        """
-        assert self.chunks, "it is open"
-        taken = self.chunks.take()
-        assert taken, "a chunk is waiting, and no other thread takes it"
-        chunk, closed = (taken, None) if isinstance(taken, Chunk) else taken
-        if self._shape != chunk.frames.shape:
-            self._shape = chunk.frames.shape
-            height, width = self._shape[1:3]
-            self.warnings += warnings_of_shape(self._loaded, width, height)
-        return chunk, closed
-
-    def gaps_before(self, chunk: int) -> list[Gap]:
-        """Return what is missing before a chunk; chunks must come in order."""
-        expected, self._next = self._next, chunk + 1
-        return [Gap(expected, chunk, "unseen")] if expected is not None and chunk > expected else []
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether nothing is left to take."""
-        return self.rows is None and (self.chunks is None or (self.chunks.ended and not self.chunks.waiting))
-
-    @property
-    def error(self) -> BaseException | None:
-        """The error that ended the reading."""
-        return self.chunks.error if self.chunks else None
 
     def stop(self) -> None:
         """Read no more, without waiting for the thread."""
@@ -158,8 +120,7 @@ class VideoSource(Source):
         self.duration = video.duration if chosen.stop == video.n_chunks else CLOCK.at(chosen.stop)
         self.warnings += [*warnings, *warnings_of_source(networks.loaded, self.id, path)]
         twostream.prepare(twostream.batch)
-        chunks = _limited(chunks_of(reader.frames(long_side), chosen.start), None, len(chosen))
-        self._read(chunks, twostream.batch, networks.loaded, changed)
+        self._read(chunks_of(reader.frames(long_side), chosen.start, len(chosen)), twostream.batch, changed)
 
 
 class StoredSource(Source):
@@ -200,10 +161,21 @@ class FrameSource(Source):
         twostream, _, warnings = networks.open()
         self.warnings += warnings
         twostream.prepare(1)
-        frames = source_frames(self._frames, twostream.recipe.long_side)
-        # without the chunks in which no frame came for more than two seconds
-        seen = (chunk for begin, stretch in stretches(frames) for chunk in chunks_of(stretch, max(limits.first, begin)))
-        self._read(_limited(seen, limits.end, limits.max_chunks), 1, networks.loaded, changed)
+
+        def chunks() -> Iterator[Chunk]:
+            made = 0
+            with closed_after(source_frames(self._frames, twostream.recipe.long_side)) as frames:
+                # without the chunks in which no frame came for more than two seconds
+                for begin, stretch in stretches(frames):
+                    for chunk in chunks_of(stretch, max(limits.first, begin)):
+                        if limits.end is not None and chunk.index >= limits.end:
+                            return
+                        yield chunk
+                        made += 1
+                        if made == limits.max_chunks or chunk.index + 1 == limits.end:
+                            return  # and no frame is read after the last chunk
+
+        self._read(chunks(), 1, changed)
 
 
 class VectorSource(Source):
@@ -246,25 +218,8 @@ class LiveSource(Source):
         """See Source."""
         twostream, _, warnings = networks.open()
         twostream.prepare(1, twostream.batch)  # the chunks of several cameras go through the networks together
-        self._loaded = networks.loaded
-        self.warnings += [*warnings, *warnings_of_source(self._loaded, self.id)]
+        self.warnings += [*warnings, *warnings_of_source(networks.loaded, self.id)]
         self.chunks = self._connect(twostream.recipe.long_side).__enter__()
-
-    def gaps_before(self, chunk: int) -> list[Gap]:
-        """See Source."""
-        assert isinstance(self.chunks, LiveReader)
-        return self.chunks.missing_before(chunk)
-
-
-def _limited(chunks: Iterator[Chunk], end: int | None, most: int | None) -> Iterator[Chunk]:
-    """Yield at most `most` chunks before chunk `end`; after the last one no frame is read."""
-    with closed_after(chunks) as source:
-        for number, chunk in enumerate(source, 1):
-            if end is not None and chunk.index >= end:
-                return
-            yield chunk
-            if number == most or chunk.index + 1 == end:
-                return
 
 
 def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame]:
@@ -278,7 +233,16 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
     step, size = Fraction(1, FPS), (0, 0)
     with closed_after(frames) as source:
         for number, item in enumerate(source):
-            image, time = _checked_frame(item, number)
+            try:
+                frame, given = item
+                image, is_finite = np.asarray(frame), math.isfinite(given)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise VideoError(f"Item {number} is no frame with its time ({error}).", PAIRS) from error
+            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
+                raise VideoError(f"Frame {number} is {image.dtype} of shape {image.shape}.", PAIRS)
+            if not is_finite:
+                raise VideoError(f"The time of frame {number} is {given}.", PAIRS)
+            time = Fraction(given if isinstance(given, Rational) else float(given))
             if first is None or last is None:
                 first = last = time
                 size = working_size(image.shape[1], image.shape[0], long_side)
@@ -301,19 +265,6 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
             fitted = shrink(image, size)
             fitted = fitted.copy() if np.may_share_memory(fitted, image) else fitted
             yield SourceFrame(time - first, step, partial(np.asarray, fitted))
-
-
-def _checked_frame(item: Any, number: int) -> tuple[NDArray[np.uint8], Fraction]:
-    try:
-        frame, time = item
-        image, finite = np.asarray(frame), math.isfinite(time)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise VideoError(f"Item {number} is no frame with its time ({error}).", PAIRS) from error
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
-        raise VideoError(f"Frame {number} is {image.dtype} of shape {image.shape}.", PAIRS)
-    if not finite:
-        raise VideoError(f"The time of frame {number} is {time}.", PAIRS)
-    return image, Fraction(time if isinstance(time, Rational) else float(time))
 
 
 def _vector_by_stream(item: Any, wanted: Mapping[str, int], chunk: int) -> dict[str, NDArray[np.float32]]:

@@ -14,15 +14,24 @@ from numpy.typing import NDArray
 
 from lstr.errors import OutputError
 from lstr.extractors.run import FeatureRow
-from lstr.extractors.video.frames import Gap
+from lstr.extractors.video.frames import Chunk, Gap
 from lstr.extractors.video.live_reader import LiveReader, Moment
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.checkpoint import warnings_of
-from lstr.pipelines.detection.decision import Decided, Decision, Opened, SourceEvent, Status
+from lstr.pipelines.detection.decision import (
+    Decided,
+    Decision,
+    End,
+    MakeSink,
+    Opened,
+    Outlet,
+    Sink,
+    SourceEvent,
+    Status,
+)
+from lstr.pipelines.detection.model import warnings_of, warnings_of_shape
 from lstr.pipelines.detection.options import Limits, OutputOptions
-from lstr.pipelines.detection.sinks import End, JsonLines, MakeSink, Outlet, Sink
-from lstr.pipelines.detection.source import COUNTED, Source
-from lstr.pipelines.detection.timeline_files import TimelineFiles, dated
+from lstr.pipelines.detection.output_files import JsonLines, TimelineFiles, dated
+from lstr.pipelines.detection.source import Source
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Event as ActionEvent
@@ -33,21 +42,10 @@ SINK_TIMEOUT_S = 2.0
 # Decisions of a file, five minutes, that may wait until the files before it are reported.
 DECIDED_AHEAD = 1200
 TOP = 3  # classes that a decision names
+# Counters of a live reader.
+COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
 
 Event = SourceEvent | Notice
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A chunk whose features are computed."""
-
-    row: FeatureRow
-    since: float
-    """When the chunk was complete, or its features were there, on the monotonic clock."""
-    gaps: Sequence[Gap] = ()
-    """What is missing before it."""
-    at: datetime | None = None
-    """When a chunk of a live source was complete, in wall-clock time."""
 
 
 @dataclass
@@ -79,13 +77,18 @@ class Track:
     def __init__(self, source: Source, shared: Shared, place: int):
         self.source, self.shared, self.place = source, shared, place
         self.id, self.live = source.id, source.live
-        loaded = shared.loaded
-        self.timeline = Timeline(loaded.classes, shared.rules, loaded.clock)
-        self.status = Status(source.id, source.n_chunks, chunk_seconds=loaded.clock.seconds)
+        self.reader = source.chunks if isinstance(source.chunks, LiveReader) else None
+        self.called = f"{source.id} ({source.origin})" if source.named else source.origin
+        """Its name in messages: path or address, after the id that the user chose."""
+        self.clock = shared.loaded.clock
+        self.timeline = Timeline(shared.loaded.classes, shared.rules, self.clock)
+        self.status = Status(source.id, source.n_chunks, chunk_seconds=self.clock.seconds)
         self.outlets: list[Outlet] = []
         self.begun = self.pending = 0
         """Chunks that went into the networks, and those that have not come out."""
-        self.ready: deque[Ready] = deque()
+        self.ready: deque[tuple[FeatureRow, float, datetime | None]] = deque()
+        """Features of its next chunks; when they were there, or a chunk of a live source was complete, on the monotonic
+        clock; and in wall-clock time for a live source."""
         self.decisions: deque[Decision] = deque()
         """Decisions that are not reported yet."""
         self.is_open = self.over = self.left = self.unreadable = False
@@ -96,27 +99,27 @@ class Track:
         """The error of a sink that needs all decisions."""
         self.last: tuple[ActionEvent, ...] = ()
         """Events of its end."""
+        self.ended: tuple[float, float, float] | None = None
+        """What was spent up to its last decision; it may wait until the files before it are reported."""
+        self._began = shared.spent()  # after its opening, which may build the networks
         self._warned = 0
         self._closed = 0.0
+        self._next: int | None = None  # the chunk that follows the latest one of a recorded source
+        self._shape: tuple[int, ...] = ()
         self._at: datetime | None = None
         self._starts: dict[str, datetime] = {}  # of active actions, in wall-clock time
-        self._began = shared.spent()  # after its opening, which may build the networks
-        self._ended: tuple[float, float, float] | None = None
 
     @property
-    def called(self) -> str:
-        """Its name in messages: path or address, after the id that the user chose."""
-        return f"{self.id} ({self.source.origin})" if self.source.named else self.source.origin
-
-    @property
-    def reader(self) -> LiveReader | None:
-        """The reader of a live source."""
-        return self.source.chunks if isinstance(self.source.chunks, LiveReader) else None
+    def exhausted(self) -> bool:
+        """Whether nothing is left to read."""
+        chunks = self.source.chunks
+        return self.source.rows is None and (chunks is None or (chunks.ended and not chunks.waiting))
 
     @property
     def error(self) -> BaseException | None:
         """The error that ended it, or made its files incomplete."""
-        return self.broken or (self.source.error if self.source.exhausted or self.over else None) or self.lost
+        reading = self.source.chunks.error if self.source.chunks and (self.exhausted or self.over) else None
+        return self.broken or reading or self.lost
 
     @property
     def is_full(self) -> bool:
@@ -131,7 +134,7 @@ class Track:
     @property
     def is_done(self) -> bool:
         """Whether its last decision is made."""
-        return not (self.pending or self.ready) and (self.stops or self.source.exhausted)
+        return not (self.pending or self.ready) and (self.stops or self.exhausted)
 
     def has_batch(self, largest: int) -> bool:
         """Whether a batch of its chunks is waiting."""
@@ -140,38 +143,52 @@ class Track:
             return False
         return chunks.waiting >= wanted or (chunks.ended and chunks.waiting > 0)
 
-    def add_row(self, row: FeatureRow, closed: Moment | None = None) -> None:
-        """Take the features of its next chunk; `closed` is when a chunk of a live source was complete."""
-        since, at = (closed.monotonic, closed.wall) if closed else (monotonic(), None)
-        self.ready.append(Ready(row, since, self.source.gaps_before(row.index), at))
+    def take_chunks(self, largest: int) -> list[tuple["Track", Chunk, Moment | None]]:
+        """Take the chunks of its next batch for the networks, each with when it was complete if the source is live.
 
-    def decide(self, one: Ready, scores: NDArray[np.float32]) -> None:
-        """Decide on a chunk from the model's scores (1 + n_ahead, C)."""
-        latency_ms = (monotonic() - one.since) * 1000
-        loaded, now, later, row = self.shared.loaded, scores[0], scores[1:], one.row
-        classes, clock = loaded.classes, loaded.clock
+        A chunk of another shape than before may add a warning.
+        """
+        chunks, taken = self.source.chunks, []
+        assert chunks, "it is open"
+        for _ in range(min(self.source.batch or largest, chunks.waiting)):
+            item = chunks.take()
+            assert item, "a chunk is waiting, and no other thread takes it"
+            chunk, closed = (item, None) if isinstance(item, Chunk) else item
+            if self._shape != chunk.frames.shape:
+                self._shape = chunk.frames.shape
+                height, width = self._shape[1:3]
+                self.source.warnings += warnings_of_shape(self.shared.loaded, width, height)
+            taken.append((self, chunk, closed))
+        self.begun += len(taken)
+        self.pending += len(taken)
+        if self.is_full:
+            self.source.stop()
+        return taken
+
+    def gaps_before(self, chunk: int) -> list[Gap]:
+        """Return what is missing before a chunk; chunks must come in order."""
+        if self.reader:
+            return self.reader.missing_before(chunk)
+        expected, self._next = self._next, chunk + 1
+        return [Gap(expected, chunk, "unseen")] if expected is not None and chunk > expected else []
+
+    def decide(self, gaps: list[Gap], scores: NDArray[np.float32]) -> None:
+        """Decide on the oldest chunk that is ready from the model's scores (1 + n_ahead, C)."""
+        row, since, at = self.ready.popleft()
+        latency_ms = (monotonic() - since) * 1000
+        now, later, classes, clock = scores[0], scores[1:], self.shared.loaded.classes, self.clock
         ahead = [(clock.length(h + 1), classes[chunk.argmax()], float(chunk.max())) for h, chunk in enumerate(later)]
         top = [(classes[c], float(now[c])) for c in np.argsort(-now)[:TOP]]
         try:
-            events = self.with_walls(self.timeline.push(row.end_time, now, later), one.at)
+            events = self.timeline.push(row.end_time, now, later)
         except Exception as error:  # scores that are not from 0 to 1
             self.fail(error, drop_ready=True)
             return
-        decision = Decision(
-            row.index,
-            row.end_time,
-            *top[0],
-            top,
-            latency_ms,
-            events,
-            now,
-            ahead,
-            list(one.gaps),
-            one.at,
-            self.id,
-            clock,
+        events = self.with_walls(events, at) if at else events
+        self.decisions.append(
+            Decision(row.index, row.end_time, *top[0], top, latency_ms, events, now, ahead, gaps, at, self.id, clock)
         )
-        self.decisions.append(decision)
+        self.shared.video_seconds += clock.seconds
 
     def open(self) -> Opened:
         """Open its sinks. Raises the error of one that needs all decisions and is waited for."""
@@ -195,7 +212,7 @@ class Track:
         return opened
 
     def report(self) -> Iterator[Event]:
-        """Hand its decisions to its sinks, and say so. Raises as `open`."""
+        """Hand its decisions to its sinks, and report them. Raises as `open`."""
         if self.unreadable:
             return
         yield from self.warnings()
@@ -203,15 +220,16 @@ class Track:
             yield self.open()
         while self.decisions and (self.live or not self.left):
             decision = self.decisions.popleft()
-            self._at = decision.at
-            self.status.decide(decision.time, decision.latency_ms)
+            self._at, status = decision.at, self.status
+            status.time, status.decided = decision.time, status.decided + 1
+            status.latencies_ms.append(decision.latency_ms)
             for outlet in self.outlets:
                 outlet.take(decision)
             yield Decided(self.id, decision)
         yield from self.troubles()
 
     def warnings(self) -> Iterator[Notice]:
-        """Yield what is new to know of it; of pictures some is known only as they come."""
+        """Yield new warnings for readers of its scores; some are known only as frames come."""
         name = f"{self.id}: " if self.live and self.is_open and (self.source.named or self.shared.named) else ""
         news = self.source.warnings[self._warned :]
         self._warned += len(news)
@@ -222,7 +240,7 @@ class Track:
 
         Raises as `failure_of`, except that a full disk ends no live source.
         """
-        if self.reader:  # a camera that was away may be away again
+        if self.reader:  # a camera may be disconnected several times
             name = f"{self.id}: " if self.source.named or self.shared.named else ""
             yield from (Notice(f"{name}{text}", repeats=True) for text in self.reader.news())
         for outlet in self.outlets:
@@ -278,16 +296,12 @@ class Track:
             log.events.append(failed)
         return replace(failed, error=error)
 
-    def stop_clock(self) -> None:
-        """Count the time no further: its decisions may wait until the files before it are reported."""
-        self._ended = self._ended or self.shared.spent()
-
     def spent(self) -> tuple[float, float]:
         """Return wall seconds so far, and processor seconds per second of video decided meanwhile, of any source.
 
         Sources that run at once share threads, so the processor time of one alone is unknown.
         """
-        wall, used, decided = np.subtract(self._ended or self.shared.spent(), self._began)
+        wall, used, decided = np.subtract(self.ended or self.shared.spent(), self._began)
         return float(wall), float(used / decided) if decided else 0.0
 
     def close(self, error: BaseException | None = None) -> None:
@@ -300,7 +314,7 @@ class Track:
         if error is None:
             live, warnings = None, [*warnings_of(self.shared.loaded), *source.warnings]
             if reader := self.reader:
-                failed, status = self.broken or source.error, self.refresh()
+                failed, status = self.broken or reader.error, self.refresh()
                 live = {
                     "on_gap": self.shared.on_gap,
                     "clock": reader.clock,
@@ -309,7 +323,8 @@ class Track:
                     **({"error": str(failed)} if failed else {}),
                 }
                 warnings += reader.warnings
-            events = self.with_walls(self.timeline.finish(self.status.time), self._at)
+            events = self.timeline.finish(self.status.time)
+            events = self.with_walls(events, self._at) if self._at else events
             end = End(events, None if self.left else source.duration, warnings, live)
         self.last = tuple(end.events)
         for outlet in self.outlets:
@@ -319,7 +334,10 @@ class Track:
     def settled(self) -> bool:
         """Whether its sinks have ended, or are not waited for any longer."""
         late = monotonic() - self._closed > SINK_TIMEOUT_S
-        return all(outlet.over or (late and not (self.over and outlet.sink.needs_all)) for outlet in self.outlets)
+        return all(
+            outlet.has_ended or outlet.error is not None or (late and not (self.over and outlet.sink.needs_all))
+            for outlet in self.outlets
+        )
 
     @property
     def result(self) -> tuple[dict, Path | None] | None:
@@ -330,10 +348,8 @@ class Track:
             return ({}, None) if self.status.decided else None
         return self.outlets[0].result if self.outlets else None
 
-    def with_walls(self, events: list[ActionEvent], at: datetime | None) -> list[ActionEvent]:
+    def with_walls(self, events: list[ActionEvent], at: datetime) -> list[ActionEvent]:
         """Return events of one moment, `at` in wall-clock time, with the same of their starts and ends."""
-        if at is None:
-            return events
         found = []
         for event in events:
             start = at - timedelta(seconds=event.time - event.start)

@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 from lstr.errors import CacheError, MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers
 from lstr.extractors.networks.crops import WITHOUT_COLOUR, Movement, grey_of, picture_of, shaken
-from lstr.extractors.prefetch import ahead, closed_after
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.stages import DECODE, WRITE
-from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.stages import DECODE, WRITE, ahead, closed_after
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
 from lstr.extractors.video.probe import Video
+from lstr.extractors.video.reader import FrameReader
 from lstr.files.arrays import RowFile, open_array
 from lstr.files.atomic import replacing
 from lstr.files.content import write_json

@@ -15,9 +15,9 @@ from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.presets import shape_of
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
-from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import at_hand
 from lstr.extractors.video.probe import probe
+from lstr.extractors.video.reader import open_chunks
 from lstr.files.content import read_text
 from lstr.files.remote import Place, RemoteFile, place
 from lstr.pipelines.annotations.label_files import is_label_file, read_label_file

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
-from lstr.extractors.prefetch import closed_after
+from lstr.extractors.stages import closed_after
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.files.remote import Place
 from lstr.pipelines.failures import Failure, FailureLog

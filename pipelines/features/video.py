@@ -14,14 +14,13 @@ from lstr.errors import CacheError, MissingPathError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import FlowWorkers, default_workers, flow_workers, too_small
 from lstr.extractors.networks.published_files import sha256_of
-from lstr.extractors.prefetch import StepSeconds, closed_after, merged
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.runtime_choice import run_on
-from lstr.extractors.stages import WRITE
+from lstr.extractors.stages import WRITE, StepSeconds, closed_after, merged
 from lstr.extractors.twostream import rebuild_twostream
-from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.frames import CHUNK
 from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.reader import open_chunks
 from lstr.files.arrays import RowFile, fingerprints
 from lstr.files.atomic import replacing
 from lstr.files.content import write_json

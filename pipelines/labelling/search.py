@@ -45,9 +45,9 @@ def find_proposals(
 ) -> Generator[Progress | Found | Failed | Notice, None, None]:
     """Search each video for candidates; one that cannot be read has Failed. Raises as `detect_sources`."""
     # Here, because they bring torch, which the page does not need.
-    from lstr.pipelines.detection.checkpoint import load_checkpoint
     from lstr.pipelines.detection.decision import Decided, Ended, Opened
     from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+    from lstr.pipelines.detection.model import load_checkpoint
     from lstr.pipelines.detection.source import VideoSource
 
     loaded = load_checkpoint(model)

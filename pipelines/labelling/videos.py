@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from lstr.errors import ExtractorError
-from lstr.extractors.video.file_reader import ExactFrames, index_frames
+from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.probe import Video
 from lstr.files.home import home
 from lstr.pipelines.pages.proxy import is_playable, write_proxy

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from lstr.errors import CheckpointError, LabelsError, SeenError
-from lstr.extractors.prefetch import torch_threads
+from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import sweep
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models

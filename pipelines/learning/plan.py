@@ -10,8 +10,8 @@ import torch
 
 from lstr.config import WindowConfig
 from lstr.errors import TooShortError
-from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.presets import Preset
+from lstr.extractors.stages import torch_threads
 from lstr.extractors.streams import PICTURES, STREAMS, in_training_order
 from lstr.files.remote import Place
 from lstr.pipelines.features.chunk_cache import planes_of

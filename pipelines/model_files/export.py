@@ -26,12 +26,12 @@ from lstr.extractors.networks.onnx_runtime import make_network_graph
 from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.networks.runtimes import AUTO
 from lstr.extractors.networks.weights_files import WeightSources
-from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.run import RunOptions, TwoStream
+from lstr.extractors.stages import torch_threads
 from lstr.extractors.twostream import build_as
-from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.reader import open_chunks
 from lstr.files.atomic import check_writable
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.model_files.exported_file import STEP

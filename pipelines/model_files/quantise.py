@@ -14,10 +14,10 @@ from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.networks.fused import Ranges, fuse
 from lstr.extractors.networks.runtimes import AUTO, choose_runtime
 from lstr.extractors.networks.torch_runtime import scaled
-from lstr.extractors.prefetch import torch_threads
 from lstr.extractors.recipe import INT8, Recipe
 from lstr.extractors.run import TwoStream
 from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.stages import torch_threads
 from lstr.extractors.twostream import build_as
 from lstr.extractors.video.inputs import find_videos
 from lstr.files.atomic import check_writable

@@ -9,10 +9,10 @@ from av.video.stream import VideoStream
 
 from lstr.errors import VideoError
 from lstr.extractors.video.containers import open_container
-from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.frames import FPS, resample
 from lstr.extractors.video.inputs import PROXY_SUFFIX
 from lstr.extractors.video.probe import probe
+from lstr.extractors.video.reader import FrameReader
 from lstr.files.atomic import replacing
 
 LONG_SIDE = 640

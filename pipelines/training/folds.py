@@ -20,9 +20,9 @@ from lstr.errors import ConfigError, LabelsError, WeightsError, few
 from lstr.extractors.networks.weights import ALIGNMENT
 from lstr.extractors.networks.weights_content import read_content
 from lstr.extractors.networks.weights_files import WeightSources, network_file
-from lstr.extractors.prefetch import closed_after
 from lstr.extractors.presets import Preset
 from lstr.extractors.run import TwoStream
+from lstr.extractors.stages import closed_after
 from lstr.extractors.twostream import build_twostream
 from lstr.files.atomic import replacing, write_tensors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named

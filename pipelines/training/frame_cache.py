@@ -13,8 +13,8 @@ from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS
-from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.reader import open_chunks
 from lstr.files.remote import Place
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.features.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving

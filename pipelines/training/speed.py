@@ -11,11 +11,11 @@ import torch
 from lstr.config import WindowConfig
 from lstr.errors import VideoError
 from lstr.extractors.flow.workers import flow_workers
-from lstr.extractors.prefetch import closed_after, torch_threads
 from lstr.extractors.presets import Preset
+from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import CHANNELS_OF
-from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.reader import open_chunks
 from lstr.files.remote import Place
 from lstr.labels.label_set import BACKGROUND
 from lstr.pipelines.failures import left_out

@@ -18,7 +18,7 @@ from lstr.errors import (
 )
 from lstr.extractors.video.live_input import parse_live
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.detection.checkpoint import find_checkpoint
+from lstr.pipelines.detection.model import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.pages.server import names_of
 from lstr.pipelines.watching.config import ActionConfig, SourceConfig, WatchConfig, path_in

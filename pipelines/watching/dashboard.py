@@ -22,8 +22,7 @@ from lstr.errors import HistoryError
 from lstr.extractors.video.frames import Chunk
 from lstr.extractors.video.zones import Zones
 from lstr.files.names import without_credentials
-from lstr.pipelines.detection.decision import Decision, Opened, Status
-from lstr.pipelines.detection.sinks import End, Sink
+from lstr.pipelines.detection.decision import Decision, End, Opened, Sink, Status
 from lstr.pipelines.pages.palette import colours_of
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History

@@ -10,8 +10,7 @@ from time import monotonic
 import msgspec
 
 from lstr.errors import HistoryError
-from lstr.pipelines.detection.decision import Decision, Opened
-from lstr.pipelines.detection.sinks import End, Sink
+from lstr.pipelines.detection.decision import Decision, End, Opened, Sink
 from lstr.pipelines.watching.config import ActionConfig, WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History

@@ -16,9 +16,8 @@ from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.files.home import home
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.checkpoint import find_checkpoint
-from lstr.pipelines.detection.decision import Status
-from lstr.pipelines.detection.sinks import MakeSink
+from lstr.pipelines.detection.decision import MakeSink, Status
+from lstr.pipelines.detection.model import find_checkpoint
 from lstr.pipelines.failures import described
 from lstr.pipelines.pages.guard import kept_address
 from lstr.pipelines.pages.server import Server

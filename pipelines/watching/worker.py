@@ -19,12 +19,10 @@ from lstr.extractors.video.live_reader import LiveOptions
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint
-from lstr.pipelines.detection.decision import Ended, Opened, Status, Undecided
-from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.decision import Ended, MakeSink, Opened, Status, Undecided
+from lstr.pipelines.detection.model import Networks, find_checkpoint, load_checkpoint
 from lstr.pipelines.detection.options import NO_TIMELINE
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sinks import MakeSink
 from lstr.pipelines.detection.track import Event
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
@@ -136,7 +134,7 @@ class Worker:
         with self._changed:
             self._live = LiveOptions(timeout=timeout)
             if self._session:
-                self._session.read_by(self._live)
+                self._session.live = self._live
 
     @property
     def actions(self) -> list[str]:
@@ -249,7 +247,7 @@ class Worker:
                         pictures=self._dashboard.take_frame,
                         zones=self._zones,
                     )
-                    session.read_by(self._live)
+                    session.live = self._live
                 with session:
                     with self._changed:
                         self._add_due()

@@ -14,7 +14,7 @@ import pytest
 import lstr
 
 ROOT = Path(lstr.__file__).parents[1]
-HEAVY = ("torch", "numpy", "sklearn", "cv2", "av", "decord", "mmaction", "lstr.pipelines", "lstr.extractors")
+HEAVY = ("torch", "numpy", "sklearn", "cv2", "av", "mmaction", "lstr.pipelines", "lstr.extractors")
 
 
 def loaded_by(code: str) -> list[str]:

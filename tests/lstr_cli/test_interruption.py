@@ -119,7 +119,7 @@ def test_what_is_ignored_stays_ignored(number):
 
 
 def test_one_that_falls_into_a_destructor_is_not_lost():
-    """It once came while decord freed a video, and extraction went on to its end with exit code 0."""
+    """It once came while a library freed a video, and extraction went on to its end with exit code 0."""
     body = (
         "class Reader:\n"
         "    def __del__(self):\n"

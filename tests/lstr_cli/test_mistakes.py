@@ -62,14 +62,14 @@ def test_a_folder_without_videos_names_no_other_command(lstr, small_set, tmp_pat
 
 def test_paths_and_videos_are_checked_before_anything_is_built(lstr, small_set, tmp_path, monkeypatch):
     built = []
-    monkeypatch.setattr("lstr.pipelines.detection.networks.networks_of", lambda *_: built.append("networks"))
+    monkeypatch.setattr("lstr.pipelines.detection.model.networks_of", lambda *_: built.append("networks"))
     monkeypatch.setattr("lstr.pipelines.detection.detect.load_checkpoint", lambda *_: built.append("checkpoint"))
     good, options = small_set.videos / "scene_00.mp4", ("-c", small_set.checkpoint)
     mistake(lstr("detect", good, tmp_path / "nosuch.mp4", *options), 2, "nosuch.mp4 does not exist")
     mistake(lstr("detect", good, *options, "-o", small_set.labels), 2, "cannot be written")
     assert built == []
     monkeypatch.undo()
-    monkeypatch.setattr("lstr.pipelines.detection.networks.networks_of", lambda *_: built.append("networks"))
+    monkeypatch.setattr("lstr.pipelines.detection.model.networks_of", lambda *_: built.append("networks"))
     (tmp_path / "text.mp4").write_text("no video")
     mistake(lstr("detect", tmp_path / "text.mp4", *options), 3, "not a readable video")
     assert built == []

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from lstr.pipelines.detection.decision import Decision, Opened, Status
-from lstr.pipelines.detection.sinks import End
+from lstr.pipelines.detection.decision import Decision, End, Opened, Status
 from lstr.timeline import Event
 from lstr_cli.view import Progress, View, Watched, clock, speed_text, status_text, summary_of
 

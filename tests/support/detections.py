@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 
 from lstr.pipelines.detection.decision import Decided, Decision, Ended
-from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.model import Networks
 from lstr.pipelines.detection.options import ALL, NO_FILES, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lstr.errors import ConfigError, ExtractorError, VideoError
-from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decided
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.progress import result_of
 

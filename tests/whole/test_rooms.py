@@ -52,7 +52,7 @@ ORDER = {
         ("streaming", "batch", "timeline"),
     ),
     "lstr.extractors": (
-        ("devices", "prefetch", "stages", "streams"),
+        ("devices", "stages", "streams"),
         ("lanes",),
         ("video", "flow"),
         ("networks", "recipe", "presets"),
@@ -228,7 +228,7 @@ def test_the_model_needs_no_video_stack():
     modules = "batch checkpoints.checkpoint labels.label_set windows.loss metrics.per_frame streaming timeline"
     code = (
         f"import sys, {', '.join(f'lstr.{name}' for name in modules.split())}\n"
-        "print([m for m in ('cv2', 'decord', 'av', 'mmaction', 'mmengine', 'click', 'rich') if m in sys.modules])"
+        "print([m for m in ('cv2', 'av', 'mmaction', 'mmengine', 'click', 'rich') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout.strip() == "[]"

@@ -12,9 +12,8 @@ import pytest
 
 from lstr.errors import VideoError
 from lstr.extractors.video.containers import Opening, open_container
-from lstr.extractors.video.file_reader import FrameReader
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.reader import FrameReader, PyAVReader
 from tests.support.http_folder import Server
 from tests.support.videos import remux, write_video
 
@@ -131,9 +130,7 @@ def test_a_name_is_a_name(tmp_path, secret, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret.mp4").rename(tmp_path / name)
     video = probe(Path(name))
-    for decoder in ("decord", "pyav"):
-        monkeypatch.setenv("LSTR_DECODER", decoder)
-        assert sum(1 for _ in FrameReader(video).frames(64)) == 24
+    assert sum(1 for _ in FrameReader(video).frames(64)) == 24
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, "secret.ts"])
 
 
@@ -180,7 +177,7 @@ MEASURE = """
 import resource, sys
 from pathlib import Path
 from lstr.errors import VideoError
-from lstr.extractors.video.file_reader import FrameReader
+from lstr.extractors.video.reader import FrameReader
 from lstr.extractors.video.probe import probe
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lstr.errors import ExtractorError, VideoError
-from lstr.extractors.video.file_reader import ExactFrames, index_frames
-from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.exact_frames import ExactFrames, index_frames
+from lstr.extractors.video.reader import PyAVReader
 from tests.support.videos import FULL, remux, write_video
 
 STEPS = random.Random(3)

@@ -18,10 +18,9 @@ import pytest
 
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.video import live_input, live_reader
-from lstr.extractors.video.file_reader import read_chunks
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.reader import PyAVReader, read_chunks
 from lstr.files.atomic import write_text
 from tests.support.clips import SIDE, indices, read
 from tests.support.patience import patiently

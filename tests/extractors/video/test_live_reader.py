@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from lstr.errors import MissingPathError, StalledError, VideoError
-from lstr.extractors.video.file_reader import open_chunks, read_chunks
 from lstr.extractors.video.frames import SourceFrame, stretches
 from lstr.extractors.video.live_input import Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.reader import PyAVReader, open_chunks, read_chunks
 from tests.support.clips import SIDE, clip, drained, indices, read, stdin
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, piped, served

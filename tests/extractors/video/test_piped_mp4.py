@@ -8,7 +8,7 @@ import pytest
 
 from lstr.errors import VideoError
 from lstr.extractors.video import containers
-from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.reader import PyAVReader
 from tests.support.videos import write_video
 
 TIMES = range(0, 1200, 20)  # 2 s

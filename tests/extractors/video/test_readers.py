@@ -1,21 +1,20 @@
-"""What every reader of frames promises, for each decoder and several files."""
+"""What every reader of frames promises, for several files."""
 
 import os
 import subprocess
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from unittest.mock import patch
 
 import av
 import cv2
 import numpy as np
 import pytest
 
-from lstr.extractors.video.file_reader import FrameReader, index_frames, suits_decord
+from lstr.extractors.video.exact_frames import index_frames
 from lstr.extractors.video.frames import resample
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.reader import FrameReader, PyAVReader
 from tests.support.videos import FULL, OPEN_GROUPS, ffmpeg_24, remux, write_video
 
 TIMES = {
@@ -36,24 +35,10 @@ def through_pipe(path: Path) -> PyAVReader:
     return PyAVReader(subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE).stdout)
 
 
-Reader = FrameReader | PyAVReader
-
-
-def by_decoder(decoder: str) -> Callable[[Path], Reader]:
-    """What opens a file by a decoder."""
-
-    def read(path: Path) -> Reader:
-        with patch.dict(os.environ, LSTR_DECODER=decoder):
-            return FrameReader(probe(path))
-
-    return read
-
-
-READERS: dict[str, Callable[[Path], Reader]] = {
+READERS: dict[str, Callable[[Path], PyAVReader]] = {
     "pyav": PyAVReader,
     "pipe": through_pipe,
-    "file by decord": by_decoder("decord"),
-    "file by pyav": by_decoder("pyav"),
+    "file": lambda path: FrameReader(probe(path)),
 }
 
 
@@ -89,9 +74,9 @@ class TestReader:
         greys = [(i * 7) % 256 for i in range(len(frames))]
         assert np.allclose([frame.image.mean() for frame in frames], greys, atol=3)
 
-    def test_it_counts_as_it_goes_and_names_its_library(self, read, videos):
+    def test_it_counts_as_it_goes(self, read, videos):
         reader = read(videos["30"])
-        assert reader.decoder in ("decord", "pyav") and reader.decoded == reader.decode_errors == 0
+        assert reader.decoded == reader.decode_errors == 0
         frames = reader.frames(FULL)
         for n in range(1, 4):
             image = next(frames).image
@@ -135,11 +120,11 @@ def cut(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", CUT)
-@pytest.mark.parametrize("reader", [name for name in READERS if "decord" not in name])
+@pytest.mark.parametrize("reader", READERS)
 def test_a_part_of_a_video_begins_at_its_first_picture_that_decodes(reader, name, cut):
     path = cut[name]
     video, index, frames = probe(path), index_frames(path), list(READERS[reader](path).frames(FULL))
-    assert video.left_out == CUT[name] and not suits_decord(video)
+    assert video.left_out == CUT[name]
     assert [frame.time for frame in frames] == [video.time(number) for number in range(len(video.ticks))]
     assert frames[-1].time + frames[-1].duration == video.end
     assert index.times == pytest.approx([float(frame.time) for frame in frames], abs=1e-6)
@@ -148,12 +133,11 @@ def test_a_part_of_a_video_begins_at_its_first_picture_that_decodes(reader, name
     assert len(ffmpegs) == len(ours) == video.n_frames and all(map(np.array_equal, ours, ffmpegs))
 
 
-@pytest.mark.parametrize("decoder", ["decord", "pyav"])
-def test_a_turned_video_is_upright(shared, decoder):
+def test_a_turned_video_is_upright(shared):
     """OpenCV turns it too, by code of its own."""
     path = shared / "data" / "odd_videos" / "decord" / "video_270.mov"
     theirs = cv2.cvtColor(cv2.VideoCapture(str(path)).read()[1], cv2.COLOR_BGR2RGB)
     assert theirs.shape == (568, 320, 3) and probe(path).size(FULL) == (320, 568)
-    frames = READERS[f"file by {decoder}"](path).frames(FULL)
+    frames = FrameReader(probe(path)).frames(FULL)
     assert np.abs(next(frames).image.astype(int) - theirs).mean() < 2
     frames.close()

@@ -10,9 +10,9 @@ import pytest
 
 from lstr.errors import VideoError
 from lstr.extractors.video.frames import Chunk
-from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decided, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source
@@ -82,7 +82,7 @@ class Drawn(Source):
 
     def open(self, networks, limits, changed):
         networks.open()
-        self._read(self._chunks(), 1, networks.loaded, changed)
+        self._read(self._chunks(), 1, changed)
 
     def _chunks(self):
         try:

@@ -10,9 +10,9 @@ from lstr.batch import predict
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
 from lstr.extractors.run import FeatureRow
-from lstr.pipelines.detection.checkpoint import find_checkpoint, load_checkpoint, make_default
 from lstr.pipelines.detection.decision import Decided, Decision
-from lstr.pipelines.detection.detect import detect
+from lstr.pipelines.detection.detector import detect
+from lstr.pipelines.detection.model import find_checkpoint, load_checkpoint, make_default
 from lstr.pipelines.detection.options import OutputOptions
 from lstr.pipelines.detection.source import Source
 from lstr.pipelines.features.folder import open_features

@@ -10,7 +10,7 @@ import pytest
 
 import lstr
 from lstr.errors import ConfigError, DeviceError, MissingPathError, VideoError
-from lstr.pipelines.detection import networks
+from lstr.pipelines.detection import model
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.source import source_frames
 
@@ -40,8 +40,8 @@ def frames_of(path):
 
 
 def test_networks_are_made_once(small_set, monkeypatch):
-    made, original = [], networks.open_networks
-    monkeypatch.setattr(networks, "open_networks", lambda *given: made.append(given) or original(*given))
+    made, original = [], model.open_networks
+    monkeypatch.setattr(model, "open_networks", lambda *given: made.append(given) or original(*given))
     video = small_set.videos / "scene_03.mp4"
     with lstr.load(small_set.checkpoint, device="cpu", networks={"flow_threads": 1}) as detector:
         assert not made, "nothing is made before it is needed"

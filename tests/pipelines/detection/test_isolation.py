@@ -8,13 +8,12 @@ import pytest
 from lstr.errors import ExhaustedError, UnforeseenError
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveReader
-from lstr.pipelines.detection import networks as detection_networks
-from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection import model
 from lstr.pipelines.detection.decision import Ended
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import open_networks
+from lstr.pipelines.detection.model import load_checkpoint, open_networks
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
-from lstr.pipelines.detection.timeline_files import TimelineFiles
+from lstr.pipelines.detection.output_files import TimelineFiles
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed
 from tests.support.detections import run_live
@@ -44,7 +43,7 @@ def detect(loaded, networks, tmp_path, monkeypatch):
     def opened(*_):
         yield networks
 
-    monkeypatch.setattr(detection_networks, "open_networks", opened)
+    monkeypatch.setattr(model, "open_networks", opened)
     write_bad(tmp_path / "bad.mp4")
     write_video(tmp_path / "good.mp4", range(0, 600, 20))
 
@@ -165,7 +164,7 @@ def test_the_only_camera_raises_what_ended_it(loaded, networks, tmp_path, monkey
     break_camera(monkeypatch, "network", ERROR)
     given = [Input("bad", "testsrc=size=80x48:rate=30", demuxer="lavfi")]
     monkeypatch.setattr("lstr.pipelines.detection.detect.by_kind", lambda sources, names: ([], given))
-    monkeypatch.setattr(detection_networks, "open_networks", lambda *_: nullcontext(networks))
+    monkeypatch.setattr(model, "open_networks", lambda *_: nullcontext(networks))
     options = DetectOptions(loaded, limits=Limits(max_chunks=2), output=OutputOptions(tmp_path, FILES))
     with pytest.raises(UnforeseenError, match="'NoneType'") as raised:
         list(detect_sources(["bad"], options))

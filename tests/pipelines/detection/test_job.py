@@ -12,9 +12,9 @@ from lstr.errors import MissingPathError, OutputError, VideoError
 from lstr.extractors.video import live_input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decided, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from tests.support.detections import dated_file

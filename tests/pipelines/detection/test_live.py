@@ -20,11 +20,10 @@ from lstr.extractors.video.live_input import PROMPT, Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timelines import from_jsonl, from_timeline
-from lstr.pipelines.detection import timeline_files
-from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection import output_files
 from lstr.pipelines.detection.decision import Decided, Opened
-from lstr.pipelines.detection.detect import detect
-from lstr.pipelines.detection.networks import open_networks
+from lstr.pipelines.detection.detector import detect
+from lstr.pipelines.detection.model import load_checkpoint, open_networks
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.session import Streams
 from lstr.pipelines.failures import FailureLog
@@ -212,7 +211,7 @@ def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp
 
 def test_a_camera_never_overwrites_what_is_there(loaded, networks, tmp_path, monkeypatch):
     """Not even where two starts fall into one second."""
-    monkeypatch.setattr(timeline_files, "datetime", Mock(now=lambda: datetime(2026, 11, 22, 21, 5)))
+    monkeypatch.setattr(output_files, "datetime", Mock(now=lambda: datetime(2026, 11, 22, 21, 5)))
     kept: dict = {}
     for suffix in ("", "~2", "~3"):
         camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")

@@ -22,13 +22,12 @@ from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection import sinks
-from lstr.pipelines.detection.decision import Decided, Ended, Opened, Undecided
+from lstr.pipelines.detection import output_files
+from lstr.pipelines.detection.decision import Decided, Decision, End, Ended, Opened, Sink, Status, Undecided
 from lstr.pipelines.detection.options import Limits, OutputOptions
+from lstr.pipelines.detection.output_files import JsonLines, TimelineFiles
 from lstr.pipelines.detection.session import Session
-from lstr.pipelines.detection.sinks import End, JsonLines, Sink
 from lstr.pipelines.detection.source import FrameSource, Source
-from lstr.pipelines.detection.timeline_files import Spool
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
@@ -168,7 +167,7 @@ def test_no_sink_stops_the_decisions(loaded, networks, tmp_path, stopped, monkey
 def test_a_full_disk_under_the_lines_of_a_camera(loaded, networks, tmp_path, monkeypatch):
     """The real one: the kernel's device that takes no byte."""
     (tmp_path / "camera.jsonl").symlink_to("/dev/full")
-    monkeypatch.setattr(sinks, "open_lines", lambda folder, source: (folder / "camera.jsonl").open("w"))
+    monkeypatch.setattr(output_files, "open_lines", lambda folder, source: (folder / "camera.jsonl").open("w"))
     log = FailureLog(None)
     output = OutputOptions(tmp_path, ("json", "jsonl"))
     with Session(loaded, networks, output=output, limits=Limits(max_chunks=9), log=log) as session:
@@ -374,16 +373,18 @@ def test_a_camera_that_is_removed_before_its_first_decision_is_over_all_the_same
     assert len(over) == 2 and Undecided("silent") in over and {type(event) for event in over} == {Ended, Undecided}
 
 
-def test_scores_stay_on_disk(tmp_path):
+def test_scores_stay_on_disk(loaded, tmp_path):
     """Also those of a stretch in which nothing came."""
-    spool = Spool(3, tmp_path)
+    files = TimelineFiles(loaded, OutputOptions(tmp_path, ("npy",)), {}, lambda: (1.0, 1.0))
+    files.open(Opened("a", Status("a"), CLASSES))
     for chunk in (0, 1, 9000):
-        spool.add(chunk, np.full(3, chunk, np.float32), [])
-    scores = spool.scores()
-    assert isinstance(scores, np.memmap) and scores.shape == (9001, 3)
-    assert np.flatnonzero(~np.isnan(scores[:, 0])).tolist() == [0, 1, 9000] and scores[9000, 2] == 9000
-    spool.close()
-    assert not list(tmp_path.iterdir())
+        scores = np.full(len(CLASSES), chunk, np.float32)
+        files.take(Decision(chunk, (chunk + 1) / 4, "kick", 1.0, [], 1.0, [], scores))
+    files.close(End())
+    scores = np.load(tmp_path / "a.scores.npy")
+    assert scores.shape == (9001, 4) and scores[9000, 2] == 9000
+    assert np.flatnonzero(~np.isnan(scores[:, 0])).tolist() == [0, 1, 9000]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.scores.npy"]
 
 
 @pytest.mark.slow

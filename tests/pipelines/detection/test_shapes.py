@@ -12,9 +12,8 @@ from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.live_input import PROMPT, Input
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
-from lstr.pipelines.detection.networks import open_networks
+from lstr.pipelines.detection.model import load_checkpoint, open_networks
 from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.detection.source import FrameSource
 from lstr.pipelines.progress import Finished, Notice

@@ -13,10 +13,10 @@ import pytest
 import lstr
 from lstr.errors import CheckpointError, ConfigError, DeviceError, NetworkRuntimeError, RecipeError
 from lstr.extractors.video.live_reader import LiveOptions
-from lstr.pipelines.detection.checkpoint import load_checkpoint
 from lstr.pipelines.detection.decision import Decided
-from lstr.pipelines.detection.detect import DetectOptions, detect, detect_sources
-from lstr.pipelines.detection.networks import open_networks
+from lstr.pipelines.detection.detect import DetectOptions, detect_sources
+from lstr.pipelines.detection.detector import detect
+from lstr.pipelines.detection.model import load_checkpoint, open_networks
 from lstr.pipelines.detection.options import Limits, NetworkOptions
 from lstr.pipelines.model_files import export as job
 from lstr.pipelines.model_files.export import ExportOptions, export

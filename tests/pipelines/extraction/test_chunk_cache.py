@@ -9,8 +9,8 @@ import pytest
 from lstr.errors import OutputError, VideoError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.published_files import sha256_of
-from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.reader import open_chunks
 from lstr.pipelines.features.chunk_cache import ChunkCache, chunk_recipe
 from lstr.pipelines.features.folder import open_features
 from tests.support.extraction import returned

@@ -23,8 +23,8 @@ from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.recipe import PRECISIONS
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.reader import open_chunks
 from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extract_options import ExtractOptions
 from lstr.pipelines.features.folder import open_features

@@ -14,7 +14,7 @@ from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.weights_files import WeightSources, network_files
 from lstr.extractors.runtime_choice import run_on
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
-from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.reader import open_chunks
 from lstr.kinds import configure, make_model
 from lstr.pipelines.features import ray_cluster as ray_extract
 from lstr.pipelines.features.extract import extract

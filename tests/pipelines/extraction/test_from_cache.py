@@ -12,7 +12,7 @@ from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.networks.weights_files import WeightSources
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.video.file_reader import open_chunks
+from lstr.extractors.video.reader import open_chunks
 from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
 from lstr.pipelines.features.extract_options import WorkerConfig
 from lstr.pipelines.features.folder import open_features

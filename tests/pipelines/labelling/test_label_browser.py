@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from lstr.extractors.video.file_reader import index_frames
+from lstr.extractors.video.exact_frames import index_frames
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.values import Label

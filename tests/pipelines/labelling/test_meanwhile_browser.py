@@ -2,7 +2,7 @@
 
 import pytest
 
-from lstr.extractors.video.file_reader import index_frames
+from lstr.extractors.video.exact_frames import index_frames
 from lstr.pipelines.labelling.values import Label
 from tests.support.browser import until
 from tests.support.labelling import action, labels_of, press, put, settled, write_two

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lstr.extractors.video.pyav_reader import PyAVReader
+from lstr.extractors.video.reader import PyAVReader
 from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.proposals import Candidate, propose
 from lstr.pipelines.labelling.values import Action

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lstr.extractors.prefetch import torch_threads
+from lstr.extractors.stages import torch_threads
 from tests.support.learning import write_videos
 
 

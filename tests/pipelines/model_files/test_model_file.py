@@ -15,7 +15,7 @@ from lstr.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
 from lstr.extractors.networks.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
-from lstr.pipelines.detection.checkpoint import find_checkpoint, make_default, warnings_of_source
+from lstr.pipelines.detection.model import find_checkpoint, make_default, warnings_of_source
 from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.known_networks import recorded_weights
 from lstr.pipelines.model_files.model_file import is_model, open_model

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from lstr.pipelines.detection.detect import detect
+from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
 from tests.support.mistakes import mistake

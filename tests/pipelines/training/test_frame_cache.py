@@ -9,8 +9,8 @@ from lstr.errors import ExhaustedError, OutputError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.published_files import sha256_of
 from lstr.extractors.presets import PRESETS
-from lstr.extractors.video.file_reader import open_chunks
 from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.reader import open_chunks
 from lstr.files.arrays import RowFile
 from lstr.pipelines.failures import Failure, FailureLog
 from lstr.pipelines.features.chunk_cache import ChunkCache, chunk_recipe

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.networks import Networks
+from lstr.pipelines.detection.model import Networks, load_checkpoint
 from lstr.pipelines.watching import notifications, worker
 from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lstr.pipelines.detection.sinks import End
+from lstr.pipelines.detection.decision import End
 from lstr.pipelines.watching import dashboard as module
 from lstr.pipelines.watching.dashboard import MAX_COLUMNS, MAX_MESSAGES, NO_SCORE, encode_scores
 from lstr.pipelines.watching.recorder import Snooze

@@ -11,7 +11,7 @@ from time import sleep
 
 import pytest
 
-from lstr.pipelines.detection.checkpoint import load_checkpoint
+from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.watching.history import History
 from tests.support.patience import until
 from tests.support.served import TS_HEAD, served

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from lstr.pipelines.detection.decision import Decision, Opened, Status
-from lstr.pipelines.detection.sinks import End
+from lstr.pipelines.detection.decision import Decision, End, Opened, Status
 from lstr.pipelines.watching import recorder as module
 from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.timeline import Event

@@ -14,9 +14,8 @@ import pytest
 from lstr.errors import HistoryError, LstrError
 from lstr.extractors.video import live_reader
 from lstr.extractors.video.zones import Backdrop
-from lstr.pipelines.detection.checkpoint import load_checkpoint
-from lstr.pipelines.detection.decision import Decision, Opened, Status
-from lstr.pipelines.detection.sinks import End
+from lstr.pipelines.detection.decision import Decision, End, Opened, Status
+from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import service
 from lstr.pipelines.watching.config_file import read_config

@@ -1,4 +1,8 @@
-"""Frames of anything FFmpeg opens, by PyAV: of files, addresses, cameras and pipes."""
+"""Readers of anything FFmpeg opens, by PyAV: frames of files, addresses, cameras and pipes, and chunks of them.
+
+PyAV decodes everything. With LSTR_DECODER=nvdec it uses a GPU's decoder for files, which was not timed; the processor
+decodes what that decoder does not take.
+"""
 
 import math
 import os
@@ -7,17 +11,20 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import monotonic
 from typing import BinaryIO
 
 import av
 import numpy as np
+from av.codec import Codec
+from av.codec.hwaccel import HWAccel, hwdevices_available
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
 from lstr.errors import StalledError, VideoError
+from lstr.extractors.stages import PROBE
 from lstr.extractors.video.containers import (
     FASTSTART,
     PLAIN,
@@ -29,20 +36,23 @@ from lstr.extractors.video.containers import (
     look,
     open_container,
 )
-from lstr.extractors.video.frames import SourceFrame, shrink, upright, working_size
+from lstr.extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, shrink, upright, working_size
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import (
     AVERAGE_RATE,
-    Ending,
+    Video,
     aspect_of,
     counts_frames,
     damaged,
     frame_step,
-    seconds,
+    missing_end,
+    probe,
     unreadable,
 )
 from lstr.files.names import shown
 
+NVDEC = Opening(hardware="cuda")
+PYAV_HINT = "unset LSTR_DECODER: PyAV reads every video on the processor."
 JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
 TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures alone
 # how a GPU's decoder lays pictures out, to how FFmpeg's own does: the same samples, of which FFmpeg makes other colours
@@ -98,8 +108,6 @@ class PyAVReader:
     With `endless` no frames come of what turns out to be a recording: it is an event that was watched to its end.
     """
 
-    decoder = "pyav"
-
     def __init__(
         self,
         source: str | Path | BinaryIO,
@@ -121,6 +129,8 @@ class PyAVReader:
         self._damage, self._live, self._opening, self._packets = damage, live, opening, packets
         self.decoded = 0
         self.decode_errors = 0
+        self.end = Fraction(0)
+        """Seconds from the first frame's start to the end of the latest one."""
         self.clock = "container"
         self.stamps = Stamps()
         """How its time stamps have gone on so far."""
@@ -186,7 +196,8 @@ class PyAVReader:
         by_rate = counts_frames(container, stream)
         reformatter = VideoReformatter()  # a picture's own would be made anew for each, with threads of its own
         for picture in self._pictures(container, stream):
-            start = None if by_rate or picture.pts is None else seconds(picture.pts, picture.time_base)
+            base = picture.time_base or Fraction(0)  # where there is a time, its unit is known
+            start = None if by_rate or picture.pts is None else picture.pts * base
             back = start is not None and last is not None and last - (start - first) > JUMP_SECONDS
             if last is None:
                 first, time, by_rate = start or Fraction(0), Fraction(0), start is None
@@ -201,8 +212,9 @@ class PyAVReader:
                 gap = time - last or gap
             self.stamps.take(last is None or time > last, back, monotonic())
             last = time
-            duration = seconds(picture.duration, picture.time_base) if picture.duration and not by_rate else step
+            duration = picture.duration * base if picture.duration and not by_rate else step
             self.decoded += 1
+            self.end = time + duration
             yield SourceFrame(time, duration, partial(render, picture, size, reformatter))
 
     def _silent(self) -> StalledError:
@@ -213,9 +225,7 @@ class PyAVReader:
 
         Raises StalledError where packets come for longer than the timeout, and no picture.
         """
-        began = monotonic()
-        end = Ending(container)
-        packets = end.watch(container.demux())
+        began, packets, reached = monotonic(), container.demux(), Fraction(0)
         while True:
             try:
                 packet = next(packets)
@@ -224,11 +234,18 @@ class PyAVReader:
             except av.error.InvalidDataError as error:
                 self._broken(error)
                 return
+            if packet.size and packet.pts is not None and packet.time_base:
+                reached = max(reached, (packet.pts + (packet.duration or 0)) * packet.time_base)
             if self._patience and monotonic() - began > self._patience:
                 raise self._silent()
             if packet.stream is not stream:
                 continue
-            self._hand_over(packet, stream)
+            if self._packets:
+                try:
+                    self._packets(packet, stream, monotonic())
+                except Exception as error:  # what goes wrong there does not stop the decoding
+                    self._packets = None
+                    self.note = f"The packets of {self.name} are kept no more ({error or type(error).__name__})."
             try:
                 pictures = packet.decode()
             except av.error.InvalidDataError as error:
@@ -243,20 +260,10 @@ class PyAVReader:
                     began = monotonic()
                 elif self._broken(None):
                     return
-        if end.missing():
+        if missing := missing_end(container, reached):
             self.decode_errors += 1
             if self._damage == "raise":
-                raise damaged(self.name, end.missing())
-
-    def _hand_over(self, packet: av.Packet, stream: av.VideoStream) -> None:
-        """Let whoever keeps packets have one; what goes wrong there is no reason to decode no more."""
-        if self._packets is None:
-            return
-        try:
-            self._packets(packet, stream, monotonic())
-        except Exception as error:
-            self._packets = None
-            self.note = f"The packets of {self.name} are kept no more ({error or type(error).__name__})."
+                raise damaged(self.name, missing)
 
     def _broken(self, error: Exception | None) -> bool:
         """Count damage; whether to stop before it. Raises VideoError."""
@@ -293,3 +300,68 @@ def render(picture: av.VideoFrame, size: tuple[int, int], reformatter: VideoRefo
     # one thread: more cost more than a picture, and the other cores have flow and networks to compute
     image = np.asarray(reformatter.reformat(picture, format="rgb24", threads=1).to_ndarray(), np.uint8)
     return shrink(np.rot90(image, picture.rotation // 90) if picture.rotation else image, size)
+
+
+class FrameReader(PyAVReader):
+    """The frames of a probed file, once; with `allow_damaged` a damaged file ends where the damage begins."""
+
+    def __init__(self, video: Video, allow_damaged: bool = False):
+        self.video = video
+        self.decoder = os.environ.get("LSTR_DECODER") or "pyav"
+        """`pyav`, or `nvdec` for a GPU's."""
+        if self.decoder not in ("pyav", "nvdec"):
+            raise VideoError(f"There is no decoder {self.decoder!r}.", "set LSTR_DECODER to pyav or nvdec.")
+        if self.decoder == "nvdec" and not has_nvdec():
+            raise VideoError("There is no NVDEC that PyAV can use here.", PYAV_HINT)
+        damage = "stop" if allow_damaged else "raise"
+        super().__init__(video.path, damage, opening=NVDEC if self.decoder == "nvdec" else PLAIN)
+        self.clock = video.clock
+
+    def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
+        """See PyAVReader; raises VideoError also for damage that the packets showed."""
+        if self.video.damage and self._damage == "raise":
+            raise damaged(self.name, self.video.damage)
+        return super().frames(long_side)
+
+
+@cache
+def has_nvdec() -> bool:
+    """Whether there is a GPU whose decoder PyAV can use."""
+    if "cuda" not in hwdevices_available():
+        return False
+    try:
+        HWAccel("cuda").create(Codec("h264", "r"))
+    except (av.error.FFmpegError, NotImplementedError):
+        return False
+    return True
+
+
+def read_chunks(reader: PyAVReader, long_side: int) -> Iterator[Chunk]:
+    """A reader's chunks in order, each as soon as a later frame closes it; the short tail is dropped.
+
+    Raises what the reader raises.
+    """
+    return chunks_of(reader.frames(long_side))
+
+
+def probe_chunks(path: Path) -> Video:
+    """A video's facts. Raises MissingPathError or VideoError, also when it is shorter than one chunk."""
+    with PROBE:
+        video = probe(path)
+    if video.n_chunks == 0:
+        raise VideoError(
+            f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 per second.",
+            "choose a video of at least a quarter of a second.",
+        )
+    return video
+
+
+def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator[Chunk]]:
+    """A video's facts, its reader, and its chunks; of a damaged one those before the damage, where that is allowed.
+
+    Raises as `probe_chunks`.
+    """
+    video = probe_chunks(path)
+    with PROBE:
+        reader = FrameReader(video, allow_damaged)
+    return video, reader, read_chunks(reader, long_side)

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 import torch
 
-from lstr.extractors.prefetch import ahead, merged, torch_threads
+from lstr.extractors.stages import ahead, merged, torch_threads
 
 
 def running(name: str) -> list[threading.Thread]:

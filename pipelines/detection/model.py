@@ -1,0 +1,206 @@
+"""The model that a detection uses, its networks for raw video, and warnings for readers of the scores."""
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from lstr.errors import CheckpointError, ConfigError, DeviceError
+from lstr.extractors.devices import choose_device
+from lstr.extractors.flow.workers import FlowWorkers, flow_workers
+from lstr.extractors.run import TwoStream
+from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.stages import torch_threads
+from lstr.files.atomic import replacing
+from lstr.files.home import DEFAULTS, default_model, home
+from lstr.loaded_checkpoint import Checkpoint
+from lstr.pipelines.detection.options import NetworkOptions
+from lstr.pipelines.model_files.checkpoint_recipe import networks_of, recipe_of
+from lstr.pipelines.model_files.description import is_demo
+from lstr.pipelines.model_files.model_file import assumptions_of, is_model, load, open_checkpoint, open_model
+
+NEARLY_ALL = 0.85  # visible share of width or height; 3:2 video on a network for 4:3 has 0.89, which needs no warning
+DEFAULT = NetworkOptions()
+# The networks for raw video, the workers for optical flow if it needs any, and warnings.
+OpenNetworks = tuple[TwoStream, FlowWorkers | None, list[str]]
+
+
+def find_checkpoint(path: str | Path | None) -> Path:
+    """Return `path`, else $LSTR_CHECKPOINT, else the default model. Raises CheckpointError if there is none."""
+    if named := path or os.environ.get("LSTR_CHECKPOINT"):
+        return Path(named)
+    default = default_model()
+    if default is None:
+        raise CheckpointError(
+            "There is no model to detect with: none was named, and none is the default one.",
+            "name a model file with -m FILE, or as `model` in the file of `lstr watch`;\n"
+            "  to make one of your own labelled videos: lstr learn VIDEOS LABELS -o my.lstr",
+        )
+    return default
+
+
+def make_default(path: str | Path) -> Path:
+    """Copy a model file or checkpoint to where `lstr detect` looks when no other is named; returns that path.
+
+    Raises CheckpointError for a demo model, whose detections on other videos mean nothing, and OutputError.
+    """
+    packed = is_model(path)
+    if packed and is_demo(open_model(path).about):
+        raise CheckpointError(
+            f"{path} is a demo model, which is of no use for other videos.",
+            "make a model of your own videos the default: lstr learn VIDEOS LABELS -o my.lstr",
+        )
+    kept, removed = DEFAULTS if packed else reversed(DEFAULTS)
+    target = home() / kept
+    with replacing(target) as temporary:
+        shutil.copyfile(path, temporary)
+    (home() / removed).unlink(missing_ok=True)
+    return target
+
+
+def load_checkpoint(
+    path: str | Path | None, overrides: Mapping[str, str] | None = None, device: str | None = None
+) -> Checkpoint:
+    """Load the checkpoint to use, its model on `device` (a GPU if there is one), or an exported model.
+
+    Raises CheckpointError if there is none, or it cannot be read.
+    """
+    found = find_checkpoint(path)
+    return _load_exported(found, overrides) or open_checkpoint(found, overrides, device)
+
+
+def read_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Load the checkpoint of a path, its model on the CPU, or an exported model. Raises as `load_checkpoint`."""
+    return _load_exported(path, overrides) or load(path, overrides)
+
+
+def _load_exported(path: str | Path, overrides: Mapping[str, Any] | None) -> Checkpoint | None:
+    """Load an exported model; None if the path is another file. Raises CheckpointError, ConfigError for overrides."""
+    if not is_model(path) or (model := open_model(path)).exported is None:
+        return None
+    if overrides:
+        raise ConfigError(f"{path} is exported: its settings are in its graphs.", "leave the settings out.")
+    from lstr.pipelines.model_files.exported_file import load_exported
+
+    return load_exported(model)
+
+
+def device_of(checkpoint: Checkpoint | str | Path | None, wanted: str | None) -> str | None:
+    """Return the device for a checkpoint to use: the processor for an exported model, else `wanted`.
+
+    Raises DeviceError if another device is wanted of an exported model, and as `load_checkpoint`.
+    """
+    if isinstance(checkpoint, Checkpoint):
+        path, is_exported = checkpoint.path, checkpoint.exported is not None
+    else:
+        path = find_checkpoint(checkpoint)
+        is_exported = is_model(path) and open_model(path).exported is not None
+    if not is_exported:
+        return wanted
+    if wanted not in (None, "cpu"):
+        raise DeviceError(
+            f"{path} is exported, and runs on the processor, not on {wanted}.",
+            "leave the device out, or use the model file that it was exported from.",
+        )
+    return "cpu"
+
+
+class Networks:
+    """The networks of a model for raw video, built when a source first needs them; close them."""
+
+    def __init__(self, loaded: Checkpoint, options: NetworkOptions = DEFAULT):
+        self.loaded, self.options = loaded, options
+        self._stack, self._lock = ExitStack(), threading.Lock()
+        self._made: OpenNetworks | None = None
+        self.error: BaseException | None = None
+        """Why they cannot be built, which is not the error of a source."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether they are built."""
+        return self._made is not None
+
+    def open(self) -> OpenNetworks:
+        """Return the networks, built now if needed. Raises as `open_networks`."""
+        with self._lock:
+            if self._made is None:
+                self.error = None
+                try:
+                    self._made = self._stack.enter_context(open_networks(self.loaded, self.options))
+                except BaseException as error:
+                    self.error = error
+                    raise
+            return self._made
+
+    def close(self) -> None:
+        """Free their memory and threads."""
+        self._stack.close()
+        self._made = None
+
+
+@contextmanager
+def open_networks(loaded: Checkpoint, networks: NetworkOptions = DEFAULT) -> Iterator[OpenNetworks]:
+    """Build the networks for raw video, the workers for optical flow, and warnings.
+
+    Raises as `networks_of`, FlowError where this machine lacks the backend, and NetworkRuntimeError for a runtime
+    that was named and cannot be used.
+    """
+    device = choose_device(device_of(loaded, networks.device))
+    twostream, warnings = networks_of(loaded, networks.weights, device, networks.algorithm, networks.allow_mismatch)
+    twostream = run_on(twostream, networks.runtime, networks.flow_threads)
+    twostream.open()
+    if device != "cpu":
+        twostream.prepare(1, twostream.batch)  # graphs are captured before any thread uses the GPU
+    # the model decides while networks and flow compute the next chunks, so it must leave them their cores
+    with (
+        nullcontext() if loaded.exported else torch_threads(1),
+        flow_workers(twostream.recipe.algorithm, networks.flow_threads, networks.flow_backend, device) as pool,
+    ):
+        yield twostream, pool, [*warnings, *twostream.warnings, *(pool.warnings if pool else ())]
+
+
+def warnings_of(loaded: Checkpoint) -> list[str]:
+    """Return what readers of the scores must know."""
+    warnings = [*assumptions_of(loaded)]
+    recipe = recipe_of(loaded)
+    if recipe and recipe.is_random:
+        warnings.append(f"the {recipe.random_streams} networks carry random weights: the features are untrained.")
+    return warnings
+
+
+def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = None) -> list[str]:
+    """Return what readers of one source's scores must know: the model file may name it as a training video.
+
+    A video file is recognised by its SHA-256, another source by its id.
+    """
+    seen: Mapping[str, Any] = loaded.about.get("seen") or {}
+    hashes, known = {sha256 for sha256 in seen.values() if sha256}, source_id in seen
+    if video and hashes:
+        from lstr.extractors.networks.published_files import sha256_of
+
+        with suppress(OSError):  # opening the file reports it
+            known = sha256_of(video) in hashes or seen.get(source_id, "") is None
+    if known:
+        return [f"{loaded.path} was trained on {source_id}: on new videos it is likely to do worse."]
+    if is_demo(loaded.about) and source_id not in (loaded.about.get("videos") or ()):
+        return [f"{loaded.path} is a demo model: it has only seen drawings, so what it says of other videos is chance."]
+    return []
+
+
+def warnings_of_shape(loaded: Checkpoint, width: int, height: int) -> list[str]:
+    """Return a warning if networks see less of frames of this size than of their training videos.
+
+    Published networks see the central square of every frame, which needs no warning.
+    """
+    recipe, shown = recipe_of(loaded), width / height
+    sizes = [part.size for part in recipe.parts.values() if part.size] if recipe else []
+    parts = [(across / down / shown, "width") for down, across in sizes]
+    parts += [(1 / part, "height") for part, _ in parts]
+    share, side = min(parts, default=(1.0, ""))
+    if share >= NEARLY_ALL:
+        return []
+    what = f"of pictures of {width}×{height} pixels only the middle {100 * share:.0f} % of the {side} is seen"
+    return [f"{what}: {loaded.path} learnt from pictures of another shape."]
