@@ -166,12 +166,13 @@ def flow(work: Path, dry: bool) -> dict:
     from lstr.extractors.flow import tvl1, tvl1_solvers
     from lstr.extractors.flow.tvl1_torch import flow_between
     from lstr.extractors.flow.workers import FlowWorkers
+    from lstr.extractors.video.frames import chunks_of
     from lstr.extractors.video.probe import probe
-    from lstr.extractors.video.reader import FrameReader, read_chunks
+    from lstr.extractors.video.reader import FrameReader
 
     device, long_side = ("cpu", 32) if dry else ("cuda", 320)
     path = next(iter(sorted((CARRIED / "videos").glob("*")) or sorted((work / "videos").rglob("*.mp4"))))
-    frames = np.stack([chunk.frames for chunk in read_chunks(FrameReader(probe(path)), long_side)][:16])
+    frames = np.stack([chunk.frames for chunk in chunks_of(FrameReader(probe(path)).frames(long_side))][:16])
     grey = torch.from_numpy(frames.astype(np.float32).mean(-1).astype(np.uint8))
     expected = np.stack([tvl1.flow(a.numpy(), b.numpy()) for a, b in zip(grey[0], grey[0, 1:], strict=False)])
     made: dict = {"size": frames.shape[2:4]}

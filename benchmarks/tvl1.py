@@ -16,8 +16,9 @@ import numpy as np
 
 from lstr.extractors.flow import tvl1
 from lstr.extractors.flow.workers import opencv_flow
+from lstr.extractors.video.frames import chunks_of
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader, read_chunks
+from lstr.extractors.video.reader import FrameReader
 from lstr.files.content import write_json
 from lstr.pipelines.provenance import about_machine
 
@@ -26,7 +27,7 @@ SIZES = ((320, 180), (320, 240), (340, 256))
 
 def read_pairs(video: Path, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """n pairs of neighbouring RGB frames spread over a video."""
-    chunks = [chunk.frames[:2] for chunk in read_chunks(FrameReader(probe(video)), 1920)]
+    chunks = [chunk.frames[:2] for chunk in chunks_of(FrameReader(probe(video)).frames(1920))]
     return [tuple(chunks[i]) for i in np.linspace(0, len(chunks) - 1, n).astype(int)]
 
 

@@ -25,10 +25,10 @@ from lstr.extractors.runtime_choice import run_on
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame
+from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame, chunks_of
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import Video, probe
-from lstr.extractors.video.reader import FrameReader, read_chunks
+from lstr.extractors.video.reader import FrameReader
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
@@ -221,7 +221,7 @@ def first_chunks(path: Path, long_side: int, n: int) -> Iterator[Chunk]:
     video = probe(path)
     if min(video.n_chunks, n) <= WARM_UP:
         raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "give a longer --input.")
-    return islice(read_chunks(FrameReader(video), long_side), n)
+    return islice(chunks_of(FrameReader(video).frames(long_side)), n)
 
 
 def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
@@ -269,7 +269,7 @@ def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
     due: dict[int, float] = {}
 
     def timed() -> Iterator[Chunk]:
-        for chunk in islice(read_chunks(frames, chain.twostream.recipe.long_side), n):
+        for chunk in islice(chunks_of(frames.frames(chain.twostream.recipe.long_side)), n):
             due[chunk.index] = frames.before
             yield chunk
 

@@ -336,14 +336,6 @@ def has_nvdec() -> bool:
     return True
 
 
-def read_chunks(reader: PyAVReader, long_side: int) -> Iterator[Chunk]:
-    """A reader's chunks in order, each as soon as a later frame closes it; the short tail is dropped.
-
-    Raises what the reader raises.
-    """
-    return chunks_of(reader.frames(long_side))
-
-
 def probe_chunks(path: Path) -> Video:
     """A video's facts. Raises MissingPathError or VideoError, also when it is shorter than one chunk."""
     with PROBE:
@@ -364,4 +356,4 @@ def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tupl
     video = probe_chunks(path)
     with PROBE:
         reader = FrameReader(video, allow_damaged)
-    return video, reader, read_chunks(reader, long_side)
+    return video, reader, chunks_of(reader.frames(long_side))

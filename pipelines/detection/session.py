@@ -2,45 +2,33 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from time import monotonic
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from lstr.errors import VideoError
-from lstr.extractors.devices import CAPTURING
-from lstr.extractors.run import FeatureRow
-from lstr.extractors.stages import MODEL, torch_threads
-from lstr.extractors.streams import MODEL_STREAMS
+from lstr.extractors.stages import torch_threads
 from lstr.extractors.video.frames import Chunk, Gap
 from lstr.extractors.video.live_input import QUIET, Input
-from lstr.extractors.video.live_reader import LiveOptions, LiveReader, Moment
+from lstr.extractors.video.live_reader import LiveOptions, LiveReader
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.zones import Zones
 from lstr.loaded_checkpoint import Checkpoint
+from lstr.pipelines.detection.compute import NetworkPool, Streams
 from lstr.pipelines.detection.decision import Ended, MakeSink, Status, Undecided
 from lstr.pipelines.detection.model import Networks
 from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.source import LiveSource, Source
 from lstr.pipelines.detection.track import Event, Shared, Track
-from lstr.pipelines.failures import FailureLog, failure_of
+from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Notice
 from lstr.timeline import Thresholds, thresholds_of
 
 OWN, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
-# A chunk on its way through the networks, and when a chunk of a live source was complete.
-Taken = tuple[Track, Chunk, Moment | None]
 
 
 class Session:
     """Sources that are decided by one model; use it as a context manager, and take `events` in one thread.
-
-    Threads run the networks on the chunks of all sources. A batch has consecutive chunks of one file, as many as it
-    would have alone, or one chunk of each of several live sources: the scores of a source never depend on the others.
 
     model: a loaded checkpoint. networks: what computes features of raw video, opened when a source first needs them.
     places: how many sources are decided at once; others wait for a place. `add` and `remove` may be called from any
@@ -83,11 +71,7 @@ class Session:
         self._tracks: list[Track] = []
         """Sources at their places, in the order in which they were opened."""
         self._streams: Streams | None = None
-        self._pool: ThreadPoolExecutor | None = None
-        """Threads that run the networks, opened with the first source that needs them."""
-        self._flying: deque[tuple[list[Taken], Future]] = deque()
-        """Batches that were started, in their order, each with its features."""
-        self._turn = 0  # the place of the source whose batch is next
+        self._pool: NetworkPool | None = None
         self._readers: list[LiveReader] = []
 
     def add(self, source: Input | Source) -> str:
@@ -150,8 +134,10 @@ class Session:
                 for track in self._tracks:
                     if track.live:
                         track.refresh()
-                self._start_batches()
-                self._collect_rows()
+                if self._pool:
+                    self._pool.send(self._tracks)
+                    self._pool.collect()
+                self._take_rows()
                 self._decide()
                 for track in self._reported():
                     try:
@@ -198,7 +184,7 @@ class Session:
     def _end_threads(self) -> None:
         """Wait for the batches that have started, and for all readers together as long as for one."""
         if self._pool:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool.close()
         readers, self._readers = self._readers, []
         for reader in readers:
             reader.stop()
@@ -232,8 +218,7 @@ class Session:
                 track.unreadable = True
                 track.fail(failure)
             elif source.chunks and self._pool is None:
-                self._twostream, self._workers, _ = self._networks.open()
-                self._pool, self._threads = self._twostream.open_pool(self._workers)
+                self._pool = NetworkPool(self._networks, self._changed)
             self._streams = self._streams or Streams(self._shared.loaded, self._places)
             if track.reader:
                 self._readers = [*(reader for reader in self._readers if not reader.ended), track.reader]
@@ -259,7 +244,7 @@ class Session:
         return [track for track in self._tracks if track.live or track is first]
 
     def _has_work(self) -> bool:
-        if (self._flying and self._flying[0][1].done()) or self._next_batch():
+        if self._pool and self._pool.has_work(self._tracks):
             return True
         if any(track.source.rows is not None and not track.stops for track in self._tracks):
             return True
@@ -268,54 +253,8 @@ class Session:
             for track in self._reported()
         )
 
-    def _next_batch(self) -> list[Track]:
-        """Return the tracks for the next batch: a file, or as many live sources as let free threads share the work."""
-        if self._pool is None or len(self._flying) > self._threads:
-            return []
-        turns = sorted(self._tracks, key=lambda track: (track.place < self._turn, track.place))
-        ready = [track for track in turns if track.has_batch(self._twostream.batch)]
-        if not ready or not ready[0].live:
-            return ready[:1]
-        ready = [track for track in ready if track.live]
-        free = max(1, self._threads - len(self._flying))
-        return ready[: min(self._twostream.batch, -(-len(ready) // free))]
-
-    def _start_batches(self) -> None:
-        """Send chunks through the networks while there are free threads and chunks."""
-        while chosen := self._next_batch():
-            self._turn = chosen[-1].place + 1
-            self._flying.append(self._start([t for track in chosen for t in track.take_chunks(self._twostream.batch)]))
-
-    def _start(self, taken: list[Taken]) -> tuple[list[Taken], Future]:
-        try:
-            rows = self._twostream.submit(self._pool, [chunk for _, chunk, _ in taken], self._workers)
-        except Exception as error:
-            rows = Future()
-            rows.set_exception(error)
-        rows.add_done_callback(self._notify)
-        return taken, rows
-
-    def _notify(self, _: Future) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
-    def _collect_rows(self) -> None:
-        """Give the features that are there to their tracks: of batches in their order, and one stored row of each."""
-        while self._flying and self._flying[0][1].done():
-            taken, rows = self._flying.popleft()
-            if error := rows.exception():
-                tracks = list(dict.fromkeys(track for track, _, _ in taken))
-                if len(tracks) > 1 and isinstance(error, Exception):  # find the source at fault: each again, alone
-                    failure_of(error, ", ".join(track.source.origin for track in tracks))
-                    self._flying.extendleft([self._start([one]) for one in reversed(taken)])
-                else:
-                    tracks[0].pending -= len(taken)
-                    tracks[0].fail(error)
-                continue
-            for (track, _, closed), row in zip(taken, rows.result(), strict=True):
-                track.pending -= 1
-                if not track.broken:
-                    track.ready.append((row, *((closed.monotonic, closed.wall) if closed else (monotonic(), None))))
+    def _take_rows(self) -> None:
+        """Take the next row of features that need no networks."""
         for track in self._tracks:
             if track.source.rows is None or track.stops or track.ready or track.decisions:
                 continue
@@ -395,36 +334,3 @@ class Session:
             yield track.failed(error, self._log)
         elif not result and track.live:
             yield Undecided(track.id)
-
-
-class Streams:
-    """Places for several sources in one state of a model, by torch, or by ONNX Runtime for an exported model.
-
-    On a GPU the step is captured, which takes as long as a dozen steps.
-    """
-
-    def __init__(self, loaded: Checkpoint, places: int = 1):
-        # imported here: an exported model runs without torch
-        if loaded.exported:
-            from lstr import exported_streaming as streaming
-        else:
-            from lstr import streaming  # type: ignore[no-redef]
-        self._streaming: Any = streaming
-        self._model: Any = loaded.exported or loaded.model
-        self._state = self._streaming.create(self._model, places)
-        if not loaded.exported and self._streaming.can_capture(self._model):
-            with CAPTURING:  # no network may be captured at the same time
-                self._streaming.capture(self._model, self._state)
-
-    def step(self, places: Sequence[int], rows: Sequence[FeatureRow]) -> NDArray[np.float32]:
-        """Return scores (n, 1 + n_ahead, C) of the next chunk at n places, and of the chunks to come."""
-        stacked = []
-        for stream in MODEL_STREAMS:
-            present = [features for row in rows if (features := getattr(row, stream)) is not None]
-            stacked.append(np.stack(present) if present else None)
-        with MODEL:
-            return np.asarray(self._streaming.step_some(self._model, self._state, places, *stacked))
-
-    def reset(self, places: Sequence[int]) -> None:
-        """Forget every chunk at some places."""
-        self._streaming.reset(self._state, places)

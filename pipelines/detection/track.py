@@ -122,14 +122,10 @@ class Track:
         return self.broken or reading or self.lost
 
     @property
-    def is_full(self) -> bool:
-        """Whether as many chunks went into the networks as are wanted of a live source."""
-        return self.live and self.begun >= (self.shared.limits.max_chunks or np.inf)
-
-    @property
     def stops(self) -> bool:
-        """Whether it sends nothing more into the networks."""
-        return self.left or self.over or self.is_full or self.broken is not None
+        """Whether it sends nothing more into the networks; a live source stops after the chunks that are wanted."""
+        is_full = self.live and self.begun >= (self.shared.limits.max_chunks or np.inf)
+        return is_full or self.left or self.over or self.broken is not None
 
     @property
     def is_done(self) -> bool:
@@ -161,7 +157,7 @@ class Track:
             taken.append((self, chunk, closed))
         self.begun += len(taken)
         self.pending += len(taken)
-        if self.is_full:
+        if self.stops:
             self.source.stop()
         return taken
 

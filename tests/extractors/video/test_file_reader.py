@@ -16,14 +16,14 @@ from lstr.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import CHUNK, chunks_of, shrink, working_size
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader, PyAVReader, has_nvdec, read_chunks, render
+from lstr.extractors.video.reader import FrameReader, PyAVReader, has_nvdec, render
 from tests.support.videos import FULL, write_video
 
 
 def test_chunks(tmp_path):
     video = probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20)))  # 50 frames at 30 per second: 40 at 24
     reader = FrameReader(video)
-    chunks = list(read_chunks(reader, 320))
+    chunks = list(chunks_of(reader.frames(320)))
     assert video.n_frames == 40 and len(chunks) == video.n_chunks == 6
     assert [c.index for c in chunks] == list(range(6))
     assert [c.end_time for c in chunks] == [0.25 * (k + 1) for k in range(6)]
@@ -63,8 +63,8 @@ def test_a_pipe_gives_chunks_while_it_is_still_written(noise):
     written = threading.Thread(target=os.write, args=(start, data), daemon=True)  # the pipe stays open
     written.start()
     reader = PyAVReader(os.fdopen(end, "rb"), live=True, opening=Opening({"analyzeduration": "1000000"}))
-    chunks = read_chunks(reader, 64)
-    whole = read_chunks(PyAVReader(noise[".ts"]), 64)
+    chunks = chunks_of(reader.frames(64))
+    whole = chunks_of(PyAVReader(noise[".ts"]).frames(64))
     for _ in range(11):
         ours, theirs = next(chunks), next(whole)
         assert ours.end_time == theirs.end_time and np.array_equal(ours.frames, theirs.frames)
@@ -91,7 +91,7 @@ def test_a_size_that_changes_keeps_the_first_working_size(tmp_path):
     first = write_video(tmp_path / "a.ts", range(0, 600, 20), size=(64, 48)).read_bytes()
     second = write_video(tmp_path / "b.ts", range(600, 1200, 20), size=(128, 64)).read_bytes()
     (tmp_path / "v.ts").write_bytes(first + second)
-    chunks = list(read_chunks(PyAVReader(tmp_path / "v.ts", damage="skip"), 320))
+    chunks = list(chunks_of(PyAVReader(tmp_path / "v.ts", damage="skip").frames(320)))
     assert len(chunks) == 7 and {chunk.frames.shape for chunk in chunks} == {(6, 48, 64, 3)}
 
 
@@ -211,7 +211,7 @@ def test_nvdec_gives_the_processors_frames(tmp_path, monkeypatch):
     if not has_nvdec():
         pytest.skip("PyAV can use no NVDEC of this GPU")
     video = probe(write_video(tmp_path / "v.mp4", range(0, 1800, 20)))
-    expected = list(read_chunks(FrameReader(video), 320))
+    expected = list(chunks_of(FrameReader(video).frames(320)))
     monkeypatch.setenv("LSTR_DECODER", "nvdec")
-    for chunk, other in zip(expected, read_chunks(FrameReader(video), 320), strict=True):
+    for chunk, other in zip(expected, chunks_of(FrameReader(video).frames(320)), strict=True):
         np.testing.assert_array_equal(chunk.frames, other.frames)

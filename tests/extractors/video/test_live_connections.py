@@ -18,9 +18,10 @@ import pytest
 
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.video import live_input, live_reader
+from lstr.extractors.video.frames import chunks_of
 from lstr.extractors.video.live_input import parse_live
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.extractors.video.reader import PyAVReader, read_chunks
+from lstr.extractors.video.reader import PyAVReader
 from lstr.files.atomic import write_text
 from tests.support.clips import SIDE, indices, read
 from tests.support.patience import patiently
@@ -103,7 +104,7 @@ def test_pictures_over_http(tmp_path):
 @pytest.mark.long
 def test_a_camera_by_rtsp(clips):
     """It is opened with a password, goes away after its two seconds, and comes back once."""
-    from_file = read_chunks(PyAVReader(clips["folder"] / "first.ts"), SIDE)
+    from_file = chunks_of(PyAVReader(clips["folder"] / "first.ts").frames(SIDE))
     from_file = list(islice(from_file, 7))
 
     def check(timeout: float) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from lstr.errors import MissingPathError, StalledError, VideoError
-from lstr.extractors.video.frames import SourceFrame, stretches
+from lstr.extractors.video.frames import SourceFrame, chunks_of, stretches
 from lstr.extractors.video.live_input import Input, parse_live
 from lstr.extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.extractors.video.reader import PyAVReader, open_chunks, read_chunks
+from lstr.extractors.video.reader import PyAVReader, open_chunks
 from tests.support.clips import SIDE, clip, drained, indices, read, stdin
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, piped, served
@@ -22,7 +22,7 @@ from tests.support.videos import remux, write_video
 
 
 def test_the_same_bytes_give_the_same_chunks_however_they_come(clips):
-    from_file = list(read_chunks(PyAVReader(clips["folder"] / "first.ts"), SIDE))
+    from_file = list(chunks_of(PyAVReader(clips["folder"] / "first.ts").frames(SIDE)))
     data = clips["first"]
     with piped(data[:5000], 0.05, data[5000:]) as file:
         results = [read(stdin(file))]
