@@ -1,11 +1,9 @@
 """What the page of a service shows, in bounded memory: sources with their scores and frames, active events, snoozes."""
 
 import base64
-import json
-import secrets
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,7 +33,9 @@ COUNTERS = ("decided", "dropped", "unseen", "reconnects")
 IMAGE_INTERVAL_S = 0.45  # between two JPEG images of a source, for any number of browsers
 JPEG_QUALITY = 80
 MAX_ACTIVE = 1000  # active events that are shown
-MAX_MESSAGES = 4096  # kept for browsers that slept
+MAX_CHANGES = 1000  # of events, that are kept for slow browsers
+
+Message = dict[str, Any]
 
 
 @dataclass
@@ -68,19 +68,9 @@ class ShownSource:
     encoded: float = 0.0
     """When the image was made, on the monotonic clock."""
     encoding: threading.Lock = field(default_factory=threading.Lock)
-    sent: dict[str, Any] = field(default_factory=dict)
-    """The state that browsers know."""
 
-    def open(self, source: Opened) -> None:
-        """Show the counters of a source that is opened, perhaps again."""
-        if self.classes != source.classes:
-            self.classes = source.classes
-            self.codes.clear()
-        self.status, self.offset, self.trouble = source.status, None, ""
-        self.address = self.address or without_credentials(source.origin)
-
-    def add(self, decision: Decision) -> bytes:
-        """Keep the scores of a decision, and return their codes."""
+    def add(self, decision: Decision) -> None:
+        """Keep the scores of a decision."""
         now, codes = monotonic(), encode_scores(decision.scores)
         if self.offset is None:
             silent = int((now - self.changed) * FEATURES_PER_SECOND) if self.codes else 0
@@ -91,148 +81,112 @@ class ShownSource:
             self.codes.extend([bytes([NO_SCORE]) * len(codes)] * missing)
         self.codes.append(codes)
         self.newest, self.changed, self.decided_at = column, now, decision.at
-        return codes
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Message:
         """Return its JSON object without scores."""
         lag = self.status.latency_ms(95) if self.status else []
-        link = "paused" if self.paused else self.status.link if self.status else "waiting"
         return {
             "name": self.name,
             "address": self.address,
             "paused": self.paused,
             "trouble": self.trouble,
-            "link": link,
+            "link": "paused" if self.paused else self.status.link if self.status else "waiting",
             "lag_ms": round(lag[0]) if lag else None,
             **{name: getattr(self.status, name, 0) for name in COUNTERS},
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return its whole JSON object."""
-        columns = np.frombuffer(b"".join(self.codes), np.uint8).reshape(len(self.codes), len(self.classes))
-        return self.state() | {
-            "classes": self.classes,
-            "rules": {label: [rule.on, rule.off] for label, rule in self.thresholds.items()},
-            "first": self.newest + 1 - len(self.codes),
-            "columns": len(self.codes),
+    def scores(self, first: int) -> Message:
+        """Return the JSON object of its columns from one on."""
+        codes = [self.codes[at] for at in range(max(0, len(self.codes) - 1 - self.newest + first), len(self.codes))]
+        columns = np.frombuffer(b"".join(codes), np.uint8).reshape(len(codes), len(self.classes))
+        return {
+            "first": self.newest + 1 - len(codes),
+            "columns": len(codes),
             "codes": base64.b64encode(columns.T.tobytes()).decode(),
             "at": iso(self.decided_at) if self.decided_at else None,
             "picture": self.number,
-            "zones": self.zones,
-            "drawn": self.drawn,
+        }
+
+    def to_dict(self) -> Message:
+        """Return its whole JSON object."""
+        rules = {label: [rule.on, rule.off] for label, rule in self.thresholds.items()}
+        return {
+            **self.state(),
+            **self.scores(0),
+            **{"classes": self.classes, "rules": rules, "zones": self.zones, "drawn": self.drawn},
         }
 
 
 class Dashboard:
-    """The state of a service for its page; may be used from any thread.
-
-    Browsers get numbered messages. The latest of them are kept, so that a browser that slept catches up. A message
-    `reload` lets them read the whole state again.
-    """
+    """The state of a service for its page. May be used from any thread; hold `lock` to use `sources`."""
 
     def __init__(self, history: History):
         self.history = history
-        self.run = secrets.token_hex(6)
-        """A word of this object: message numbers of another run mean nothing."""
-        self._lock = threading.RLock()
-        self._sources: dict[str, ShownSource] = {}
+        self.lock = threading.RLock()
+        self.sources: dict[str, ShownSource] = {}
+        self.version = 0
+        """Raised by changes after which browsers need the whole state."""
         self._active: dict[str, WatchedEvent] = {}
-        self._snoozes: Sequence[Snooze] = ()
-        self._messages: deque[str] = deque(maxlen=MAX_MESSAGES)
-        self._count = 0
-        """Number of the latest message."""
+        self._snoozes: list[Snooze] = []
+        self._changes: deque[Message] = deque(maxlen=MAX_CHANGES)
+        """The latest changes of events."""
+        self._n_changes = 0
 
     @property
     def names(self) -> list[str]:
         """The names of the sources, in their order."""
-        with self._lock:
-            return list(self._sources)
+        with self.lock:
+            return list(self.sources)
 
     @property
     def actions(self) -> list[str]:
         """The classes of all sources, each once."""
-        with self._lock:
-            return list(dict.fromkeys(label for source in self._sources.values() for label in source.classes))
+        with self.lock:
+            return list(dict.fromkeys(label for source in self.sources.values() for label in source.classes))
 
-    def update_source(
-        self,
-        name: str,
-        *,
-        address: str | None = None,
-        paused: bool | None = None,
-        trouble: str | None = None,
-        thresholds: Mapping[str, Thresholds] | None = None,
-        zones: tuple[Zones, bool] | None = None,
-    ) -> None:
-        """Show a source, or what has changed of it.
-
-        Args:
-            name: Its name.
-            address: Its address, shown without credentials.
-            paused: Whether it is paused.
-            trouble: One sentence, shown without credentials.
-            thresholds: The thresholds of each class.
-            zones: Its zones, and whether they were drawn on the page.
-        """
-        with self._lock:
-            is_new = name not in self._sources
-            source = self._sources.setdefault(name, ShownSource(name))
-            if address is not None:
-                source.address = without_credentials(address)
-            if paused is not None:
-                source.paused = paused
-            if trouble is not None:
-                source.trouble = without_credentials(trouble)
-            if thresholds is not None:
-                source.thresholds = dict(thresholds)
-            if zones is not None and zones != (source.zones, source.drawn):
-                source.zones, source.drawn = zones
-                self._send("zones", source=name, zones=source.zones, drawn=source.drawn)
-            if is_new or thresholds is not None:
-                self._send("reload")
-            self._send_state(source)
+    def update_source(self, name: str, **changes: Any) -> None:
+        """Show a source, with new values of fields of ShownSource. Text is shown without credentials."""
+        with self.lock:
+            if name not in self.sources:
+                self.sources[name] = ShownSource(name)
+                self.version += 1
+            source = self.sources[name]
+            for attribute, value in changes.items():
+                shown = without_credentials(value) if isinstance(value, str) else value
+                self.version += attribute in ("thresholds", "zones", "drawn") and getattr(source, attribute) != shown
+                setattr(source, attribute, shown)
 
     def remove_source(self, name: str) -> None:
         """Show a source no longer."""
-        with self._lock:
-            if self._sources.pop(name, None):
-                self._send("removed", source=name)
+        with self.lock:
+            self.version += self.sources.pop(name, None) is not None
 
     def show_event(self, event: WatchedEvent, phase: str) -> None:
         """Show an event that is `new`, has changed (`update`) or has come to its `end`."""
-        with self._lock:  # so that of two threads the later one has the newer event
+        with self.lock:  # so that of two threads the later one has the newer event
             with suppress(HistoryError):  # only the history has verdict and clip
                 event = self.history.find(event.id) or event
+            self._active.pop(event.id, None)
             if event.end is None:
                 self._active[event.id] = event
-                while len(self._active) > MAX_ACTIVE:
+                if len(self._active) > MAX_ACTIVE:
                     del self._active[next(iter(self._active))]
-            else:
-                self._active.pop(event.id, None)
-            self._send("event", phase=phase, event=event.to_dict())
+            self._changes.append({"kind": "event", "phase": phase, "event": event.to_dict()})
+            self._n_changes += 1
 
-    def show_snoozes(self, snoozes: Sequence[Snooze]) -> None:
+    def show_snoozes(self, snoozes: list[Snooze]) -> None:
         """Show which events are not announced."""
-        with self._lock:
-            if snoozes != self._snoozes:
-                self._snoozes = snoozes
-                self._send("snoozes", snoozes=msgspec.to_builtins(snoozes))
-
-    def refresh(self) -> None:
-        """Send the state of each source that has changed."""
-        with self._lock:
-            for source in self._sources.values():
-                self._send_state(source)
+        self._snoozes = snoozes
 
     def take_frame(self, name: str, chunk: Chunk) -> None:
         """Keep the frame of a chunk that was read. It is encoded when a browser asks for it."""
-        source = self._sources.get(name)
+        source = self.sources.get(name)
         if source:
             source.frame, source.number = chunk.frames[-1], source.number + 1
 
     def image(self, name: str) -> bytes | None:
         """Return the latest frame of a source as JPEG, at most one per IMAGE_INTERVAL_S."""
-        source = self._sources.get(name)
+        source = self.sources.get(name)
         if source is None or source.frame is None:
             return None
         with source.encoding:
@@ -244,79 +198,51 @@ class Dashboard:
                 source.jpeg = number, data.tobytes()
             return source.jpeg[1]
 
-    def states(self) -> list[dict[str, Any]]:
+    def states(self) -> list[Message]:
         """Return the state of each source without scores."""
-        with self._lock:
-            return [source.state() for source in self._sources.values()]
+        with self.lock:
+            return [source.state() for source in self.sources.values()]
 
     def silences(self) -> dict[str, float]:
         """Return seconds since the last decision on each source that is not paused."""
-        with self._lock:
-            return {name: monotonic() - s.changed for name, s in self._sources.items() if not s.paused}
+        with self.lock:
+            return {name: monotonic() - s.changed for name, s in self.sources.items() if not s.paused}
 
-    def state(self) -> dict[str, Any]:
-        """Return all of it as a JSON object, with the mark of the latest message."""
-        with self._lock:
+    def state(self) -> Message:
+        """Return all of it as a JSON object."""
+        with self.lock:
             return {
-                "mark": self._mark,
                 "now": iso(datetime.now().astimezone()),
-                "sources": [source.to_dict() for source in self._sources.values()],
+                "sources": [source.to_dict() for source in self.sources.values()],
                 "on": [event.to_dict() for event in self._active.values()],
                 "snoozes": msgspec.to_builtins(self._snoozes),
                 "colours": colours_of(self.actions),
             }
 
-    def messages_after(self, mark: str) -> tuple[str, list[str]]:
-        """Return the mark of the latest message, and the JSON of the messages after an earlier one.
-
-        For an unknown or too old mark they are one message with the whole state.
-        """
-        run, _, number = mark.partition("-")
-        with self._lock:
-            missing = self._count - int(number) if number.isascii() and number.isdecimal() and len(number) < 18 else -1
-            if run != self.run or not 0 <= missing <= len(self._messages):
-                return self._mark, [_message("state", state=self.state())]
-            return self._mark, [self._messages[at] for at in range(-missing, 0)]
-
-    def open(self, source: Opened) -> None:
-        """Show that a source was opened."""
-        with self._lock:
-            shown = self._sources.get(source.id)
-            if shown:
-                shown.open(source)
-                self._send("reload")  # its classes and the place of its scores changed
-
-    def take(self, name: str, decision: Decision) -> None:
-        """Show a decision."""
-        with self._lock:
-            source = self._sources.get(name)
-            if source and len(decision.scores) == len(source.classes):
-                codes = base64.b64encode(source.add(decision)).decode()
-                at = iso(decision.at) if decision.at else None
-                self._send("scores", source=name, column=source.newest, at=at, codes=codes, picture=source.number)
-
-    def close(self, opened: Opened, end: End) -> None:
-        """Show that a source has ended, unless it was opened again."""
-        with self._lock:
-            source = self._sources.get(opened.id)
-            if source and source.status is opened.status:
-                if end.error and not isinstance(end.error, GeneratorExit):
-                    source.trouble = without_credentials(str(end.error))
-                self._send_state(source)
-
-    @property
-    def _mark(self) -> str:
-        return f"{self.run}-{self._count}"
-
-    def _send_state(self, source: ShownSource) -> None:
-        state = source.state()
-        if state != source.sent:
-            source.sent = state
-            self._send("source", state=state)
-
-    def _send(self, kind: str, **values: Any) -> None:
-        self._messages.append(_message(kind, **values))
-        self._count += 1
+    def messages(self) -> Iterator[list[Message]]:
+        """Yield messages for one browser, each time those since the last time: first the whole state."""
+        version, n_changes = -1, 0
+        snoozes: list[Snooze] = []
+        known: dict[str, tuple[Message, int]] = {}
+        while True:
+            with self.lock:
+                found: list[Message] = []
+                missed = self._n_changes - n_changes
+                if version != self.version or missed > len(self._changes):
+                    found.append({"kind": "state", "state": self.state()})
+                else:
+                    for name, source in self.sources.items():
+                        state, newest = known[name]
+                        if source.newest != newest:
+                            found.append({"kind": "scores", "source": name, **source.scores(newest + 1)})
+                        if source.state() != state:
+                            found.append({"kind": "source", "state": source.state()})
+                    found += [self._changes[at] for at in range(-missed, 0)]
+                    if snoozes != self._snoozes:
+                        found.append({"kind": "snoozes", "snoozes": msgspec.to_builtins(self._snoozes)})
+                version, n_changes, snoozes = self.version, self._n_changes, self._snoozes
+                known = {name: (source.state(), source.newest) for name, source in self.sources.items()}
+            yield found
 
 
 class DashboardSink(Sink):
@@ -327,22 +253,34 @@ class DashboardSink(Sink):
 
     def __init__(self, dashboard: Dashboard):
         self._dashboard = dashboard
-        self._source: Opened | None = None
 
     def open(self, source: Opened) -> None:
-        """Show that the source was opened."""
-        self._source = source
-        self._dashboard.open(source)
+        """Show that a source was opened, perhaps again."""
+        self._opened = source
+        with self._dashboard.lock:
+            shown = self._dashboard.sources.get(source.id)
+            if shown:
+                if shown.classes != source.classes:
+                    shown.classes = source.classes
+                    shown.codes.clear()
+                shown.status, shown.offset, shown.trouble = source.status, None, ""
+                shown.address = shown.address or without_credentials(source.origin)
+                self._dashboard.version += 1
 
     def take(self, decision: Decision) -> None:
         """Show a decision."""
-        assert self._source
-        self._dashboard.take(self._source.id, decision)
+        with self._dashboard.lock:
+            shown = self._dashboard.sources.get(self._opened.id)
+            if shown and shown.status is self._opened.status:
+                shown.add(decision)
 
     def close(self, end: End) -> None:
-        """Show that the source has ended."""
-        if self._source:
-            self._dashboard.close(self._source, end)
+        """Show that the source has ended, unless it was opened again."""
+        with self._dashboard.lock:
+            shown = self._dashboard.sources.get(self._opened.id)
+            if shown and shown.status is self._opened.status:
+                if end.error and not isinstance(end.error, GeneratorExit):
+                    shown.trouble = without_credentials(str(end.error))
 
 
 def encode_scores(scores: NDArray[np.float32]) -> bytes:
@@ -351,7 +289,3 @@ def encode_scores(scores: NDArray[np.float32]) -> bytes:
     codes = np.rint(np.clip(np.where(finite, scores, 0), 0, 1) * FULL_SCALE).astype(np.uint8)
     codes[~finite] = NO_SCORE
     return codes.tobytes()
-
-
-def _message(kind: str, **values: Any) -> str:
-    return json.dumps({"kind": kind, **values}, separators=(",", ":"))

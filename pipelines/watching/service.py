@@ -264,8 +264,8 @@ class Service:
         zones = {name: source.zones for name, source in sources.items()}
         self.zones = zones | {name: parse_zones(kept) for name, kept in drawn.items() if name in zones}
         for name, source in sources.items():
-            shown = self.zones[name], name in drawn
-            self.dashboard.update_source(name, address=source.address, paused=name in paused, zones=shown)
+            shown = {"zones": self.zones[name], "drawn": name in drawn}
+            self.dashboard.update_source(name, address=source.address, paused=name in paused, **shown)
             group = groups.setdefault(source.model or self.config.model, {})
             if name not in paused:
                 group[name] = source
@@ -327,7 +327,6 @@ class Service:
             for name in sources:
                 is_healthy = name in status and status[name].link == "reading"
                 self.notifications.show_source(name, is_healthy, name not in paused)
-        self.dashboard.refresh()
         self.dashboard.show_snoozes(self.policy.snoozes())
         self.recorder.flush()
         if monotonic() - self._cleaned > CLEAN_INTERVAL_S:

@@ -144,23 +144,22 @@ class WatchSite:
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _page(self, request: Request) -> Response:
-        return page_response(await run_in_threadpool(build_watch_page, self.dashboard.state()))
+        return page_response(await run_in_threadpool(build_watch_page))
 
     async def _state(self, request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(self.dashboard.state))
 
     async def _stream(self, request: Request) -> Response:
-        mark = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return self.streams.stream(lambda: self._pieces(mark))
+        return self.streams.stream(self._pieces)
 
-    async def _pieces(self, mark: str) -> AsyncIterator[str]:
+    async def _pieces(self) -> AsyncIterator[str]:
         """Yield messages as they come, those of an interval together."""
-        sent = monotonic()
+        sent, found = monotonic(), self.dashboard.messages()
         yield "retry: 1000\n\n"
         while not self.ending().is_set():
-            mark, messages = await run_in_threadpool(self.dashboard.messages_after, mark)
+            messages = await run_in_threadpool(next, found)
             if messages:
-                yield f"id: {mark}\ndata: [{','.join(messages)}]\n\n"
+                yield f"data: {json.dumps(messages, separators=(',', ':'))}\n\n"
                 sent = monotonic()
             elif monotonic() - sent > HEARTBEAT_S:
                 yield "event: beat\ndata: \n\n"
@@ -314,11 +313,10 @@ class Health:
         return "\n".join([*lines, ""])
 
 
-def build_watch_page(state: Mapping[str, Any]) -> str:
-    """Return the page with the state of a dashboard."""
+def build_watch_page() -> str:
+    """Return the page, which gets all that it shows from the stream."""
     document = {
-        "state": state,
-        "colours": state["colours"],
+        "colours": {},
         "palette": CLASSES,
         "undecidable": [BACKGROUND, AMBIGUOUS],
         "full_scale": FULL_SCALE,

@@ -108,7 +108,7 @@ function judge(id, verdict) {
 }
 /* The row that has the focus, or the one before or after it. */
 function eventAt(move) {
-  const rows = [...$("event-rows").children], at = rows.findIndex((row) => row.contains(document.activeElement));
+  const rows = [...($("event-rows")?.children ?? [])], at = rows.findIndex((row) => row.contains(document.activeElement));
   return move === 0 ? rows[at] : rows[at < 0 ? (move > 0 ? 0 : -1) : at + move];
 }
 

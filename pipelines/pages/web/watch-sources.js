@@ -13,37 +13,30 @@ const wallOf = (text) => (text ? Date.parse(text) : NaN);
 const lastTime = (text) => text.slice(11, 19); /* on the clock of the machine that watches */
 const act = (path, body, done) => post(path, body).then(done, (error) => tell(error.message));
 const pathOf = (source, deed) => "source/" + encodeURIComponent(source.name) + "/" + deed;
-const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const actionsOf = (source) => [...source.classes.keys()].filter((index) => !report.undecidable.includes(source.classes[index]));
 
 /* All of a source, as the state has it. */
 function readSource(state) {
   const source = sources.get(state.name) ?? { name: state.name, events: [], inSight: false, shown: 0, size: null, isSure: false };
-  const given = bytesOf(state.codes), count = state.columns;
   sources.set(state.name, source);
-  Object.assign(source, { classes: state.classes, rules: state.rules, newest: state.first + count - 1, at: wallOf(state.at), picture: state.picture, zones: state.zones, drawn: state.drawn, state });
+  Object.assign(source, { classes: state.classes, rules: state.rules, newest: -1, zones: state.zones, drawn: state.drawn, state });
   source.codes = new Uint8Array(source.classes.length * ROWS).fill(missing);
-  for (let row = 0; row < source.classes.length; row++) source.codes.set(given.subarray(row * count, (row + 1) * count), (row + 1) * ROWS - count);
-  findGaps(source);
+  readScores({ ...state, source: state.name });
+  if (edited?.source === source) drawZones();
 }
 function removeSource(name) {
-  if (!sources.has(name)) return;
   leaveZones(sources.get(name));
   sources.delete(name);
-  showSources();
 }
-/* One decision more. */
-function readScores({ source: name, column, at, codes: text, picture }) {
-  const source = sources.get(name), given = bytesOf(text);
-  if (!source || given.length !== source.classes.length || column <= source.newest) return;
-  const moved = Math.min(ROWS, column - source.newest);
-  for (let row = 0; row < given.length; row++) {
-    const first = row * ROWS, end = first + ROWS;
-    source.codes.copyWithin(first, first + moved, end);
-    source.codes.fill(missing, end - moved, end);
-    source.codes[end - 1] = given[row];
+/* The decisions since the last ones: `codes` are `columns` codes of each class, up to column `first` + `columns` - 1. */
+function readScores({ source: name, first, columns, at, codes: text, picture }) {
+  const source = sources.get(name), given = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)), moved = Math.min(ROWS, first + columns - 1 - source.newest);
+  for (let row = 0; row < source.classes.length; row++) {
+    const begin = row * ROWS, end = begin + ROWS;
+    source.codes.copyWithin(begin, begin + moved, end);
+    source.codes.set(given.subarray(row * columns, (row + 1) * columns), end - columns);
   }
-  Object.assign(source, { newest: column, at: wallOf(at), picture });
+  Object.assign(source, { newest: first + columns - 1, at: wallOf(at), picture });
   findGaps(source);
   showSource(source);
 }

@@ -1,25 +1,22 @@
-/* What happens comes as server-sent events. After a break the browser names the last message that it has, and the service sends those after it, or its whole state. */
+/* The stream of the service sends its whole state first, and then what changes. */
 const QUIET = 12000; /* milliseconds; the service sends something every 5 s */
-let stream = null, heardAt = 0, clockAhead = 0, zone = "", snoozes = [];
+let stream = null, heardAt = 0, clockAhead = 0, zone = "Z", snoozes = [];
 
-function listen(mark) {
+function listen() {
   stream?.close();
-  const opened = stream = new EventSource("stream?after=" + encodeURIComponent(mark));
+  stream = new EventSource("stream");
   const heard = () => { heardAt = Date.now(); $("broken").hidden = true; };
   heardAt = Date.now();
-  opened.onopen = heard;
-  opened.addEventListener("beat", heard);
-  opened.onerror = () => { $("broken").hidden = false; };
-  opened.onmessage = ({ data }) => {
+  stream.onopen = heard;
+  stream.addEventListener("beat", heard);
+  stream.onerror = () => { $("broken").hidden = false; };
+  stream.onmessage = ({ data }) => {
     heard();
-    for (const message of JSON.parse(data)) {
-      if (message.kind === "reload") return listen("");
-      hear[message.kind](message);
-    }
+    for (const message of JSON.parse(data)) hear[message.kind](message);
   };
 }
 /* A connection may be dead without being closed, and a refused one is not opened again by the browser. */
-setInterval(() => { if (!document.hidden && Date.now() - heardAt > QUIET) listen(""); }, 1000);
+setInterval(() => { if (!document.hidden && Date.now() - heardAt > QUIET) listen(); }, 1000);
 
 /* Now, on the clock of the machine that watches. */
 function nowText() {
@@ -46,20 +43,13 @@ function readAll(state) {
   widenAll();
   askEvents(false);
 }
-/* The column of names is as wide in all sources. */
-const widenAll = () => widenNames([...sources.values()].flatMap((source) => source.classes));
+const widenAll = () => widenNames([...sources.values()].flatMap((source) => source.classes)); /* as wide in all sources */
 const hear = {
   state: ({ state }) => readAll(state),
   scores: readScores,
   event: readEvent,
-  source: ({ state }) => {
-    if (!sources.has(state.name)) return;
-    sources.get(state.name).state = state;
-    showSources();
-  },
-  removed: ({ source }) => removeSource(source),
+  source: ({ state }) => { sources.get(state.name).state = state; showSources(); },
   snoozes: ({ snoozes: next }) => readSnoozes(next),
-  zones: ({ source, ...zones }) => { if (sources.has(source)) showSource(Object.assign(sources.get(source), zones)); },
 };
 
 function key(event) {
@@ -90,7 +80,6 @@ $("add-form").addEventListener("submit", (event) => {
 document.addEventListener("keydown", key);
 new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));
 followTheme(redraw);
-readAll(report.state);
-listen(report.state.mark);
+listen();
 setInterval(lookAtPictures, PICTURE_EVERY);
 setInterval(() => { lengthen(); readSnoozes(snoozes); }, 1000);

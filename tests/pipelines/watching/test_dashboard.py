@@ -13,7 +13,7 @@ import pytest
 
 from lstr.pipelines.detection.decision import End
 from lstr.pipelines.watching import dashboard as module
-from lstr.pipelines.watching.dashboard import MAX_COLUMNS, MAX_MESSAGES, NO_SCORE, encode_scores
+from lstr.pipelines.watching.dashboard import MAX_CHANGES, MAX_COLUMNS, NO_SCORE, encode_scores
 from lstr.pipelines.watching.recorder import Snooze
 from tests.support.watching import ACTIONS, START, Camera, dashboard_of, decision_of, event_of
 
@@ -33,10 +33,6 @@ def codes_shown(source: dict) -> np.ndarray:
     return data.reshape(len(source["classes"]), source["columns"])
 
 
-def messages(dashboard, mark: str) -> list[dict]:
-    return [json.loads(text) for text in dashboard.messages_after(mark)[1]]
-
-
 def test_scores_are_a_byte_each():
     codes = encode_scores(np.array([0, 0.5, 1, 1.5, np.nan], np.float32))
     assert [*codes] == [0, 127, 254, 254, NO_SCORE]
@@ -54,27 +50,28 @@ def test_the_state_has_the_decisions(dashboard):
     assert source_of(dashboard, "kitchen")["link"] == "waiting"
 
 
-def test_a_browser_that_slept_catches_up_or_gets_the_whole_state(dashboard):
-    camera = Camera(dashboard, "hall")
-    mark = dashboard.state()["mark"]
+def test_a_browser_gets_the_whole_state_and_then_what_changes(dashboard):
+    camera, browser = Camera(dashboard, "hall"), dashboard.messages()
+    (first,) = next(browser)
+    assert first["kind"] == "state" and len(first["state"]["sources"]) == 2 and next(browser) == []
     camera.show(0.2, 0.9, 0.1)
+    camera.show(0.2, 0.8, 0.1)
     dashboard.show_event(event_of(), "new")
     dashboard.show_snoozes([Snooze("hall", None, START)])
-    assert [message["kind"] for message in messages(dashboard, mark)] == ["scores", "event", "snoozes"]
-    assert messages(dashboard, dashboard.state()["mark"]) == []
-    run = dashboard.run
-    for wrong in ("", "nonsense", f"{run}-", f"{run}-99999", "other-1", f"{run}-١", f"{run}--1"):
-        (message,) = messages(dashboard, wrong)
-        assert message["kind"] == "state" and len(message["state"]["on"]) == 1
-    for _ in range(MAX_MESSAGES + 1):
-        camera.show(0.1, 0.2, 0.3)
-    assert [message["kind"] for message in messages(dashboard, mark)] == ["state"]
+    scores, source, event, snoozes = next(browser)
+    assert codes_shown(scores | {"classes": ACTIONS})[1].tolist() == [229, 203] and scores["first"] == 0
+    assert source["state"]["decided"] == 2 and event["phase"] == "new" and snoozes["snoozes"][0]["source"] == "hall"
+    for _ in range(MAX_CHANGES + 1):
+        dashboard.show_event(event_of(), "update")
+    assert [message["kind"] for message in next(browser)] == ["state"], "it missed some"
+    Camera(dashboard, "hall")
+    assert [message["kind"] for message in next(browser)] == ["state"], "its classes may have changed"
 
 
 def test_memory_does_not_grow(tmp_path, monkeypatch):
     """Days of decisions, of events that never end, and of frames."""
     monkeypatch.setattr(module, "MAX_ACTIVE", 100)
-    monkeypatch.setattr(module, "MAX_MESSAGES", 200)
+    monkeypatch.setattr(module, "MAX_CHANGES", 100)
     dashboard = dashboard_of(tmp_path)
     camera = Camera(dashboard, "hall")
 
@@ -89,7 +86,7 @@ def test_memory_does_not_grow(tmp_path, monkeypatch):
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
-    run(1200)
+    run(MAX_COLUMNS)
     before = size()
     run(1200)
     grown = size() - before
@@ -149,43 +146,35 @@ def test_an_event_is_shown_as_the_history_has_it(dashboard):
 
 
 def test_sources_come_go_and_pause(dashboard):
-    mark = dashboard.state()["mark"]
+    browser = dashboard.messages()
+    next(browser)
     dashboard.update_source("garden", address="rtsp://u:hunter2@garden/s")
     dashboard.update_source("hall", paused=True)
     dashboard.remove_source("kitchen")
     dashboard.remove_source("kitchen")
-    sent = messages(dashboard, mark)
-    assert [m["source"] for m in sent if m["kind"] == "removed"] == ["kitchen"] and "hunter2" not in json.dumps(sent)
+    (sent,) = next(browser)
+    assert len(sent["state"]["sources"]) == 2 and "hunter2" not in json.dumps(sent)
     assert dashboard.names == ["hall", "garden"] and source_of(dashboard)["link"] == "paused"
 
 
 def test_many_threads_at_once(dashboard):
-    cameras = [Camera(dashboard, name) for name in ("hall", "kitchen")]
-    mark, ended = dashboard.state()["mark"], threading.Event()
+    cameras, browser = [Camera(dashboard, name) for name in ("hall", "kitchen")], dashboard.messages()
+    next(browser)
     columns: dict[str, list[int]] = {"hall": [], "kitchen": []}
-
-    def look() -> None:
-        nonlocal mark
-        while True:
-            was_over = ended.is_set()
-            mark, texts = dashboard.messages_after(mark)
-            for message in map(json.loads, texts):
-                if message["kind"] == "scores":
-                    columns[message["source"]].append(message["column"])
-            dashboard.image("hall")
-            if was_over:
-                return
 
     def decide(camera) -> None:
         for _ in range(300):
             camera.show(0.1, 0.2, 0.3)
 
     threads = [threading.Thread(target=decide, args=(camera,)) for camera in cameras]
-    reader = threading.Thread(target=look)
-    for thread in (*threads, reader):
-        thread.start()
     for thread in threads:
-        thread.join(20)
-    ended.set()
-    reader.join(20)
+        thread.start()
+    while True:
+        was_over = not any(thread.is_alive() for thread in threads)
+        for message in next(browser):
+            if message["kind"] == "scores":
+                columns[message["source"]] += range(message["first"], message["first"] + message["columns"])
+        dashboard.image("hall")
+        if was_over:
+            break
     assert columns == {"hall": list(range(300)), "kitchen": list(range(300))}
