@@ -197,7 +197,7 @@ def networks(work: Path, dry: bool) -> dict:
     import numpy as np
     import torch
 
-    from lstr.extractors.networks.weights_files import WeightSources
+    from lstr.extractors.networks.weights_file import WeightSources
     from lstr.extractors.presets import PRESETS
     from lstr.extractors.twostream import build_twostream
 

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 from lstr import checkpoint
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, n_frames_until

@@ -17,9 +17,9 @@ from msgspec import Meta
 
 from lstr.errors import MissingPathError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.networks.manifest import published_as
 from lstr.extractors.networks.network import TIMM, is_network_name
 from lstr.extractors.networks.table import known_network
-from lstr.extractors.networks.weights_files import published_as
 from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe, brief
 from lstr.extractors.streams import STREAMS, OfStreams
 from lstr.extractors.video.frames import CHUNK

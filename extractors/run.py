@@ -17,11 +17,17 @@ from numpy.typing import NDArray
 
 from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from lstr.extractors.networks.conversion import NetworkJob, Store
 from lstr.extractors.networks.crops import Image, Inputs
-from lstr.extractors.networks.running_network import RunningNetwork
-from lstr.extractors.networks.runtimes import AUTO, choose_runtime, open_graph, open_network
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.runtime import (
+    AUTO,
+    NetworkJob,
+    RunningNetwork,
+    Store,
+    choose_runtime,
+    open_graph,
+    open_network,
+)
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, NETWORK, Ahead, StepSeconds, closed_after, torch_threads
 from lstr.extractors.streams import PICTURES, STREAMS, model_stream
@@ -301,7 +307,7 @@ class TwoStream:
 
         The recipe must be made again afterwards, because the network's hash changes.
         """
-        from lstr.extractors.networks.weights import calibrate, fingerprint
+        from lstr.extractors.networks.build import calibrate, fingerprint
 
         network = self.networks[stream]
         calibrate(network, images, self.recipe.parts[stream], self.device, batch)

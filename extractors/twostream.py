@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lstr.errors import WeightsError
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.flow.workers import ALGORITHMS
-from lstr.extractors.networks.weights_content import fingerprint_of_file
-from lstr.extractors.networks.weights_files import WeightSources, network_file
+from lstr.extractors.networks.weights_file import WeightSources, fingerprint_of_file, network_file
 from lstr.extractors.presets import FAST, Preset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import LazyNetworks, TwoStream
@@ -34,7 +33,7 @@ def build_twostream(preset: Preset, sources: WeightSources, device: str, precisi
     networks: dict[str, nn.Module] = {}
     parts: dict[str, NetworkRecipe] = {}
     for stream in preset.streams:
-        part = replace(network_recipe(stream, preset.parts[stream]), folds=folds_of(sources.files[stream], stream))
+        part = replace(network_recipe(stream, preset.parts[stream]), folds=folds_of(sources.files.get(stream), stream))
         networks[stream], parts[stream] = build_network(stream, part, sources)
     sizes = {name: getattr(preset, name) for name in ("rgb_frame", "long_side", "short_side", "crop")}
     algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
@@ -68,7 +67,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
     networks: dict[str, Callable[[], nn.Module]] = {}
     parts: dict[str, NetworkRecipe] = {}
     for stream, want in recipe.parts.items():
-        if want.weights != "random" and sources.files[stream] is None:
+        if want.weights != "random" and sources.files.get(stream) is None:
             raise WeightsError(
                 f"The {stream} features need the weights {want.weights!r} of {want.network}, and no file was named.",
                 f"add `--weights {stream}=PATH`.",
@@ -85,7 +84,7 @@ def _find_network(
     It is built at once but where the tensors in the file are those that the recipe has the hash of. Raises as
     `build_network`.
     """
-    if (source := sources.files[stream]) is not None:
+    if (source := sources.files.get(stream)) is not None:
         if fingerprint_of_file(network_file(source, stream)) == want.sha256:
             return partial(_built, stream, want, sources), want
     from lstr.extractors.networks.build import build_network
@@ -102,7 +101,7 @@ def _built(stream: str, want: NetworkRecipe, sources: WeightSources) -> "nn.Modu
 
 def calibration_of(twostream: TwoStream) -> "dict[str, dict[str, Tensor]]":
     """The batch-norm statistics of each random network, to be stored with the recipe."""
-    from lstr.extractors.networks.weights import statistics
+    from lstr.extractors.networks.build import statistics
 
     return {
         stream: statistics(network)

@@ -172,5 +172,5 @@ def _show(result: "Finetuned", as_json: bool) -> None:
                 score = "" if known["mAP"] is None else f"{known['mAP']:.4f}"
                 epoch = f"{known['epoch']}/{known['epochs']}"
                 rows.append((stream, pair, score, epoch, console.clock(known["seconds"])))
-        console.show_table(weights.name, ("stream", "pair", "mAP", "epoch", "time"), rows, right=(2, 3, 4))
+        console.show_table(weights.about["name"], ("stream", "pair", "mAP", "epoch", "time"), rows, right=(2, 3, 4))
     console.say(f"weights: {weights.path}")

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from lstr_cli import console
 from lstr_cli.next_steps import after_fetch
-from lstr_cli.options import DATA, RUN, Group, Report, option, options
+from lstr_cli.options import DATA, Group, Report, option, options
 
 UNFIT = 4
 DIGITS = 16  # of a SHA-256 on a screen
@@ -40,7 +40,7 @@ def list_command(as_json):
       lstr weights list
       lstr weights list --json | jq -r '.[].address'
     """
-    from lstr.extractors.networks.published_files import read_manifest
+    from lstr.extractors.networks.manifest import read_manifest
     from lstr.files.home import home
 
     rows = [{**vars(entry), "here": entry.place.is_file()} for entry in read_manifest()]
@@ -63,22 +63,18 @@ def list_command(as_json):
 
 class Fetch(Struct):
     mirror: Annotated[str | None, option(DATA, "--from FILE|URL", "Take it from this file, folder or address.")] = None
-    accept_licence: Annotated[
-        tuple[str, ...], option(RUN, "--accept-licence NAME", "Accept a licence that is on no list of free ones.")
-    ] = ()
 
 
 @command.command("fetch")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @options(Fetch)
-def fetch_command(names, mirror, accept_licence):
+def fetch_command(names, mirror):
     """Bring published files to this machine and check them by their hash.
 
-    NAME is a recipe (kinetics or activitynet: both its files), a file name or a hash prefix of `lstr weights list`;
-    kinetics without one; or timm:NET, a network of timm with the tag of its weights. Those on the list have free
-    licences; for any other, --accept-licence names the licence that timm states. A file without a published hash is
-    trusted the first time, and its hash is kept. A download that was cut goes on where it stopped, also in a later run.
-    With --from, a folder, or an address that ends in /, holds files by name.
+    NAME is a recipe (kinetics or activitynet: both its files), a file name, a hash prefix or a network of timm of
+    `lstr weights list`; kinetics without one. A file without a published hash is trusted the first time, and its hash
+    is kept. A download that was cut resumes, also in a later run. With --from, a folder, or an address that ends in /,
+    holds files by name.
 
     \b
     Examples:
@@ -88,8 +84,8 @@ def fetch_command(names, mirror, accept_licence):
       lstr weights fetch kinetics --from /mnt/weights
       lstr weights fetch 1410c1ccb470 --from https://mirror.example.org/flow.pth
     """
+    from lstr.extractors.networks.manifest import PINS
     from lstr.extractors.networks.published import fetch
-    from lstr.extractors.networks.published_files import PINS
     from lstr.files.home import home
 
     recipes: list[str] = []
@@ -98,10 +94,10 @@ def fetch_command(names, mirror, accept_licence):
         def show(name: str, done: int, total: int) -> None:
             bar.update(name, done // MEGABYTE, (total or 2 * done) // MEGABYTE)
 
-        for entry, path, found in fetch(names or ("kinetics",), mirror, show, accept_licence):
+        for entry, path, found in fetch(names or ("kinetics",), mirror, show):
             if entry.sha256_prefix is None:
                 console.warn(
-                    f"the authors of {entry.name} published no hash: what came is trusted this once, and its SHA-256 "
+                    f"the authors of {entry.name} published no hash: the file is trusted this once, and its SHA-256 "
                     f"is kept in {home() / PINS}: {found}."
                 )
             console.show(str(path))
@@ -111,11 +107,6 @@ def fetch_command(names, mirror, accept_licence):
         console.say_next(*after_fetch(recipes[0]))
 
 
-def _licence(verdict):
-    """The licence of what a file is or began with; nothing where it says of none."""
-    return verdict.origin and (verdict.origin.licence or "not known here")
-
-
 @command.command("check")
 @click.argument("files", nargs=-1, metavar="[FILE|DIR...]")
 @options(Report)
@@ -123,7 +114,7 @@ def check_command(files, as_json):
     """Identify weights files: their hash, whether it is a published one, and which network and stream they fit.
 
     For a file that `lstr finetune` made, also how many videos it has seen; DIR is a folder that it wrote.
-    Without FILE, every fetched file is checked. Leaves with 4 when one is damaged or fits no network.
+    Without FILE, every fetched file is checked. Exits with status 4 when one is damaged or fits no network.
 
     \b
     Examples:
@@ -135,17 +126,18 @@ def check_command(files, as_json):
 
     verdicts = list(check(files))
     if as_json:
-        console.show_json([asdict(verdict) for verdict in verdicts])
+        console.show_json([v | {"origin": v["origin"] and asdict(v["origin"])} for v in verdicts])
     else:
         columns = ("file", "state", "network", "stream", "published as", "videos seen", "licence", "sha256")
-        rows = [
-            (v.path, v.state, v.network, v.stream, v.published, v.seen, _licence(v), v.sha256[:DIGITS])
-            for v in verdicts
-        ]
+        rows = []
+        for v in verdicts:
+            licence = v["origin"] and (v["origin"].licence or "not known here")
+            found = (v[name] for name in ("path", "state", "network", "stream", "published", "seen"))
+            rows.append((*found, licence, v["sha256"][:DIGITS]))
         console.show_table("weights", columns, rows)
-    bad = [v for v in verdicts if v.state != "ok"]
+    bad = [v for v in verdicts if v["state"] != "ok"]
     for verdict in bad:
-        console.say(f"{verdict.state}: {verdict.path}: {verdict.reason}")
+        console.say(f"{verdict['state']}: {verdict['path']}: {verdict['reason']}")
     if bad:
         console.say("hint: fetch it again with `lstr weights fetch`, or use another file.")
         sys.exit(UNFIT)

@@ -18,7 +18,7 @@ from lstr.config import WindowConfig
 from lstr.errors import VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import PAIRS, FlowWorkers, flow_workers
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.runtime_choice import run_on

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from lstr.errors import ExtractorError
-from lstr.extractors.networks.published_files import read_manifest
+from lstr.extractors.networks.manifest import read_manifest
 from lstr.files.home import default_model, home
 
 PACKAGES = (

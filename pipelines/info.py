@@ -58,7 +58,7 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
 
 
 def _folder(path: Path, progress: Tell) -> dict:
-    from lstr.extractors.networks.weights_files import is_weights_folder
+    from lstr.extractors.networks.weights_file import is_weights_folder
     from lstr.pipelines.features.folder import is_feature_folder
 
     if is_weights_folder(path):
@@ -75,7 +75,7 @@ def _folder(path: Path, progress: Tell) -> dict:
 
 
 def _network(path: Path, settings: Mapping[str, str]) -> dict:
-    from lstr.extractors.networks.weights_files import read_card
+    from lstr.extractors.networks.weights_file import read_card
 
     with suppress(WeightsError):  # what cannot be read as a checkpoint either fails below, with the reason
         if path.is_file() and (card := read_card(path)):
@@ -207,7 +207,7 @@ def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
 
 
 def _model_file(path: Path) -> dict:
-    from lstr.extractors.networks.published_files import sha256_of
+    from lstr.extractors.networks.weights_file import sha256_of
     from lstr.extractors.recipe import INT8
     from lstr.pipelines.model_files.description import actions_of, exported_in_words, is_demo, network_of
     from lstr.pipelines.model_files.model_file import open_model, refusals
@@ -262,7 +262,7 @@ def _thresholds(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _weights_folder(path: Path) -> dict:
-    from lstr.extractors.networks.weights_files import origin_of
+    from lstr.extractors.networks.manifest import origin_of
     from lstr.extractors.networks.weights_folder import open_weights
 
     folder = open_weights(path)

@@ -18,8 +18,8 @@ import numpy as np
 from lstr.errors import NetworkRuntimeError
 from lstr.extractors.devices import choose_device, fast_precision
 from lstr.extractors.flow.workers import default_workers, flow_workers
-from lstr.extractors.networks.runtimes import RUNTIMES, is_installed
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.runtime import RUNTIMES, is_installed
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.runtime_choice import remember, run_on

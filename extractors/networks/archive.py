@@ -11,11 +11,11 @@ import re
 import stat
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # what is read needs none, but for `tensors`
     from torch import Tensor
 
 FORMAT = "lstr-model"
-# The newest that is read. Files of tensors are of version 1, which every release reads, files of graphs of 2.
+# The latest that is read. Files of tensors are of version 1, which every release reads, files of graphs of 2.
 VERSION = 2
 SUFFIX = ".lstr"  # of its name
 DOCUMENT = "model.json"
@@ -61,7 +61,7 @@ class Tensors:
 
 
 def is_archive(path: str | Path) -> bool:
-    """Whether a path is a model file, by its first bytes."""
+    """Return whether a path is a model file, by its first bytes."""
     if not Path(path).is_file():  # a FIFO would be waited for
         return False
     try:
@@ -73,12 +73,12 @@ def is_archive(path: str | Path) -> bool:
 
 
 def member_path(path: str | Path, stream: str) -> Path:
-    """The path that means a stream's network in a model file: `fall.lstr/rgb.safetensors`."""
+    """Return the path that means a stream's network in a model file: `fall.lstr/rgb.safetensors`."""
     return Path(path) / f"{stream}{TENSORS}"
 
 
 def is_member(path: str | Path) -> bool:
-    """Whether a path means a member of a model file."""
+    """Return whether a path means a member of a model file."""
     return Path(path).suffix == TENSORS and is_archive(Path(path).parent)
 
 
@@ -97,29 +97,54 @@ class Archive:
                 raise WeightsError(f"{path} has no {DOCUMENT}, so it is no model file.", FOREIGN)
             if (size := members[DOCUMENT].file_size) > MOST_JSON:
                 raise WeightsError(f"{DOCUMENT} in {path} is of {size} bytes, above {MOST_JSON}.", FOREIGN)
-            self.document = self._parsed(container.read(members[DOCUMENT]))
-        self._check_format()
-        self._check_members(members)
+            content = container.read(members[DOCUMENT])
+        document: Any = None
+        with suppress(ValueError, RecursionError):
+            document = json.loads(content)
+        if not isinstance(document, dict):
+            raise WeightsError(f"{DOCUMENT} in {path} is no JSON object.", AGAIN)
+        self.document: dict[str, Any] = document
+        found = re.fullmatch(rf"{FORMAT}/(\d{{1,9}})", str(document.get("format")))
+        if not found:
+            raise WeightsError(f"{path} is not of the format {FORMAT}/{VERSION}.", FOREIGN)
+        if int(found[1]) > VERSION:
+            sentence = (
+                f"{path} was written by a newer lstr: its format is {found[0]}, this one reads {FORMAT}/{VERSION}."
+            )
+            raise WeightsError(sentence, "update lstr.")
+        for name in members:
+            if name not in MEMBERS:
+                outside = "/" in name or "\\" in name or ".." in name
+                reason = "has a path outside of it" if outside else "no model file has"
+                raise WeightsError(f"{path} has a member {name!r} that {reason}.", FOREIGN)
+        stated = document.get("members")
+        if not isinstance(stated, dict) or {DOCUMENT, *stated} != set(members):
+            raise WeightsError(f"{path} does not hold the members that its {DOCUMENT} states.", AGAIN)
+        for name, entry in stated.items():
+            fits = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
+            if not fits or entry.get("bytes") != members[name].file_size:
+                raise WeightsError(f"{name} in {path} is not of the size that its {DOCUMENT} states.", AGAIN)
         self.sizes = {name: info.file_size for name, info in members.items()}
 
     def __contains__(self, name: str) -> bool:
         return name in self.sizes
 
     def weights_name(self, name: str) -> str:
-        """What the weights of a member are called in the recipe of the model. Raises WeightsError for no file name."""
+        """Return the name of a member's weights in the recipe of the model. Raises WeightsError for a wrong name."""
         found = "custom"
         with suppress(KeyError, TypeError):
             found = self.document["networks"][name.removesuffix(TENSORS)]["weights"]
         if not is_slug(found):
-            raise WeightsError(f"{DOCUMENT} in {self.path} calls weights {found!r}, which is no file name.", FOREIGN)
+            sentence = f"{DOCUMENT} in {self.path} calls weights {found!r}, which is not a valid file name."
+            raise WeightsError(sentence, FOREIGN)
         return found
 
     def sha256(self, name: str) -> str:
-        """The hash of a member, as model.json states it; `read` checks it."""
+        """Return the hash of a member, as model.json states it; `read` checks it."""
         return self.document["members"][name]["sha256"]
 
     def read(self, name: str) -> bytes:
-        """A member, once its bytes are those that model.json states. Raises WeightsError."""
+        """Return a member whose bytes are those that model.json states. Raises WeightsError."""
         if name not in self:
             raise WeightsError(f"{self.path} holds no {name}.", FOREIGN)
         with self._opened() as (container, members):
@@ -129,34 +154,42 @@ class Archive:
         return content
 
     def graph(self, name: str) -> bytes:
-        """A member that is an ONNX graph, of known operations alone. Raises WeightsError."""
+        """Return a member that is an ONNX graph of known operations alone. Raises WeightsError."""
         content = self.read(name)
         check_graph(content, f"{name} in {self.path}")
         return content
 
     def tensors(self, name: str) -> Tensors:
-        """A member's tensors as torch has them, on the CPU. Raises WeightsError."""
+        """Return a member's tensors as torch has them, on the CPU. Raises WeightsError."""
         from safetensors.torch import load
 
         with self._safetensors(name) as (content, note):
             return Tensors(load(content), note)
 
     def arrays(self, name: str) -> dict[str, NDArray]:
-        """A member's tensors as numpy has them; bfloat16 as float32. Raises WeightsError."""
+        """Return a member's tensors as numpy has them; bfloat16 as float32. Raises WeightsError."""
         from safetensors import deserialize
 
+        arrays = {}
         with self._safetensors(name) as (content, _):
-            return {tensor: _array(**entry) for tensor, entry in deserialize(content)}
+            for tensor, entry in deserialize(content):
+                array = np.frombuffer(entry["data"], DTYPES[entry["dtype"]])
+                if entry["dtype"] == "BF16":
+                    array = (array.astype(np.uint32) << 16).view(np.float32)
+                arrays[tensor] = array.reshape(entry["shape"])
+        return arrays
 
     def note(self, name: str) -> str | None:
-        """The text that goes with a member's tensors. Raises WeightsError."""
+        """Return the text that goes with a member's tensors. Raises WeightsError."""
         with self._safetensors(name) as (_, note):
             return note
 
     @contextmanager
     def _safetensors(self, name: str) -> Iterator[tuple[bytes, str | None]]:
-        """A member with tensors, and the text in its header, which is looked at first. Raises WeightsError, also for
-        what is wrong with it in the block."""
+        """Yield a member with tensors, and the text in its header, which is checked first.
+
+        Raises WeightsError, also for an error in the block.
+        """
         from safetensors import SafetensorError
 
         content = self.read(name)
@@ -171,11 +204,20 @@ class Archive:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
-        """The container, and its members by name, once each is known to lie in the file, uncompressed, and apart from
-        the others. Raises WeightsError, also for what is wrong with a member in the block."""
+        """Yield the container and its members by name, each checked to be uncompressed and apart from the others.
+
+        Raises WeightsError, also for an error in the block.
+        """
         try:
             with self.path.open("rb") as file:
-                self._check_ending(file)
+                # before zipfile reads the list of members, which may be of any size
+                file.seek(max(0, file.seek(0, 2) - 42))
+                tail = file.read()
+                ending = tail[-22:]
+                if ending[:4] != END or ending[20:] != b"\0\0":
+                    raise WeightsError(f"{self.path} is cut short, or is no model file.", AGAIN)
+                if tail[:4] == ZIP64 or int.from_bytes(ending[12:16], "little") > MOST_INDEX:
+                    raise WeightsError(f"{self.path} lists more members than a model file has.", FOREIGN)
                 with zipfile.ZipFile(file) as container:
                     self._check_places(container)
                     yield container, {info.filename: info for info in container.infolist()}
@@ -184,74 +226,23 @@ class Archive:
         except (zipfile.BadZipFile, struct.error, EOFError, ValueError, RuntimeError) as error:
             raise WeightsError(f"{self.path} is damaged ({error}).", AGAIN) from error
 
-    def _check_ending(self, file: BinaryIO) -> None:
-        file.seek(max(0, file.seek(0, 2) - 42))
-        tail = file.read()
-        ending = tail[-22:]
-        if ending[:4] != END or ending[20:] != b"\0\0":
-            raise WeightsError(f"{self.path} is cut short, or is no model file.", AGAIN)
-        if tail[:4] == ZIP64 or int.from_bytes(ending[12:16], "little") > MOST_INDEX:
-            raise WeightsError(f"{self.path} lists more members than a model file has.", FOREIGN)
-
     def _check_places(self, container: zipfile.ZipFile) -> None:
         infos = sorted(container.infolist(), key=lambda info: info.header_offset)
         ends = [*(info.header_offset for info in infos[1:]), container.start_dir]
         for info, end in zip(infos, ends, strict=True):
-            if reason := _refused(info):
+            reason = ""
+            if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+                reason = "is a link or a folder"
+            if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+                reason = "is compressed"
+            if info.flag_bits & 0x41:
+                reason = "is encrypted"
+            if reason:
                 raise WeightsError(f"{self.path} has a member {info.orig_filename!r} that {reason}.", FOREIGN)
             if info.header_offset + 30 + len(info.orig_filename) + info.file_size > end:
                 raise WeightsError(f"{info.filename} in {self.path} is larger than its place in the file.", AGAIN)
         if len({info.filename for info in infos}) < len(infos):
             raise WeightsError(f"{self.path} holds two members of one name.", FOREIGN)
-
-    def _parsed(self, content: bytes) -> dict[str, Any]:
-        with suppress(ValueError, RecursionError):
-            document = json.loads(content)
-            if isinstance(document, dict):
-                return document
-        raise WeightsError(f"{DOCUMENT} in {self.path} is no JSON object.", AGAIN)
-
-    def _check_format(self) -> None:
-        found = re.fullmatch(rf"{FORMAT}/(\d{{1,9}})", str(self.document.get("format")))
-        if not found:
-            raise WeightsError(f"{self.path} is not of the format {FORMAT}/{VERSION}.", FOREIGN)
-        if int(found[1]) > VERSION:
-            raise WeightsError(
-                f"{self.path} was written by a newer lstr: its format is {found[0]}, this one reads "
-                f"{FORMAT}/{VERSION}.",
-                "update lstr.",
-            )
-
-    def _check_members(self, members: Mapping[str, zipfile.ZipInfo]) -> None:
-        for name in members:
-            if name not in MEMBERS:
-                outside = "/" in name or "\\" in name or ".." in name
-                reason = "has a path outside of it" if outside else "no model file has"
-                raise WeightsError(f"{self.path} has a member {name!r} that {reason}.", FOREIGN)
-        stated = self.document.get("members")
-        if not isinstance(stated, dict) or {DOCUMENT, *stated} != set(members):
-            raise WeightsError(f"{self.path} does not hold the members that its {DOCUMENT} states.", AGAIN)
-        for name, entry in stated.items():
-            fits = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
-            if not fits or entry.get("bytes") != members[name].file_size:
-                raise WeightsError(f"{name} in {self.path} is not of the size that its {DOCUMENT} states.", AGAIN)
-
-
-def _array(dtype: str, shape: Sequence[int], data: bytes) -> NDArray:
-    array = np.frombuffer(data, DTYPES[dtype])
-    if dtype == "BF16":
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    return array.reshape(shape)
-
-
-def _refused(info: zipfile.ZipInfo) -> str:
-    """Why a member is none of a model file; nothing where it may be one."""
-    mode = stat.S_IFMT(info.external_attr >> 16)
-    if info.flag_bits & 0x41:
-        return "is encrypted"
-    if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-        return "is compressed"
-    return "is a link or a folder" if mode not in (0, stat.S_IFREG) else ""
 
 
 def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Mapping[str, Tensors | bytes]) -> None:
@@ -262,7 +253,12 @@ def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Map
     """
     contents = {CARD: card.encode()}
     for name, part in parts.items():
-        contents[name] = part if isinstance(part, bytes) else _serialised(part)
+        if isinstance(part, Tensors):
+            from safetensors.torch import save
+
+            tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in part.tensors.items()}
+            part = save(tensors, {} if part.note is None else {"lstr": part.note})
+        contents[name] = part
     members = {n: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in contents.items()}
     version = VERSION if any(name.endswith(GRAPH) for name in parts) else 1
     whole = {"format": f"{FORMAT}/{version}", **document, "members": members}
@@ -272,24 +268,14 @@ def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Map
     try:
         with zipfile.ZipFile(path, "w", allowZip64=False) as container:
             for name, content in {DOCUMENT: text.encode(), **contents}.items():
-                container.writestr(_info(name, container), content)
+                info = zipfile.ZipInfo(name)  # dated 1980: the time of packing is no part of a model
+                info.external_attr = (stat.S_IFREG | 0o644) << 16
+                info.create_system = 3
+                if name.endswith((TENSORS, GRAPH)):
+                    begin = container.start_dir + 30 + len(name) + 4
+                    padding = -begin % ALIGNMENT
+                    # Android's field for the same purpose
+                    info.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)
+                container.writestr(info, content)
     except zipfile.LargeZipFile as error:
         raise OutputError("A model file is of 2 GB at most.", "train a smaller model.") from error
-
-
-def _info(name: str, container: zipfile.ZipFile) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name)  # of 1980: the time of packing is no part of a model
-    info.external_attr = (stat.S_IFREG | 0o644) << 16
-    info.create_system = 3
-    if name.endswith((TENSORS, GRAPH)):
-        begin = container.start_dir + 30 + len(name) + 4
-        padding = -begin % ALIGNMENT
-        info.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)  # Android's field for the same purpose
-    return info
-
-
-def _serialised(part: Tensors) -> bytes:
-    from safetensors.torch import save
-
-    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in part.tensors.items()}
-    return save(tensors, {} if part.note is None else {"lstr": part.note})

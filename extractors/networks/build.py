@@ -1,29 +1,43 @@
-"""One stream's network with its weights: published, a file of one's own, or seeded random ones."""
+"""One stream's network with its weights: published, one's own, or seeded random ones.
 
+A weights file may have the prefixes and wrappers of mmaction2 (0.x, 1.x), tsn-pytorch, Cadene, mmaction v0 or timm, and
+the [1, C] batch-norm tensors of torch ≤ 0.1.12; its classifier is dropped. Only `num_batches_tracked` may be missing;
+nothing may be left over.
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.errors import RecipeError, WeightsError
-from lstr.extractors.networks.network import COLOURS, MEAN, Network
-from lstr.extractors.networks.published_files import dataset_of
-from lstr.extractors.networks.table import NETWORKS, entry_of
-from lstr.extractors.networks.weights import (
-    fingerprint,
-    load_statistics,
-    load_weights,
-    randomise,
-    read_alignment,
+from lstr.extractors.networks.fused import Scale
+from lstr.extractors.networks.manifest import dataset_of
+from lstr.extractors.networks.network import CHANNELS, COLOURS, MEAN, Network
+from lstr.extractors.networks.table import NETWORKS, entry_of, known_network
+from lstr.extractors.networks.weights_file import (
+    WeightSources,
+    bare_name,
+    fingerprint_of,
+    network_file,
+    read_card,
+    read_content,
+    read_state_dict,
 )
-from lstr.extractors.networks.weights_files import WeightSources, network_file, read_card
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import CHANNELS_OF
 from lstr.files.content import read_object
 
 SEED = 2021  # of random weights
+ALIGNMENT = "align"  # entry of a weights file of `lstr finetune --folds`, next to its state_dict
 
 
 class Change(nn.Module):
@@ -34,33 +48,59 @@ class Change(nn.Module):
         self.backbone = backbone
 
     def forward(self, x: Tensor) -> Tensor:
-        """The colours of the first frame, then those of the second: (B, 6, H, W) → (B, D, h, w)."""
+        """Return (B, D, h, w) of the colours of the first frame, then those of the second (B, 6, H, W)."""
         first, second = self.backbone(torch.cat(x.chunk(2, 1))).chunk(2)  # (2 B, D, h, w)
         return (first - second).abs()
 
 
 def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
-    """A stream's network as its preset describes it, without weights. Raises MissingPathError or RecipeError."""
+    """Return a stream's network as its preset describes it, without weights.
+
+    Raises MissingPathError or RecipeError.
+    """
     entry = entry_of(preset.network, stream)
     if stream != "rgb" and entry.segments > 1:
         sentence = f"{entry.name} sees several frames of a chunk, and a chunk has {stream} for one."
         raise RecipeError(sentence, "use it for rgb.")
-    width = None if entry.name in NETWORKS and entry.config is None else entry.width
     given = entry.input_of(stream)
-    mean, std = preset.mean or given.mean, preset.std or given.std
-    described = NetworkRecipe(entry.name, "", "", preset.crops, mean, std, config=entry.config, width=width)
-    described = replace(described, size=preset.size, margin=preset.margin if preset.size else 1.0)
-    return replace(described, segments=entry.segments, bgr=given.bgr)
+    return NetworkRecipe(
+        network=entry.name,
+        weights="",
+        sha256="",
+        crops=preset.crops,
+        mean=preset.mean or given.mean,
+        std=preset.std or given.std,
+        config=entry.config,
+        width=None if entry.name in NETWORKS and entry.config is None else entry.width,
+        segments=entry.segments,
+        bgr=given.bgr,
+        size=preset.size,
+        margin=preset.margin if preset.size else 1.0,
+    )
+
+
+def backbone_of(stream: str, part: NetworkRecipe, entry: Network) -> nn.Module:
+    """Return the module of a stream's network with its own first weights. Raises RecipeError as `build_network`."""
+    channels = CHANNELS_OF[stream]
+    if len(part.mean) != channels or len(part.std) != channels:
+        raise RecipeError(
+            f"{part.network} has {len(part.mean)} means and {len(part.std)} deviations of its input, and the {stream} "
+            f"stream {channels} channels.",
+            "write one of each per channel.",
+        )
+    backbone = Change(entry.build(COLOURS)) if stream == "change" else entry.build(channels)
+    backbone.eval()  # the ResNet of a config of mmaction2 returns None here
+    return backbone
 
 
 def build_network(
     stream: str, part: NetworkRecipe, sources: WeightSources, fold: int | None = None
 ) -> tuple[nn.Module, NetworkRecipe]:
-    """The network of a stream, and `part` with the weights that it now has; `fold` chooses one of a weights folder.
+    """Return the network of a stream, and `part` with its weights; `fold` chooses one of a weights folder.
 
     Raises RecipeError when it does not take the stream's channels, WeightsError or MissingPathError for its file.
     """
-    source = sources.files[stream]
+    source = sources.files.get(stream)
     path = source and network_file(source, stream, fold)
     entry = part.entry
     with torch.random.fork_rng(devices=[]):
@@ -75,16 +115,22 @@ def build_network(
         part = replace(part, stem=MEAN if inflated else None)
     else:
         randomise(backbone, SEED)
-        if stream in sources.calibration:
-            load_statistics(backbone, sources.calibration[stream])
-        calibrated_on = sources.calibrated_on if stream in sources.calibration else ()
+        calibrated_on: tuple[str, ...] = ()
+        if stored := sources.calibration.get(stream):
+            calibrated_on, state = sources.calibrated_on, backbone.state_dict()
+            if stored.keys() != statistics(backbone).keys():
+                raise WeightsError(
+                    "The stored batch-norm statistics belong to another network.",
+                    "make the features again with `lstr extract`.",
+                )
+            backbone.load_state_dict({**state, **stored})
         part = replace(part, weights="random", seed=SEED, calibrated_on=calibrated_on, stem=None)
     # the hash is of the tensors as files call them
     return backbone, replace(part, sha256=fingerprint(whole.backbone if isinstance(whole, Change) else backbone))
 
 
 def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
-    """Hashes of the networks of a weights folder that each have not seen one fold; none where it is no such folder.
+    """Return hashes of the networks of a weights folder that each have not seen one fold; none for other sources.
 
     Raises WeightsError where its recipe cannot be read.
     """
@@ -101,15 +147,155 @@ def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
     return part.folds if part else ()
 
 
-def backbone_of(stream: str, part: NetworkRecipe, entry: Network) -> nn.Module:
-    """The module of a stream's network with its own first weights. Raises RecipeError as `build_network`."""
-    channels = CHANNELS_OF[stream]
-    if len(part.mean) != channels or len(part.std) != channels:
-        raise RecipeError(
-            f"{part.network} has {len(part.mean)} means and {len(part.std)} deviations of its input, and the {stream} "
-            f"stream {channels} channels.",
-            "write one of each per channel.",
-        )
-    backbone = Change(entry.build(COLOURS)) if stream == "change" else entry.build(channels)
-    backbone.eval()  # the ResNet of a config of mmaction2 returns None here
-    return backbone
+def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflate: bool = False) -> bool:
+    """Load a file in a published layout into a network, in place; return whether its stem was inflated.
+
+    With `inflate` a file for frames serves a network of other channels: its first kernels become their mean over the
+    colours, for each channel, as TSN's networks of flow begin (section 3.3); the recipe calls the rule `mean`. Raises
+    WeightsError that names the first tensor which is missing, left over, or of another shape.
+    """
+    backbone = getattr(backbone, "backbone", backbone)  # of a network in a module of ours, or a recogniser
+    wanted = backbone.state_dict()
+    shapes = {name: tensor.shape for name, tensor in wanted.items()}
+    loaded, stem = _renamed(read_state_dict(path), network), _stem(shapes)
+    inflate = inflate and stem in loaded and loaded[stem].dim() == 4
+    inflate = inflate and loaded[stem].shape[1] == COLOURS != shapes[stem][1]
+    if inflate:
+        loaded[stem] = loaded[stem].mean(1, keepdim=True).repeat(1, shapes[stem][1], 1, 1)
+    _check(loaded, shapes, path, network.name)
+    backbone.load_state_dict({**wanted, **loaded})
+    return inflate
+
+
+def _renamed(held: Mapping[str, Tensor], network: Network) -> dict[str, Tensor]:
+    """Return the tensors of a file under our names: prefixes off, no classifier, old batch-norm tensors as (C,)."""
+    classifier = re.compile(rf"^({network.classifier})(\.|$)")
+    tensors = {}
+    for name, tensor in held.items():
+        name = bare_name(name)
+        if not classifier.match(name):
+            if "_bn." in name and tensor.dim() == 2 and tensor.shape[0] == 1:
+                tensor = tensor[0]  # (1, C) → (C,)
+            tensors[network.rename(name)] = tensor
+    return tensors
+
+
+def _stem(shapes: Mapping[str, torch.Size]) -> str:
+    """Return the name of the first convolution's weight, which takes a stream's channels."""
+    convolutions = {name: shape for name, shape in shapes.items() if len(shape) == 4}
+    return next((name for name, shape in convolutions.items() if shape[1] in CHANNELS), next(iter(convolutions), ""))
+
+
+def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path: str | Path, network: str) -> None:
+    hint = f"choose {network} weights for this stream"
+    hint += f" (`lstr weights check {shlex.quote(str(path))}` shows what a file holds)."
+    needed = [n for n in wanted if not n.endswith("num_batches_tracked")]
+    missing = [n for n in needed if n not in loaded]
+    if len(missing) == len(needed):
+        raise WeightsError(f"{path} holds no {network} tensor (its first is {next(iter(loaded), 'none')!r}).", hint)
+    if missing:
+        raise WeightsError(f"{path} lacks {len(missing)} tensors of {network}; the first is {missing[0]!r}.", hint)
+    extra = [n for n in loaded if n not in wanted]
+    if extra:
+        raise WeightsError(f"{path} has {len(extra)} tensors that {network} has not; the first is {extra[0]!r}.", hint)
+    stem = _stem(wanted)
+    for name, tensor in loaded.items():
+        if tensor.shape != wanted[name]:
+            shapes = f"{list(tensor.shape)} where {list(wanted[name])} is needed"
+            streams = [CHANNELS.get(shape[1]) for shape in (tensor.shape, wanted[name]) if len(shape) == 4]
+            if name == stem and len({*streams} - {None}) == 2:
+                found, needs = ("RGB" if stream == "rgb" else stream for stream in streams)
+                shapes += f" ({found} weights offered as {needs} weights)"
+            raise WeightsError(f"{path}: {name} is {shapes}.", hint)
+
+
+def read_alignment(path: str | Path) -> nn.Conv2d | None:
+    """Return the linear map (D, D) of features that a fold's network ends with; None where the file has none.
+
+    Raises WeightsError where it cannot be read.
+    """
+    content = read_content(path, mapped=True)
+    if not isinstance(content, Mapping) or ALIGNMENT not in content:
+        return None
+    try:
+        weight, bias = content[ALIGNMENT]["weight"], content[ALIGNMENT]["bias"]
+        layer = nn.Conv2d(weight.shape[1], weight.shape[0], 1)  # of maps: their mean is taken afterwards
+        layer.load_state_dict({"weight": weight[..., None, None], "bias": bias})
+    except (TypeError, KeyError, AttributeError, IndexError, RuntimeError) as error:
+        raise WeightsError(f"{path} has an alignment that cannot be read.", "train it again.") from error
+    return layer
+
+
+def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]:
+    """Return the network and the stream that a weights file is for, by every tensor's name and shape.
+
+    The network is one of NETWORKS, `wanted`, or the one that the card names. Raises WeightsError when the file fits
+    none, or takes neither frames nor five flow fields.
+    """
+    card = read_card(path)
+    if wanted is None and card:
+        wanted = known_network(card.network)
+    known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
+    content = read_state_dict(path)
+    likeness, shapes_of = {}, {}
+    for entry in known.values():
+        with torch.device("meta"):  # takes no memory
+            backbone = entry.build(COLOURS)
+        state = getattr(backbone, "backbone", backbone).state_dict()
+        shapes = shapes_of[entry.name] = {name: tensor.shape for name, tensor in state.items()}
+        ours = {entry.rename(bare_name(name)): tensor.shape for name, tensor in content.items()}
+        common = ours.keys() & shapes.keys()
+        equal = sum(ours[name] == shapes[name] for name in common)  # networks of one family share their names
+        likeness[entry.name] = len(common) / len(ours.keys() | shapes.keys()), equal
+    network = known[max(likeness, key=lambda name: likeness[name])]
+    shapes = shapes_of[network.name]
+    loaded, stem = _renamed(content, network), _stem(shapes)
+    channels = loaded[stem].shape[1] if stem in loaded and loaded[stem].dim() == 4 else None
+    if channels in CHANNELS:
+        shapes[stem] = torch.Size((shapes[stem][0], channels, *shapes[stem][2:]))
+    _check(loaded, shapes, path, network.name)
+    return network.name, CHANNELS[shapes[stem][1]]
+
+
+def randomise(backbone: nn.Module, seed: int) -> None:
+    """Give a network seeded random weights, in place: He-normal convolutions (fan out), unit norms, zero biases."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in backbone.modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1] // module.groups
+            with torch.no_grad():
+                module.weight.normal_(0, math.sqrt(2 / fan_out), generator=generator)
+                if module.bias is not None:
+                    module.bias.zero_()
+        elif isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
+
+
+@torch.no_grad()
+def calibrate(network: nn.Module, images: NDArray[np.uint8], part: NetworkRecipe, device: str, batch: int) -> None:
+    """Set batch-norm statistics, in place, to those of images (N, segments, crop, crop, C), `batch` at a time.
+
+    Without them the activations of a random network carry little, because no layer normalises.
+    """
+    for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain average over the batches
+    network.train()
+    batch, scale = max(2, batch // images.shape[1]), Scale(part).to(device)
+    for start in range(0, len(images), batch):
+        shown = torch.from_numpy(images[start : start + batch]).to(device).flatten(0, 1)
+        if len(shown) > 1:
+            network(scale(shown))
+    network.eval()
+
+
+def fingerprint(backbone: nn.Module) -> str:
+    """Return 16 hex digits of the SHA-256 over the network's tensors in float32, by sorted name, without counters."""
+    return fingerprint_of(
+        {name: tensor.detach().cpu().float().numpy() for name, tensor in backbone.state_dict().items()}
+    )
+
+
+def statistics(backbone: nn.Module) -> dict[str, Tensor]:
+    """Return the running means and variances of every batch norm, by state-dict name."""
+    return {n: t.clone() for n, t in backbone.state_dict().items() if n.endswith(("running_mean", "running_var"))}

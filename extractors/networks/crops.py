@@ -80,32 +80,17 @@ def grey_of(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def centre_crop(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """(H, W, C) → (1, height, width, C), from its middle."""
+    """Return (1, height, width, C) from the middle of (H, W, C)."""
     y, x = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
     return image[None, y : y + height, x : x + width]
 
 
 def mirror_image(image: NDArray[np.uint8], flow: bool) -> NDArray[np.uint8]:
-    """The mirror image of (H, W, C); the x component of `flow` is 255 − v."""
+    """Return the mirror image of (H, W, C); the x component of `flow` is 255 − v."""
     image = image[:, ::-1].copy()
     if flow:
         np.subtract(255, image[..., ::2], out=image[..., ::2])
     return image
-
-
-def ten_crops(image: NDArray[np.uint8], size: tuple[int, int], flow: bool = True) -> NDArray[np.uint8]:
-    """Four corners, centre, and their mirror images (x flow inverted): (H, W, C) → (10, *size, C).
-
-    Offsets in quarter steps as SSN's transforms.
-    """
-    (height, width), (down, across) = image.shape[:2], size
-    h, w = (height - down) // 4, (width - across) // 4
-    mirror = mirror_image(image, flow)
-    crops = np.empty((10, *size, image.shape[2]), np.uint8)
-    for i, (x, y) in enumerate(((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h))):
-        crops[2 * i] = image[y : y + down, x : x + across]
-        crops[2 * i + 1] = mirror[y : y + down, width - x - across : width - x]
-    return crops
 
 
 @dataclass(frozen=True)
@@ -125,31 +110,45 @@ class View:
 
     @property
     def whole(self) -> tuple[int, int]:
-        """Height and width in pixels that an image has at least, once it is fitted."""
+        """Smallest height and width in pixels of a fitted image."""
         if self.short_side is not None:
             return self.short_side, self.short_side
         return round(self.size[0] * self.margin), round(self.size[1] * self.margin)
 
     def fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """An image (H, W, C) of any size as `of` takes it."""
+        """Return an image (H, W, C) of any size as `of` takes it."""
         if self.short_side is not None:
             return fit(image, self.short_side)
         return cover(image, *self.whole)
 
+    def corners(self, height: int, width: int) -> list[tuple[int, int]]:
+        """Return x and y of the five places of ten crops: four corners, then the centre.
+
+        Offsets are in quarter steps, as in SSN's transforms.
+        """
+        h, w = (height - self.size[0]) // 4, (width - self.size[1]) // 4
+        return [(0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)]
+
     def of(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """(H, W, C) that fits → (crops, *size, C)."""
-        if self.crops == 10:
-            return ten_crops(image, self.size, self.flow)
-        centre = centre_crop(image, *self.size)
-        return centre if self.crops == 1 else np.concatenate([centre, mirror_image(centre[0], self.flow)[None]])
+        """Return (crops, *size, C) of (H, W, C) that fits; of ten, each place and then its mirror image."""
+        if self.crops < 10:
+            centre = centre_crop(image, *self.size)
+            return centre if self.crops == 1 else np.concatenate([centre, mirror_image(centre[0], self.flow)[None]])
+        width, (down, across) = image.shape[1], self.size
+        mirror = mirror_image(image, self.flow)
+        crops = np.empty((10, *self.size, image.shape[2]), np.uint8)
+        for i, (x, y) in enumerate(self.corners(*image.shape[:2])):
+            crops[2 * i] = image[y : y + down, x : x + across]
+            crops[2 * i + 1] = mirror[y : y + down, width - x - across : width - x]
+        return crops
 
     def of_segments(self, segments: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-        """Images of one size → (crops · segments, *size, C): of each crop all segments, one after the other."""
+        """Return (crops · segments, *size, C) of images of one size: of each crop all segments, one after the other."""
         views = [self.of(image) for image in segments]
         return views[0] if len(views) == 1 else np.stack(views, 1).reshape(-1, *views[0].shape[1:])
 
     def trimmed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """What a device needs of an image to make `of` it: no more than its centre, where nothing else is seen."""
+        """Return what a device needs of an image to make `of` it: only its centre, where nothing else is seen."""
         return image if self.crops == 10 else centre_crop(image, *self.size)[0]
 
 

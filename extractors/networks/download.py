@@ -1,7 +1,7 @@
-"""One file from the network, or from a mirror on disk: resumed where it was cut, and checked before it has its name.
+"""Download one file, or copy it from a mirror on disk: resumed where it was cut, and checked before it gets its name.
 
-The standard library does the HTTP: torch.hub and pooch verify a hash but begin again at zero after every cut, and the
-range that resumes must be requested by hand with any of them.
+The standard library does the HTTP: torch.hub and pooch verify a hash but start again at zero after every cut, and with
+any library the range that resumes must be requested by hand.
 """
 
 import http.client
@@ -20,20 +20,18 @@ from urllib.parse import urlsplit
 
 from lstr import __version__
 from lstr.errors import OutputError, WeightsError
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_file import sha256_of
 from lstr.files.atomic import lock
 
-# Called with a file name, the bytes that have come, and those in all.
-Tell = Callable[[str, int, int], None]
-TIMEOUT = 30.0  # seconds without a byte before a connection counts as cut
-PATIENCE = 5  # cuts in a row that brought no byte before giving up
-PAUSE = 1.0  # seconds before trying again, times the cuts in a row
-BLOCK = 1 << 18
+TIMEOUT_S = 30.0  # without a byte before a connection counts as cut
+MAX_CUTS = 5  # cuts in a row that brought no byte before giving up
+PAUSE_S = 1.0  # before trying again, times the cuts in a row
+BLOCK = 1 << 18  # bytes
 ELSEWHERE = "fetch it on another machine and bring it with --from FILE, or give a mirror with --from URL."
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Redirects to any host, for those who publish weights keep them on others, but never to a weaker protocol."""
+    """Redirects to any host, because authors keep weights on other hosts, but never to a weaker protocol."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         """See urllib. Raises WeightsError."""
@@ -47,18 +45,18 @@ OPENER = urllib.request.build_opener(Redirects)
 
 
 def is_address(source: str) -> bool:
-    """Whether a source is on the network rather than a path."""
+    """Return whether a source is on the network rather than a path."""
     return urlsplit(source).scheme in ("http", "https")
 
 
-def download(source: str, target: Path, sha256_prefix: str | None, progress: Tell) -> str:
-    """Fetch an address or a path to `target`, and return the SHA-256 of what came.
+def download(source: str, target: Path, sha256_prefix: str | None, progress: Callable[[str, int, int], None]) -> str:
+    """Fetch an address or a path to `target`, and return the SHA-256 of its content.
 
-    Bytes gather in `.NAME.part` beside the target. It stays after a cut, so that the next call goes on from there,
-    and takes the name once its SHA-256 begins with `sha256_prefix` (None: no hash is known, so a part of an earlier
-    call is not trusted). `progress` is called with the bytes that have come and those in all, 0 when the server does
-    not say. Raises WeightsError when the source cannot be had or is another file, OutputError when the
-    folder cannot be written or somebody else fetches the same file.
+    Bytes gather in `.NAME.part` next to the target. It stays after a cut, so that the next call resumes there, and gets
+    the name once its SHA-256 begins with `sha256_prefix`. Without a known hash (None) the part of an earlier call is
+    not trusted. `progress` is called with the file name, the bytes so far and the total, 0 when the server does not
+    say. Raises WeightsError when the source is not available or is another file, OutputError when the folder cannot be
+    written or another process fetches the same file.
     """
     part = target.with_name(f".{target.name}.part")
     try:
@@ -67,14 +65,14 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Tel
             if not lock(file):  # two calls must not write one file
                 raise OutputError(f"{target} is being fetched by another process.", "wait until it is done.")
             resumed = file.seek(0, os.SEEK_END) > 0 and sha256_prefix is not None
-            if not resumed:
-                _empty(file)
-            _gather(source, file, target.name, progress)
-            sha256 = sha256_of(part)
-            if resumed and sha256_prefix and not sha256.startswith(sha256_prefix):
-                _empty(file)  # the part may have been of something else
+            while True:
+                if not resumed:
+                    _empty(file)
                 _gather(source, file, target.name, progress)
                 sha256 = sha256_of(part)
+                if not resumed or sha256.startswith(sha256_prefix or ""):
+                    break
+                resumed = False  # the part may have been of another file
             if sha256_prefix and not sha256.startswith(sha256_prefix):
                 size = file.tell()
                 part.unlink()
@@ -102,48 +100,51 @@ def _empty(file: BinaryIO) -> None:
     file.truncate()
 
 
-def _gather(source: str, file: BinaryIO, name: str, progress: Tell) -> None:
+def _gather(source: str, file: BinaryIO, name: str, progress: Callable[[str, int, int], None]) -> None:
     """Append to `file` what it lacks of the source."""
     if not is_address(source):
-        _copy(Path(source), file)
+        _empty(file)
+        try:
+            with Path(source).open("rb") as original:
+                shutil.copyfileobj(original, file, BLOCK)
+        except OSError as error:
+            if error.filename is None:  # the target failed
+                raise
+            message = f"{source} cannot be read ({error.strerror})."
+            raise WeightsError(message, "check the path given with --from.") from error
+        file.flush()
         return
-    failures = 0
+    cuts = 0
     while True:
         before = file.tell()
         try:
             if _receive(source, file, name, progress):
                 return
-            reason = "the connection was cut"
+            cause: Any = "the connection was cut"
         except urllib.error.HTTPError as error:
             if error.code < 500 and error.code != 429:
                 raise WeightsError(f"{source} answers {error.code} {error.reason}.", ELSEWHERE) from error
-            reason = f"{error.code} {error.reason}"
+            cause = f"{error.code} {error.reason}"
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
             cause = getattr(error, "reason", error)
-            reason = str(cause) or type(cause).__name__
-            if isinstance(cause, (socket.gaierror, ssl.SSLCertVerificationError)):  # another try changes nothing
-                raise _unreachable(source, reason, file.tell()) from error
-        failures = 0 if file.tell() > before else failures + 1
-        if failures == PATIENCE:
-            raise _unreachable(source, reason, file.tell())
-        time.sleep(PAUSE * failures)
+        cuts = 0 if file.tell() > before else cuts + 1
+        # for an unknown host or a wrong certificate another try changes nothing
+        if cuts == MAX_CUTS or isinstance(cause, (socket.gaierror, ssl.SSLCertVerificationError)):
+            reason, have = str(cause) or type(cause).__name__, file.tell()
+            kept = f" {have} bytes are kept, and the same command goes on from there." if have else ""
+            message = f"{urlsplit(source).netloc} cannot be reached ({reason}).{kept}"
+            raise WeightsError(message, f"check the network; or {ELSEWHERE}")
+        time.sleep(PAUSE_S * cuts)
 
 
-def _unreachable(source: str, reason: str, have: int) -> WeightsError:
-    kept = f" {have} bytes are kept, and the same command goes on from there." if have else ""
-    return WeightsError(
-        f"{urlsplit(source).netloc} cannot be reached ({reason}).{kept}", f"check the network; or {ELSEWHERE}"
-    )
-
-
-def _receive(source: str, file: BinaryIO, name: str, progress: Tell) -> bool:
-    """One request for what is lacking; True when the file is whole afterwards. The sizes are the server's word."""
+def _receive(source: str, file: BinaryIO, name: str, progress: Callable[[str, int, int], None]) -> bool:
+    """Make one request for the missing bytes; return whether the file is whole afterwards, by the server's sizes."""
     have = file.tell()
     request = urllib.request.Request(source, headers={"User-Agent": f"lstr/{__version__}"})
     if have:
         request.add_header("Range", f"bytes={have}-")
     try:
-        answer = OPENER.open(request, timeout=TIMEOUT)
+        answer = OPENER.open(request, timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not have:
             raise
@@ -159,29 +160,14 @@ def _receive(source: str, file: BinaryIO, name: str, progress: Tell) -> bool:
             have = 0
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else 0
-        while block := _block(answer):
+        while True:
+            try:
+                block = answer.read(BLOCK)
+            except OSError as error:  # errors of the network must stay apart from those of the disk
+                raise ConnectionError(str(error)) from error
+            if not block:
+                break
             file.write(block)
             progress(name, file.tell(), total)
         file.flush()
     return not total or file.tell() == total
-
-
-def _block(answer: http.client.HTTPResponse) -> bytes:
-    try:
-        return answer.read(BLOCK)
-    except OSError as error:  # of the network; those of the disk must stay apart
-        raise ConnectionError(str(error)) from error
-
-
-def _copy(source: Path, file: BinaryIO) -> None:
-    _empty(file)
-    try:
-        with source.open("rb") as original:
-            shutil.copyfileobj(original, file, BLOCK)
-    except OSError as error:
-        if error.filename is None:  # it is the target that failed
-            raise
-        raise WeightsError(
-            f"{source} cannot be read ({error.strerror}).", "check the path given with --from."
-        ) from error
-    file.flush()

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from lstr.errors import RecipeError
 from lstr.extractors.networks.resnet import ConvNorm
-from lstr.extractors.recipe import LEAST, STEPS, NetworkRecipe
+from lstr.extractors.recipe import INT8, LEAST, STEPS, NetworkRecipe
 
 # Types of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32.
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
@@ -215,3 +215,50 @@ class Ranges:
 def _at(values: Tensor, outside: int) -> float:
     """The value that so many are above."""
     return float(values.topk(min(outside + 1, len(values)))[0][-1])
+
+
+class Scale(nn.Module):
+    """Images as a network was trained on them; its numbers stay on the device, where each copy would wait."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, part: NetworkRecipe):
+        super().__init__()
+        self.bgr = part.bgr
+        self.divides = any(std != 1 for std in part.std)
+        self.register_buffer("mean", torch.tensor(part.mean), persistent=False)
+        self.register_buffer("std", torch.tensor(part.std), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (N, C, H, W) float32 of (N, H, W, C) uint8; the permuted view is channels-last already."""
+        x = (images.flip(-1) if self.bgr else images).float() - self.mean
+        if self.divides:
+            x = x / self.std
+        return x.permute(0, 3, 1, 2)
+
+
+def scaled(images: Tensor, part: NetworkRecipe) -> Tensor:
+    """Return what `Scale` makes of images, once."""
+    return Scale(part).to(images.device)(images)
+
+
+class PooledNetwork(nn.Module):
+    """The network of a stream for inference in a precision, with the scale of its input and the mean over space."""
+
+    def __init__(
+        self, network: nn.Module, part: NetworkRecipe, precision: str, device: str, size: tuple[int, int] | None = None
+    ):
+        """`size` is the height and width of all images, in pixels, where they are known."""
+        super().__init__()
+        fused = fuse(network, precision, device, part.fuses)
+        for module in fused.modules():
+            if size and hasattr(module, "settle"):
+                cast(Any, module).settle(size)
+        self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
+        self.dtype = DTYPES[precision]
+        self.scale = Scale(part).to(device)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (N, D) float32 of (N, H, W, C) uint8."""
+        return self.network(self.scale(images).to(self.dtype)).float().mean((2, 3))

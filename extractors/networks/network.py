@@ -1,7 +1,13 @@
-"""A feature network: all that is true of it, in one value. What it is made of is imported where it is first built."""
+"""A feature network: everything that is true of it, in one value.
 
+`build` imports torch when it is called, because every command reads the table of networks.
+"""
+
+import contextlib
+import logging
 import re
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,12 +20,10 @@ CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flo
 COLOURS = 3
 MIDDLE = 127  # of the 0–255 scale: no difference
 SMALLEST = 32  # pixels of an image, whose last map is one pixel then
-TIMM = "timm:"  # begins the name of a network of timm
+TIMM = "timm:"  # prefix of the name of a network of timm
 PUBLISHED_HEADS = r"fc|last_linear|new_fc|fc_action\w*|cls_head|classifier"
 # The one rule by which kernels for frames become kernels for other channels: their mean over the colours, repeated.
 MEAN = "mean"
-
-EFFICIENTNET_ENDS = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
 
 
 @dataclass(frozen=True)
@@ -38,28 +42,18 @@ class Cost:
     bytes: float
     """With its state while it trains."""
     training: float
-    """On an image, against the other networks."""
+    """For an image, relative to the other networks."""
 
 
-# (mean, std) on the 0–255 scale; those of the two published networks are the authors' of LSTR, in the code of their
-# later work (Stochastic Backpropagation, src/lstr/models/backbones/backbones.py; facts, section 0)
-IMAGENET = Input((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
-HALVES = Input((127.5,) * 10, (127.5,) * 10)  # .5 and .5 of the 0–1 scale
 FIVE_PIXELS = Input((128.0,) * 10, (32.0,) * 10)  # 0 where nothing moves, 1 where something moves by five
-SIGNED = Input((127.0,) * 3, (128.0,) * 3)  # EfficientNet-Lite's, as its authors' builder has it
-CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
-UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
-
+# The cost of other networks follows from their multiply-adds and weights.
+RESNET50_COST = Cost(280e6, 2.0)
 # Settings for networks with a tenth of the weights, which need more steps, each of which costs a quarter; found on
-# the
-# first fold of UT-Interaction (benchmarks/finetuned.py).
+# the first fold of UT-Interaction (benchmarks/finetuned.py).
 FEW_WEIGHTS = {
     "rgb": {"batch_size": 48, "lr": 2e-3, "epochs": 40},
     "flow": {"batch_size": 48, "lr": 2e-3, "epochs": 60},
 }
-
-# what other networks cost follows from their multiply-adds and weights
-RESNET50_COST = Cost(280e6, 2.0)
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,7 @@ class Network:
     width: int
     """Features of an image."""
     build: Callable[[int], "nn.Module"]
-    """The module for so many channels, with its own first weights. Raises ExtractorError where that cannot be."""
+    """Builds the module for a number of channels, with its own first weights. Raises ExtractorError."""
     inputs: Mapping[str, Input]
     """By stream."""
     cost: Cost
@@ -86,26 +80,29 @@ class Network:
     """Its backbone in mmaction2's config language, where the recipe needs that to build it."""
     inflates: bool = False
     """Whether features of flow may come from a file of RGB weights, by the rule MEAN; where both kinds are published,
-    such a file is a mistake."""
+    such a file is an error."""
     rename: Callable[[str], str] = str
-    """The name here of a tensor in a published file."""
+    """Returns the name here of a tensor in a published file."""
     classifier: str = PUBLISHED_HEADS
     """Pattern of the modules in a published file that are its classifier."""
     written_as: tuple[tuple[str, str], ...] = ()
-    """How the names in a file that is trained here begin, and how they begin in the published one."""
+    """Prefixes of names in a file that is trained here, and in the published one."""
     last_norm: str | None = None
-    """How the name of the batch norm that ends a residual block ends."""
+    """Ending of the name of the batch norm that ends a residual block."""
     depthwise: bool = False
     """Whether it convolves channel by channel, which a processor's bfloat16 makes slower: 5.2 ms an image for 3.0."""
     finetuning: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
     """Settings of `lstr finetune` from random weights that differ from the usual ones, by stream."""
     fuses: bool = True
-    """Whether batch norms go into convolutions wherever they follow one. Of networks whose features were made without,
-    they stay: features would differ by rounding, those in int8 by steps."""
+    """Whether batch norms go into convolutions wherever they follow one. They stay in networks whose features were made
+    without: features would differ by rounding, those in int8 by steps."""
 
     def input_of(self, stream: str) -> Input:
-        """How it is given a stream: three pictures without colour as a frame, differences about the middle of the
-        scale, two frames as twice one."""
+        """Return its input for a stream.
+
+        Three images without colour count as a frame, differences lie about the middle of the scale, two frames are
+        twice one.
+        """
         if stream in self.inputs:
             return self.inputs[stream]
         frame = self.inputs["rgb"]
@@ -114,34 +111,35 @@ class Network:
         return Input(frame.mean * 2, frame.std * 2, frame.bgr) if stream == "change" else frame
 
     def fits(self, side: int) -> bool:
-        """Whether it takes square images of so many pixels."""
+        """Return whether it takes square images of this many pixels."""
         return side >= self.smallest and side % self.multiple == 0
 
     @property
     def sides(self) -> str:
-        """What `fits` demands, for people."""
+        """What `fits` demands, for messages."""
         return f"a multiple of {self.multiple}" if self.multiple > 1 else f"{self.smallest} or more"
 
 
 def is_network_name(name: object) -> bool:
-    """Whether a recipe may call a network so: a part of a path, after `timm:` or not."""
+    """Return whether a recipe may call a network so: a part of a path, after `timm:` or not."""
     return isinstance(name, str) and is_slug(name.removeprefix(TIMM))
 
 
 def torchvision_name(name: str) -> str:
-    """mmaction2's name of a ResNet's tensor: layer1.0.conv1.weight → layer1.0.conv1.conv.weight."""
+    """Return mmaction2's name of a ResNet's tensor: layer1.0.conv1.weight → layer1.0.conv1.conv.weight."""
     name = re.sub(r"(^|\.)conv(\d)\.(weight|bias)$", r"\1conv\2.conv.\3", name)
     name = re.sub(r"(^|\.)bn(\d)\.", r"\1conv\2.bn.", name)
     return name.replace("downsample.0.", "downsample.conv.").replace("downsample.1.", "downsample.bn.")
 
 
-def efficientnet_name(name: str) -> str:
-    """Our name of a tensor of the published EfficientNet-Lite: _blocks.3._bn1.bias → blocks.3.depthwise.norm.bias."""
-    block = re.fullmatch(r"_blocks\.(\d+)\._(expand_conv|depthwise_conv|project_conv|bn\d)\.(\w+)", name)
-    if block:
-        number, layer, tensor = block.groups()
-        part = layer.removesuffix("_conv") if "conv" in layer else ("expand", "depthwise", "project")[int(layer[2:])]
-        return f"blocks.{number}.{part}.{'conv' if 'conv' in layer else 'norm'}.{tensor}"
-    for theirs, ours in EFFICIENTNET_ENDS.items():
-        name = re.sub(rf"^{theirs}\.", f"{ours}.", name)
-    return name
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence warnings and logs of other packages, such as mmcv-lite's about operators that TSN does not use."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

@@ -4,22 +4,23 @@ It multiplies no bfloat16 on a processor, so a bf16 network is computed in float
 batch norm is in the convolutions, and of an int8 network inputs and weights are rounded as torch rounds them.
 """
 
+import io
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import NetworkRuntimeError, first_line
-from lstr.extractors.networks.conversion import (
+from lstr.extractors.networks.runtime import (
     FEATURES,
     IMAGES,
     NetworkJob,
+    RunningNetwork,
     Store,
     check_features,
     exact_precision,
-    onnx_of,
 )
-from lstr.extractors.networks.running_network import RunningNetwork
 from lstr.extractors.recipe import INT8, LEAST, STEPS
 
 if TYPE_CHECKING:
@@ -35,79 +36,77 @@ class OnnxNetwork(RunningNetwork):
 
     runtime = NAME
 
-    def __init__(self, job: NetworkJob, store: Store | None):
+    def __init__(self, content: bytes, averages: bool = False):
+        """Load a graph, as for `RunningNetwork.averages`."""
         import onnxruntime
 
-        key = job.key(NAME, onnxruntime.__version__)
-        kept = store.read(key) if store is not None else None
-        if kept is not None:
-            self._session = open_session(kept)
-            return
-        exported = onnx_of(job.pooled(exact_precision(job)), job.example(), "n", OPSET)
-        self._session = open_session(exported)
-        check_features(job, NAME, self)
-        if store is not None:
-            store.write(key, [exported])
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3  # errors
+        # of an int8 network it would round the weights, which are round already, once more, and by fewer steps
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        self.averages = averages
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork."""
-        return self._session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
+        return self.session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
 
 
-def open_session(content: bytes) -> Any:
-    """A graph in ONNX Runtime, by which each calling thread computes alone."""
+def open_network(job: NetworkJob, store: Store | None) -> OnnxNetwork:
+    """Return a network of torch, exported where it was not kept. Raises NetworkRuntimeError for other features."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # errors
-    # of an int8 network it would round the weights, which are round already, once more, and by fewer steps
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    key = job.key(NAME, onnxruntime.__version__)
+    if (kept := store.read(key) if store is not None else None) is not None:
+        return OnnxNetwork(kept)
+    exported = _export(job.pooled(exact_precision(job)), job.example(), "n", OPSET)
+    network = OnnxNetwork(exported)
+    check_features(job, NAME, network)
+    if store is not None:
+        store.write(key, [exported])
+    return network
 
 
-class ExportedNetwork(RunningNetwork):
-    """A network of an exported model in ONNX Runtime. Each calling thread computes alone."""
-
-    runtime = NAME
-
-    def __init__(self, graph: bytes, stream: str):
-        """Raises NetworkRuntimeError where ONNX Runtime is not installed, or cannot run the graph."""
-        try:
-            import onnxruntime  # noqa: F401
-        except ImportError as error:
-            hint = 'pip install "lstr-video[onnxruntime]"'
-            raise NetworkRuntimeError("The package onnxruntime is not installed, which runs it.", hint) from error
-        try:
-            self._session = open_session(graph)
-            ((given,), (made,)) = self._session.get_inputs(), self._session.get_outputs()
-            if (given.name, given.type, made.name) != (IMAGES, "tensor(uint8)", FEATURES):
-                raise ValueError("other inputs and outputs than those of a network")
-        except Exception as error:  # a runtime fails in as many ways as there are graphs
-            raise NetworkRuntimeError(
-                f"ONNX Runtime cannot run the {stream} network of the exported model ({first_line(error)}).",
-                "update onnxruntime, or export the model again with `lstr export`.",
-            ) from error
-
-    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """See RunningNetwork; N is that of a chunk's images, and of its features there is one row."""
-        return self.of_crops(images[None])
-
-    def of_crops(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """See RunningNetwork."""
-        return self._session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
+def open_graph(graph: bytes, stream: str, threads: int = 1) -> OnnxNetwork:
+    """Return the network of a stream of an exported model. Raises NetworkRuntimeError where its graph cannot run."""
+    try:
+        network = OnnxNetwork(graph, averages=True)
+        ((given,), (made,)) = network.session.get_inputs(), network.session.get_outputs()
+        if (given.name, given.type, made.name) != (IMAGES, "tensor(uint8)", FEATURES):
+            raise ValueError("other inputs and outputs than those of a network")
+    except Exception as error:  # a runtime fails in as many ways as there are graphs
+        raise NetworkRuntimeError(
+            f"ONNX Runtime cannot run the {stream} network of the exported model ({first_line(error)}).",
+            "update onnxruntime, or export the model again with `lstr export`.",
+        ) from error
+    return network
 
 
 def make_network_graph(job: NetworkJob) -> bytes:
-    """The network of a job with the mean over a chunk's images, as an ONNX file that says nothing of this machine.
+    """Return the network of a job, averaged over a chunk's images, as an ONNX file without facts about this machine.
 
-    Raises NetworkRuntimeError where it cannot be one.
+    Raises NetworkRuntimeError where it has no such form.
     """
     import onnx
+    from torch import nn
 
-    images = job.example().repeat(job.images // job.part.segments, 1, 1, 1)[None]
+    network, n_images = job.pooled(exact_precision(job)), job.images
+
+    class Averaged(nn.Module):
+        """The network on the images (N, images, H, W, C) of each chunk: (N, D)."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, images: "Tensor") -> "Tensor":
+            features = self.network(images.reshape(-1, *images.shape[2:]))
+            return features.reshape(-1, n_images, features.shape[-1]).mean(1)
+
+    images = job.example().repeat(n_images // job.part.segments, 1, 1, 1)[None]
     try:
-        written = onnx_of(_averaged(job.pooled(exact_precision(job)), job.images), images, "chunks", EXPORT_OPSET)
+        written = _export(Averaged().eval(), images, "chunks", EXPORT_OPSET)
     except Exception as error:  # torch's exporter fails in as many ways as there are layers
         raise NetworkRuntimeError(
             f"The network {job.part.network} has no ONNX form ({first_line(error)}).", "run it with torch."
@@ -121,8 +120,34 @@ def make_network_graph(job: NetworkJob) -> bytes:
     return made.SerializeToString(deterministic=True)
 
 
+def _export(network: "nn.Module", images: "Tensor", axis: str, opset: int) -> bytes:
+    """Return a network as an ONNX file from IMAGES to FEATURES, for any number along the first axis of the example."""
+    import torch
+
+    file, fast = io.BytesIO(), torch.backends.mha.get_fastpath_enabled()
+    # attention must be made of products, because ONNX lacks torch's one fast operator for it
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            # a trace takes sizes for constant, which they are
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            torch.onnx.export(
+                network,
+                (images,),
+                file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
+                input_names=[IMAGES],
+                output_names=[FEATURES],
+                dynamic_axes={IMAGES: {0: axis}, FEATURES: {0: axis}},
+                opset_version=opset,
+                dynamo=False,  # the newer exporter needs another package, and fixes the number along that axis
+            )
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    return file.getvalue()
+
+
 def _store_whole_weights(graph: Any) -> None:
-    """Let the weights of convolutions of rounded inputs be whole numbers in the file, which are a quarter of it."""
+    """Store the weights of convolutions of rounded inputs as whole numbers, a quarter of the bytes."""
     from onnx import helper, numpy_helper
 
     rounded = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
@@ -141,19 +166,3 @@ def _store_whole_weights(graph: Any) -> None:
         nodes.append(node)
     del graph.node[:]
     graph.node.extend(nodes)
-
-
-def _averaged(network: "nn.Module", n_images: int) -> "nn.Module":
-    """A network on so many images (N, images, H, W, C) of each chunk: (N, D)."""
-    from torch import nn
-
-    class Averaged(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, images: "Tensor") -> "Tensor":
-            features = self.network(images.reshape(-1, *images.shape[2:]))
-            return features.reshape(-1, n_images, features.shape[-1]).mean(1)
-
-    return Averaged().eval()

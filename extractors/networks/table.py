@@ -1,35 +1,53 @@
-"""The feature networks by name. One that is added here is known everywhere: recipes, commands, plans, training."""
+"""The feature networks by name. One that is added here is known everywhere: recipes, commands, plans, training.
 
-from functools import partial
+Another package adds its own by an entry point of the group `lstr.networks`, which names a `Network`.
+"""
+
+import re
+from functools import cache, partial
 from importlib import import_module
-from types import ModuleType
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from lstr.errors import RecipeError
-from lstr.extractors.networks.mmaction import registry
 from lstr.extractors.networks.network import (
-    CAFFE,
     FEW_WEIGHTS,
     FIVE_PIXELS,
-    HALVES,
-    IMAGENET,
     RESNET50_COST,
-    SIGNED,
     TIMM,
-    UNDIVIDED,
     Cost,
+    Input,
     Network,
-    efficientnet_name,
     torchvision_name,
 )
 
 if TYPE_CHECKING:
     from torch import nn
 
+GROUP = "lstr.networks"
+
+# Those of the two published networks are as the authors of LSTR have them in the code of their later work (Stochastic
+# Backpropagation, src/lstr/models/backbones/backbones.py; facts, section 0).
+IMAGENET = Input((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+HALVES = Input((127.5,) * 10, (127.5,) * 10)  # .5 and .5 of the 0–1 scale
+SIGNED = Input((127.0,) * 3, (128.0,) * 3)  # EfficientNet-Lite's, as its authors' builder has it
+CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
+UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
+
 
 def _build(module: str, name: str, channels: int, **sizes: float) -> "nn.Module":
-    """Build one of our networks; its module imports torch, and this table is read by every command."""
     return getattr(import_module(f"lstr.extractors.networks.{module}"), name)(in_channels=channels, **sizes)
+
+
+def _efficientnet_name(name: str) -> str:
+    """Return our name of a published tensor: _blocks.3._bn1.bias → blocks.3.depthwise.norm.bias."""
+    if block := re.fullmatch(r"_blocks\.(\d+)\._(expand_conv|depthwise_conv|project_conv|bn\d)\.(\w+)", name):
+        number, layer, tensor = block.groups()
+        part = layer.removesuffix("_conv") if "conv" in layer else ("expand", "depthwise", "project")[int(layer[2:])]
+        return f"blocks.{number}.{part}.{'conv' if 'conv' in layer else 'norm'}.{tensor}"
+    ends = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
+    module, dot, tensor = name.partition(".")
+    return ends.get(module, module) + dot + tensor
 
 
 RESNET50 = Network(
@@ -62,28 +80,21 @@ RESNET18 = Network(
     rename=torchvision_name,
     last_norm="conv2.bn",
 )
-SHUFFLENETV2 = Network(
-    "shufflenetv2",
-    1024,
-    partial(_build, "mobile", "ShuffleNetV2"),
-    {"rgb": IMAGENET, "flow": FIVE_PIXELS},
-    Cost(15e6, 0.25),
-    "BSD-3-Clause",
-    depthwise=True,
-    finetuning=FEW_WEIGHTS,
-    fuses=False,
-)
-MOBILENETV3 = Network(
-    "mobilenetv3",
-    576,
-    partial(_build, "mobile", "MobileNetV3Small"),
-    {"rgb": IMAGENET, "flow": FIVE_PIXELS},
-    Cost(11e6, 0.25),
-    "BSD-3-Clause",
-    depthwise=True,
-    finetuning=FEW_WEIGHTS,
-    fuses=False,
-)
+# Networks made for phones, torchvision's.
+MOBILE = [
+    Network(
+        name,
+        width,
+        partial(_build, "mobile", name),
+        {"rgb": IMAGENET, "flow": FIVE_PIXELS},
+        Cost(megabytes * 1e6, 0.25),
+        "BSD-3-Clause",
+        depthwise=True,
+        finetuning=FEW_WEIGHTS,
+        fuses=False,
+    )
+    for name, width, megabytes in (("shufflenetv2", 1024, 15), ("mobilenetv3", 576, 11))
+]
 EFFICIENTNETS = [
     Network(
         f"efficientnet-lite{n}",
@@ -93,51 +104,67 @@ EFFICIENTNETS = [
         Cost(megabytes * 1e6, 0.3 * share),
         "Apache-2.0",
         inflates=True,
-        rename=efficientnet_name,
+        rename=_efficientnet_name,
         classifier="_fc|cls_head",
         depthwise=True,
         finetuning=FEW_WEIGHTS,
     )
     for n, width, depth, share, megabytes in ((0, 1.0, 1.0, 1.0, 41), (1, 1.0, 1.1, 1.36, 50), (2, 1.1, 1.2, 1.85, 58))
 ]
-SMALL = (RESNET18, SHUFFLENETV2, MOBILENETV3, *EFFICIENTNETS)
-# The two with published features first, then smaller ones for videos of one's own.
-NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, *SMALL)}
+# The two with published features first, then smaller ones for one's own videos.
+NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, RESNET18, *MOBILE, *EFFICIENTNETS)}
 
 
 def known_network(name: str) -> Network | None:
-    """The entry of a name in NETWORKS, or of `timm:NAME`; None for another, as a recogniser's config.
+    """Return the entry of a name in NETWORKS, of another package, or of `timm:NAME`; None for any other name.
 
-    Raises RecipeError where timm is not installed or has no such network.
+    Raises RecipeError where timm is not installed or lacks the network, and where another package's cannot be used.
     """
     if name.startswith(TIMM):
         from lstr.extractors.networks.timm_networks import timm_network
 
         return timm_network(name.removeprefix(TIMM))
-    return NETWORKS.get(name)
+    return NETWORKS.get(name) or _of_another_package(name)
+
+
+@cache
+def _of_another_package(name: str) -> Network | None:
+    place = next(iter(entry_points(group=GROUP, name=name)), None)
+    if place is None:
+        return None
+    try:
+        network = place.load()
+    except Exception as error:  # the code is another's, so anything may be
+        raise RecipeError(
+            f"The network {name} of another package cannot be imported ({place.value}: {error}).",
+            "install that package again, or remove it.",
+        ) from error
+    if not isinstance(network, Network) or network.name != name:
+        raise RecipeError(
+            f"The network {name} of another package is not valid ({place.value}).",
+            "let it be a lstr.extractors.networks.network.Network of that name.",
+        )
+    return network
 
 
 def entry_of(name: str, stream: str) -> Network:
-    """The entry that a recipe file or a command means by a name: one that is known, or of a mmaction2 config.
+    """Return the entry that a recipe file or a command means by a name: a known one, or one of a mmaction2 config.
 
     Raises MissingPathError where there is no such config, RecipeError where it cannot serve the stream.
     """
-    return known_network(name) or _recogniser().read_recogniser(name, stream)
+    if entry := known_network(name):
+        return entry
+    from lstr.extractors.networks.mmaction import read_recogniser
+
+    return read_recogniser(name, stream)
 
 
 def network_of(name: str, config: dict | None = None) -> Network:
-    """The entry of a network in a recipe, by its name there and its backbone. Raises RecipeError as `known_network`."""
+    """Return the entry of a network in a recipe, by name and backbone. Raises RecipeError as `known_network`."""
     if config is not None:
-        return _recogniser().described(name, config)
-    entry = known_network(name)
-    if entry is None:
-        raise RecipeError(f"{name} is no network that is known here.", f"known are {', '.join(NETWORKS)}.")
-    return entry
+        from lstr.extractors.networks.mmaction import described
 
-
-def _recogniser() -> ModuleType:
-    """The module of mmaction2's recognisers; mmaction2 is imported where it is first needed."""
-    registry()  # quietly, or with an error of ours
-    from lstr.extractors.networks import recogniser
-
-    return recogniser
+        return described(name, config)
+    if entry := known_network(name):
+        return entry
+    raise RecipeError(f"The network {name} is unknown here.", f"known are {', '.join(NETWORKS)}.")

@@ -1,72 +1,27 @@
-"""A network that torch computes: scaled, averaged over space, and cropped where that is cheaper."""
+"""Networks on torch, on any device."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from lstr.extractors.lanes import Lane
+from lstr.extractors.devices import keep_float32_exact
+from lstr.extractors.lanes import Lane, open_lane
 from lstr.extractors.networks.crops import View
-from lstr.extractors.networks.fused import DTYPES, fuse, quantise
-from lstr.extractors.networks.running_network import RunningNetwork
-from lstr.extractors.recipe import INT8, NetworkRecipe
+from lstr.extractors.networks.fused import PooledNetwork
+from lstr.extractors.networks.runtime import NetworkJob, RunningNetwork
 
 
-class PooledNetwork(nn.Module):
-    """The network of a stream for inference in a precision, with the scale of its input and the mean over space."""
-
-    def __init__(
-        self,
-        network: nn.Module,
-        part: NetworkRecipe,
-        precision: str,
-        device: str,
-        size: tuple[int, int] | None = None,
-    ):
-        """`size` is the height and width of all images, in pixels, where they are known."""
-        super().__init__()
-        fused = fuse(network, precision, device, part.fuses)
-        for module in fused.modules():
-            if size and hasattr(module, "settle"):
-                cast(Any, module).settle(size)
-        self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
-        self.dtype = DTYPES[precision]
-        self.scale = Scale(part).to(device)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(N, H, W, C) uint8 → (N, D) float32."""
-        return self.network(self.scale(images).to(self.dtype)).float().mean((2, 3))
-
-
-class Scale(nn.Module):
-    """Images as a network was trained on them; its numbers stay on the device, where each copy would wait."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, part: NetworkRecipe):
-        super().__init__()
-        self.bgr = part.bgr
-        self.divides = any(std != 1 for std in part.std)
-        self.register_buffer("mean", torch.tensor(part.mean), persistent=False)
-        self.register_buffer("std", torch.tensor(part.std), persistent=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(N, H, W, C) uint8 → (N, C, H, W) float32 as published; the permuted view is channels-last already."""
-        x = (images.flip(-1) if self.bgr else images).float() - self.mean
-        if self.divides:
-            x = x / self.std
-        return x.permute(0, 3, 1, 2)
-
-
-def scaled(images: Tensor, part: NetworkRecipe) -> Tensor:
-    """What `Scale` makes of images, once."""
-    return Scale(part).to(images.device)(images)
+def open_network(job: NetworkJob) -> "TorchNetwork":
+    """Return a network on its device, which has a lane of its own there."""
+    if job.device != "cpu" and job.precision == "float32":
+        keep_float32_exact()
+    pooled = job.pooled()  # before the lane, which waits for it
+    return TorchNetwork(pooled, open_lane(job.device), (*job.size, job.channels))
 
 
 class TorchNetwork(RunningNetwork):
@@ -116,7 +71,7 @@ class TorchNetwork(RunningNetwork):
                 self._graphs[n] = images, self.lane.capture(partial(self.pooled, images))
 
     def _features(self, images: Tensor) -> Tensor:
-        """By the smallest graph that they fit in, whose other images are of no interest."""
+        """Compute by the smallest graph that the images fit in; the results of its other rows are dropped."""
         n = len(images)
         size = min((size for size in self._graphs if size >= n), default=None)
         if size is None:
@@ -127,7 +82,7 @@ class TorchNetwork(RunningNetwork):
 
 
 def crops_of(images: Tensor, view: View) -> Tensor:
-    """Trimmed images (B, H, W, C) uint8 on any device → (B, crops, *view.size, C), the bytes that `view.of` makes."""
+    """Return (B, crops, *view.size, C) of trimmed images (B, H, W, C) uint8 on any device, the bytes of `view.of`."""
     if view.crops == 1:
         return images[:, None]
     mirror = images.flip(2)
@@ -135,10 +90,8 @@ def crops_of(images: Tensor, view: View) -> Tensor:
         mirror[..., ::2] = 255 - mirror[..., ::2]
     if view.crops == 2:
         return torch.stack([images, mirror], 1)
-    (height, width), (down, across) = images.shape[1:3], view.size
-    h, w = (height - down) // 4, (width - across) // 4
-    crops = []
-    for x, y in ((0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)):
+    width, (down, across), crops = images.shape[2], view.size, []
+    for x, y in view.corners(*images.shape[1:3]):
         crops.append(images[:, y : y + down, x : x + across])
         crops.append(mirror[:, y : y + down, width - x - across : width - x])
     return torch.stack(crops, 1)

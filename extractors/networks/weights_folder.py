@@ -1,20 +1,19 @@
-"""The weights folder that `lstr finetune` leaves: networks trained on one's own videos, and what they have seen.
+"""The weights folder of `lstr finetune`: networks trained on one's own videos, and which videos each has seen.
 
-Layout: `rgb.pth`, `flow.pth` (of all training videos; one of the two where one stream was trained),
-`fold_1/rgb.pth` … (each without one fold of them), `recipe.json` (a whole Recipe, as feature folders have it), and
-`finetune.json`, written last. A network's file has the published key names of its kind, and its ModelCard.
+Layout: `rgb.pth`, `flow.pth` … (of all training videos, a file per trained stream), `fold_1/rgb.pth` … (each without
+one fold of them), `recipe.json` (a whole Recipe, as feature folders have it), and `finetune.json`, written last. A
+network's file has the published key names of its kind, and its ModelCard.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstr.errors import MissingPathError, RecipeError, WeightsError
-from lstr.extractors.networks.published_files import read_manifest
 from lstr.extractors.networks.table import known_network
-from lstr.extractors.networks.weights_files import (
+from lstr.extractors.networks.weights_file import (
     DESCRIPTION,
     ENTRY,
     FORMAT,
@@ -28,38 +27,12 @@ from lstr.extractors.networks.weights_files import (
 from lstr.extractors.recipe import Recipe
 from lstr.files.atomic import replacing, write_tensors, write_text
 from lstr.files.content import read_object, write_json
-from lstr.files.names import is_slug, slug
+from lstr.files.names import is_slug
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
-def fit_name(path: str | Path) -> str:
-    """The name of a folder as the name of its weights: fit for a file name, and none that means other weights."""
-    name = slug(Path(path).absolute().name, "weights")
-    reserved = {"random", "custom", *(word for e in read_manifest() for word in (e.dataset, e.recipe) if word)}
-    return f"{name}-finetuned" if name.lower() in reserved else name
-
-
-def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) -> Path:
-    """Write one network's file, whole or not at all, where the card's stream and fold place it; its path.
-
-    `state` is the state of a recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
-    """
-
-    path = folder / file_name(card.stream, card.fold)
-    entry = known_network(card.network)
-    names = entry.written_as if entry else ()
-    tensors = {}
-    for name, tensor in state.items():
-        for ours, published in names:
-            if name.startswith(ours):
-                name = published + name.removeprefix(ours)
-        tensor = tensor.detach().cpu()
-        tensors[name] = (tensor.float() if tensor.is_floating_point() else tensor).contiguous()
-    with replacing(path) as temporary:
-        write_tensors(temporary, {"state_dict": tensors, ENTRY: card.to_json()})
-    return path
+AGAIN = "copy the weights folder again, or train it again."
 
 
 @dataclass(frozen=True)
@@ -69,57 +42,76 @@ class WeightsFolder:
     path: Path
     recipe: Recipe
     about: Mapping[str, Any]
-    """What finetune.json says."""
-
-    @property
-    def name(self) -> str:
-        """Name of the weights, and of the feature directories."""
-        return self.about["name"]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """What the networks distinguish."""
-        return tuple(self.about["classes"])
+    """The content of finetune.json."""
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """`rgb`, `flow` or both."""
+        """The streams that have a network."""
         return self.recipe.streams
 
     @property
     def n_folds(self) -> int:
-        """How many networks of a stream have each not seen one fold; 0 without folds."""
-        return max(len(self.recipe.parts[stream].folds) for stream in self.streams)
+        """The number of networks per stream that each have not seen one fold; 0 without folds."""
+        return max(len(part.folds) for part in self.recipe.parts.values())
 
     @property
     def folds(self) -> dict[str, int]:
-        """The fold of each video that its networks have learnt from; empty without folds."""
+        """The fold of each training video; empty without folds."""
         return dict(self.about.get("folds") or {})
 
     def file(self, stream: str, fold: int | None = None) -> Path:
-        """Path of a stream's network: of all training videos, or without a fold (counted from 1)."""
+        """Return the path of a stream's network: of all training videos, or without a fold (counted from 1)."""
         return network_file(self.path, stream, fold)
 
     def files(self) -> list[Path]:
-        """Every network's file."""
-        return list(_files(self.path, self.recipe))
+        """Return every network's file."""
+        parts = self.recipe.parts.items()
+        return [self.file(stream, fold or None) for stream, part in parts for fold in range(len(part.folds) + 1)]
+
+
+def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) -> Path:
+    """Write one network's file, whole or not at all, where the card's stream and fold place it; return its path.
+
+    `state` is the state of a recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
+    """
+    path = folder / file_name(card.stream, card.fold)
+    entry = known_network(card.network)
+    tensors = {}
+    for name, tensor in state.items():
+        for ours, published in entry.written_as if entry else ():
+            if name.startswith(ours):
+                name = published + name.removeprefix(ours)
+        tensor = tensor.detach().cpu()
+        tensors[name] = (tensor.float() if tensor.is_floating_point() else tensor).contiguous()
+    with replacing(path) as temporary:
+        write_tensors(temporary, {"state_dict": tensors, ENTRY: card.to_json()})
+    return path
 
 
 def cards_of(source: str | Path, stream: str, n_folds: int = 0) -> tuple[ModelCard, ...]:
-    """What the networks of a stream, of all videos and then of each fold, say of themselves.
+    """Return the cards of a stream's networks: of all videos, then of each fold.
 
-    Raises WeightsError where one is missing, damaged, or says nothing.
+    Raises WeightsError for a network that is missing, damaged or has no card.
     """
     cards = []
     for fold in (None, *range(1, n_folds + 1)):
         path = network_file(source, stream, fold)
         card = read_card(path) if path.is_file() else None
         if card is None or (card.stream, card.fold) != (stream, fold):
-            what = "does not say that it is" if path.is_file() else "is missing, that should be"
+            state = "does not say that it is" if path.is_file() else "is missing, that should be"
             which = f"the {stream} network without fold {fold}" if fold else f"a {stream} network of all videos"
-            raise WeightsError(f"{path} {what} {which}.", "copy the weights folder again, or train it again.")
+            raise WeightsError(f"{path} {state} {which}.", AGAIN)
         cards.append(card)
     return tuple(cards)
+
+
+def blind_fold(cards: Sequence[ModelCard], video_id: str, sha256: str | None) -> int | None:
+    """Return which of a stream's networks has not seen a video: a fold, or None for the network of all videos.
+
+    Where each has seen something of it, the one that has not seen its content.
+    """
+    seen = [(sha256 in card.seen.values(), video_id in card.seen) for card in cards]
+    return seen.index(min(seen)) or None
 
 
 def write_weights(
@@ -134,7 +126,7 @@ def write_weights(
 
     Args:
         path: The folder.
-        recipe: Of the networks of all training videos, and of the trained streams alone.
+        recipe: Recipe of the networks of all training videos, of the trained streams alone.
         folds: Fold of each training video by id, from 1.
         training: SHA-256 of each training video's file by id.
         details: What else finetune.json holds (metrics, config, seconds, versions).
@@ -143,22 +135,21 @@ def write_weights(
     Raises:
         WeightsError: A network does not fit; each is loaded once.
     """
-    trained = recipe.streams
-    cards = {stream: cards_of(path, stream, n_folds) for stream in trained}
     from lstr.extractors.networks.build import build_network  # imports torch
 
+    cards = {stream: cards_of(path, stream, n_folds) for stream in recipe.streams}
+    sources = WeightSources(dict.fromkeys(recipe.streams, str(path)))
     parts: dict[str, Any] = {}
-    for stream in trained:
-        part, sources = recipe.parts[stream], WeightSources.of({stream: str(path)})
+    for stream, part in recipe.parts.items():
         hashes = (build_network(stream, part, sources, fold)[1].sha256 for fold in range(1, n_folds + 1))
         parts[stream] = replace(part, folds=tuple(hashes))
     recipe = recipe.having(parts)
-    card = cards[trained[0]][0]
+    card = cards[recipe.streams[0]][0]
     about = {
         "format": FORMAT,
         "name": card.name,
         "classes": list(card.classes),
-        "streams": list(trained),
+        "streams": list(recipe.streams),
         "folds": dict(folds),
         "training": dict(training),
         **details,
@@ -169,7 +160,7 @@ def write_weights(
 
 
 def open_weights(path: str | Path) -> WeightsFolder:
-    """A finished weights folder, with all its networks' files.
+    """Return a finished weights folder that has all its networks' files.
 
     Raises MissingPathError for no folder, WeightsError for one that is unfinished, damaged, foreign, or lacks a file.
     """
@@ -181,31 +172,21 @@ def open_weights(path: str | Path) -> WeightsFolder:
             f"{path} is no finished folder of weights: it has no {DESCRIPTION}.",
             "give one that `lstr finetune` wrote, or finish its training with --resume.",
         )
+    about, values = read_object(path / DESCRIPTION), read_object(path / "recipe.json")
+    for name, found in ((DESCRIPTION, about), ("recipe.json", values)):
+        if found is None:
+            raise WeightsError(f"{path / name} cannot be read, or is no JSON object.", AGAIN)
+    assert about is not None
     again = "use the lstr that made it, or train it again."
-    about = _read(path / DESCRIPTION)
     fits = about.get("format") == FORMAT and isinstance(about.get("name"), str)
     if not fits or not isinstance(about.get("classes"), list) or not isinstance(about.get("training", {}), dict):
         raise WeightsError(f"{path / DESCRIPTION} is not of {FORMAT}.", again)
     if not is_slug(about["name"]):
-        raise WeightsError(f"{path / DESCRIPTION}: name is {about['name']!r}, which is no file name.", again)
+        raise WeightsError(f"{path / DESCRIPTION}: name is {about['name']!r}, which is not a valid file name.", again)
     try:
-        recipe = Recipe.from_dict(_read(path / "recipe.json"), path / "recipe.json")
+        folder = WeightsFolder(path, Recipe.from_dict(values, path / "recipe.json"), about)
     except RecipeError as error:
         raise WeightsError(f"{path / 'recipe.json'} is no recipe of features ({error}).", again) from error
-    for missing in (file for file in _files(path, recipe) if not file.is_file()):
+    for missing in (file for file in folder.files() if not file.is_file()):
         raise WeightsError(f"{missing} is not there.", f"copy {shlex.quote(str(path))} again, or train it again.")
-    return WeightsFolder(path, recipe, about)
-
-
-def _files(path: Path, recipe: Recipe) -> Iterable[Path]:
-    for stream, part in recipe.parts.items():
-        for fold in (None, *range(1, len(part.folds) + 1)):
-            yield network_file(path, stream, fold)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    values = read_object(path)
-    if values is None:
-        hint = "copy the weights folder again, or train it again."
-        raise WeightsError(f"{path} cannot be read, or is no JSON object.", hint)
-    return values
+    return folder

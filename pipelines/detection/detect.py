@@ -9,7 +9,7 @@ from pathlib import Path
 from lstr.errors import LstrError, StalledError, UnforeseenError
 from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.flow.workers import default_workers
-from lstr.extractors.networks.runtimes import choose_runtime
+from lstr.extractors.networks.runtime import choose_runtime
 from lstr.extractors.video.live_input import Input
 from lstr.extractors.video.live_reader import LiveOptions
 from lstr.files.atomic import check_writable

@@ -179,7 +179,7 @@ def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = 
     seen: Mapping[str, Any] = loaded.about.get("seen") or {}
     hashes, known = {sha256 for sha256 in seen.values() if sha256}, source_id in seen
     if video and hashes:
-        from lstr.extractors.networks.published_files import sha256_of
+        from lstr.extractors.networks.weights_file import sha256_of
 
         with suppress(OSError):  # opening the file reports it
             known = sha256_of(video) in hashes or seen.get(source_id, "") is None

@@ -9,7 +9,7 @@ from typing import Any
 
 from lstr.errors import CheckpointError, SeenError, few
 from lstr.extractors.devices import choose_device
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_file import sha256_of
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
 from lstr.files.atomic import check_writable
 from lstr.files.remote import Place

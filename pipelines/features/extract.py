@@ -9,7 +9,7 @@ from pathlib import Path
 from lstr.errors import OutputError, brief
 from lstr.extractors.devices import choose_device, release_memory, videos_at_once
 from lstr.extractors.flow.workers import choose_backend, flow_workers
-from lstr.extractors.networks.runtimes import choose_runtime
+from lstr.extractors.networks.runtime import choose_runtime
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.runtime_choice import run_on
 from lstr.files.atomic import check_writable

@@ -7,7 +7,7 @@ from typing import Literal
 
 from lstr.errors import ConfigError
 from lstr.extractors.flow.workers import Backend
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS, Preset
 from lstr.files.remote import Place
 from lstr.pipelines.features.recipes import StoredRecipe
@@ -43,7 +43,7 @@ class WorkerConfig:
     @property
     def sources(self) -> WeightSources:
         """The weights, without any calibration."""
-        return WeightSources.of(self.weights)
+        return WeightSources(self.weights)
 
 
 @dataclass(frozen=True)

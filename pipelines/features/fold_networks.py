@@ -7,8 +7,8 @@ from typing import Any
 
 from lstr.errors import WeightsError
 from lstr.extractors.networks.build import build_network
-from lstr.extractors.networks.weights_files import ModelCard, blind_fold, network_file, read_card
-from lstr.extractors.networks.weights_folder import cards_of
+from lstr.extractors.networks.weights_file import ModelCard, network_file, read_card
+from lstr.extractors.networks.weights_folder import blind_fold, cards_of
 from lstr.extractors.run import TwoStream
 
 KEPT = 4  # pairs of networks besides that of all videos; each takes some hundred megabytes, and a second to make
@@ -44,7 +44,7 @@ class FoldNetworks:
         self.cards: dict[str, tuple[ModelCard, ...]] = {}
         """Cards of the streams whose weights say what they have seen."""
         for stream in self.recipe.streams:
-            source, folds = twostream.sources.files[stream], self.recipe.parts[stream].folds
+            source, folds = twostream.sources.files.get(stream), self.recipe.parts[stream].folds
             if folds and not (source and network_file(source, stream, 1) != network_file(source, stream)):
                 raise WeightsError(
                     f"The features come from {len(folds)} {stream} networks, each of which has not seen a fold, "
@@ -78,7 +78,7 @@ class FoldNetworks:
         parts: dict[str, Any] = {}
         sources = self.twostream.sources
         for stream, fold in folds.items():
-            part, source = self.recipe.parts[stream], sources.files[stream]
+            part, source = self.recipe.parts[stream], sources.files.get(stream)
             if fold and source:
                 networks[stream], parts[stream] = build_network(stream, part, sources, fold)
                 if parts[stream].sha256 != part.folds[fold - 1]:

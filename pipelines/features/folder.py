@@ -17,7 +17,7 @@ import numpy as np
 
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import MissingPathError, RecipeError
-from lstr.extractors.networks.weights_files import is_weights_folder
+from lstr.extractors.networks.weights_file import is_weights_folder
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.files.arrays import open_array, signature

@@ -23,8 +23,7 @@ import torch
 from lstr import __version__
 from lstr.errors import DeviceError, ExtractorError
 from lstr.extractors.networks.archive import TENSORS
-from lstr.extractors.networks.weights_content import read_content
-from lstr.extractors.networks.weights_files import network_files
+from lstr.extractors.networks.weights_file import network_files, read_content
 from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import scratch
 from lstr.files.remote import Place

@@ -12,7 +12,7 @@ from lstr import checkpoint
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.devices import default_device
 from lstr.extractors.networks.published import find_weights
-from lstr.extractors.networks.weights_files import DESCRIPTION, is_weights_folder
+from lstr.extractors.networks.weights_file import DESCRIPTION, is_weights_folder
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import PRESETS, Preset, read_preset
 from lstr.extractors.recipe import Recipe

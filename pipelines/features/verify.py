@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_file import sha256_of
 from lstr.files.arrays import open_array
 from lstr.files.atomic import leftovers
 from lstr.pipelines.features.folder import FeatureFolder

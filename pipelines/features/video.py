@@ -13,7 +13,7 @@ from typing import Any
 from lstr.errors import CacheError, MissingPathError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import FlowWorkers, default_workers, flow_workers, too_small
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_file import sha256_of
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.runtime_choice import run_on
 from lstr.extractors.stages import WRITE, StepSeconds, closed_after, merged

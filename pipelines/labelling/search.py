@@ -18,7 +18,7 @@ import numpy as np
 from lstr.chunk import CHUNK_SECONDS
 from lstr.errors import CheckpointError, LstrError
 from lstr.extractors.flow.workers import default_workers
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_file import sha256_of
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
 from lstr.pipelines.evaluation.threshold_choice import choose_thresholds
 from lstr.pipelines.labelling.project import Project

@@ -8,7 +8,7 @@ from typing import Any
 
 from lstr.errors import ConfigError
 from lstr.extractors.flow.workers import Algorithm
-from lstr.extractors.networks.weights_files import is_weights_folder
+from lstr.extractors.networks.weights_file import is_weights_folder
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import IMAGENET, Preset, preset_of
 from lstr.extractors.recipe import Recipe

@@ -10,7 +10,7 @@ from pathlib import Path
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_file import sha256_of
 from lstr.extractors.presets import PRESETS, shape_of
 from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lstr.chunk import CLOCK, Clock
-from lstr.extractors.networks.published_files import Origin
+from lstr.extractors.networks.weights_file import Origin
 from lstr.extractors.recipe import INT8, NetworkRecipe, Recipe
 from lstr.pipelines.model_files.card_figures import measured
 from lstr.pipelines.model_files.description import actions_of, exported_in_words, is_demo, model_of, ordered

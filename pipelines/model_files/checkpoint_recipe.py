@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lstr.chunk import Clock
 from lstr.errors import CheckpointError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
-from lstr.extractors.networks.runtimes import AUTO
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.runtime import AUTO
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.streams import streams_of_model
@@ -152,7 +152,7 @@ def networks_of(
         files |= {stream: open_model(loaded.path).source(stream) for stream in missing}
     else:
         files |= find_networks(loaded, missing)
-    sources = replace(WeightSources.of(files), calibration=loaded.calibration, calibrated_on=recipe.calibrated_on)
+    sources = replace(WeightSources(files), calibration=loaded.calibration, calibrated_on=recipe.calibrated_on)
     twostream = build_as(requested, sources, device)
     return twostream, _differing(loaded, twostream.recipe, recipe, allow)
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from lstr.extractors.networks.published_files import Origin
+from lstr.extractors.networks.weights_file import Origin
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.model_files.markdown import one_line
 

@@ -20,12 +20,10 @@ from lstr.exported_graphs import OPSET, describe, make_graph
 from lstr.exported_streaming import ExportedStep, open_step
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.networks.archive import GRAPH
-from lstr.extractors.networks.conversion import exact_precision
 from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.onnx_runtime import make_network_graph
-from lstr.extractors.networks.published_files import sha256_of
-from lstr.extractors.networks.runtimes import AUTO
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.runtime import AUTO, exact_precision
+from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.stages import torch_threads
 from lstr.extractors.twostream import build_as

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lstr.errors import ExtractorError, RecipeError, WeightsError
 from lstr.extractors.networks.archive import Archive, is_archive
+from lstr.extractors.networks.manifest import PublishedFile, origin_of, read_manifest
 from lstr.extractors.networks.published import place_of
-from lstr.extractors.networks.published_files import Origin, PublishedFile, read_manifest
-from lstr.extractors.networks.weights_files import is_weights_folder, network_file, origin_of
+from lstr.extractors.networks.weights_file import Origin, is_weights_folder, network_file
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import STREAMS, model_stream, streams_of_model
 from lstr.files.atomic import write_text

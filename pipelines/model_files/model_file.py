@@ -18,8 +18,7 @@ from lstr.exported_description import StepDescription
 from lstr.extractors.devices import choose_device
 from lstr.extractors.networks.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
 from lstr.extractors.networks.network import is_network_name
-from lstr.extractors.networks.published_files import Origin
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import Origin, WeightSources
 from lstr.extractors.recipe import Recipe
 from lstr.files.content import built
 from lstr.files.names import is_slug
@@ -147,7 +146,7 @@ class ModelFile:
         Raises WeightsError where published ones have not been fetched.
         """
         files = {stream: self.source(stream) for stream in self.networks}
-        return WeightSources.of(files)
+        return WeightSources(files)
 
     def source(self, stream: str) -> str | None:
         """Where the weights of one stream's network come from; None for random weights, which their seed makes.

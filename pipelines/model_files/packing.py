@@ -13,8 +13,8 @@ from lstr.checkpoint import TENSORS as OF_MODEL
 from lstr.errors import CheckpointError, OutputError, RecipeError, WeightsError
 from lstr.extractors.networks.archive import CARD, DOCUMENT, TENSORS, Archive, Tensors, write_archive
 from lstr.extractors.networks.build import build_network
-from lstr.extractors.networks.weights_content import read_state_dict
-from lstr.extractors.networks.weights_files import WeightSources, network_file, origin_of, read_card
+from lstr.extractors.networks.manifest import origin_of
+from lstr.extractors.networks.weights_file import WeightSources, network_file, read_card, read_state_dict
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import replacing, sweep
@@ -189,7 +189,7 @@ def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None)
             f"{loaded.path} needs its {stream} network, of {part.weights} weights, and nothing says where they are.",
             "name the folder that `lstr finetune` wrote: --weights DIR.",
         )
-    found = build_network(stream, part, WeightSources.of({stream: source}))[1]
+    found = build_network(stream, part, WeightSources({stream: source}))[1]
     if found.sha256 != part.sha256:
         raise RecipeError(
             f"The {stream} network in {source} is {found.weights} {found.sha256}, the features of {loaded.path} come "

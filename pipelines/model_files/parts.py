@@ -7,8 +7,7 @@ from typing import Any
 from lstr.checkpoint import write_atomically
 from lstr.errors import MissingPathError, OutputError
 from lstr.extractors.networks.archive import CARD, Archive, member_path
-from lstr.extractors.networks.weights_content import read_content
-from lstr.extractors.networks.weights_files import DESCRIPTION, FORMAT, file_name, read_card
+from lstr.extractors.networks.weights_file import DESCRIPTION, FORMAT, file_name, read_card, read_content
 from lstr.files.atomic import replacing, write_bytes, write_tensors, write_text
 from lstr.files.content import read_text, write_json
 from lstr.pipelines.model_files.model_file import ModelFile, open_model

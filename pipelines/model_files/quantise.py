@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from lstr.errors import RecipeError, VideoError
 from lstr.extractors.flow.workers import flow_workers
-from lstr.extractors.networks.fused import Ranges, fuse
-from lstr.extractors.networks.runtimes import AUTO, choose_runtime
-from lstr.extractors.networks.torch_runtime import scaled
+from lstr.extractors.networks.fused import Ranges, fuse, scaled
+from lstr.extractors.networks.runtime import AUTO, choose_runtime
 from lstr.extractors.recipe import INT8, Recipe
 from lstr.extractors.run import TwoStream
 from lstr.extractors.runtime_choice import run_on

@@ -11,7 +11,7 @@ from lstr import exported_streaming as exported
 from lstr import streaming
 from lstr.exported_streaming import ExportedStep
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.conversion import LEAST_COSINE
+from lstr.extractors.networks.runtime import LEAST_COSINE
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.streams import MODEL_STREAMS
 from lstr.extractors.video.frames import Chunk

@@ -9,7 +9,7 @@ from time import perf_counter
 from lstr.errors import CheckpointError, ConfigError, few
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import Algorithm, Backend, flow_workers
-from lstr.extractors.networks.weights_files import is_weights_folder
+from lstr.extractors.networks.weights_file import is_weights_folder
 from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights
 from lstr.extractors.presets import Preset, shape_of
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_sources

@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from lstr.errors import ConfigError, LabelsError, WeightsError, few
-from lstr.extractors.networks.weights import ALIGNMENT
-from lstr.extractors.networks.weights_content import read_content
-from lstr.extractors.networks.weights_files import WeightSources, network_file
+from lstr.extractors.networks.build import ALIGNMENT
+from lstr.extractors.networks.weights_file import WeightSources, network_file, read_content
 from lstr.extractors.presets import Preset
 from lstr.extractors.run import TwoStream
 from lstr.extractors.stages import closed_after
@@ -241,7 +240,7 @@ def _content(file: Path, mapped: bool = False) -> dict[str, Any]:
 
 
 def _network(file: Path, preset: Preset, stream: str, device: str) -> TwoStream:
-    sources = WeightSources.of({stream: str(file)})
+    sources = WeightSources({stream: str(file)})
     return build_twostream(preset.narrowed([stream]), sources, device)
 
 

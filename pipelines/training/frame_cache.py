@@ -9,7 +9,7 @@ from typing import Any
 from lstr.errors import MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
 from lstr.extractors.networks.build import network_recipe
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_file import sha256_of
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS

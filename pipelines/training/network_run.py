@@ -42,7 +42,7 @@ class NetworkRun:
     """A recogniser and its optimiser, as the loop trains it (`lstr.pipelines.training.loop.Run`).
 
     card: what its state, which is also a weights file of its last epoch, says about itself
-    (`lstr.extractors.networks.weights_files`). validation: the videos that choose its epoch. seconds: maximum training
+    (`lstr.extractors.networks.weights_file`). validation: the videos that choose its epoch. seconds: maximum training
     time; None without a limit.
     """
 

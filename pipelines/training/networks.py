@@ -20,8 +20,9 @@ import torch
 
 from lstr.errors import LabelsError, LstrError
 from lstr.extractors.flow.workers import DIFFERENCE, default_workers
-from lstr.extractors.networks.weights_files import ModelCard, WeightSources, is_weights_folder, network_file
-from lstr.extractors.networks.weights_folder import WeightsFolder, fit_name, open_weights, write_network, write_weights
+from lstr.extractors.networks.manifest import fit_name
+from lstr.extractors.networks.weights_file import ModelCard, WeightSources, is_weights_folder, network_file
+from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights, write_network, write_weights
 from lstr.extractors.streams import STREAMS, in_training_order
 from lstr.extractors.twostream import build_twostream
 from lstr.files.content import write_json
@@ -346,6 +347,6 @@ def _finish(training: Training, folder: Path, settings: dict, device: str, is_al
     seen = {i: training.videos[i].sha256 for i in whole.training}
     preset, n_folds = training.networks.preset, len(training.pairs) - 1
     files = {stream: str(network_file(folder, stream)) for stream in streams}
-    recipe = build_twostream(preset.narrowed(streams), WeightSources.of(files), device).recipe
+    recipe = build_twostream(preset.narrowed(streams), WeightSources(files), device).recipe
     write_weights(folder, recipe, training.folds, seen, details, n_folds)
     shutil.rmtree(folder / NETWORK_STATES, ignore_errors=True)

@@ -15,13 +15,12 @@ from torch.nn import functional
 from lstr.errors import UnfitError, WeightsError
 from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.networks.archive import Archive, is_archive, is_member
-from lstr.extractors.networks.build import backbone_of, network_recipe
+from lstr.extractors.networks.build import backbone_of, identify, load_weights, network_recipe, randomise
+from lstr.extractors.networks.manifest import dataset_of, origin_of, published_as
 from lstr.extractors.networks.network import Network
 from lstr.extractors.networks.published import find_weights
-from lstr.extractors.networks.published_files import Origin, dataset_of, sha256_of
 from lstr.extractors.networks.table import known_network
-from lstr.extractors.networks.weights import identify, load_weights, randomise
-from lstr.extractors.networks.weights_files import network_file, origin_of, published_as, read_card
+from lstr.extractors.networks.weights_file import Origin, network_file, read_card, sha256_of
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
 from lstr.extractors.streams import STREAMS, model_stream

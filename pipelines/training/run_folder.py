@@ -14,7 +14,7 @@ from typing import Any
 
 from lstr import checkpoint
 from lstr.errors import CheckpointError, OutputError
-from lstr.extractors.networks.weights_files import DESCRIPTION
+from lstr.extractors.networks.weights_file import DESCRIPTION
 from lstr.files.atomic import check_kept, replacing, sweep, write_tensors
 from lstr.files.content import append_jsonl, keep_jsonl, read_jsonl, write_json
 from lstr.pipelines.pages.palette import colour_of

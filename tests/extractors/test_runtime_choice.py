@@ -6,15 +6,16 @@ from dataclasses import replace
 import pytest
 
 from lstr.extractors import runtime_choice as converted
+from lstr.extractors.networks.runtime import Store
 from lstr.extractors.recipe import NetworkRecipe, Recipe
-from lstr.extractors.runtime_choice import ConvertedNetworks, recall, remember
+from lstr.extractors.runtime_choice import recall, remember
 from lstr.files.home import home
 
 RECIPE = Recipe(NetworkRecipe("resnet50", "random", "ab", 1, (1.0,) * 3, (1.0,) * 3), None, flow_algorithm=None)
 
 
 def test_damage_is_found_and_the_oldest_make_room(tmp_path):
-    store = ConvertedNetworks(tmp_path / "runtimes", most=2500)
+    store = Store(tmp_path / "runtimes", most=2500)
     assert store.read("a") is None
     for age, key in enumerate("abc"):
         store.write(key, [b"12", key.encode() * 1000])
@@ -33,7 +34,7 @@ def test_damage_is_found_and_the_oldest_make_room(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     (tmp_path / "runtimes").write_text("a file")
-    store = ConvertedNetworks(tmp_path / "runtimes")
+    store = Store(tmp_path / "runtimes")
     store.write("a", [b"x"])
     assert store.read("a") is None
 

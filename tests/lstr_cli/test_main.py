@@ -279,7 +279,7 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     """A file in the published layout: named in the folder, needed by detect, refused when it is another."""
     import torch
 
-    from lstr.extractors.networks.weights import randomise
+    from lstr.extractors.networks.build import randomise
     from tests.support.backbones import build_backbone
 
     for name, seed in (("mine.pth", 5), ("other.pth", 6)):

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from lstr import checkpoint
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.kinds import configure, make_model
 from lstr.pipelines.model_files.averaging import write_average

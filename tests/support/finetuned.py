@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.build import randomise
+from lstr.extractors.networks.manifest import fit_name
 from lstr.extractors.networks.table import NETWORKS
-from lstr.extractors.networks.weights import randomise
-from lstr.extractors.networks.weights_files import ModelCard, WeightSources, network_file
-from lstr.extractors.networks.weights_folder import WeightsFolder, fit_name, write_network, write_weights
+from lstr.extractors.networks.weights_file import ModelCard, WeightSources, network_file, sha256_of
+from lstr.extractors.networks.weights_folder import WeightsFolder, write_network, write_weights
 from lstr.extractors.streams import CHANNELS_OF
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.inputs import find_videos
@@ -55,6 +55,6 @@ def write_finetuned(root: Path) -> FinetunedSet:
             card = ModelCard(fit_name(path), stream, network, CLASSES, seen, 0.5, fold)
             write_network(path, state | {stem: state[stem] * (1 + (fold or 0))}, card)
     details = {"seconds": 1.0}
-    sources = WeightSources.of({stream: str(network_file(path, stream)) for stream in NAMES})
+    sources = WeightSources({stream: str(network_file(path, stream)) for stream in NAMES})
     recipe = build_twostream(SMALL.narrowed(list(NAMES)), sources, "cpu", "float32").recipe
     return FinetunedSet(videos, write_weights(path, recipe, folds, training, details, 2))

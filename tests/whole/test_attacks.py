@@ -10,14 +10,12 @@ import torch
 
 from lstr.checkpoint import save
 from lstr.errors import ExtractorError, LabelsError, LstrError, RecipeError
-from lstr.extractors.networks import published_files
+from lstr.extractors.networks import manifest
 from lstr.extractors.networks.archive import Archive, write_archive
-from lstr.extractors.networks.build import build_network
-from lstr.extractors.networks.mmaction import FETCHING, MMACTION, OWN, PARTS, check_backbone, registry
+from lstr.extractors.networks.build import build_network, fingerprint
+from lstr.extractors.networks.mmaction import FETCHING, MMACTION, PARTS, build_recogniser, check_backbone, registry
 from lstr.extractors.networks.published import fetch
-from lstr.extractors.networks.recogniser import build_recogniser
-from lstr.extractors.networks.weights import fingerprint
-from lstr.extractors.networks.weights_files import FORMAT, ModelCard, WeightSources
+from lstr.extractors.networks.weights_file import FORMAT, ModelCard, WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.twostream import build_twostream
 from lstr.kinds import configure, make_model
@@ -31,7 +29,7 @@ from tests.support.mistakes import mistake
 from tests.support.videos import write_video
 
 NAMES = ("x/../../../PWNED/any", "../PWNED", "/PWNED", "..", "a/b", "a\0b", "a" * 300, ".x")
-CONFIG = {"type": "ShuffleNetV2"}
+CONFIG = {"type": "MobileNetV2"}
 CLASSES = ("Background", "fall")
 
 
@@ -55,7 +53,7 @@ def sound() -> Recipe:
     """A whole recipe of one random network by config, which extraction follows."""
     preset = replace(SMALL.narrowed(["rgb"]), rgb=replace(SMALL.rgb, network="shufflenetv2"))
     made = build_twostream(preset, WeightSources(), "cpu", "float32").recipe
-    part = replace(made.rgb, network="shuffle", config=CONFIG, width=1024)
+    part = replace(made.rgb, network="mobile", config=CONFIG, width=1280)
     return replace(made, rgb=build_network("rgb", part, WeightSources())[1])
 
 
@@ -136,10 +134,10 @@ def test_class_names_are_no_paths(place, label):
 
 @pytest.mark.parametrize("entry", ["name", "dataset"])
 def test_names_in_the_list_of_published_weights(place, monkeypatch, entry):
-    listed = json.loads(published_files.MANIFEST.read_text())["weights"][0]
+    listed = json.loads(manifest.MANIFEST.read_text())["weights"][0]
     (place / "m.json").write_text(json.dumps({"weights": [listed | {entry: "../../PWNED"}]}))
     (place / "source").write_bytes(b"x")
-    monkeypatch.setattr(published_files, "MANIFEST", place / "m.json")
+    monkeypatch.setattr(manifest, "MANIFEST", place / "m.json")
     monkeypatch.setenv("LSTR_HOME", str(place / "lstr"))
     with pytest.raises(ExtractorError, match="m.json names '../../PWNED'"):
         list(fetch([listed["recipe"]], str(place / "source"), lambda *_: None))
@@ -184,7 +182,7 @@ HOSTILE = [
     {**RESNET, "init_cfg": {"type": "Pretrained", "checkpoint": "https://evil.example/x.pth"}},
     {"type": ["ResNet"]},
     {"type": "MobileNetV2", "widen_factor": 1e9},
-    {"type": "ShuffleNetV2", "in_channels": 10**400},
+    {"type": "MobileNetV2", "in_channels": 10**400},
     {},
 ]
 
@@ -245,8 +243,8 @@ def test_what_is_listed_is_registered():
     """mmengine would import a module of a name that nobody registered."""
     models = registry()
     known = {**models.parent.module_dict, **models.module_dict}
-    assert set((*MMACTION, *OWN, *PARTS)) <= set(known)
-    for config in (RESNET, {**RESNET, "norm_cfg": {"type": "BN", "requires_grad": True}}, {"type": "ShuffleNetV2"}):
+    assert set((*MMACTION, *PARTS)) <= set(known)
+    for config in (RESNET, {**RESNET, "norm_cfg": {"type": "BN", "requires_grad": True}}, CONFIG):
         check_backbone(config)
     check_backbone({"type": "torchvision.densenet161"})
 

@@ -22,8 +22,7 @@ from lstr import checkpoint
 from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.networks.archive import write_archive
 from lstr.extractors.networks.build import network_recipe
-from lstr.extractors.networks.weights_content import read_state_dict
-from lstr.extractors.networks.weights_files import ModelCard, read_card
+from lstr.extractors.networks.weights_file import ModelCard, read_card, read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from lstr.extractors.networks.build import identify
 from lstr.extractors.networks.network import Cost, Input, Network
 from lstr.extractors.networks.table import NETWORKS, known_network
-from lstr.extractors.networks.weights import identify
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions
@@ -72,7 +72,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     part = weights.recipe.flow
     assert (part.network, part.dim, part.to_dict().get("width")) == ("toy", 8, None)
     assert Recipe.from_dict(weights.recipe.to_dict()) == weights.recipe
-    sources = WeightSources(flow=str(weights.path))
+    sources = WeightSources({"flow": str(weights.path)})
     images = np.random.default_rng(0).integers(0, 256, (2, 1, 32, 32, 10), np.uint8)
     found = []
     for runtime in ("torch", "openvino", "onnxruntime"):
@@ -88,7 +88,7 @@ def test_common_networks_need_no_mmaction2():
     """To build, to train and to compute with what the recipes name."""
     code = (
         "import sys, lstr.pipelines.training.networks, lstr.pipelines.learning.plan, lstr.pipelines.detection.detect\n"
-        "from lstr.extractors.networks.weights_files import WeightSources\n"
+        "from lstr.extractors.networks.weights_file import WeightSources\n"
         "from lstr.extractors.presets import PRESETS\n"
         "from lstr.extractors.twostream import build_twostream\n"
         "from lstr.extractors.networks.table import NETWORKS\n"
@@ -118,7 +118,7 @@ def test_networks_of_timm_are_trained(stream, name, tmp_path):
     part = weights.recipe.parts[stream]
     assert (part.network, part.stem, part.dim) == (name, None, known_network(name).width)
     assert identify(weights.file(stream)) == (name, stream)
-    rebuilt = rebuild_twostream(weights.recipe, WeightSources(*[str(weights.path)] * 2), "cpu")
+    rebuilt = rebuild_twostream(weights.recipe, WeightSources({stream: str(weights.path)}), "cpu")
     assert rebuilt.recipe.id == weights.recipe.without_folds().id
 
 

@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from lstr.checkpoint import load
-from lstr.extractors.networks.weights_content import read_state_dict
+from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.pipelines.training.run_folder import CONFIG
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))

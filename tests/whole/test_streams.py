@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from lstr.extractors.networks.weights_files import read_card
+from lstr.extractors.networks.weights_file import read_card
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.streams import PICTURES, STREAMS
 from lstr.pipelines.features.folder import open_features

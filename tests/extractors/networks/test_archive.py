@@ -21,7 +21,7 @@ from lstr.extractors.networks.archive import (
     member_path,
     write_archive,
 )
-from lstr.extractors.networks.weights_content import read_content
+from lstr.extractors.networks.weights_file import read_content
 
 RGB = "rgb.safetensors"
 

@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from lstr.errors import MissingPathError, WeightsError
+from lstr.extractors.networks.build import fingerprint, load_weights, randomise, statistics
 from lstr.extractors.networks.crops import fit
-from lstr.extractors.networks.mmaction import registry
 from lstr.extractors.networks.table import NETWORKS
-from lstr.extractors.networks.weights import fingerprint, load_weights, randomise, statistics
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from tests.support.backbones import build_backbone
@@ -35,11 +34,6 @@ def copy_of(network):
     fresh = build_backbone("resnet50" if hasattr(network, "layer1") else "bninception")
     randomise(fresh, 99)
     return fresh
-
-
-def test_mmaction_configs_can_name_bninception():
-    backbone = registry().build({"type": "mmaction.BNInception", "in_channels": 3})
-    assert backbone.conv1_7x7_s2.in_channels == 3
 
 
 def test_torchvisions_own_resnet_loads_and_agrees(tmp_path, resnet):

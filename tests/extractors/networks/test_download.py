@@ -71,7 +71,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(module, "PAUSE", 0)
+    monkeypatch.setattr(module, "PAUSE_S", 0)
 
 
 def names(folder) -> list[str]:
@@ -94,7 +94,7 @@ def test_a_cut_connection_goes_on_where_it_stopped(server, tmp_path):
 
 
 def test_a_later_run_goes_on_where_an_earlier_stopped(server, tmp_path):
-    server.cuts = [300_000] + [0] * module.PATIENCE
+    server.cuts = [300_000] + [0] * module.MAX_CUTS
     with pytest.raises(WeightsError, match="300000 bytes are kept") as caught:
         download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
     assert caught.value.exit_code == 4 and caught.value.hint == OFFLINE
@@ -152,7 +152,7 @@ def test_refusals(server, tmp_path):
         with pytest.raises(WeightsError, match=words):
             download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
         assert server.starts == [0], "another try would change nothing"
-    server.statuses = [500] * module.PATIENCE
+    server.statuses = [500] * module.MAX_CUTS
     with pytest.raises(WeightsError, match="500"):
         download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
     server.content_type = "text/html; charset=utf-8"

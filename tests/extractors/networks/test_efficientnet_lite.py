@@ -10,11 +10,11 @@ import torch
 from efficientnet_lite_pytorch import EfficientNet
 
 from lstr.errors import WeightsError
+from lstr.extractors.networks.build import identify, load_weights
+from lstr.extractors.networks.manifest import published_by_hash, read_manifest
 from lstr.extractors.networks.published import check, choose, find_weights
-from lstr.extractors.networks.published_files import published_by_hash, read_manifest, sha256_of
 from lstr.extractors.networks.table import NETWORKS
-from lstr.extractors.networks.weights import identify, load_weights
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
@@ -62,7 +62,7 @@ def test_the_weights_that_come_with_lstr_are_known_by_their_hash():
     for stream in ("rgb", "flow"):  # of flow with another stem
         assert find_weights("imagenet", stream) == str(entry.place) == find_weights(entry.name, stream)
     (verdict,) = check([str(entry.place)])
-    assert (verdict.state, verdict.published, verdict.network) == ("ok", entry.name, "efficientnet-lite0")
+    assert (verdict["state"], verdict["published"], verdict["network"]) == ("ok", entry.name, "efficientnet-lite0")
 
 
 def test_a_package_that_is_missing_or_damaged_is_named(tmp_path, monkeypatch):
@@ -89,10 +89,10 @@ def test_a_recipe_says_where_its_weights_are_from(stream):
     part = StreamPreset("efficientnet-lite0", weights="imagenet")
     preset = Preset(**{"rgb": None, "flow": None, stream: part}, short_side=64, crop=64)
     found = find_weights("imagenet", stream)
-    twostream = build_twostream(preset, WeightSources(**{stream: found}), "cpu", "float32")
+    twostream = build_twostream(preset, WeightSources({stream: found}), "cpu", "float32")
     stated = twostream.recipe.parts[stream]
     assert (stated.weights, stated.stem) == ("imagenet", "mean" if stream == "flow" else None)
     assert stated.folder(stream) == f"{stream}_imagenet_efficientnet-lite0"
     assert published_path(stated, stream) == found
     again = Recipe.from_dict(twostream.recipe.to_dict())
-    assert rebuild_twostream(again, WeightSources(**{stream: found}), "cpu").recipe.id == twostream.recipe.id
+    assert rebuild_twostream(again, WeightSources({stream: found}), "cpu").recipe.id == twostream.recipe.id

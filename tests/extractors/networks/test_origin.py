@@ -10,8 +10,8 @@ import torch
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
 from lstr.extractors.networks.archive import Archive, write_archive
-from lstr.extractors.networks.published_files import Origin, published_by_hash
-from lstr.extractors.networks.weights_files import origin_of, read_card
+from lstr.extractors.networks.manifest import origin_of, published_by_hash
+from lstr.extractors.networks.weights_file import Origin, read_card
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lstr.errors import WeightsError
-from lstr.extractors.networks.crops import NO_FRAMES, View, fit, fit_planes, ten_crops
+from lstr.extractors.networks.build import fingerprint, load_weights, randomise
+from lstr.extractors.networks.crops import NO_FRAMES, View, fit, fit_planes
 from lstr.extractors.networks.mmaction import registry
 from lstr.extractors.networks.table import NETWORKS
-from lstr.extractors.networks.weights import fingerprint, load_weights, randomise
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
@@ -228,7 +228,9 @@ def twostream(bninception, resnet, tmp_path_factory):
     for stream, network in (("rgb", resnet), ("flow", bninception)):
         state = {f"backbone.{name}": tensor for name, tensor in network.state_dict().items()}
         torch.save({"state_dict": state}, folder / f"{stream}.pth")
-    return build_twostream(PRESETS["faithful"], WeightSources(str(folder / "rgb.pth"), str(folder / "flow.pth")), "cpu")
+    return build_twostream(
+        PRESETS["faithful"], WeightSources({"rgb": str(folder / "rgb.pth"), "flow": str(folder / "flow.pth")}), "cpu"
+    )
 
 
 @pytest.mark.parametrize(("height", "width"), [(180, 320), (319, 179)])
@@ -279,7 +281,7 @@ def test_planes_fit_as_their_interleaved_image_does(height, width):
 def test_all_ten_crops(height, width):
     """Corners in quarter steps, then the centre; each with its mirror image, x flow inverted in it and y flow not."""
     image = np.random.default_rng(0).integers(0, 256, (height, width, 10), dtype=np.uint8)
-    crops = ten_crops(image, (224, 224))
+    crops = View((224, 224), 10, flow=True).of(image)
     w, h = (width - 224) // 4, (height - 224) // 4
     for i, (x, y) in enumerate([(0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)]):
         patch = image[y : y + 224, x : x + 224]
@@ -302,7 +304,7 @@ def test_flow_features_are_the_mean_over_the_crops(twostream, bninception):
     """Bytes minus 128, never divided; each crop through the network, pooled, and the ten averaged."""
     flow = np.random.default_rng(0).integers(90, 166, (10, 180, 320), dtype=np.uint8)  # (10, H, W), x and y in turn
     ours = twostream.pooled("flow", twostream.inputs.cropped("flow", NO_FRAMES, flow)[None])[0]
-    crops = ten_crops(fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), 256), (224, 224))
+    crops = View((224, 224), 10, flow=True).of(fit(np.ascontiguousarray(flow.transpose(1, 2, 0)), 256))
     single = [
         bninception(torch.from_numpy(crop.astype(np.float32) - 128).permute(2, 0, 1)[None]).mean((2, 3))[0]
         for crop in crops

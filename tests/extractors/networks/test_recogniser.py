@@ -10,9 +10,9 @@ import torch
 from lstr.errors import ExtractorError, MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.crops import NO_FRAMES
+from lstr.extractors.networks.fused import scaled
 from lstr.extractors.networks.mmaction import registry
-from lstr.extractors.networks.torch_runtime import scaled
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
@@ -52,7 +52,7 @@ def recogniser(config) -> torch.nn.Module:
     models = registry()
     from mmengine.config import Config
 
-    from lstr.extractors.networks.recogniser import find_config
+    from lstr.extractors.networks.mmaction import find_config
 
     model = Config.fromfile(str(find_config(str(config)))).model
     for gone in ("pretrained", "init_cfg"):
@@ -87,7 +87,7 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(configs, config, widt
 
     network = str(configs / config) if config != TSM else TSM
     preset = Preset(StreamPreset(network), None)
-    weights = WeightSources(rgb=str(configs / f"{Path(config).stem}.pth"))
+    weights = WeightSources({"rgb": str(configs / f"{Path(config).stem}.pth")})
     twostream = build_twostream(preset, weights, "cpu")
     part = twostream.recipe.rgb
     assert (part.dim, part.segments, part.weights, part.bgr) == (width, segments, "custom", config != TSM)
@@ -110,7 +110,7 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(configs, config, widt
 def test_flow_features_of_a_recogniser(configs):
     """Ten channels, x and y in turn, with the two means and deviations that 0.x configs have beside the model."""
     preset = Preset(None, StreamPreset(str(configs / "flow r18.py"), crops=10))
-    twostream = build_twostream(preset, WeightSources(flow=str(configs / "flow r18.pth")), "cpu")
+    twostream = build_twostream(preset, WeightSources({"flow": str(configs / "flow r18.pth")}), "cpu")
     part = twostream.recipe.flow
     assert (part.mean, part.std, part.folder("flow")) == ((128.0, 126.0) * 5, (64.0, 32.0) * 5, "flow_custom_flow-r18")
     images = twostream.inputs.cropped("flow", NO_FRAMES, picture(180, 1, 10)[0].transpose(2, 0, 1))
@@ -121,7 +121,7 @@ def test_flow_features_of_a_recogniser(configs):
 
 
 def test_a_recipe_rebuilds_its_networks_without_the_config(configs, tmp_path):
-    weights = WeightSources(rgb=str(configs / "tsn_r18.pth"))
+    weights = WeightSources({"rgb": str(configs / "tsn_r18.pth")})
     made = build_twostream(Preset(StreamPreset(str(configs / "tsn_r18.py")), None), weights, "cpu").recipe
     assert rebuild_twostream(made, weights, "cpu").recipe == made
     with pytest.raises(WeightsError, match="weights.rgb|no file"):
@@ -155,7 +155,9 @@ def test_a_backbone_of_torchvision(configs):
     )
     network = torchvision.models.resnet18()
     torch.save(network.state_dict(), configs / "tv.pth")
-    twostream = build_twostream(Preset(StreamPreset(path), None), WeightSources(rgb=str(configs / "tv.pth")), "cpu")
+    twostream = build_twostream(
+        Preset(StreamPreset(path), None), WeightSources({"rgb": str(configs / "tv.pth")}), "cpu"
+    )
     assert twostream.recipe.rgb.config == {"type": "torchvision.resnet18"} and twostream.recipe.rgb.dim == 512
     network.fc = torch.nn.Identity()
     network.eval()
@@ -218,7 +220,7 @@ def test_what_cannot_serve_is_refused_in_a_sentence(configs, text, kind, words):
 def test_config_and_checkpoint_must_fit_each_other_and_the_stream(configs, stream, network, weights, words):
     network = str(configs / network) if network.endswith(".py") else network
     parts = {"rgb": None, "flow": None, stream: StreamPreset(network)}
-    sources = WeightSources(**{stream: weights and str(configs / weights)})
+    sources = WeightSources({stream: weights and str(configs / weights)})
     with pytest.raises(ExtractorError, match=words) as caught:
         build_twostream(Preset(**parts), sources, "cpu")
     assert caught.value.hint and caught.value.exit_code in (2, 4)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torchvision import models
 
+from lstr.extractors.networks.build import identify, load_weights, randomise
 from lstr.extractors.networks.table import NETWORKS
-from lstr.extractors.networks.weights import identify, load_weights, randomise
 from lstr.extractors.presets import PRESETS, preset_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from tests.support.backbones import build_backbone, scale_of

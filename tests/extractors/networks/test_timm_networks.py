@@ -11,11 +11,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from lstr.errors import RecipeError, WeightsError
+from lstr.extractors.networks.build import identify, randomise
 from lstr.extractors.networks.fused import fuse
 from lstr.extractors.networks.table import known_network
-from lstr.extractors.networks.weights import identify, randomise
-from lstr.extractors.networks.weights_content import fingerprint_of_file
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources, fingerprint_of_file
 from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions
@@ -62,12 +61,12 @@ def test_an_entry_says_what_timm_says():
 @torch.inference_mode()
 def test_rgb_features_of_a_local_file_are_those_of_timm(published, network):
     theirs, file = published[network]
-    twostream = build_twostream(preset("rgb", network), WeightSources(rgb=file), "cpu")
+    twostream = build_twostream(preset("rgb", network), WeightSources({"rgb": file}), "cpu")
     part = twostream.recipe.rgb
     assert (part.network, part.weights, part.stem) == (network, "custom", None)
     assert part.folder("rgb") == f"rgb_custom_{network.replace(':', '-')}"
     assert Recipe.from_dict(twostream.recipe.to_dict()) == twostream.recipe
-    assert rebuild_twostream(twostream.recipe, WeightSources(rgb=file), "cpu").recipe == twostream.recipe
+    assert rebuild_twostream(twostream.recipe, WeightSources({"rgb": file}), "cpu").recipe == twostream.recipe
     images = np.random.default_rng(0).integers(0, 256, (2, 1, 64, 64, 3), np.uint8)
     x = (torch.from_numpy(images[:, 0]).float() - torch.tensor(part.mean)) / torch.tensor(part.std)
     theirs = copy.deepcopy(theirs)
@@ -80,7 +79,7 @@ def test_rgb_features_of_a_local_file_are_those_of_timm(published, network):
 @torch.inference_mode()
 def test_a_file_of_rgb_weights_serves_flow_with_its_stem_inflated(published):
     theirs, file = published[MAPS]
-    sources = WeightSources(flow=file)
+    sources = WeightSources({"flow": file})
     twostream = build_twostream(preset("flow", MAPS), sources, "cpu")
     stem = twostream.networks["flow"].conv_stem.weight
     assert stem.shape[1] == 10 and torch.equal(stem[:, 4], theirs.conv_stem.weight.mean(1))
@@ -91,7 +90,7 @@ def test_a_file_of_rgb_weights_serves_flow_with_its_stem_inflated(published):
     with pytest.raises(WeightsError, match="RGB weights offered as flow"):  # of these both kinds are published
         torch_file = file.replace(".safetensors", ".pth")
         torch.save(known_network("resnet50").build(3).state_dict(), torch_file)
-        build_twostream(preset("flow", "resnet50"), WeightSources(flow=torch_file), "cpu")
+        build_twostream(preset("flow", "resnet50"), WeightSources({"flow": torch_file}), "cpu")
 
 
 @pytest.mark.long
@@ -100,10 +99,10 @@ def test_a_file_is_known_for_the_network_that_is_wanted(published):
     assert identify(file, known_network(MAPS)) == (MAPS, "rgb")
     with pytest.raises(WeightsError, match="tensor"):
         identify(file)
-    part = build_twostream(preset("rgb", MAPS), WeightSources(rgb=file), "cpu").recipe.rgb
+    part = build_twostream(preset("rgb", MAPS), WeightSources({"rgb": file}), "cpu").recipe.rgb
     (_, tokens) = published[TOKENS]
     with pytest.raises(WeightsError, match=f"holds no {MAPS} tensor"):
-        build_twostream(preset("rgb", MAPS), WeightSources(rgb=tokens), "cpu")
+        build_twostream(preset("rgb", MAPS), WeightSources({"rgb": tokens}), "cpu")
     assert part.sha256 != fingerprint_of_file(tokens)
 
 
@@ -211,7 +210,7 @@ def test_the_recipe_of_dinov2_is_the_class_token(tmp_path):
     name = PRESETS["dinov2"].rgb.network
     network = timm.create_model(name.removeprefix("timm:"), pretrained=False, dynamic_img_size=True).eval()
     save_file(network.state_dict(), tmp_path / "dinov2.safetensors")
-    sources = WeightSources(rgb=str(tmp_path / "dinov2.safetensors"))
+    sources = WeightSources({"rgb": str(tmp_path / "dinov2.safetensors")})
     twostream = build_twostream(PRESETS["dinov2"], sources, "cpu")
     (chunk,) = moving_chunks(1, side=256)
     (row,) = twostream.rows([chunk], None)

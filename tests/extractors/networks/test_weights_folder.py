@@ -9,13 +9,18 @@ import pytest
 import torch
 
 from lstr.errors import MissingPathError, RecipeError, WeightsError
-from lstr.extractors.networks.build import build_network
+from lstr.extractors.networks.build import build_network, fingerprint, identify, load_weights
+from lstr.extractors.networks.manifest import fit_name
 from lstr.extractors.networks.published import check, find_weights
 from lstr.extractors.networks.table import NETWORKS
-from lstr.extractors.networks.weights import fingerprint, identify, load_weights
-from lstr.extractors.networks.weights_content import read_state_dict
-from lstr.extractors.networks.weights_files import ModelCard, WeightSources, blind_fold, is_weights_folder, read_card
-from lstr.extractors.networks.weights_folder import cards_of, fit_name, open_weights, write_network
+from lstr.extractors.networks.weights_file import (
+    ModelCard,
+    WeightSources,
+    is_weights_folder,
+    read_card,
+    read_state_dict,
+)
+from lstr.extractors.networks.weights_folder import blind_fold, cards_of, open_weights, write_network
 from lstr.extractors.streams import CHANNELS_OF
 from lstr.pipelines.features.folder import open_features
 from tests.support.backbones import build_backbone
@@ -33,7 +38,7 @@ def test_what_is_written_is_read(weights):
     read = open_weights(weights.path)
     assert is_weights_folder(weights.path) and not is_weights_folder(weights.path / "fold_1")
     assert read.recipe == weights.recipe and read.about == weights.about and read.n_folds == 2
-    assert (read.name, read.classes, read.streams) == ("fälle", CLASSES, ("rgb", "flow"))
+    assert (read.about["name"], read.about["classes"], read.streams) == ("fälle", [*CLASSES], ("rgb", "flow"))
     assert read.about["folds"] == {"scene_00": 1, "scene_01": 2} and read.about["seconds"] == 1.0
     assert read.recipe.flow.folder("flow") == "flow_fälle_shufflenetv2"
     card, seen = read_card(read.file("flow", 2)), {"scene_00": read.about["training"]["scene_00"]}
@@ -61,7 +66,7 @@ def test_each_network_is_the_one_of_its_file(weights, stream):
         hashes.append(fingerprint(backbone))
     part = getattr(weights.recipe, stream)
     assert hashes == [part.sha256, *part.folds] and len(set(hashes)) == 3
-    sources = WeightSources(**{stream: str(weights.path)})
+    sources = WeightSources({stream: str(weights.path)})
     assert build_network(stream, part, sources, fold=2)[1] == replace(part, sha256=hashes[2])
 
 
@@ -101,7 +106,7 @@ def test_the_fold_of_a_video(weights):
 
 def test_each_file_of_a_folder_is_checked(lstr, weights):
     verdicts = list(check([str(weights.path)]))
-    told = [(v.state, v.stream, v.network, v.name, v.fold, v.seen) for v in verdicts]
+    told = [tuple(v[k] for k in ("state", "stream", "network", "name", "fold", "seen")) for v in verdicts]
     expected = [(None, 2), (1, 1), (2, 1)]
     assert told == [("ok", s, n, "fälle", fold, seen) for s, n in NAMES.items() for fold, seen in expected]
 

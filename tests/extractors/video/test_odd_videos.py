@@ -8,7 +8,7 @@ import pytest
 
 from lstr.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream

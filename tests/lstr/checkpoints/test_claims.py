@@ -11,7 +11,7 @@ import torch
 from lstr import checkpoint
 from lstr.checkpoint_claims import bounded
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
-from lstr.extractors.networks.weights_content import read_content, read_state_dict
+from lstr.extractors.networks.weights_file import read_content, read_state_dict
 from lstr.kinds import OURS, configure, make_model
 from lstr.pipelines.features.folder import open_features
 from tests.support.feature_set import TINY

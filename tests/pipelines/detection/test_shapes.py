@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lstr import checkpoint
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.live_input import PROMPT, Input

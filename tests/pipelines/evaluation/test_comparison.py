@@ -11,7 +11,7 @@ import torch
 
 from lstr.checkpoint import load, save
 from lstr.errors import SeenError
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_file import sha256_of
 from lstr.extractors.recipe import Recipe
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS

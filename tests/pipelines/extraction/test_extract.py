@@ -19,7 +19,7 @@ import pytest
 
 from lstr.errors import ExhaustedError, MissingPathError, OutputError, RecipeError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.recipe import PRECISIONS
 from lstr.extractors.twostream import build_twostream

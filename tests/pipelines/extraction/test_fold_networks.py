@@ -11,7 +11,7 @@ import torch
 from lstr import checkpoint
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.weights_files import WeightSources, network_files
+from lstr.extractors.networks.weights_file import WeightSources, network_files
 from lstr.extractors.runtime_choice import run_on
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.reader import open_chunks
@@ -38,7 +38,7 @@ BOTH = ["rgb", "flow"]
 
 @pytest.fixture(scope="module")
 def sources(finetuned):
-    return WeightSources(*[str(finetuned.weights.path)] * 2)
+    return WeightSources(dict.fromkeys(BOTH, str(finetuned.weights.path)))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned
         hashes = {stream: part.folds[fold - 1] if fold else part.sha256 for stream, part in parts.items()}
         told = [record[name] for name in ("networks", "fold", "seen", "recipe", "cached")]
         assert told == [hashes, fold, [], weights.recipe.id, False]
-    files = WeightSources(*(str(finetuned.weights.file(stream, 2)) for stream in BOTH))
+    files = WeightSources({stream: str(finetuned.weights.file(stream, 2)) for stream in BOTH})
     with FlowWorkers(1, "dis") as workers:
         alone = run_on(build_twostream(SMALL, files, "cpu", "float32"), threads=1)
         rows = list(alone.rows(open_chunks(finetuned.videos["scene_01"], SMALL.long_side)[2], workers))
@@ -96,7 +96,9 @@ def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted
 
 def test_a_copy_of_one_networks_file_still_knows_what_it_has_seen(finetuned, tmp_path):
     shutil.copy(finetuned.weights.file("rgb", 1), tmp_path / "copy.pth")
-    asked = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(str(tmp_path / "copy.pth")), "cpu", "float32")
+    asked = build_twostream(
+        SMALL.narrowed(["rgb"]), WeightSources({"rgb": str(tmp_path / "copy.pth")}), "cpu", "float32"
+    )
     chosen = {i: FoldNetworks(asked).of(i, None) for i in FOLDS}
     assert {i: c.to_dict()["seen"] for i, c in chosen.items()} == {"scene_00": [], "scene_01": ["rgb"], "scene_02": []}
     assert all(c.fold is None and c.twostream is asked for c in chosen.values())
@@ -118,7 +120,7 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
     assert code == 0 and "3 kept" in err, err
     flow = weights.recipe.narrowed(["flow"])
     with pytest.raises(WeightsError, match="has not seen a fold") as caught:
-        FoldNetworks(rebuild_twostream(flow, WeightSources(flow=str(weights.file("flow"))), "cpu"))
+        FoldNetworks(rebuild_twostream(flow, WeightSources({"flow": str(weights.file("flow"))}), "cpu"))
     assert "give their folder" in caught.value.hint
 
 
@@ -141,7 +143,7 @@ def test_another_fold_than_the_recipes_is_refused(finetuned, tmp_path):
     next(tensor for tensor in content["state_dict"].values() if tensor.dim() == 4).add_(1)
     torch.save(content, harmed / "fold_1" / "flow.pth")
     flow = finetuned.weights.recipe.narrowed(["flow"])
-    networks = FoldNetworks(rebuild_twostream(flow, WeightSources(flow=str(harmed)), "cpu"))
+    networks = FoldNetworks(rebuild_twostream(flow, WeightSources({"flow": str(harmed)}), "cpu"))
     with pytest.raises(WeightsError, match="the features come from fälle") as caught:
         networks.of("scene_00", None)
     assert caught.value.exit_code == 4 and "--weights flow=DIR" in caught.value.hint
@@ -186,7 +188,7 @@ def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of
 def test_one_fold_can_be_asked_for_whatever_the_video(finetuned):
     """Its networks then say which of the videos they have seen."""
     recipe = finetuned.weights.recipe.narrowed(["flow"])
-    whole = rebuild_twostream(recipe, WeightSources(flow=str(finetuned.weights.path)), "cpu")
+    whole = rebuild_twostream(recipe, WeightSources({"flow": str(finetuned.weights.path)}), "cpu")
     for without, unseen in ((0, {"scene_02"}), (2, {"scene_01", "scene_02"})):
         chosen = {i: FoldNetworks(whole, without).of(i, None) for i in FOLDS}
         assert {one.fold for one in chosen.values()} == {without or None}

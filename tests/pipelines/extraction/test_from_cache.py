@@ -8,8 +8,7 @@ import pytest
 
 from lstr.errors import MissingPathError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.published_files import sha256_of
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.reader import open_chunks

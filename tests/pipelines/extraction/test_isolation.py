@@ -10,7 +10,7 @@ import pytest
 from lstr import __version__
 from lstr.errors import ExhaustedError, OutputError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.extractors.video.inputs import find_videos
 from lstr.pipelines.failures import read_failures

@@ -17,9 +17,8 @@ import pytest
 import torch
 
 from lstr.errors import MissingPathError
-from lstr.extractors.networks.weights import randomise
-from lstr.extractors.networks.weights_content import read_state_dict
-from lstr.extractors.networks.weights_files import network_file, network_files
+from lstr.extractors.networks.build import randomise
+from lstr.extractors.networks.weights_file import network_file, network_files, read_state_dict
 from lstr.files.atomic import SCRATCH_PREFIX
 from lstr.files.remote import place
 from lstr.pipelines.features import ray_cluster as ray_extract

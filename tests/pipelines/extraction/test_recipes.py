@@ -9,7 +9,7 @@ import pytest
 
 from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import network_recipe
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, StreamPreset, read_preset, shape_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.twostream import build_twostream

@@ -13,7 +13,7 @@ from lstr.batch import predict
 from lstr.checkpoint import load
 from lstr.errors import TooShortError
 from lstr.extractors.networks.archive import Archive
-from lstr.extractors.networks.weights import ALIGNMENT
+from lstr.extractors.networks.build import ALIGNMENT
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from lstr.extractors import run
-from lstr.extractors.networks.runtimes import RUNTIMES, is_installed
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.runtime import RUNTIMES, is_installed
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.runtime_choice import recall
 from lstr.extractors.twostream import build_twostream

@@ -9,8 +9,7 @@ import torch
 
 from lstr.errors import CacheError, CheckpointError, LstrError, OutputError, WeightsError
 from lstr.extractors.networks.table import NETWORKS
-from lstr.extractors.networks.weights_content import read_state_dict
-from lstr.extractors.networks.weights_files import read_card
+from lstr.extractors.networks.weights_file import read_card, read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
 from lstr.pipelines.features.chunk_cache import CachedVideo

@@ -6,8 +6,8 @@ import shutil
 import pytest
 import torch
 
-from lstr.extractors.networks.weights import identify, randomise
-from lstr.extractors.networks.weights_files import read_card
+from lstr.extractors.networks.build import identify, randomise
+from lstr.extractors.networks.weights_file import read_card
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import PRESETS
 from lstr.pipelines.scenes import SceneConfig, render_scenes
@@ -64,7 +64,7 @@ def test_from_videos_to_weights(finetune, acted, tmp_path):
     assert "flow: epoch 2/2 loss " in err and " mAP " in err and "% mAP" in err
     result = json.loads(out)
     weights = open_weights(tmp_path / "my weights")
-    assert result["name"] == weights.name == "my-weights" and result["streams"] == ["rgb", "flow"]
+    assert result["name"] == weights.about["name"] == "my-weights" and result["streams"] == ["rgb", "flow"]
     assert [failed["id"] for failed in result["failed"]] == ["cut"]
     assert set(result["training"]) == {"scene_00", "scene_01", "scene_02"} and set(result["validation"]) == {"scene_03"}
     assert weights.recipe.crop == 32 and weights.recipe.algorithm == "dis"

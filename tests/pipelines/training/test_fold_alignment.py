@@ -5,11 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lstr.extractors.networks.build import build_network, network_recipe
+from lstr.extractors.networks.build import (
+    ALIGNMENT,
+    build_network,
+    load_weights,
+    network_recipe,
+    randomise,
+    read_alignment,
+)
 from lstr.extractors.networks.table import NETWORKS
-from lstr.extractors.networks.weights import ALIGNMENT, load_weights, randomise, read_alignment
-from lstr.extractors.networks.weights_content import read_content
-from lstr.extractors.networks.weights_files import ModelCard, WeightSources, network_file
+from lstr.extractors.networks.weights_file import ModelCard, WeightSources, network_file, read_content
 from lstr.extractors.networks.weights_folder import write_network
 from lstr.extractors.presets import PRESETS
 from lstr.pipelines.training import folds
@@ -54,7 +59,7 @@ def test_the_network_of_a_fold_speaks_as_that_of_all(folder, monkeypatch):
     videos = {video_id: video.chunks for video_id, video in planted(3)[1].items()}
 
     def features(fold, video_id):
-        sources = WeightSources(**{stream: str(folder)})
+        sources = WeightSources({stream: str(folder)})
         network, part = build_network(stream, network_recipe(stream, getattr(PRESET, stream)), sources, fold)
         twostream = folds.TwoStream({stream: network}, replace(whole.recipe, **{stream: part}), "cpu")
         return folds._features(twostream, stream, videos[video_id], 1), part.sha256

@@ -7,7 +7,7 @@ import pytest
 
 from lstr.errors import ExhaustedError, OutputError
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.networks.published_files import sha256_of
+from lstr.extractors.networks.weights_file import sha256_of
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.reader import open_chunks

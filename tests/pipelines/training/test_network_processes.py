@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lstr.errors import ExtractorError, LstrError
-from lstr.extractors.networks.weights_content import read_state_dict
+from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.extractors.stages import torch_threads
 from lstr.pipelines.child_process import tell_parent
 from lstr.pipelines.progress import Progress, result_of

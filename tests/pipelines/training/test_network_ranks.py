@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lstr.errors import ConfigError
-from lstr.extractors.networks.weights_content import read_state_dict
+from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
 from lstr.pipelines.progress import Progress

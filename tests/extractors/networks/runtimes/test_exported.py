@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from lstr.errors import NetworkRuntimeError
-from lstr.extractors.networks import runtimes
+from lstr.extractors.networks import runtime as runtimes
 from lstr.extractors.networks.build import build_network, network_recipe
-from lstr.extractors.networks.conversion import NetworkJob
-from lstr.extractors.networks.fused import Ranges, fuse
+from lstr.extractors.networks.fused import Ranges, fuse, scaled
 from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.onnx_runtime import make_network_graph
-from lstr.extractors.networks.runtimes import open_graph
-from lstr.extractors.networks.torch_runtime import scaled
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.runtime import NetworkJob, open_graph
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import StreamPreset
 
 pytest.importorskip("onnxruntime")
@@ -27,7 +25,7 @@ SIDE = 64
 
 def job_of(network: str, stream: str, crops: int, weights: str | None = None) -> NetworkJob:
     part = network_recipe(stream, StreamPreset(network, crops=crops))
-    module, part = build_network(stream, part, WeightSources.of({stream: weights}))
+    module, part = build_network(stream, part, WeightSources({stream: weights}))
     return NetworkJob(lambda: module, part, part.sha256, "float32", (SIDE, SIDE), "cpu", 1)
 
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from lstr.extractors.networks.fused import DTYPES, fuse
-from lstr.extractors.networks.torch_runtime import scaled
-from lstr.extractors.networks.weights import fingerprint, randomise
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.build import fingerprint, randomise
+from lstr.extractors.networks.fused import DTYPES, fuse, scaled
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.twostream import build_twostream
 from tests.support.backbones import build_backbone

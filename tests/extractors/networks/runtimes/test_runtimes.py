@@ -13,14 +13,12 @@ import torch
 from torch import nn
 
 from lstr.errors import NetworkRuntimeError, RecipeError
-from lstr.extractors.networks import runtimes
-from lstr.extractors.networks.conversion import NetworkJob
-from lstr.extractors.networks.fused import Ranges, fuse, quantise
-from lstr.extractors.networks.runtimes import choose_runtime, open_network
+from lstr.extractors.networks import runtime as runtimes
+from lstr.extractors.networks.build import fingerprint, randomise
+from lstr.extractors.networks.fused import Ranges, fuse, quantise, scaled
+from lstr.extractors.networks.runtime import NetworkJob, choose_runtime, open_network
 from lstr.extractors.networks.table import NETWORKS
-from lstr.extractors.networks.torch_runtime import scaled
-from lstr.extractors.networks.weights import fingerprint, randomise
-from lstr.extractors.networks.weights_files import WeightSources
+from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.twostream import build_as
@@ -223,7 +221,7 @@ def test_a_network_that_was_converted_is_not_built_again(tmp_path, monkeypatch):
     torch.save({"state_dict": backbone.state_dict()}, tmp_path / "flow.pth")
     part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 1, *scale_of("shufflenetv2", "flow"))
     recipe = Recipe(None, part, flow_algorithm="dis-medium", long_side=160, short_side=64, crop=64)
-    sources = WeightSources(flow=str(tmp_path / "flow.pth"))
+    sources = WeightSources({"flow": str(tmp_path / "flow.pth")})
     images, store, found = np.random.default_rng(0).integers(0, 256, (2, 1, 64, 64, 10), np.uint8), Store(), []
     for _ in range(2):
         twostream = build_as(recipe, sources, "cpu").again(options=RunOptions("openvino", store=store))

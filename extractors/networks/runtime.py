@@ -1,0 +1,257 @@
+"""What computes a network: torch defines it, OpenVINO and ONNX Runtime compute the same faster on a processor.
+
+A runtime is a module with `open_network` and, if it runs the networks of exported models, `open_graph`.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.errors import NetworkRuntimeError, OutputError, first_line
+from lstr.extractors.networks.crops import View
+from lstr.extractors.networks.network import quiet
+from lstr.extractors.recipe import INT8, NetworkRecipe
+from lstr.files.atomic import replacing, sweep
+
+if TYPE_CHECKING:  # a network that was converted before runs without torch
+    from torch import Tensor, nn
+
+    from lstr.extractors.networks.fused import PooledNetwork
+
+MODULES = {"torch": "torch_runtime", "openvino": "openvino_runtime", "onnxruntime": "onnx_runtime"}
+RUNTIMES = tuple(MODULES)
+# Runtimes of the networks of exported models.
+GRAPH_RUNTIMES = ("onnxruntime", "openvino")
+AUTO = "auto"
+INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr-video[onnxruntime]"'}
+USE_TORCH = "leave it to torch: --set runtime=torch."
+
+IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
+FORMAT = 1  # of kept converted networks; raise it when conversion changes
+TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest
+LEAST_COSINE = 0.98  # of those of an int8 network
+SUFFIX = ".network"
+MOST_BYTES = 2 << 30  # of converted networks on disk
+CHECK_BYTES = 4  # at the start of a kept file: the checksum of the rest
+
+
+class RunningNetwork:
+    """A network that is ready to compute, in as many threads as call it: bytes in, features out, all in numpy."""
+
+    runtime: str
+    averages = False
+    """Whether its input is whole chunks (B, images, H, W, C), of which it gives one row each, as exported graphs."""
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return (N, D) of (N, H, W, C), the maps averaged over space. A row does not depend on N beyond 1e-5."""
+        raise NotImplementedError
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """Make what depends on the number of images, now rather than at the first call with so many."""
+        return  # ONNX Runtime takes any number
+
+    def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
+        """Return (chunks, D) of images (H, W, C) of each chunk's segments, averaged over what `view` shows of them.
+
+        Chunks may differ in size, the segments of one may not.
+        """
+        return self.of_crops(np.stack([view.of_segments(segments) for segments in chunks]))
+
+    def of_crops(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return (B, D) of (B, images, H, W, C), averaged over the images of a chunk."""
+        if self.averages:
+            return self(images)
+        features = self(images.reshape(-1, *images.shape[2:]))  # (B · images, D)
+        return features.reshape(*images.shape[:2], -1).mean(1)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Converted networks as files of a folder, which processes may share; the least recently used make room.
+
+    A file that is damaged or cannot be written is converted again.
+    """
+
+    folder: Path
+    most: int = MOST_BYTES
+    """Bytes that it keeps."""
+
+    def read(self, key: str) -> bytes | None:
+        """Return what was written under a key; None where nothing was, or it is damaged."""
+        path = self.folder / f"{key}{SUFFIX}"
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        kept = content[CHECK_BYTES:]
+        is_whole = zlib.crc32(kept).to_bytes(CHECK_BYTES, "little") == content[:CHECK_BYTES]
+        with suppress(OSError):
+            os.utime(path) if is_whole else path.unlink()  # the time of its last use
+        return kept if is_whole else None
+
+    def write(self, key: str, parts: Sequence[bytes]) -> None:
+        """Keep parts, one after the other, where the folder can be written."""
+        check = 0
+        for part in parts:
+            check = zlib.crc32(part, check)
+        with suppress(OutputError, OSError):
+            with replacing(self.folder / f"{key}{SUFFIX}") as temporary, temporary.open("wb") as file:
+                file.writelines([check.to_bytes(CHECK_BYTES, "little"), *parts])
+            sweep(self.folder)
+            found = []
+            for path in self.folder.glob(f"*{SUFFIX}"):
+                with suppress(OSError):  # another process may have removed it
+                    found.append((path.stat().st_mtime, path.stat().st_size, path))
+            total = 0
+            for _, size, path in sorted(found, reverse=True):
+                total += size
+                if total > self.most:
+                    path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class NetworkJob:
+    """A network to compute with: the module, its recipe, and how it will be used."""
+
+    network: "Callable[[], nn.Module]"
+    """Builds it, if no converted one is available."""
+    part: NetworkRecipe
+    sha256: str
+    """Hash of the module's tensors as they are now."""
+    precision: str
+    size: tuple[int, int]
+    """Height and width of an image, in pixels."""
+    device: str
+    threads: int
+    """Number of threads that will call it at once."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of an image."""
+        return len(self.part.mean)
+
+    @property
+    def images(self) -> int:
+        """Images of a chunk."""
+        return self.part.images
+
+    def pooled(self, precision: str | None = None) -> "PooledNetwork":
+        """Return the network as torch computes it; in another `precision` for a runtime that rounds by itself."""
+        from lstr.extractors.networks.fused import PooledNetwork
+
+        return PooledNetwork(self.network(), self.part, precision or self.precision, self.device, self.size)
+
+    def example(self) -> "Tensor":
+        """Return the fewest images (N, H, W, C) that the network takes, of noise that is always the same."""
+        import torch
+
+        shape = (self.part.segments, *self.size, self.channels)
+        return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+    def key(self, runtime: str, version: str) -> str:
+        """Return the name of the converted network: another for other weights, scale, layers, images or versions."""
+        part = {**asdict(self.part), "weights": "", "sha256": self.sha256, "folds": (), "calibrated_on": (), "crops": 1}
+        for name in ("stem", "size", "margin"):  # the tensors have the first, `self.size` the others
+            del part[name]
+        size = self.size if len({*self.size}) > 1 else self.size[0]
+        about = [FORMAT, runtime, version, version_of("torch"), exact_precision(self), size, part]
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def exact_precision(job: NetworkJob) -> str:
+    """Return in which precision a network is converted: a runtime makes bf16 of float32 by itself."""
+    return INT8 if job.precision == INT8 else "float32"
+
+
+def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> None:
+    """Compare a converted network's features of noise, in float32 or int8, with torch's.
+
+    Raises NetworkRuntimeError where they differ.
+    """
+    import torch
+
+    images = job.example()
+    with torch.inference_mode():
+        exact = job.pooled(exact_precision(job))(images).numpy()
+    found = compute(images.numpy())
+    same = found.shape == exact.shape and bool(np.isfinite(found).all())
+    if same and job.part.ranges:  # a value between two steps may fall to either, so the direction is compared
+        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)
+        same = bool(((found * exact).sum(1) >= LEAST_COSINE * lengths).all())
+    elif same:
+        same = bool(np.abs(found - exact).max() <= TOLERANCE * np.abs(exact).max())
+    if not same:
+        message = f"{runtime} makes other features of the network {job.part.network} than torch."
+        raise NetworkRuntimeError(message, USE_TORCH)
+
+
+def is_installed(runtime: str) -> bool:
+    """Return whether a runtime can be imported, without importing it."""
+    return runtime == "torch" or importlib.util.find_spec(runtime) is not None
+
+
+def choose_runtime(wanted: str, device: str, fastest: str | None = None) -> str:
+    """Return the runtime for `wanted`; `auto` is `fastest` where that is known, else OpenVINO, else torch.
+
+    On a GPU, and where none is installed, `auto` is torch. Raises NetworkRuntimeError for one that is unknown, is not
+    installed, or does not compute on this device.
+    """
+    if wanted == AUTO:
+        best = fastest or "openvino"
+        return best if device == "cpu" and is_installed(best) else "torch"
+    if wanted not in RUNTIMES:
+        raise NetworkRuntimeError(f"There is no runtime {wanted!r}.", f"choose one of: {', '.join((AUTO, *RUNTIMES))}.")
+    if not is_installed(wanted):
+        raise NetworkRuntimeError(
+            f"The runtime {wanted} is not installed.", f"{INSTALL[wanted]}, or --set runtime=auto."
+        )
+    if wanted != "torch" and device != "cpu":
+        raise NetworkRuntimeError(f"The runtime {wanted} computes on the CPU, not on {device}.", "set LSTR_DEVICE=cpu.")
+    return wanted
+
+
+def open_graph(graph: bytes, stream: str, runtime: str = AUTO, threads: int = 1) -> RunningNetwork:
+    """Return the network of a stream of an exported model, from its checked graph, for `threads` calling threads.
+
+    `auto` is ONNX Runtime, which runs the rest of such a model. Raises NetworkRuntimeError for a runtime that runs no
+    graphs or is not installed, and where it cannot run this one.
+    """
+    if runtime not in (AUTO, *GRAPH_RUNTIMES):
+        raise NetworkRuntimeError(
+            f"The networks of an exported model run on {' and '.join(GRAPH_RUNTIMES)}, not on {runtime}.",
+            "leave the runtime out, or use the model file that it was exported from.",
+        )
+    runtime = choose_runtime("onnxruntime" if runtime == AUTO else runtime, "cpu")
+    return _module(runtime).open_graph(graph, stream, threads)
+
+
+def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningNetwork:
+    """Return a network on a runtime that `choose_runtime` has chosen.
+
+    Raises NetworkRuntimeError where the runtime cannot be loaded, cannot convert the network, or makes other features.
+    """
+    if runtime == "torch":
+        return _module(runtime).open_network(job)
+    try:
+        with quiet():
+            return _module(runtime).open_network(job, store)
+    except NetworkRuntimeError:
+        raise
+    except Exception as error:  # a runtime fails in as many ways as there are layers
+        message = f"{runtime} cannot run the network {job.part.network} ({first_line(error)})."
+        raise NetworkRuntimeError(message, USE_TORCH) from error
+
+
+def _module(runtime: str) -> Any:
+    return importlib.import_module(f"lstr.extractors.networks.{MODULES[runtime]}")

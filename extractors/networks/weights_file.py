@@ -1,0 +1,269 @@
+"""Weights files: where they are, their content, read without running code, and the card that says what they have seen.
+
+Needs torch only for tensors: a model file is read without it.
+"""
+
+import hashlib
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.errors import MissingPathError, WeightsError
+from lstr.extractors.networks.archive import TENSORS, Archive, is_archive, is_member, member_path
+from lstr.extractors.networks.network import PUBLISHED_HEADS
+from lstr.files.content import Number, built
+from lstr.files.names import is_slug
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DESCRIPTION = "finetune.json"  # of a weights folder, written last
+FORMAT = "lstr-weights/1"
+ENTRY = "lstr"  # the card's entry in a weights file, next to its state_dict
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")  # of names of tensors in published files
+CLASSIFIERS = re.compile(rf"^({PUBLISHED_HEADS})\.")
+# Endings of names of tensors that hold fractions in every network.
+LEARNED = ("weight", "bias", "running_mean", "running_var")
+PLAIN = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+SAVE_AGAIN = "save only its state_dict with torch.save, its weights as float32."
+
+
+@dataclass(frozen=True)
+class WeightSources:
+    """Where the networks' weights come from."""
+
+    files: Mapping[str, str | None] = field(default_factory=dict)
+    """A weights file, a weights folder or a model file by stream; without one, seeded random weights."""
+    calibration: "Mapping[str, Mapping[str, Tensor]]" = field(default_factory=dict)
+    """Stored batch-norm statistics by stream, for random weights."""
+    calibrated_on: tuple[str, ...] = ()
+    graphs: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
+    """Reads the graph of a stream's network, for an exported model."""
+
+
+def is_weights_folder(path: str | Path) -> bool:
+    """Return whether a folder holds networks of `lstr finetune`, finished."""
+    return (Path(path) / DESCRIPTION).is_file()
+
+
+def file_name(stream: str, fold: int | None = None) -> str:
+    """Return the name of a network's file in a weights folder."""
+    return f"fold_{fold}/{stream}.pth" if fold else f"{stream}.pth"
+
+
+def network_file(source: str | Path, stream: str, fold: int | None = None) -> Path:
+    """Return a stream's weights file in a weights folder, or its member of a model file; any other path is the file.
+
+    Only a weights folder has folds.
+    """
+    source = Path(source)
+    if is_archive(source):
+        return member_path(source, stream)
+    return source / file_name(stream, fold) if source.is_dir() else source
+
+
+def network_files(source: str | Path, stream: str) -> dict[str, Path]:
+    """Return a stream's weights file and those of its folds, by their names in a weights folder."""
+    files, fold = {file_name(stream): network_file(source, stream)}, 1
+    while Path(source).is_dir() and (path := network_file(source, stream, fold)).is_file():
+        files[file_name(stream, fold)] = path
+        fold += 1
+    return files
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The file that weights are or began with, and its licence; everything trained from it keeps this."""
+
+    file: str
+    sha256: str
+    licence: str | None = None
+    """None where it is unknown."""
+    dataset: str | None = None
+    """What the file was trained on, where that is known."""
+    address: str | None = None
+
+    def __str__(self) -> str:
+        trained = f", trained on {self.dataset}" if self.dataset else ""
+        licence = f"licence {self.licence}" if self.licence else "of a licence not known here"
+        return f"{self.file}{trained}, {licence}"
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The JSON inside a weights file; a copy of the file still has it."""
+
+    name: str
+    """Name of the weights folder, and of the feature directories."""
+    stream: str
+    network: str
+    """Its name in NETWORKS."""
+    classes: tuple[str, ...]
+    seen: Mapping[str, str]
+    """SHA-256 by id of each video file that trained it, chose its epoch, or that its first weights had seen."""
+    mAP: Number | None = None
+    """mAP on the videos that chose its epoch."""
+    fold: int | None = None
+    """The fold it has not seen, counted from 1; None for the network of all training videos."""
+    origin: Origin | None = None
+    """What its training began with; None for random weights, and for files older than this entry."""
+
+    def has_seen(self, video_id: str, sha256: str | None) -> bool:
+        """Return whether it knows a video by id or, where the SHA-256 of its file is known, by content."""
+        return video_id in self.seen or sha256 in self.seen.values()
+
+    def to_json(self) -> str:
+        """Return the text that the file holds."""
+        entries = {"format": FORMAT, **asdict(self), "seen": dict(self.seen)}
+        return json.dumps({name: value for name, value in entries.items() if name != "origin" or value})
+
+
+def read_card(path: str | Path) -> ModelCard | None:
+    """Return the card in a weights file, or of a network in a model file; None without one, as in published files.
+
+    Raises MissingPathError or WeightsError as `read_content`, and WeightsError for a card that is not valid.
+    """
+    path = Path(path)
+    if is_member(path):
+        note: object = Archive(path.parent).note(path.name)
+    else:
+        content = read_content(path, mapped=True)
+        note = content.get(ENTRY) if isinstance(content, Mapping) else None
+    if note is None:
+        return None
+    try:
+        entries = json.loads(note)  # type: ignore[arg-type]  # a TypeError is caught
+        if entries.pop("format") != FORMAT:
+            raise ValueError
+        card = built(ModelCard, entries)
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise WeightsError(
+            f"{path} does not state in a form known here what it was trained on.",
+            "use the lstr that made it, or train again with `lstr finetune`.",
+        ) from error
+    if not is_slug(card.name):
+        raise WeightsError(
+            f"{path}: the name in its card is {card.name!r}, which is not a valid file name.",
+            "use only weights that `lstr finetune` wrote, or that their authors published.",
+        )
+    return card
+
+
+def sha256_of(path: str | Path) -> str:
+    """Return 64 hex digits over the bytes of a file, or of a member of a model file, which states them."""
+    if is_member(path):
+        return Archive(Path(path).parent).sha256(Path(path).name)
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_content(path: str | Path, mapped: bool = False) -> object:
+    """Return what is in a weights file; of a network in a model file, what the file of `lstr finetune` would hold.
+
+    `mapped` leaves tensors on disk until they are read, where the format allows it. Raises MissingPathError for a
+    missing file, WeightsError for one that is damaged or needs code to load.
+    """
+    path = Path(path)
+    if is_member(path):
+        part = Archive(path.parent).tensors(path.name)
+        return {"state_dict": part.tensors, **({} if part.note is None else {ENTRY: part.note})}
+    if not path.is_file():
+        raise MissingPathError(f"{path} is not a file.", "check the path of the weights.")
+    import torch
+
+    try:
+        if path.suffix == TENSORS:
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        is_zip = zipfile.is_zipfile(path)
+        if is_zip:
+            with zipfile.ZipFile(path) as container:
+                claimed, size = sum(info.file_size for info in container.infolist()), path.stat().st_size
+            if claimed > size:  # a zip bomb: torch.save never compresses
+                raise WeightsError(
+                    f"{path} is compressed: its {size} bytes stand for {claimed}.",
+                    "save it again with torch.save, which does not compress.",
+                )
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_zip)
+    except WeightsError:
+        raise
+    except pickle.UnpicklingError as error:
+        raise WeightsError(
+            f"{path} is no plain weights file, or holds objects that would run code.",
+            "download it again, or save only its state_dict with torch.save.",
+        ) from error
+    except Exception as error:  # a file that is no pickle fails in as many ways as it has bytes
+        raise WeightsError(f"{path} is damaged or no weights file.", "download it again.") from error
+
+
+def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
+    """Return the tensors of a weights file by name, from inside any published wrapper.
+
+    Raises as `read_content`, and WeightsError when it holds no tensors, or tensors that are not plain numbers.
+    """
+    import torch
+    from torch import Tensor
+
+    content = read_content(path)
+    for wrapper in WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
+    if not tensors:
+        raise WeightsError(f"{path} holds no tensors.", "name a .pth file with a state_dict, or a .safetensors file.")
+    for name, tensor in tensors.items():
+        _check_type(path, name, str(tensor.dtype).removeprefix("torch."))
+        plain = not (tensor.is_meta or tensor.is_nested) and tensor.layout == torch.strided
+        if not plain or tensor.numel() * tensor.itemsize > tensor.untyped_storage().nbytes():
+            raise WeightsError(f"{path}: {name} is no plain tensor with its own numbers.", SAVE_AGAIN)
+    return tensors
+
+
+def _check_type(path: str | Path, name: str, dtype: str) -> None:
+    """Raise WeightsError for a type that such a tensor of a network never has."""
+    if dtype not in PLAIN or name.endswith(LEARNED) and "float" not in dtype:
+        raise WeightsError(f"{path}: {name} is of type {dtype}, which no such tensor is.", SAVE_AGAIN)
+
+
+def bare_name(name: str) -> str:
+    """Return the name of a tensor without the prefixes of published files."""
+    while prefix := next((p for p in PREFIXES if name.startswith(p)), None):
+        name = name.removeprefix(prefix)
+    return name
+
+
+def fingerprint_of(tensors: Mapping[str, NDArray[np.float32]]) -> str:
+    """Return 16 hex digits of the SHA-256 over tensors by sorted name, without counters."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        if not name.endswith("num_batches_tracked"):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(tensor).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def fingerprint_of_file(path: str | Path) -> str:
+    """Return the fingerprint of a network from its file, without building it.
+
+    A file whose tensors have other names than the network's gives another fingerprint. Raises as `read_content`.
+    """
+    path = Path(path)
+    if is_member(path):  # without torch
+        arrays = Archive(path.parent).arrays(path.name)
+        for name, array in arrays.items():
+            _check_type(path, name, str(array.dtype))
+        arrays = {name: array.astype(np.float32, copy=False) for name, array in arrays.items()}
+    else:
+        arrays = {name: tensor.float().numpy() for name, tensor in read_state_dict(path).items()}
+    named = {bare_name(name): array for name, array in arrays.items()}
+    return fingerprint_of({name: array for name, array in named.items() if not CLASSIFIERS.match(name)})
