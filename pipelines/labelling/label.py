@@ -38,8 +38,7 @@ from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.videos import Videos
 from lstr.pipelines.pages.guard import kept_address
 from lstr.pipelines.pages.page import Script, build_page
-from lstr.pipelines.pages.responses import page_response, read_json, refused
-from lstr.pipelines.pages.server import Server
+from lstr.pipelines.pages.server import Server, page_response, read_json, refused
 
 NAME = "labels.json"
 USUAL_NOTES = ("no subsets", "id with ending")  # kinds of notes that need no attention here

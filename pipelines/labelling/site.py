@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from lstr.errors import ConflictError, LstrError, RequestError
@@ -28,7 +28,7 @@ from lstr.pipelines.labelling.values import MAX_COMMENT, NOTHING, RESERVED, Labe
 from lstr.pipelines.labelling.videos import Videos
 from lstr.pipelines.pages.page import Script, build_page, embed_json
 from lstr.pipelines.pages.palette import CLASSES
-from lstr.pipelines.pages.responses import page_response, read_json, refused
+from lstr.pipelines.pages.server import event_stream, page_response, read_json, refused
 
 STYLES = ("lanes.css", "report.css", "label.css")
 SCRIPTS = (
@@ -192,7 +192,7 @@ class Site:
             self.project.since(revision)
         except ConflictError:
             return Response("event: anew\ndata: \n\n", media_type="text/event-stream")
-        return StreamingResponse(self._stream(revision), media_type="text/event-stream")
+        return event_stream(self._stream(revision))
 
     async def _stream(self, revision: int) -> AsyncIterator[str]:
         shown, silent = "", 0.0

@@ -1,48 +1,53 @@
-"""A small server, for this machine's own browsers unless others are let in; it ends within seconds of being told to."""
+"""A small web server for browsers of this machine, and the requests and responses that served pages share.
 
-import asyncio
+It listens on loopback with a token in the address. For any other use a reverse proxy goes in front: TLS, users, slow or
+hostile clients and limits are its work.
+"""
+
 import errno
 import socket
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
-import h11
 import uvicorn
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lstr.errors import ServingError
 from lstr.pipelines.pages.guard import Guard, KeptAddress, new_token
 
-# Tried first, so that the address is the same the next time.
+# Tried first, so that the address is the same the next time
 PORT = 8420
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ANY = ("0.0.0.0", "::")
-# After which a server that does not end by itself is left to end with the process.
-END_SECONDS = 4.0
-# Milliseconds after which a connection is closed whose other end takes nothing of what was sent to it.
-UNREAD_MS = 30_000
-MOST_HEADER_BYTES = 32 * 1024
-# Connections that are accepted at once, before any of them can be closed again.
-BACKLOG = 64
-GLANCE = 0.2  # seconds between two looks at whether the server still runs
-# Open at once; each is a file of this process, which has others to open.
-MAX_CONNECTIONS = 256
-# Within which all of a request has come, from the connection or from its first byte on.
-REQUEST_SECONDS = 20.0
-COMING = (h11.IDLE, h11.SEND_BODY)
+END_TIMEOUT_S = 4.0  # a server that does not end within it ends with the process
+MAX_HEADER_BYTES = 32 * 1024
+POLL_S = 0.2
+# A page has a policy of its own, which cannot say this.
+PAGE_POLICY = {"content-security-policy": "frame-ancestors 'none'"}
 
 
 class Server:
-    """An application on an address of this machine; `address` is what a browser opens, token included.
+    """A web application on an address of this machine; use it as a context manager.
 
-    port: None takes that of `kept`, else PORT, else another that is free. kept: the address that the page had before,
-    whose token stays. hosts: names by which browsers reach it beside those of loopback and `host`, with a port if that
-    is another one than the server's and the usual ones. trusts_proxy: see Guard. is_impatient: connections whose other
-    end takes nothing for UNREAD_MS are closed; not for long films, which browsers read as they play. `ending` is set
-    when it is to end, for answers that never end by themselves. open_paths: what is answered without a token. Raises
-    ServingError.
+    Attributes:
+        address: What a browser opens, token included.
+        port: The port.
+        ending: Set when it is to end, for responses that never end by themselves.
+
+    Args:
+        app: The application.
+        host: Where it listens.
+        port: None takes the port of `kept`, else PORT, else a free one.
+        kept: The address that the page had before, whose token stays.
+        hosts: More names by which browsers reach it, with a port if it is not the usual one.
+        trusts_proxy: See Guard.
+        open_paths: Paths that are answered without a token.
+
+    Raises:
+        ServingError: The port is not available, or a name is missing.
     """
 
     def __init__(
@@ -53,19 +58,17 @@ class Server:
         kept: KeptAddress | None = None,
         hosts: Sequence[str] = (),
         trusts_proxy: bool = False,
-        is_impatient: bool = False,
         open_paths: Sequence[str] = (),
     ):
-        self._socket = _listening(host, port, kept)
-        if is_impatient and hasattr(socket, "TCP_USER_TIMEOUT"):  # connections have it from their listener
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
+        self._socket = _listen(host, port, kept)
         self.port = self._socket.getsockname()[1]
         token = kept.token if kept else new_token()
         if kept:
             kept.keep(self.port)
         names = [f"{one}:{self.port}" for one in ("127.0.0.1", "localhost", "[::1]")]
         names += names_of(host, self.port, hosts)
-        self.address = f"http://{_shown(host, hosts)}:{self.port}/?token={token}"
+        shown = hosts[0].partition(":")[0] if host in ANY else f"[{host}]" if ":" in host else host
+        self.address = f"http://{shown}:{self.port}/?token={token}"
         self.ending = threading.Event()
         config = uvicorn.Config(
             Guard(app, names, token, self.port, trusts_proxy, open_paths),
@@ -74,18 +77,17 @@ class Server:
             access_log=False,
             server_header=False,
             date_header=False,
-            http=Connection,  # of h11, whose headers are limited
+            http="h11",  # which limits headers
             ws="none",
-            backlog=BACKLOG,
-            log_level="error",  # whoever sends what is no request would fill the log
-            h11_max_incomplete_event_size=MOST_HEADER_BYTES,
-            proxy_headers=False,  # which are believed of this machine's other programs otherwise
+            log_level="error",  # bytes that are not a request would fill the log
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            proxy_headers=False,  # uvicorn believes those of other programs of this machine
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
-        # an event, for a join that a signal interrupts takes a thread that runs for one that has ended (Python 3.11)
+        # an event, because a join that a signal interrupts takes a running thread for an ended one (Python 3.11)
         self._ended = threading.Event()
-        # not in the main thread, which hears signals and must not hand them to a library
+        # not the main thread, which receives signals and must not hand them to a library
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
 
     def __enter__(self) -> "Server":
@@ -95,17 +97,12 @@ class Server:
     def __exit__(self, *exception: object) -> None:
         self.ending.set()
         self._server.should_exit = True
-        if self._ended.wait(END_SECONDS):
+        if self._ended.wait(END_TIMEOUT_S):
             self._socket.close()
 
-    @property
-    def connections(self) -> int:
-        """How many are open."""
-        return len(self._server.server_state.connections)
-
     def wait(self) -> None:
-        """Until it ends, or a signal comes."""
-        while not self._ended.wait(GLANCE):
+        """Wait until it ends or a signal comes."""
+        while not self._ended.wait(POLL_S):
             pass
 
     def _run(self) -> None:
@@ -116,24 +113,17 @@ class Server:
 
 
 def names_of(host: str, port: int, hosts: Sequence[str]) -> list[str]:
-    """What Host may be beside the names of loopback. Raises ServingError where nothing says so."""
-    own = [] if host in LOOPBACK or host in ANY else [f"[{host}]" if ":" in host else host]
+    """Return what the Host header may be, in addition to loopback. Raises ServingError if a name is missing."""
     if not hosts and host in ANY:
         raise ServingError(
             f"By which names is a server on {host} reached?", "name them in `hosts`, for example cameras.example.org."
         )
+    own = [] if host in LOOPBACK or host in ANY else [f"[{host}]" if ":" in host else host]
     names = [name.lower() for name in (*own, *hosts)]
     return [*names, *(f"{name}:{port}" for name in names)]
 
 
-def _shown(host: str, hosts: Sequence[str]) -> str:
-    """The name in the address that is told."""
-    if host in ANY:
-        return hosts[0].partition(":")[0]
-    return f"[{host}]" if ":" in host else host
-
-
-def _listening(host: str, port: int | None, kept: KeptAddress | None) -> socket.socket:
+def _listen(host: str, port: int | None, kept: KeptAddress | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     usual = [kept.port] if kept and kept.port else []
     usual += [] if kept and PORT in kept.others else [PORT]
@@ -145,43 +135,35 @@ def _listening(host: str, port: int | None, kept: KeptAddress | None) -> socket.
                 continue
             reason = error.strerror or str(error)
             raise ServingError(
-                f"Port {tried} of {host} cannot be had ({reason}).", "choose another port, or none."
+                f"Port {tried} of {host} is not available ({reason}).", "choose another port, or none."
             ) from error
-    raise AssertionError  # port 0 is had or raises
+    raise AssertionError  # port 0 is available or raises
 
 
-class Connection(H11Protocol):
-    """One of them. It is closed where its request does not come to an end, and sooner where there are too many."""
+def page_response(text: str) -> Response:
+    """Return the response that is a page."""
+    return Response(text, media_type="text/html; charset=utf-8", headers=PAGE_POLICY)
 
-    _limit: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._watch()
-        if len(self.connections) > MAX_CONNECTIONS:  # the one that has asked nothing for longest makes room
-            waiting = [one for one in self.connections if isinstance(one, Connection) and one._limit]
-            min(waiting, key=lambda one: one._limit.when() if one._limit else 0.0)._cut_off()
+def event_stream(pieces: AsyncIterator[str]) -> Response:
+    """Return a response of server-sent events."""
+    headers = {"x-accel-buffering": "no"}  # a proxy that keeps pieces back would show them late
+    return StreamingResponse(pieces, media_type="text/event-stream", headers=headers)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._forget()
+async def read_json(request: Request, max_bytes: int) -> bytes:
+    """Return the body of a JSON request. Raises HTTPException for another content type or a longer body."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415)  # the form of a page of another site cannot send JSON
+    data = b""
+    async for piece in request.stream():
+        data += piece
+        if len(data) > max_bytes:
+            raise HTTPException(413)
+    return data
 
-    def _watch(self) -> None:
-        """What is asked is there, or has a limit. While nothing is asked, uvicorn closes what was used before."""
-        if self.conn.their_state not in COMING:
-            self._forget()
-        elif self._limit is None and not self.transport.is_closing():
-            self._limit = self.loop.call_later(REQUEST_SECONDS, self._cut_off)
 
-    def _cut_off(self) -> None:
-        self._forget()
-        self.transport.abort()
-
-    def _forget(self) -> None:
-        if self._limit:
-            self._limit.cancel()
-            self._limit = None
+async def refused(request: Request, error: Exception) -> Response:
+    """Return the response to a request that raised an HTTPException: its status code and nothing else."""
+    assert isinstance(error, HTTPException)
+    return PlainTextResponse("", error.status_code)

@@ -234,7 +234,7 @@ class Service:
             lambda: self.clips.size if self.clips else 0,
         ).routes()
         kept, options = kept_address(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
-        return Server(app, page.host, page.port, kept, *options, is_impatient=True, open_paths=OPEN_PATHS)
+        return Server(app, page.host, page.port, kept, *options, open_paths=OPEN_PATHS)
 
     def _make_notifications(self, config: WatchConfig) -> Notifications:
         find_image = self.clips.image if self.clips else None

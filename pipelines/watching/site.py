@@ -5,7 +5,7 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from time import monotonic
@@ -26,7 +26,7 @@ from lstr.files.names import without_credentials
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.pages.page import Script, build_page
 from lstr.pipelines.pages.palette import CLASSES
-from lstr.pipelines.pages.responses import Streams, page_response, read_json, refused
+from lstr.pipelines.pages.server import event_stream, page_response, read_json, refused
 from lstr.pipelines.watching.config_file import NAME
 from lstr.pipelines.watching.dashboard import FULL_SCALE, NO_SCORE, Dashboard
 from lstr.pipelines.watching.film import EVENT_ID
@@ -122,7 +122,6 @@ class WatchSite:
     dashboard: Dashboard
     service: Any
     ending: Callable[[], threading.Event]
-    streams: Streams = field(default_factory=Streams)
 
     def app(self) -> Starlette:
         """Return the application."""
@@ -150,7 +149,7 @@ class WatchSite:
         return JSONResponse(await run_in_threadpool(self.dashboard.state))
 
     async def _stream(self, request: Request) -> Response:
-        return self.streams.stream(self._pieces)
+        return event_stream(self._pieces())
 
     async def _pieces(self) -> AsyncIterator[str]:
         """Yield messages as they come, those of an interval together."""

@@ -1,8 +1,7 @@
 """The server of a watching service: what it shows, what may be done to it, and by whom."""
 
 import socket
-import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from urllib.parse import quote
 
@@ -12,7 +11,6 @@ import pytest
 from starlette.applications import Starlette
 
 from lstr.errors import LstrError
-from lstr.pipelines.pages.responses import Streams
 from lstr.pipelines.pages.server import Server
 from lstr.pipelines.watching import site
 from lstr.pipelines.watching.site import OPEN_PATHS, Health, WatchSite
@@ -32,8 +30,8 @@ class Watched:
         self.events = [event_of(start=START - timedelta(hours=k), top_score=0.9 - k / 10) for k in range(4)]
         for event in self.events:
             self.dashboard.history.begin(event, (), START)
-        self.site = WatchSite(self.dashboard, self.calls, lambda: self.server.ending, streams=Streams(6))
-        self.server = Server(self.site.app(), port=0, is_impatient=True)
+        self.site = WatchSite(self.dashboard, self.calls, lambda: self.server.ending)
+        self.server = Server(self.site.app(), port=0)
 
 
 @pytest.fixture(scope="module")
@@ -208,26 +206,6 @@ def test_why_the_service_refuses(watched, visitor):
         "error": "rtsp://garage/s is no video.",
         "hint": "name another: rtsp://hall/s.",
     }
-
-
-def wait_for_no_stream(site) -> None:
-    """Those who left are not kept."""
-    until = time.monotonic() + 5
-    while site.streams.open:
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
-def test_a_hundred_slow_streams(watched, visitor):
-    """As many as there are places are open, the others are refused at once, and a page is still answered."""
-    site = watched.site
-    wait_for_no_stream(site)
-    with ExitStack() as stack:
-        opened = [stack.enter_context(stream_of(visitor)) for _ in range(100)]
-        answers = [one.recv(12) for one in opened]
-        assert sorted(answers) == [b"HTTP/1.1 200"] * 6 + [b"HTTP/1.1 503"] * 94 and site.streams.open == 6
-        assert visitor.ask("/state").status == 200
-    wait_for_no_stream(site)
 
 
 @pytest.mark.parametrize("name", ["cookie", "x-long"])
