@@ -114,8 +114,6 @@ class Detection:
     """The recipe of the features, for the page."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Initial weights of the networks and their licences by stream."""
-    subset: str | None = None
-    """The subset of the video in the labels."""
     index: Path | None = None
     """The page over all videos, if there will be one."""
     embed: int = 0

@@ -117,7 +117,6 @@ class Page(Picture):
             events=list(detection.events),
             recipe=detection.recipe,
             origins=detection.origins,
-            subset=detection.subset,
             index=detection.index,
             embed=detection.embed,
         )

@@ -18,7 +18,7 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Detected, Ended, MakeSink, Opened, SourceEvent
 from lstr.pipelines.detection.model import Networks, device_of, load_checkpoint, warnings_of
 from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions, by_kind
-from lstr.pipelines.detection.output_files import dated, subset_of, truth_of
+from lstr.pipelines.detection.output_files import dated, truth_of
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
 from lstr.pipelines.detection.track import Event
@@ -218,8 +218,7 @@ class _Run:
         names = {source_id: self.opened[source_id].file_name for source_id in self.timelines}
         timelines = {names[source_id]: timeline for source_id, timeline in self.timelines.items()}
         truth = {name: truth_of(output.labels, source_id) for source_id, name in names.items()}
-        subsets = {name: subset for source_id, name in names.items() if (subset := subset_of(output.labels, source_id))}
         reasons = [failure.reason for failure in failures]
         name = dated("index", output.folder) if any(one.dated for one in self.opened.values()) else "index"
         path = output.index or index_path(output.folder, timelines, name)
-        return write_index(output.folder, timelines, truth=truth, subsets=subsets, failed=reasons, path=path)
+        return write_index(output.folder, timelines, truth=truth, failed=reasons, path=path)

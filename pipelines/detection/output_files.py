@@ -186,7 +186,6 @@ class TimelineFiles(Sink):
                 truth_of(options.labels, source.id),
                 recipe=self._loaded.recipe,
                 origins=options.origins,
-                subset=subset_of(options.labels, source.id),
                 index=options.index,
                 embed=options.embed,
             )
@@ -276,11 +275,6 @@ def truth_of(labels: Labels | None, video_id: str) -> Sequence[Segment] | None:
     """Return the labelled segments of a video; None without labels or an entry."""
     video = labels.videos.get(video_id) if labels else None
     return video.segments if video else None
-
-
-def subset_of(labels: Labels | None, video_id: str) -> str | None:
-    """Return the subset of a video in the labels; None if they do not state it."""
-    return labels.videos[video_id].subset if labels and labels.has_subsets and video_id in labels.videos else None
 
 
 def dated(name: str, folder: Path) -> str:

@@ -15,7 +15,7 @@ from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.tables import words_of
 from lstr.pipelines.pages.figure import thinned
 from lstr.pipelines.pages.palette import colours_of
-from lstr.pipelines.pages.timeline_page import find_ahead, find_shown, video_url
+from lstr.pipelines.pages.proxy import find_ahead, find_shown, video_url
 
 FOUND, MISSED, FALSE, LEFT_OUT = "found", "missed", "false", "left out"
 # Video of which a page may have copies for browsers; beyond that it links the originals

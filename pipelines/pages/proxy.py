@@ -1,7 +1,10 @@
-"""What a browser can play: the video itself, or a small H.264 copy of it beside the page."""
+"""The file that a browser plays: the video itself, or a small H.264 copy next to the page; and how it is linked."""
 
+import os
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
+from urllib.parse import quote
 
 import av
 import numpy as np
@@ -11,22 +14,23 @@ from lstr.errors import VideoError
 from lstr.extractors.video.containers import open_container
 from lstr.extractors.video.frames import FPS, resample
 from lstr.extractors.video.inputs import PROXY_SUFFIX
-from lstr.extractors.video.probe import probe
+from lstr.extractors.video.probe import find_start, probe
 from lstr.extractors.video.reader import FrameReader
 from lstr.files.atomic import replacing
 
 LONG_SIDE = 640
 QUALITY = {"crf": "26", "preset": "veryfast", "g": str(FPS)}  # one key frame per second, so that seeking is quick
-FREE = ("vp9", "libvpx-vp9", "av1", "libdav1d", "libaom-av1")  # by the names of their decoders
+FREE = ("vp9", "libvpx-vp9", "av1", "libdav1d", "libaom-av1")  # names of decoders
 MP4 = ("h264", *FREE)
-PLAYED = {".mp4": MP4, ".m4v": MP4, ".mov": MP4, ".webm": ("vp8", "libvpx", *FREE)}  # what every current browser takes
+PLAYED = {".mp4": MP4, ".m4v": MP4, ".mov": MP4, ".webm": ("vp8", "libvpx", *FREE)}  # by every current browser
 EIGHT_BIT = ("yuv420p", "yuvj420p")
+MAX_UP = 3  # folders that a relative link climbs; beyond, an absolute one is likelier to survive a move
 
 
 def is_playable(video: Path) -> bool:
-    """Whether browsers play a file: its container, its codec, and eight bits of 4:2:0.
+    """Return whether browsers play a file: its container, its codec, and eight bits of 4:2:0.
 
-    Raises OSError or av.error.FFmpegError where it cannot be read.
+    Raises OSError or av.error.FFmpegError if it cannot be read.
     """
     with open_container(video) as container:
         stream = container.streams.best("video")
@@ -37,17 +41,20 @@ def is_playable(video: Path) -> bool:
 
 
 def write_proxy(video: Path, folder: Path, name: str) -> Path:
-    """Write FOLDER/NAME.lstr-proxy.mp4, unless it already exists for this very file; returns its path.
+    """Write FOLDER/NAME.lstr-proxy.mp4, unless it already exists for this very file; return its path.
 
     The copy is what the decisions were made on: frame k at k/24 s, the longer side at most 640 pixels, no sound.
-    Raises VideoError where the video cannot be decoded, OutputError where the copy cannot be written.
+    Raises VideoError if the video cannot be decoded, OutputError if the copy cannot be written.
     """
     path = folder / f"{name}{PROXY_SUFFIX}"
     status = video.stat()
     mark = f"lstr proxy {LONG_SIDE} {QUALITY['crf']}: {video.name}, {status.st_size} bytes, {status.st_mtime_ns}"
-    if path.exists() and _mark_of(path) == mark:
-        return path
-    # a damaged file was watched up to its damage, or not at all
+    with suppress(VideoError, OSError, ValueError):  # a damaged copy is replaced
+        if path.exists():
+            with open_container(path) as container:
+                if container.metadata.get("comment") == mark:
+                    return path
+    # a damaged file was processed up to its damage, or not at all
     frames = resample(FrameReader(probe(video), allow_damaged=True).frames(LONG_SIDE))
     with replacing(path) as temporary:
         with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
@@ -61,14 +68,32 @@ def write_proxy(video: Path, folder: Path, name: str) -> Path:
                 frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(shown.image[:height, :width]), format="rgb24")
                 container.mux(stream.encode(frame))
             if stream is None:
-                raise VideoError(f"{video} holds no decodable frame.", "record or download the file again.")
+                raise VideoError(f"{video} has no decodable frame.", "record or download the file again.")
             container.mux(stream.encode())
     return path
 
 
-def _mark_of(path: Path) -> str | None:
+def find_shown(video: Path, page: Path) -> Path:
+    """Return the file that a page plays: the video, or a copy next to the page; the video if it cannot be read."""
     try:
-        with open_container(path) as container:
-            return container.metadata.get("comment")
-    except (VideoError, OSError, ValueError):
-        return None
+        return video if is_playable(video) else write_proxy(video, page.parent, page.stem)
+    except (VideoError, av.error.FFmpegError, OSError, ValueError):  # the page then says that it cannot be played
+        return video
+
+
+def find_ahead(video: Path, shown: Path) -> float:
+    """Return the seconds by which a player's clock is ahead if the frames start after the sound; 0 for a copy."""
+    try:
+        return find_start(video) if shown == video else 0.0
+    except VideoError:  # the page then says that it cannot be played
+        return 0.0
+
+
+def video_url(video: Path, folder: Path) -> str:
+    """Return the address of a video for a page in `folder`: relative if it is near, so that both can move together."""
+    video, folder = Path(os.path.abspath(video)), Path(os.path.abspath(folder))
+    relative, shared = Path(os.path.relpath(video, folder)), Path(os.path.commonpath([video, folder]))
+    climbs = relative.parts.count("..")
+    if climbs > MAX_UP or (climbs and shared == Path(shared.anchor)):
+        return video.as_uri()
+    return quote(os.fsencode(relative.as_posix()))

@@ -36,7 +36,7 @@ def make_scores(chunks: int, classes: int) -> np.ndarray:
 
 
 def decode_scores(text: str, chunks: int, classes: int) -> np.ndarray:
-    """The inverse of `encoded_scores`: float32 (chunks, classes), NaN where missing."""
+    """The inverse of `encode_scores`: float32 (chunks, classes), NaN where missing."""
     codes = np.frombuffer(base64.b64decode(text), "<u2").reshape(classes, chunks).T
     return np.where(codes == NO_SCORE, np.nan, codes / FULL_SCALE).astype(np.float32)
 

@@ -42,16 +42,12 @@ function saveCsv(some) {
   download(name + ".csv", toCsv(some.map(({ id, duration, detected }) => ({ id, duration, segments: detected }))), "text/csv");
 }
 const saveVtt = ([{ id, detected }]) => download(lastPart(id) + ".vtt", toVtt(detected), "text/vtt");
-function saveLabels() {
-  const labels = labelledVideos(), named = new Set([...classes, ...labels.flatMap(({ segments }) => segments.map(({ label }) => label))]);
-  download("labels.json", toActivityNet([...named], labels), "application/json");
-}
 
 function Row({ video }) {
   const { id, truth, segments, falseAlarms } = video, most = mostOf(video);
   const unit = (count, noun) => (count === 1 ? noun : noun + "s");
   return html`<tr>
-    <td><a href=${video.page}>${id}</a>${video.kept && html`<span class="soft corrected">corrected</span>`}</td>
+    <td><a href=${video.page}>${id}</a></td>
     <td class="wide"><${Line} video=${video} /></td>
     <td class="wide most-cell"><div class="most">${most.map(([index, seconds]) => html`<span><${Spot} label=${classes[index]} /><span class="cut">${classes[index]}</span><span class="soft">${numberText(Number(seconds.toFixed(1)))} s</span></span>`)}
       ${!most.length && html`<span class="soft">nothing detected</span>`}</div></td>
@@ -72,7 +68,6 @@ const compareBy = {
 };
 const isAmong = (video, which) => ({
   errors: video.missed + video.falseAlarms > 0, missed: video.missed > 0, false: video.falseAlarms > 0,
-  corrected: Boolean(video.kept), uncorrected: !video.kept,
 })[which] ?? true;
 const kindOfErrors = () => (["errors", "missed", "false"].includes(chosen.which) ? chosen.which : "");
 function shownVideos() {
@@ -80,10 +75,6 @@ function shownVideos() {
   const shown = videos.filter((video) => video.id.toLowerCase().includes(sought) && (!action || video.segments.some(([index]) => index === Number(action))) && isAmong(video, which));
   return key ? shown.sort((one, other) => compareBy[key](one, other) * (descending ? -1 : 1)) : shown;
 }
-/* Videos without labels that nobody has corrected are left out: nobody knows what happens in them. */
-const labelledVideos = () => videos.filter(({ kept, truth }) => kept || truth).map(({ kept, truth, id, subset, duration }) => ({
-  id, subset: subset ?? "training", duration, segments: spans(truth || []), ...(kept && kept.labels),
-}));
 function choose(changes) {
   Object.assign(chosen, changes);
   draw();
@@ -93,14 +84,14 @@ function Head({ name, text, look = "number" }) {
   return html`<th class=${look} aria-sort=${sorted}><${Button} data-key=${name} onClick=${() => choose({ key: name, descending: sorted === "ascending" })}>${text}<//></th>`;
 }
 function Index() {
-  const shown = shownVideos(), corrected = videos.filter(({ kept }) => kept).length, hasLabels = isLabelled || corrected > 0;
-  const which = [["", "All videos"], ["errors", "With errors"], ["missed", "With missed labels"], ["false", "With false alarms"], ["corrected", "Corrected"], ["uncorrected", "Not corrected"]];
+  const shown = shownVideos();
+  const which = [["", "All videos"], ["errors", "With errors"], ["missed", "With missed labels"], ["false", "With false alarms"]];
   return html`<main class="card">
     <div class="controls">
       <h2 id="count" role="status">${shown.length === videos.length ? countText(shown.length, "video") : numberText(shown.length) + " of " + countText(videos.length, "video")}</h2>
       <input type="search" id="find" placeholder="Find a video" aria-label="Find a video" onInput=${({ target }) => choose({ sought: target.value.trim().toLowerCase() })} />
       <select id="class" aria-label="Only videos with this action" onChange=${({ target }) => choose({ action: target.value })}>${options([["", "All actions"], ...[...classes.entries()].filter(([index]) => used.has(index))])}</select>
-      ${hasLabels && html`<select id="which" aria-label="Which videos" value=${chosen.which} onChange=${({ target }) => choose({ which: target.value })}>${options(which)}</select>`}
+      ${isLabelled && html`<select id="which" aria-label="Which videos" value=${chosen.which} onChange=${({ target }) => choose({ which: target.value })}>${options(which)}</select>`}
       ${isLabelled && html`<${Button} id="error" aria-keyshortcuts="X" title="The first error of the videos shown (x)" disabled=${!shown.some((video) => isAmong(video, kindOfErrors() || "errors"))} onClick=${goToError}>First error → <kbd aria-hidden="true">x</kbd><//>`}
     </div>
     <p id="told" role="status">${told}</p>
@@ -115,20 +106,12 @@ function Index() {
     ${!shown.length && html`<p id="none" class="soft">No video fits the search.</p>`}
     <div class="handout">
       <span>Segments of the videos shown <${Button} id="all-csv" onClick=${() => saveCsv(shownVideos())}>CSV<//></span>
-      ${hasLabels && html`<span id="labels">Labels of <span id="corrected">${countText(labelledVideos().length, "video") + ", " + numberText(corrected) + " corrected"}</span>${" "}
-        <${Button} id="labels-json" title="Download labels as ActivityNet JSON, for --labels" onClick=${saveLabels}>JSON<//>${" "}
-        <${Button} id="labels-csv" title="Download labels as CSV" onClick=${() => download("labels.csv", toCsv(labelledVideos()), "text/csv")}>CSV<//></span>`}
     </div>
   </main>
   ${failed.length > 0 && html`<section class="card" id="failed" aria-label="Failed"><h2>${countText(failed.length, "source")} failed</h2><ul>${failed.map((reason) => html`<li>${reason}</li>`)}</ul></section>`}`;
 }
 const draw = () => render(html`<${Index} />`, $("app"));
 
-/* What was corrected in the reports, as the browser keeps it. */
-function readCorrections() {
-  for (const video of videos) video.kept = readKept(keptName(video.page, video.given));
-  draw();
-}
 /* What a report asks for by the address of this page: the video before or after it, or one with errors. */
 const errorOf = (video, error, which) => video.page + "#" + new URLSearchParams({ error, ...(which && { which }) });
 function goToError() {
@@ -158,8 +141,6 @@ followTheme(redraw);
 document.addEventListener("keydown", (event) => {
   if (event.key === "x" && !event.ctrlKey && !event.metaKey && !event.altKey && event.target.tagName !== "INPUT") goToError();
 });
-addEventListener("pageshow", readCorrections); /* also when somebody comes back from a report */
-addEventListener("storage", readCorrections);
-readCorrections();
+draw();
 new ResizeObserver(redraw).observe($("videos"));
 followWay();

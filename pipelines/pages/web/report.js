@@ -60,9 +60,7 @@ function About() {
       ${whole && html`<pre tabindex="0" id="recipe" aria-label="The whole recipe of the features">${JSON.stringify(whole, null, 2)}</pre>`}</details>`}
     <p class="keys soft"><kbd>space</kbd> play · <kbd>←</kbd> <kbd>→</kbd> one decision · <kbd>shift</kbd> with them one second ·${" "}
       <kbd>p</kbd> <kbd>n</kbd> previous, next segment · <kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> the one before${report.index && html`, through all videos · <kbd>shift</kbd> with <kbd>p</kbd> <kbd>n</kbd> previous, next video`}${" "}· <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,${" "}
-      <kbd>shift</kbd> with it moves · a class name leads to its next segment ·${" "}
-      <kbd>r</kbd> right <kbd>w</kbd> wrong <kbd>m</kbd> add missed <kbd>e</kbd> edit <kbd>[</kbd> <kbd>]</kbd> start, end at the cursor${" "}
-      <kbd>delete</kbd> · <kbd>ctrl</kbd> <kbd>Z</kbd> undo</p>
+      <kbd>shift</kbd> with it moves · a class name leads to its next segment</p>
   </footer>`;
 }
 
@@ -152,7 +150,7 @@ function Page() {
       <section class="card" id="timeline" aria-label="Timeline">
         <div class="heading"><h2>Timeline</h2><${Filters} /><${Zoom} /></div>
         <${Lanes} overview="All segments of the video" tight=${laneHeight < 40} resized=${() => { widenNames(names); draw(); }} hidden=${!shown.length} onPointerMove=${hover} onPointerLeave=${leave} onPointerCancel=${leave}
-          over=${html`<div id="pointer" hidden /><${Edge} name="start" /><${Edge} name="end" />`}>${shown.map((index) => html`<${LaneRow} key=${index} index=${index} shown=${shown} chunk=${chunk} best=${best[0]?.index} />`)}<//>
+          over=${html`<div id="pointer" hidden />`}>${shown.map((index) => html`<${LaneRow} key=${index} index=${index} shown=${shown} chunk=${chunk} best=${best[0]?.index} />`)}<//>
         ${!shown.length && html`<p id="nothing">No class is shown. Choose some above.</p>`}
         <${Legend} />
         ${canTry && html`<${Rules} />`}
@@ -191,7 +189,6 @@ function showMoment() {
     const labels = truth ? truth.filter(shows) : [], some = (wanted) => times(labels.filter((label) => Boolean(label.found) === wanted));
     drawStrip(pen, toX, height, ratio, segments.filter(passes).map((segment) => ({ ...segment, isFalse: isFalse(segment) })), truth && some(true), some(false));
   });
-  placeEdges();
   if (chunk === shownChunk) return;
   shownChunk = chunk;
   draw();
@@ -250,7 +247,6 @@ function hover(event) {
 }
 function leave() { $("tip").hidden = $("pointer").hidden = true; }
 function key(event) {
-  if (reviewKey(event)) return event.preventDefault();
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const { tagName, type } = event.target;
   if (tagName === "SELECT" || ["search", "range", "text", "number"].includes(type)) return;

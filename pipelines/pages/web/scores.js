@@ -24,26 +24,14 @@ const gaps = (timeline.gaps || []).map((gap) => (Array.isArray(gap) ? gap : [gap
 const byStart = (one, other) => one.start - other.start || one.end - other.end;
 const detected = [...(timeline.segments || [])].sort(byStart); /* as the run decided */
 let segments = detected; /* as the thresholds that are tried decide */
-const wasLabelled = Boolean(report.truth);
-let truth = report.truth && [...report.truth].sort(byStart); /* the labels, with what a person has changed */
-let wrongs = []; /* pieces of time of a class in which a person has seen that it does not happen */
-const given = { truth, wrongs };
-const kept = readKept(keptName(location.href, report.given)); /* what was corrected at an earlier visit */
-if (kept) [truth, wrongs] = [kept.truth && [...kept.truth].sort(byStart), kept.wrongs];
+const truth = report.truth && [...report.truth].sort(byStart); /* the labels, or null */
 const expected = timeline.expected || []; /* by models that anticipate */
 const announcements = (report.events || []).filter((event) => event.event === "started");
 
 /* The checkpoint's classes, then those that only the labels have. */
 const names = [...classes];
 const classOf = new Map(classes.map((label, index) => [label, index]));
-function addClass(label) {
-  if (classOf.has(label)) return false;
-  classOf.set(label, names.push(label) - 1);
-  const actions = names.filter((name) => !UNDECIDABLE.includes(name)).length;
-  report.colours[label] ??= report.palette[(actions - 1) % report.palette.length];
-  return true;
-}
-for (const { label } of truth || []) addClass(label);
+for (const { label } of truth || []) if (!classOf.has(label)) classOf.set(label, names.push(label) - 1);
 
 /* uint16 codes, one class after the other. */
 const codes = (() => {
@@ -66,21 +54,18 @@ const filter = { hidden: new Set([0]), score: 0, sought: "" };
 const shows = (entry) => !filter.hidden.has(classOf.get(entry.label));
 const passes = (segment) => shows(segment) && !(segment.score < filter.score);
 
-/* Labels against the segments that pass. Without a label file, a segment that nobody has marked is no false alarm. */
+/* Labels against the segments that pass; without labels there is no false alarm. */
 let verdict = null;
-const isWrong = (segment) => wrongs.some((piece) => piece.label === segment.label && overlap(piece, segment) >= LEAST_IOU);
-const isFalse = (segment) => !segment.match && (wasLabelled || isWrong(segment));
+const isFalse = (segment) => Boolean(truth) && !segment.match;
 function compare() {
   for (const segment of segments) segment.match = null;
   for (const entry of truth || []) entry.found = null;
   const shown = segments.filter(passes), labels = (truth || []).filter((entry) => shows(entry) && !UNDECIDABLE.includes(entry.label));
   for (const [entry, segment] of judge(labels, shown).pairs) [entry.found, segment.match] = [segment, entry];
-  const wrong = shown.filter(isWrong), unmarked = shown.filter((segment) => !segment.match && !isWrong(segment));
-  const judged = wasLabelled ? shown : shown.filter((segment) => segment.match || isWrong(segment));
-  const { falseSeconds } = judge(labels, judged);
+  const judged = truth ? shown : [], { falseSeconds } = judge(labels, judged);
   const delays = labels.filter(({ found }) => found && found.announced !== undefined).map(({ found, start }) => found.announced - start);
   verdict = {
-    labelled: labels.length, found: labels.filter(({ found }) => found).length, wrong: wrong.length, unmarked: unmarked.length,
+    labelled: labels.length, found: labels.filter(({ found }) => found).length,
     falseAlarms: judged.filter(({ match }) => !match).length, falseSeconds, delay: delays.length ? middle(delays) : null,
   };
 }

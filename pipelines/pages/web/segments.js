@@ -15,8 +15,7 @@ function spoken(entry) {
   const parts = [where, "score " + scoreText(entry.score)], { match, announced } = entry.item;
   if (announced !== undefined) parts.push("announced " + (announced - entry.start).toFixed(2) + " seconds after its start");
   if (match && announced !== undefined) parts.push(signed(announced - match.start).replace(" s", " seconds") + " from the label's start");
-  if (!match) parts.push(lateText(entry) === "–" ? "not marked" : "false alarm");
-  else if (!wasLabelled) parts.push("marked right");
+  if (isFalse(entry.item)) parts.push("false alarm");
   return parts.join(", ");
 }
 
@@ -53,8 +52,6 @@ function choose(index, bring = true) {
   chosen = index;
   if (bring) bringRow(index);
   draw();
-  moved = true; /* the handles of its edges */
-  schedule();
 }
 /* Scrolls the list alone, never the page, and not under a hand that is using it. */
 function followRows() {
@@ -67,16 +64,12 @@ function Moment({ look, time, isOpen }) {
 }
 function Row({ entry, index }) {
   const { label, start, end, lost, item, announced } = entry, isFalseAlarm = !lost && isFalse(item), isNow = start <= now + 1e-6 && now < end - 1e-6;
-  /* the keys r and w, and the buttons above the list, do the same as the buttons of a row */
-  const mark = (look, kind, title, act) => html`<${Button} class=${kind === markOf(entry) ? look + " on" : look} tabindex="-1" title=${title} aria-hidden="true"
-    onClick=${(event) => { event.stopPropagation(); choose(index, false); act(entry); }} />`;
   return html`<div id=${"row-" + index} class=${["row", lost && "missed", isFalseAlarm && "false", isNow && "on"].filter(Boolean).join(" ")} role="option" aria-label=${spoken(entry)} aria-setsize=${entries.length}
     aria-posinset=${index + 1} aria-selected=${index === chosen} style=${{ transform: "translateY(" + index * rowHeight() + "px)" }} onClick=${() => { choose(index, false); seek(start); }}>
     <span><${Spot} label=${label} look=${lost ? "hollow" : isFalseAlarm ? "hatched" : ""} /><span class="cut">${label}</span></span>
     <${Moment} look="from" time=${start} /><${Moment} look="to" time=${end} isOpen=${entry.still_on} />
     <span class="span">${(end - start).toFixed(2)} s</span><span class="announced">${lost || announced === undefined ? "–" : signed(announced - start)}</span>
     <span class="late">${lateText(entry)}</span><span class="mean">${lost ? "–" : scoreText(entry.score)}</span>
-    <span class="marks">${mark("yes", "right", "Right (r)", markRight)}${mark("no", "wrong", "Wrong (w)", markWrong)}</span>
   </div>`;
 }
 /* Only the rows in sight are elements. */
@@ -101,7 +94,7 @@ class Rows extends Component {
       event.stopPropagation();
     };
     const focus = () => { if (chosen < 0 && entries.length) choose(Math.max(0, entries.findIndex(({ end: until }) => until > now))); };
-    return html`<div id="rows" role="listbox" tabindex="0" aria-label="Segments: enter seeks, r marks right, w marks wrong" aria-activedescendant=${chosen < 0 ? null : "row-" + chosen}
+    return html`<div id="rows" role="listbox" tabindex="0" aria-label="Segments: enter seeks" aria-activedescendant=${chosen < 0 ? null : "row-" + chosen}
       hidden=${!entries.length} onScroll=${() => this.forceUpdate()} onFocus=${focus} onKeyDown=${key}>
       <div id="filling" role="presentation" style=${{ height: entries.length * height + "px" }}>
         ${entries.slice(first, end).map((entry, at) => html`<${Row} key=${first + at} entry=${entry} index=${first + at} />`)}
@@ -120,23 +113,22 @@ function sortBy(key) {
   refresh();
 }
 function Segments() {
-  const passing = segments.filter(passes).length, all = countText(segments.length, "segment"), looks = ["card", !segments.some(({ announced }) => announced !== undefined) && "unannounced", !truth && !wrongs.length && "unlabelled"];
-  const hasErrors = errorsShown().length > 0 || report.index, save = (form, write, kind) => () => download(fileName() + form, write(segments.filter(passes)), kind);
+  const passing = segments.filter(passes).length, all = countText(segments.length, "segment"), looks = ["card", !segments.some(({ announced }) => announced !== undefined) && "unannounced", !truth && "unlabelled"];
+  const hasErrors = errorsShown().length > 0 || report.index, save = (form, write, kind) => () => download(lastPart(report.id) + form, write(segments.filter(passes)), kind);
   return html`<section class=${looks.filter(Boolean).join(" ")} id="list" aria-label="Segments">
     <div class="heading">
       <h2 id="count">${passing === segments.length ? all : numberText(passing) + " of " + all}</h2><${Verdict} /><p class="unseen" id="error" role="status">${told}</p>
-      <div class="buttons" id="errors" role="group" aria-label="Errors" hidden=${!truth && !wrongs.length}>
+      <div class="buttons" id="errors" role="group" aria-label="Errors" hidden=${!truth}>
         <select id="which" aria-label="Which are listed" value=${which} onChange=${({ target }) => { which = target.value; refresh(); }}>${options([["", "All"], ["errors", "Errors"], ["missed", "Missed"], ["false", "False alarms"]])}</select>
         <${Button} id="error-before" aria-keyshortcuts="Shift+X" title="The error before (shift x)" disabled=${!hasErrors} onClick=${() => seekError(-1)}>← Error before<//>
         <${Button} id="error-after" aria-keyshortcuts="X" title="The next error (x)" disabled=${!hasErrors} onClick=${() => seekError(1)}>Next error → <kbd aria-hidden="true">x</kbd><//>
       </div>
       <div class="buttons" role="group" aria-label="Download the segments">
-        <${Button} id="segments-csv" title="Download the segments as CSV" onClick=${save(".csv", (some) => toCsv([{ id: report.id, duration: limit, segments: some }]), "text/csv")}>CSV<//>
+        <${Button} id="segments-csv" title="Download the segments as CSV" onClick=${save(".csv", (some) => toCsv([{ id: report.id, duration: timeline.duration || duration, segments: some }]), "text/csv")}>CSV<//>
         <${Button} id="segments-vtt" title="Download the segments as WebVTT subtitles" onClick=${save(".vtt", toVtt, "text/vtt")}>VTT<//></div>
     </div>
-    <${Review} />
     <div class="row names" role="group" aria-label="Sort the list" hidden=${!entries.length}>${COLUMNS.map(([key, text]) => html`<${Button} data-key=${key}
-      class=${[["span", "announced", "late", "mean"].includes(key) && key, sorting.key === key && sorting.descending && "down"].filter(Boolean).join(" ")} aria-pressed=${sorting.key === key} onClick=${() => sortBy(key)}>${text}<//>`)}<span /></div>
+      class=${[["span", "announced", "late", "mean"].includes(key) && key, sorting.key === key && sorting.descending && "down"].filter(Boolean).join(" ")} aria-pressed=${sorting.key === key} onClick=${() => sortBy(key)}>${text}<//>`)}</div>
     <${Rows} />
     <p id="none" class="soft" hidden=${entries.length > 0}>Nothing to list.</p>
   </section>`;

@@ -92,6 +92,8 @@ function Rules() {
     <span id="copied" role="status">${copied}</span>
   </div>`;
 }
+/* A field in which a person is typing keeps its text. */
+const unlessTyping = (id, value) => (document.activeElement?.id === id ? undefined : value);
 let copied = "";
 function copyWords() {
   const say = (text) => { copied = text; draw(); };

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from lstr.chunk import CLOCK, Clock
-from lstr.pipelines.pages.timeline_page import FULL_SCALE, NO_SCORE, encoded_scores
+from lstr.pipelines.pages.timeline_page import FULL_SCALE, NO_SCORE, encode_scores
 from lstr.timeline import Thresholds, Timeline, changed, segments_in
 
 RULES = [
@@ -43,7 +43,7 @@ def test_the_page_decides_as_the_timeline_does(show, report):
     rng, page = np.random.default_rng(0), show(report)
     curves = 1 / (1 + np.exp(-np.cumsum(rng.normal(0, 0.8, (400, 12)), 0)))
     curves[rng.random(curves.shape) < 0.1] = np.nan
-    codes = np.frombuffer(base64.b64decode("".join(encoded_scores(curves))), "<u2").reshape(12, 400)
+    codes = np.frombuffer(base64.b64decode("".join(encode_scores(curves))), "<u2").reshape(12, 400)
     for rules, clock in product(RULES, (CLOCK, OTHER_CLOCK)):
         decided = page.evaluate(
             """([curves, rule, fullScale, missing, step, begin]) => curves.map((curve) => backdated([{
@@ -66,7 +66,7 @@ def test_the_page_counts_the_highest_as_the_timeline_does(show, report, more):
     rng = np.random.default_rng(0)
     scores = np.column_stack([np.full(400, 0.99), rng.uniform(0, 1, (100, 2)).repeat(4, axis=0)])
     scores[::17] = np.nan
-    codes = np.frombuffer(base64.b64decode("".join(encoded_scores(scores))), "<u2").reshape(3, 400)
+    codes = np.frombuffer(base64.b64decode("".join(encode_scores(scores))), "<u2").reshape(3, 400)
     rules = Thresholds(0.4, 0.2, merge_gap=0.5, highest=True, **more)
     decided = show(report).evaluate(
         """([codes, rule, fullScale, missing]) => backdated([1, 2].map((index) => ({ rule, runs: decideRuns(

@@ -13,7 +13,7 @@ import pytest
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.page import read_part
-from lstr.pipelines.pages.timeline_page import AT_ONCE, FULL_SCALE, encoded_scores, write_report
+from lstr.pipelines.pages.timeline_page import BLOCK, FULL_SCALE, encode_scores, write_report
 from tests.support.browser import write_greys
 from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
 
@@ -41,7 +41,7 @@ def test_codes_stay_on_their_side_of_every_threshold_of_two_digits():
     hundredths = np.arange(1, 100) / 100
     near = hundredths.astype(np.float32)
     scores = np.concatenate([near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(1))])
-    pages = np.frombuffer(base64.b64decode("".join(encoded_scores(scores[:, None]))), "<u2") / FULL_SCALE
+    pages = np.frombuffer(base64.b64decode("".join(encode_scores(scores[:, None]))), "<u2") / FULL_SCALE
     for threshold in hundredths:
         np.testing.assert_array_equal(pages >= threshold, scores.astype(np.float64) >= threshold)
 
@@ -49,7 +49,7 @@ def test_codes_stay_on_their_side_of_every_threshold_of_two_digits():
 def test_scores_of_days_are_never_in_memory_as_a_whole(tmp_path, small):
     """Nor is the page; a class may be called as the place that they take."""
     timeline, _ = small
-    chunks, classes = 2 * AT_ONCE + 1, 22
+    chunks, classes = 2 * BLOCK + 1, 22
     rng, file = np.random.default_rng(0), tmp_path / "scores"
     scores = np.memmap(file, np.float32, "w+", shape=(chunks, classes))
     scores[:] = rng.random(scores.shape, np.float32)
