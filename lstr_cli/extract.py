@@ -34,9 +34,8 @@ if TYPE_CHECKING:  # they bring torch
     from collections.abc import Iterator
 
     from lstr.pipelines.features.extract import Event
-    from lstr.pipelines.features.extract_options import ExtractOptions
+    from lstr.pipelines.features.extraction import ExtractOptions, Summary
     from lstr.pipelines.features.extraction_plan import Plan
-    from lstr.pipelines.features.resume import Summary
 
 SOME_FAILED = 3
 
@@ -142,7 +141,7 @@ def _options(
     from lstr.extractors.networks.published import weights_by_stream
     from lstr.files.remote import place
     from lstr.pipelines.features.chunk_cache import find_cache
-    from lstr.pipelines.features.extract_options import ExtractOptions
+    from lstr.pipelines.features.extraction import ExtractOptions
     from lstr.pipelines.features.recipes import choose_recipe, default_recipe, weights_for
 
     if not recipe:

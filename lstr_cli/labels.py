@@ -195,9 +195,9 @@ def _checked(
     skip_missing = settings.pop("skip_missing", "false") == "true"
     if at_hand and not videos:
         from lstr.pipelines.features.dataset import read_dataset  # brings torch
-        from lstr.pipelines.features.stated import stated_in
+        from lstr.pipelines.features.foreign import split_settings
 
-        stated, _ = stated_in(settings)
+        stated, _ = split_settings(settings)
         read = read_dataset(at_hand, files, streams, dataset, lenient=True, skip_missing=skip_missing, stated=stated)
         return read.labels, read.check((), skip_missing)
     labels = read_label_files(files, (), dataset, lenient=True, skip_missing=skip_missing, present=videos)

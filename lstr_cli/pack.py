@@ -51,8 +51,7 @@ def command(runs, output, weights, metrics):
 
     from lstr.pipelines.model_files.averaging import averaged
     from lstr.pipelines.model_files.model_file import is_model
-    from lstr.pipelines.model_files.packing import change_about, write_model
-    from lstr.pipelines.model_files.parts import checkpoint_of, metrics_from
+    from lstr.pipelines.model_files.packing import change_about, checkpoint_of, metrics_from, write_model
 
     about = {"metrics": metrics_from(metrics)} if metrics else {}
     checkpoints = [checkpoint_of(Path(run)) for run in runs]

@@ -26,6 +26,6 @@ def command(model, output):
     Examples:
       lstr unpack fall.lstr -o fall
     """
-    from lstr.pipelines.model_files.parts import unpack_model
+    from lstr.pipelines.model_files.packing import unpack_model
 
     console.say(f"checkpoint: {unpack_model(model, output) / 'checkpoint.pt'}")

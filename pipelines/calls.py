@@ -18,9 +18,8 @@ from lstr.pipelines.evaluation.job import EvaluateOptions, EvaluateResult
 from lstr.pipelines.evaluation.job import evaluate as evaluation
 from lstr.pipelines.features import extract as extraction
 from lstr.pipelines.features.chunk_cache import find_cache
-from lstr.pipelines.features.extract_options import ExtractOptions
+from lstr.pipelines.features.extraction import ExtractOptions, Summary
 from lstr.pipelines.features.recipes import choose_recipe, default_recipe, weights_for
-from lstr.pipelines.features.resume import Summary
 from lstr.pipelines.learning.learn import Learnt
 from lstr.pipelines.learning.learn import learn as learning
 from lstr.pipelines.learning.options import LearnOptions
@@ -50,7 +49,7 @@ def extract(
     videos: files, folders, patterns, URLs, or {id: source}. recipe: a name, a file, a feature folder, a checkpoint, a
     model file, or a folder of `lstr.finetune`; None for `faithful` on a GPU and `fast` on a CPU. weights: a file, a
     folder of `lstr.finetune`, a model file or the name of published ones, as "kinetics", or such by stream. options:
-    further fields of `pipelines.extraction.options.ExtractOptions`. `show` takes each event. A video that fails is in
+    further fields of `pipelines.features.extraction.ExtractOptions`. `show` takes each event. A video that fails is in
     `Summary.failed`.
     """
     _check_output(output)

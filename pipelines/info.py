@@ -18,7 +18,7 @@ from lstr.pipelines.annotations.label_files import describe_labels, is_label_fil
 from lstr.pipelines.progress import Tell
 
 if TYPE_CHECKING:  # it brings torch
-    from lstr.pipelines.features.store import Store
+    from lstr.pipelines.features.folder import FeatureFolder
 
 ZIP = b"PK\x03\x04"
 CHECKPOINTS = (".pt", ".pth", ".tar")
@@ -93,7 +93,7 @@ def _is_recipe(path: Path) -> bool:
 
 def _recipe(name: str) -> dict:
     from lstr.pipelines.features.recipes import StoredRecipe, find_recipe
-    from lstr.pipelines.model_files.known_networks import origins_of
+    from lstr.pipelines.model_files.networks import origins_of
 
     found = find_recipe(name)
     if isinstance(found, StoredRecipe):
@@ -128,14 +128,14 @@ def _video(path: Path) -> dict:
 
 def _features(path: Path, progress: Tell) -> dict:
     from lstr.pipelines.failures import read_failures
+    from lstr.pipelines.features.compatibility import count_seen
     from lstr.pipelines.features.folder import open_features
-    from lstr.pipelines.features.seen_videos import count_seen
     from lstr.pipelines.features.verify import verify
-    from lstr.pipelines.model_files.known_networks import origins_of, recorded_weights
+    from lstr.pipelines.model_files.networks import origins_of, recorded_weights
 
     folder = open_features(path)
-    if folder.store:
-        return _store(folder.store)
+    if folder.stated is not None:
+        return _foreign(folder)
     found = verify(folder, progress)
     lengths = found.chunks.values()
     recipe, seen = folder.recipe, count_seen(folder)
@@ -149,7 +149,7 @@ def _features(path: Path, progress: Tell) -> dict:
         "damaged": sorted({fault.id for fault in found.faults}),
         "faults": [asdict(fault) for fault in found.faults],
         "arrays_checked_by_hash": found.hashed,
-        "failed": [failure["id"] for failure in read_failures(folder.path)],
+        "failed": [failure["id"] for failure in read_failures(path)],
         "leftovers_of_killed_runs": found.leftovers,
         "streams": list(folder.names),
     }
@@ -164,25 +164,26 @@ def _features(path: Path, progress: Tell) -> dict:
     return described
 
 
-def _store(store: "Store") -> dict:
-    lengths = {video_id: len(next(iter(store.arrays(video_id).values()))) for video_id in store.ids}
-    clock = store.clock
+def _foreign(folder: "FeatureFolder") -> dict:
+    lengths = folder.lengths()
+    about = folder.describe() or {}
+    hours = {"hours": folder.clock.length(sum(lengths.values())) / 3600} if "rate" in about else {"rate": "not stated"}
     return {
         "kind": "features of other people",
         "videos": len(lengths),
         "chunks": sum(lengths.values()),
-        **({"hours": clock.length(sum(lengths.values())) / 3600} if clock else {"rate": "not stated"}),
+        **hours,
         "shortest": min(lengths.values()),
         "longest": max(lengths.values()),
-        **store.describe(),
+        **about,
         "ids": [*lengths],
     }
 
 
 def _checkpoint(path: Path, settings: Mapping[str, str]) -> dict:
     from lstr import checkpoint
-    from lstr.pipelines.features.seen_videos import training_seen
-    from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
+    from lstr.pipelines.features.compatibility import training_seen
+    from lstr.pipelines.model_files.networks import recipe_of
 
     loaded = checkpoint.load(path, settings)
     recipe, seen = recipe_of(loaded), training_seen(loaded)

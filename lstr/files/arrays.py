@@ -42,6 +42,11 @@ def open_array(path: Path) -> np.memmap:
     return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
 
 
+def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool) -> np.ndarray:
+    """Map an array of which all of that is known, so that no header is read again. Raises OSError or ValueError."""
+    return np.asarray(np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C"))
+
+
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Shape, whether columns come first, and type; the file then stands at the first number.
 

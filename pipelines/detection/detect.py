@@ -98,7 +98,7 @@ def detect_sources(
         check_match(labels.videos, ids)
         output = replace(output, labels=labels)
     if output.has_pages:
-        from lstr.pipelines.model_files.known_networks import origins_of_checkpoint
+        from lstr.pipelines.model_files.networks import origins_of_checkpoint
         from lstr.pipelines.pages.timeline_page import index_path
 
         output = replace(output, origins=origins_of_checkpoint(loaded))

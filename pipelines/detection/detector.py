@@ -19,7 +19,7 @@ from lstr.pipelines.detection.model import Networks, load_checkpoint, read_check
 from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions
 from lstr.pipelines.detection.source import FrameSource, Source, VectorSource
 from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice
-from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
+from lstr.pipelines.model_files.networks import streams_taken
 from lstr.pipelines.progress import warn
 from lstr.timeline import Event
 

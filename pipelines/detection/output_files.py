@@ -24,7 +24,7 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.annotations.format import Detection, format_named
 from lstr.pipelines.detection.decision import LATENCIES, Decision, End, Opened, Sink
 from lstr.pipelines.detection.options import FORMATS, OutputOptions
-from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
+from lstr.pipelines.model_files.networks import recipe_of
 from lstr.timeline import FORMAT, iso
 
 EMPTY_ROWS = 4096  # written at a time where a source was disconnected

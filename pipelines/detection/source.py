@@ -35,7 +35,8 @@ from lstr.files.names import shown
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.model import Networks, warnings_of_source
 from lstr.pipelines.detection.options import Limits
-from lstr.pipelines.model_files.checkpoint_recipe import check_recipe, open_learnt, streams_taken
+from lstr.pipelines.features.compatibility import check_recipe, open_learnt
+from lstr.pipelines.model_files.networks import streams_taken
 
 if TYPE_CHECKING:  # a video needs no feature folders
     from lstr.pipelines.features.folder import FeatureFolder

@@ -15,9 +15,9 @@ from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments,
 from lstr.pipelines.evaluation.false_alarms import choose_within, doubts
 from lstr.pipelines.evaluation.threshold_choice import write_thresholds
 from lstr.pipelines.evaluation.thresholds import Scored, choose_rule, choose_without_each
+from lstr.pipelines.features.compatibility import seen_in
 from lstr.pipelines.features.dataset import Split
-from lstr.pipelines.features.seen_videos import seen_in
-from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
+from lstr.pipelines.model_files.networks import streams_taken
 from lstr.pipelines.progress import Notice, Progress
 from lstr.timeline import DEFAULT, Thresholds
 

@@ -25,10 +25,9 @@ from lstr.pipelines.evaluation.scoring import Scoring
 from lstr.pipelines.features.chunk_cache import find_cache
 from lstr.pipelines.features.dataset import Dataset, Split
 from lstr.pipelines.features.extract import extract
-from lstr.pipelines.features.extract_options import ExtractOptions
-from lstr.pipelines.features.joined_folders import open_roots
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome
+from lstr.pipelines.features.folder import open_folders
 from lstr.pipelines.features.recipes import choose_recipe, weights_for
-from lstr.pipelines.features.resume import Outcome
 from lstr.pipelines.model_files.model_file import ModelFile, chosen_on, open_model
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
@@ -196,4 +195,4 @@ def _split(folder: Path, model: ModelFile, labels: Labels, ids: Sequence[str]) -
     """The videos of some ids with their features and labels, the classes as the model has them."""
     classes = with_ambiguous(model.classes, labels.classes)
     known = replace(labels, classes=classes, videos={i: labels.videos[i] for i in ids})
-    return Dataset(open_roots([folder]), known, "the labels").with_durations().split(HELD_OUT)
+    return Dataset(open_folders([folder]), known, "the labels").with_durations().split(HELD_OUT)

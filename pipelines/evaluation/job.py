@@ -20,8 +20,8 @@ from lstr.pipelines.evaluation.chosen_thresholds import choose_stored_thresholds
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
+from lstr.pipelines.features.compatibility import warn_of_training
 from lstr.pipelines.features.dataset import Dataset, Split, read_dataset
-from lstr.pipelines.features.seen_videos import warn_of_training
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.settings import Count, check_fields

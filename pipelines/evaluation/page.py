@@ -21,7 +21,7 @@ from lstr.pipelines.evaluation.tables import (
     mean_rows,
     rate_text,
 )
-from lstr.pipelines.model_files.known_networks import origins_of_checkpoint
+from lstr.pipelines.model_files.networks import origins_of_checkpoint
 from lstr.pipelines.pages.page import Script, build_page
 
 CONVENTIONS = (

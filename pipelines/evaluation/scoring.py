@@ -16,9 +16,16 @@ from lstr.labels.label_set import Labels, select, targets, with_ambiguous
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
+from lstr.pipelines.features.compatibility import (
+    check_recipe,
+    check_unseen,
+    learnt_from,
+    seen_in,
+    warn_of_learnt,
+    warn_of_training,
+)
 from lstr.pipelines.features.dataset import Split
-from lstr.pipelines.features.seen_videos import check_unseen, learnt_from, seen_in, warn_of_learnt, warn_of_training
-from lstr.pipelines.model_files.checkpoint_recipe import check_recipe, streams_taken
+from lstr.pipelines.model_files.networks import streams_taken
 from lstr.pipelines.progress import Finished, Progress
 from lstr.timeline import Thresholds, thresholds_of
 

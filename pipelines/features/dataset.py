@@ -1,4 +1,4 @@
-"""Feature folders and label file together: labelled videos for training and evaluation."""
+"""Feature folders and label files together: labelled videos for training and evaluation."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,21 +14,15 @@ from lstr.errors import CheckpointError, LabelsError, RecipeError, few
 from lstr.labels.check import NOTE, OTHER_RATE, UNITS, UNLABELLED, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets, with_ambiguous
 from lstr.pipelines.annotations.label_files import read_label_files
-from lstr.pipelines.features.any_folder import seen_streams
-from lstr.pipelines.features.folder import FeatureFolder
-from lstr.pipelines.features.joined_folders import FeatureFolders, open_roots
-from lstr.pipelines.features.rows import stored
-from lstr.pipelines.features.stated import NOTHING, Stated
+from lstr.pipelines.features.folder import FeatureFolder, open_folders, seen_streams
+from lstr.pipelines.features.foreign import NOTHING, Stated
 from lstr.pipelines.progress import Notice
 
 Paths = str | Path | Sequence[str | Path]
 
 
 class TwoStreamArray:
-    """RGB (L, 2048) and flow (L, 1024), arrays or what reads like one: rows (..., 3072) float32 of any chunk indices.
-
-    For a model of one stream the other has a width of 0.
-    """
+    """RGB (L, 2048) and flow (L, 1024), as arrays or FeatureRows; a stream that a model lacks has a width of 0."""
 
     def __init__(self, rgb: Any, flow: Any):
         self.rgb, self.flow = rgb, flow
@@ -37,11 +31,11 @@ class TwoStreamArray:
         return len(self.rgb)
 
     def __getitem__(self, chunks: slice | NDArray[np.integer]) -> NDArray[np.float32]:
-        """Appearance first, then motion (published order)."""
+        """Return rows (..., 3072) float32 of any chunk indices, RGB first (published order)."""
         return np.concatenate([self.rgb[chunks], self.flow[chunks]], axis=-1, dtype=np.float32)
 
     def narrowed(self, rgb_dim: int, flow_dim: int) -> "TwoStreamArray":
-        """The same without the streams whose width is 0."""
+        """Return it without the streams whose width is 0."""
         none = np.zeros((len(self), 0), np.float32)
         return TwoStreamArray(self.rgb if rgb_dim else none, self.flow if flow_dim else none)
 
@@ -54,14 +48,14 @@ class LabelledVideo:
     features: TwoStreamArray
     targets: NDArray[np.uint8]
     seen: tuple[str, ...] = ()
-    """The streams whose network has seen it, as far as its record says."""
+    """The streams whose network has seen it, as far as its record says"""
 
 
 @dataclass(frozen=True)
 class Split:
     """The labelled videos of one subset, with what they came from."""
 
-    folder: FeatureFolder | FeatureFolders
+    folder: FeatureFolder
     labels: Labels
     videos: list[LabelledVideo]
 
@@ -107,9 +101,9 @@ class Split:
         return self.folder.clock
 
 
-def features_of(folder: FeatureFolder | FeatureFolders, video_id: str, length: int | None = None) -> TwoStreamArray:
+def features_of(folder: FeatureFolder, video_id: str, length: int | None = None) -> TwoStreamArray:
     """The features of a video, of `length` chunks at most. Raises as `FeatureFolder.load`."""
-    return TwoStreamArray(*(stored(array, length) for array in folder.load(video_id)))
+    return TwoStreamArray(*(array.until(length) for array in folder.load(video_id)))
 
 
 def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
@@ -137,7 +131,7 @@ def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> s
 class Dataset:
     """Feature folders and labels as they are, before anything is selected."""
 
-    folder: FeatureFolder | FeatureFolders
+    folder: FeatureFolder
     labels: Labels
     source: str
     """The label file, for messages."""
@@ -157,7 +151,7 @@ class Dataset:
         """With the durations of features where the label file states none, as a table of segments does not."""
         present = set(self.folder.ids())
         videos = {
-            name: replace(video, duration=self.folder.clock.at(len(self.folder.load(name)[0])))
+            name: replace(video, duration=self.folder.clock.at(self.folder.length(name)))
             for name, video in self.labels.videos.items()
             if video.duration is None and video.n_chunks is None and name in present
         }
@@ -170,9 +164,7 @@ class Dataset:
         """
         subsets = {subset_named(subset) for subset in subsets}
         others = {name for name, video in self.labels.videos.items() if subsets and video.subset not in subsets}
-        return {
-            video_id: len(self.folder.load(video_id)[0]) for video_id in self.folder.ids() if video_id not in others
-        }
+        return {video_id: self.folder.length(video_id) for video_id in self.folder.ids() if video_id not in others}
 
     def split(self, subset: str | None, skip_missing: bool = False, option: str = "--subset") -> Split:
         """The videos of a subset that have features, with their targets.
@@ -242,7 +234,7 @@ class _Durations(Mapping[str, float]):
     def __getitem__(self, video_id: str) -> float:
         if video_id not in self._ids:
             raise KeyError(video_id)
-        return float(self._folder.clock.at(len(self._folder.load(video_id)[0])))
+        return float(self._folder.clock.at(self._folder.length(video_id)))
 
     def __contains__(self, video_id: object) -> bool:
         return video_id in self._ids
@@ -271,7 +263,7 @@ def read_dataset(
     which the features must have. Raises MissingPathError, RecipeError and LabelsError.
     """
     roots = [features] if isinstance(features, str | Path) else list(features)
-    folder = open_roots(roots, *streams, stated)
+    folder = open_folders(roots, *streams, stated)
     folder = folder if clock is None else folder.on(clock)
     files = [labels] if isinstance(labels, str | Path) else list(labels)
     read = read_label_files(files, roots, dataset, lenient, skip_missing, _Durations(folder), folder.clock)

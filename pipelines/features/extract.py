@@ -1,4 +1,4 @@
-"""Extraction as one job: options in, events out; the same for the command, Python, a Ray cluster and the tests."""
+"""The extraction job: options in, events out; the same for the command, Python, a Ray cluster and the tests."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -17,15 +17,13 @@ from lstr.files.names import fault_of
 from lstr.files.remote import Place
 from lstr.labels.video_ids import HINT
 from lstr.pipelines.features.chunk_cache import caches_of
-from lstr.pipelines.features.extract_options import ExtractOptions
+from lstr.pipelines.features.extraction import Engine, ExtractOptions, Outcome, Summary, resume
 from lstr.pipelines.features.extraction_plan import Plan, Share, make_plan, share, this_machine
-from lstr.pipelines.features.fold_networks import FoldNetworks
-from lstr.pipelines.features.prepare import as_begun, prepare
+from lstr.pipelines.features.networks import FoldNetworks, begun_networks, new_networks
 from lstr.pipelines.features.processes import over_processes
 from lstr.pipelines.features.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
-from lstr.pipelines.features.resume import Engine, Outcome, Summary, resume
 from lstr.pipelines.features.video import VideoExtractor
-from lstr.pipelines.model_files.known_networks import record_weights
+from lstr.pipelines.model_files.networks import record_weights
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
 
@@ -45,28 +43,23 @@ class _Site:
     """Where an extraction runs."""
 
     options: ExtractOptions
-    """With the device and the flow backend of what is made here: of a cluster's job only recipe and calibration."""
+    """With the device and flow backend of this process, which on a cluster makes only the recipe and calibration"""
     device: str
-    """The torch device of the networks that extract."""
+    """The torch device of the networks that extract"""
     sharing: Callable[[int], Share]
     portion: Portion | None = None
-    """What of a node one video takes, on a cluster."""
-
-    @property
-    def flow(self) -> tuple[str, str]:
-        """The backend that is wanted here, and the device of the networks here."""
-        return self.options.flow_backend, self.options.device or "cpu"
+    """What one video takes of a node, on a cluster"""
 
 
 def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
-    """What `extract` would do with videos {id: source}; makes nothing. Raises as `extract` does before its work."""
+    """Return what `extract` would do with videos {id: source}; makes nothing. Raises as `extract` before its work."""
     with _site(options) as site:
-        as_begun(videos, site.options)
+        begun_networks(videos, site.options)
         return _plan(videos, site)
 
 
 def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[Event, None, None]:
-    """Extract each of the videos {id: source} that is not done; running it again goes on after an interruption.
+    """Extract each of the videos {id: source} that is not done; a second run resumes.
 
     Yields the Plan, Progress("calibration", …) of random networks, NetworksReady, then Progress by video id, an
     Outcome of each that is done or kept and Failed of each that is neither, and last Finished with the Summary.
@@ -74,14 +67,15 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
     MissingPathError, NetworkRuntimeError, OutputError, RecipeError or WeightsError for what concerns all videos.
     """
     with _site(options) as site:
-        begun = as_begun(videos, site.options)
+        begun = begun_networks(videos, site.options)
         planned = _plan(videos, site)
         yield planned
-        with flow_workers(options.recipe.algorithm, options.threads, *site.flow) as flow:
+        here = site.options
+        with flow_workers(options.recipe.algorithm, options.threads, here.flow_backend, here.device or "cpu") as flow:
             yield from map(Notice, flow.warnings if flow else ())
-            twostream, folder = begun or (yield from prepare(videos, site.options, flow))
+            twostream, folder = begun or (yield from new_networks(videos, here, flow))
             del begun
-            record_weights(folder, twostream.sources.files)
+            record_weights(folder.path, twostream.sources.files)
             if options.engine == "local" and len(planned.of("done")) < len(videos):
                 twostream = run_on(twostream, options.runtime, planned.share.threads)
                 twostream.open()  # processes that follow find the networks converted, and warnings come once
@@ -109,11 +103,12 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             summary = Summary()
             with closing(resume(to_do, folder, engine)) as events:
                 for event in events:
-                    if not isinstance(event, Outcome):
-                        yield event
-                        continue
-                    summary.add(event)
-                    yield Failed(event.id, event.reason, event.hint) if event.state == "failed" else event
+                    if isinstance(event, Outcome):
+                        summary.add(event)
+                        if event.state == "failed":
+                            yield Failed(event.id, event.reason, event.hint)
+                            continue
+                    yield event
             yield Finished(summary)
 
 
@@ -132,15 +127,18 @@ def _site(options: ExtractOptions) -> Iterator[_Site]:
 
 
 def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
-    """The plan. Raises OutputError for an id that names no file in the output, and where something is to be done and
-    the output cannot be written."""
+    """Return the plan.
+
+    Raises OutputError for an id that is not a valid file name, and if the output cannot be written; FlowError for a
+    flow backend that is missing.
+    """
     for video_id in videos:
         if fault := fault_of(video_id):
             raise OutputError(f"The video id {brief(video_id)} is {fault}.", HINT)
-    recipe = site.options.recipe
-    if recipe.algorithm:
-        choose_backend(recipe.algorithm, *site.flow)  # raises FlowError for one that is missing
-    planned = make_plan(videos, site.options.output, recipe, site.device, site.sharing)
+    options = site.options
+    if options.recipe.algorithm:
+        choose_backend(options.recipe.algorithm, options.flow_backend, options.device or "cpu")
+    planned = make_plan(videos, options.output, options.recipe, site.device, site.sharing)
     if isinstance(planned.output, Path) and len(planned.of("done")) < len(planned.videos):
         check_writable(planned.output)
     return planned

@@ -1,7 +1,4 @@
-"""What an extraction would do, before it does it: how much is left, how long it takes, how much disk it needs.
-
-And by how many processes and threads: as many as the machine feeds, and no more than it has cores.
-"""
+"""The plan of an extraction: how much is left, how long it takes, and how many processes and threads share it."""
 
 import os
 import shutil
@@ -25,32 +22,31 @@ from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
 from lstr.files.remote import Place, RemoteFile
 from lstr.pipelines.failures import failure_of, read_failures
+from lstr.pipelines.features.output_folder import map_in_threads, open_output
 from lstr.pipelines.features.recipes import StoredRecipe
-from lstr.pipelines.features.remote_folder import open_folder
-from lstr.pipelines.features.resume import together
 
 RECORD_BYTES = 2048
 FLOAT_BYTES = 4
-CORES = 4  # per process, whose threads share one lock of Python; chosen so that two cores, where a second process was
-# measured to gain nothing, get one, and not measured on more
-MEMORY = 2 * 2**30  # bytes per process; 1.2 were measured
+# Per process, whose threads share one lock of Python. Two cores, where a second process was measured to gain nothing,
+# get one process; more cores were not measured.
+CORES = 4
+PROCESS_MEMORY_BYTES = 2 * 2**30  # 1.2 GiB were measured
 MEMORY_INFO = Path("/proc/meminfo")
 MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What can be shared out."""
+    """What processes can share; `memory` is what is free, in bytes."""
 
     cores: int
     gpus: int = 0
     memory: int = 2**63
-    """Bytes that are free."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """How many processes, and how many threads each; a single process is the job's own, which starts no other."""
+    """Processes, and threads of each; a single process is the job's own, which starts no other."""
 
     processes: int
     threads: int
@@ -62,7 +58,7 @@ class Share:
 
 @dataclass(frozen=True)
 class PlannedVideo:
-    """One video: `done`, `to do` or `unreadable`, its seconds and chunks, and why it failed before, if it did."""
+    """One video: whether it is `done`, `to do` or `unreadable`, and why it failed before, if it did."""
 
     id: str
     source: Place
@@ -75,50 +71,50 @@ class PlannedVideo:
 
 @dataclass(frozen=True)
 class Plan:
-    """All videos of a job, and what the rest of it costs."""
+    """All videos of an extraction, and what the rest of it costs."""
 
     output: Place
     videos: tuple[PlannedVideo, ...]
     row_bytes: int
-    """Bytes of both streams' features, per chunk."""
+    """Bytes of all streams' features, per chunk"""
     rate: float | None
-    """Seconds of one core that a chunk took in the videos that are done; None before the first one."""
+    """Seconds of one core that a chunk took in the videos that are done; None before the first one"""
     share: Share
 
     def of(self, state: str) -> list[PlannedVideo]:
-        """The videos in a state."""
+        """Return the videos in a state."""
         return [video for video in self.videos if video.state == state]
 
     @property
     def chunks(self) -> int:
-        """To do."""
+        """Chunks to do."""
         return sum(video.chunks for video in self.of("to do"))
 
     @property
     def seconds(self) -> float | None:
-        """How long the job will take, about; None where that is not known."""
+        """About how long the extraction will take; None if that is not known."""
         if self.rate is None:
             return None
         return self.chunks * self.rate / (self.share.processes * self.share.threads)
 
     @property
     def bytes(self) -> int:
-        """How much disk it will take, about."""
+        """About how much disk it will take."""
         return self.chunks * self.row_bytes + len(self.of("to do")) * RECORD_BYTES
 
     @cached_property
     def free_bytes(self) -> int | None:
-        """On the disk of the output; None where it is elsewhere."""
+        """Free bytes on the disk of the output; None if it is elsewhere."""
         if isinstance(self.output, RemoteFile):
             return None
         return shutil.disk_usage(next(p for p in (self.output, *self.output.absolute().parents) if p.exists())).free
 
     def longest_first(self) -> dict[str, Place]:
-        """{id: source} of all, so that at the end no process is left alone with a long video."""
+        """Return {id: source}, long videos first, so that at the end no process is left alone with one."""
         return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as a JSON object; hours are of video, and what failed before is of the videos that are not done."""
+        """Return the plan as a JSON object; hours are of video, `failed_before` counts videos that are not done."""
         return {
             "output": str(self.output),
             "files": len(self.videos),
@@ -147,24 +143,21 @@ def make_plan(
 ) -> Plan:
     """Look at every video and at what is done of it; of those to do the packets are read, elsewhere the header.
 
-    `sharing` gives the share of processes and threads for a number of videos. The time is by the videos that are done
-    on a device of this kind.
+    `sharing` returns the share of processes and threads for a number of videos. The time follows from the videos that
+    are done on a device of this kind.
     """
-    folder = open_folder(output)
-    begun = folder.recipe if folder else None
+    folder = open_output(output)
     failures = {failure["id"]: failure["reason"] for failure in read_failures(output)} if folder else {}
 
     def look(video: tuple[str, Place]) -> tuple[PlannedVideo, dict[str, Any]]:
         video_id, source = video
         before = failures.get(video_id, "")
-        record = folder.read_record(video_id) if folder and folder.is_done(video_id, source) else None
-        if record:
+        if record := folder.done_record(video_id, source) if folder else None:
             return PlannedVideo(video_id, source, "done", record["duration"], record["chunks"]), record
         if isinstance(source, RemoteFile):
             seconds = announced_seconds(source)
-            return PlannedVideo(
-                video_id, source, "to do", seconds, int(seconds / CHUNK_SECONDS), failed_before=before
-            ), {}
+            chunks = int(seconds / CHUNK_SECONDS)
+            return PlannedVideo(video_id, source, "to do", seconds, chunks, failed_before=before), {}
         try:
             with PROBE:
                 probed = probe(source)
@@ -173,23 +166,23 @@ def make_plan(
             return PlannedVideo(video_id, source, "unreadable", reason=reason, failed_before=before), {}
         return PlannedVideo(video_id, source, "to do", probed.duration, probed.n_chunks, failed_before=before), {}
 
-    seen = [found for _, found in together(look, videos.items())]
-    made_by = begun or (recipe.recipe if isinstance(recipe, StoredRecipe) else recipe)
+    seen = [found for _, found in map_in_threads(look, videos.items())]
+    begun = folder.recipe if folder else recipe.recipe if isinstance(recipe, StoredRecipe) else recipe
+    planned = tuple(video for video, _ in seen)
+    n_left = sum(video.state != "done" for video in planned)
     rate = measured_rate([record for _, record in seen], device)
-    looked_at = tuple(planned for planned, _ in seen)
-    n_left = sum(planned.state != "done" for planned in looked_at)
-    return Plan(output, looked_at, row_bytes(made_by), rate, sharing(n_left))
+    return Plan(output, planned, row_bytes(begun), rate, sharing(n_left))
 
 
 def measured_rate(records: Sequence[Mapping[str, Any]], device: str) -> float | None:
-    """Seconds of one core that a chunk took in some records' videos; None if none was made on this kind of device."""
+    """Return the seconds of one core per chunk by these records; None if none is of this kind of device."""
     timed = [record for record in records if "threads" in record and record["device"] == device]
     chunks = sum(record["chunks"] for record in timed)
     return sum(record["seconds"]["total"] * record["threads"] for record in timed) / chunks if chunks else None
 
 
 def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
-    """Features of a chunk by stream; of networks whose width is not known before they are built, ResNet-50's."""
+    """Return the features per chunk by stream; those of ResNet-50 if a width is not known before a network is built."""
     return {
         stream: getattr(part, "dim", None) or (known_network(part.network) or RESNET50).width
         for stream, part in recipe.parts.items()
@@ -197,36 +190,35 @@ def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
 
 
 def cost_of(network: str) -> Cost:
-    """What a network costs; one whose cost is not known before it is built, what ResNet-50 does."""
+    """Return what a network costs; what ResNet-50 does if that is not known before it is built."""
     return (known_network(network) or RESNET50).cost
 
 
 def row_bytes(recipe: Preset | Recipe) -> int:
-    """Bytes of one chunk's features."""
+    """Return the bytes of one chunk's features."""
     return FLOAT_BYTES * sum(widths_of(recipe).values())
 
 
 def this_machine(device: str) -> Machine:
-    """The cores this process may use, the memory that is free, and the GPUs: all for `cuda`, and one for `cuda:N`."""
+    """Return the cores and memory that this process may use, and its GPUs: all for `cuda`, and one for `cuda:N`."""
     gpus = torch.cuda.device_count() if device == "cuda" else int(device != "cpu")
     return Machine(default_workers(), gpus, free_memory())
 
 
 def share(machine: Machine, n_videos: int, processes: int | None = None, threads: int | None = None) -> Share:
-    """How to share a machine out for so many videos; `processes` and `threads` are those requested.
+    """Return how `n_videos` share a machine; `processes` and `threads` are those requested.
 
-    One process per GPU: those of several would take turns on it. Never more than videos or cores, or than fit into
-    memory.
+    One process per GPU, because several would take turns on it, and not more than videos, cores, or memory for them.
     """
     if processes is None:
         processes = machine.gpus or max(1, machine.cores // (threads or CORES))
-        processes = min(processes, machine.cores, max(1, machine.memory // MEMORY))
+        processes = min(processes, machine.cores, max(1, machine.memory // PROCESS_MEMORY_BYTES))
     processes = max(1, min(processes, n_videos))
     return Share(processes, threads or max(1, machine.cores // processes))
 
 
 def free_memory() -> int:
-    """Bytes of memory that are free here, or that the container may have."""
+    """Return the bytes of memory that are free here, or that the container may have."""
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all of it, where nothing says what is free
     if MEMORY_INFO.exists():
         lines = dict(line.split(":") for line in MEMORY_INFO.read_text().splitlines())

@@ -17,12 +17,12 @@ from lstr.files.atomic import sweep
 from lstr.files.remote import Place
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
 from lstr.pipelines.failures import Failure
-from lstr.pipelines.features.extract_options import WorkerConfig
-from lstr.pipelines.features.resume import Outcome, failed
+from lstr.pipelines.features.extraction import Outcome, WorkerConfig
 from lstr.pipelines.features.video import open_worker
 from lstr.pipelines.progress import Progress
 
-STARTS = 3  # processes that may die in a row while they start, before the machine is taken to be at fault
+# Processes that die in a row while they start, before the machine is taken to be at fault.
+STARTS = 3
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class WorkerProcess(ChildProcess):
 def over_processes(
     to_do: Mapping[str, Place], config: WorkerConfig, processes: int, gpus: int = 0
 ) -> Generator[Progress | Outcome, None, None]:
-    """An engine of `lstr.pipelines.features.resume`: at most so many processes, shared out evenly over `gpus`.
+    """An engine of `lstr.pipelines.features.extraction`: at most so many processes, shared out evenly over `gpus`.
 
     A process that dies is replaced, and its video tried a second time after the others. Close the generator to end
     all of them. Raises what a worker raises, and ExtractorError when they die while they start.
@@ -69,7 +69,9 @@ def over_processes(
     try:
         while waiting or workers:
             while waiting and len(workers) < processes:
-                workers.append(WorkerProcess(config, _least_used(gpus, workers), waiting.popleft()))
+                used = [worker.gpu for worker in workers]
+                gpu = min(range(gpus), key=used.count) if gpus > 1 else None
+                workers.append(WorkerProcess(config, gpu, waiting.popleft()))
             readable = wait([worker.connection for worker in workers])
             for worker in [worker for worker in workers if worker.connection in readable]:
                 try:
@@ -88,7 +90,7 @@ def over_processes(
                     if video_id in suspects:
                         reason = f"{source} ended the process that extracted it, twice ({how})."
                         hint = "is memory short? try it alone, with --workers 1."
-                        yield failed(video_id, source, Failure(reason, hint))
+                        yield Outcome.failed(video_id, source, Failure(reason, hint))
                     else:
                         waiting.append(worker.at)
                     if worker.ready:
@@ -113,24 +115,17 @@ def over_processes(
             sweep(config.output)
 
 
-def _least_used(gpus: int, workers: list[WorkerProcess]) -> int | None:
-    used = [worker.gpu for worker in workers]
-    return min(range(gpus), key=used.count) if gpus > 1 else None
-
-
 def serve(connection: Connection) -> None:
-    """The worker's side, until no more videos come."""
-    hint = "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints."
-    tell_parent(connection, _work(connection), hint)
+    """Extract the videos that the parent sends, until no more come."""
 
+    def work() -> Generator[WorkerReady | Progress | Outcome, None, None]:
+        with open_worker(connection.recv()) as extractor:
+            yield WorkerReady()
+            while True:  # until recv raises EOFError
+                video_id, source = connection.recv()
+                yield from extractor.one_by_one({video_id: source})
 
-def _work(connection: Connection) -> Generator[WorkerReady | Progress | Outcome, None, None]:
-    """What comes of each video that is received. Raises EOFError when no more comes, and as `open_worker`."""
-    with open_worker(connection.recv()) as extractor:
-        yield WorkerReady()
-        while True:
-            video_id, source = connection.recv()
-            yield from extractor.one_by_one({video_id: source})
+    tell_parent(connection, work(), "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints.")
 
 
 def main() -> None:

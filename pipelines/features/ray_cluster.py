@@ -28,9 +28,8 @@ from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import scratch
 from lstr.files.remote import Place
 from lstr.pipelines.failures import Failure
-from lstr.pipelines.features.extract_options import WorkerConfig
+from lstr.pipelines.features.extraction import Outcome, WorkerConfig
 from lstr.pipelines.features.extraction_plan import Share
-from lstr.pipelines.features.resume import Outcome, chunks_done, failed
 from lstr.pipelines.features.video import VideoExtractor, open_worker
 from lstr.pipelines.progress import Notice
 
@@ -152,7 +151,7 @@ def nodes() -> dict[str, dict[str, float]]:
 def over_cluster(
     to_do: Mapping[str, Place], config: WorkerConfig, portion: Portion, most: int | None = None
 ) -> Generator[Notice | Outcome, None, None]:
-    """An engine of `lstr.pipelines.features.resume`: one task per video on the connected cluster, `most` at a time.
+    """An engine of `lstr.pipelines.features.extraction`: one task per video on the connected cluster, `most` at a time.
 
     No more tasks are handed to Ray than fit, and as many again. Close the generator to end them. Raises DeviceError,
     and what a worker raises that would stop every other video.
@@ -217,7 +216,9 @@ def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
         raise DeviceError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
     except exceptions.RayError as error:  # each process that tried it died
         reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
-        return failed(video_id, source, Failure(reason, "extract it alone, without --set engine=ray, to see more."))
+        return Outcome.failed(
+            video_id, source, Failure(reason, "extract it alone, without --set engine=ray, to see more.")
+        )
 
 
 _worker: tuple[WorkerConfig, VideoExtractor, ExitStack] | None = None  # of this process, kept for the next video
@@ -237,8 +238,8 @@ def _extract(
                 _worker = None
             _worker = (config, *_make_worker(config, weights))
         extractor = _worker[1]
-        if chunks := chunks_done(extractor.folder, video_id, source):
-            return Outcome(video_id, source, "kept", chunks)
+        if record := extractor.folder.done_record(video_id, source):
+            return Outcome(video_id, source, "kept", record["chunks"])
         (outcome,) = (e for e in extractor.one_by_one({video_id: source}) if isinstance(e, Outcome))
         return outcome
     except ExtractorError as error:

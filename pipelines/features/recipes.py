@@ -1,4 +1,4 @@
-"""What `--recipe` means: a preset, a file of one's own, or how existing features were made."""
+"""What `--recipe` means: a preset, a file of your own, or how existing features were made."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,10 +19,9 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.files.content import read_object
 from lstr.files.remote import Place
-from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.remote_folder import open_folder
-from lstr.pipelines.model_files.known_networks import RECORD, find_networks, recorded_weights
+from lstr.pipelines.features.output_folder import open_output
 from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
+from lstr.pipelines.model_files.networks import RECORD, find_networks, recorded_weights
 
 CHECKPOINTS = (".pt", ".pth", ".tar")
 BESIDE = ("calibration.pt", RECORD, DESCRIPTION)  # a recipe.json, which is not all of the recipe then
@@ -30,7 +29,7 @@ BESIDE = ("calibration.pt", RECORD, DESCRIPTION)  # a recipe.json, which is not 
 
 @dataclass(frozen=True)
 class StoredRecipe:
-    """A whole recipe, to be followed to the weights: of a feature folder or a checkpoint."""
+    """A whole recipe, with its weights: that of a feature folder or a checkpoint."""
 
     recipe: Recipe
     origin: str
@@ -52,13 +51,12 @@ class StoredRecipe:
 
 
 def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
-    """The name of the recipe where nobody names one, and why in words: as the features in `output` were begun.
+    """Return the name of the default recipe, and why: the one that the features in `output` were begun by.
 
-    For a new folder `faithful` on a GPU and `fast` on a CPU, where ten crops of flow are most of the time.
+    For a new folder `faithful` on a GPU and `fast` on a CPU, where ten crops of flow take most of the time.
     """
-    begun = open_folder(output)
-    parts_begun = begun.recipe.parts if begun and begun.recipe else {}
-    made = {stream: (part.network, part.crops) for stream, part in parts_begun.items()}
+    begun = open_output(output)
+    made = {stream: (part.network, part.crops) for stream, part in begun.recipe.parts.items()} if begun else {}
     for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
         parts = PRESETS[name].parts
         if made and all((parts[stream].network, parts[stream].crops) == how for stream, how in made.items()):
@@ -69,8 +67,7 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
 
 
 def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
-    """A preset or its name, a JSON file of one's own, or a recipe.json, feature folder, checkpoint or model file to do
-    the same as.
+    """Return the recipe of a preset or its name, a recipe file, feature folder, checkpoint or model file.
 
     A weights folder and a model file bring their weights. Raises RecipeError, MissingPathError, WeightsError or
     CheckpointError.
@@ -97,7 +94,10 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
     if path.is_file():
         if path.name == "recipe.json" and any((path.parent / beside).exists() for beside in BESIDE):
             return _recipe_of_folder(path.parent, name)
-        return StoredRecipe(Recipe.from_dict(read_object(path), path), name) if _is_whole(path) else read_preset(path)
+        values = read_object(path) or {}
+        # A whole recipe, as features carry it, has the hashes of its weights.
+        is_whole = any(isinstance(part := values.get(stream), dict) and "sha256" in part for stream in STREAMS)
+        return StoredRecipe(Recipe.from_dict(values, path), name) if is_whole else read_preset(path)
     raise RecipeError(
         f"{name!r} is neither a recipe nor a file.",
         f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature or weights folder, a checkpoint or a "
@@ -106,22 +106,13 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
 
 
 def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
-    """The recipe of a folder of features or of weights."""
     if is_weights_folder(path):
         trained = open_weights(path)
         return StoredRecipe(trained.recipe, origin, weights=dict.fromkeys(trained.streams, str(path)))
-    if not (path / "recipe.json").is_file():
+    if not (folder := open_output(path)):
         hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
         raise RecipeError(f"{path} has no recipe.json.", hint)
-    folder = open_features(path)
-    assert folder.recipe, "it has a recipe.json"
     return StoredRecipe(folder.recipe, origin, folder.calibration(), recorded_weights(path))
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a file holds a whole recipe, as features carry it, rather than one to be made."""
-    values = read_object(path) or {}
-    return any(isinstance(part := values.get(stream), dict) and "sha256" in part for stream in STREAMS)
 
 
 def choose_recipe(
@@ -131,10 +122,17 @@ def choose_recipe(
     algorithm: str | None = None,
     precision: str | None = None,
 ) -> Preset | StoredRecipe:
-    """A recipe with what else is requested; None and `both` leave it as it is.
+    """Return a recipe with changes; None and `both` leave it as it is.
 
-    streams: `rgb` (all but flow), `flow` or `both`. networks: by stream, as `StreamPreset.network`. Raises RecipeError
-    where a whole recipe says otherwise, or a stream is requested that the recipe lacks.
+    Args:
+        name: As `find_recipe` takes it.
+        streams: `rgb` (all but flow), `flow` or `both`.
+        networks: Other networks, by stream.
+        algorithm: Another algorithm of optical flow.
+        precision: Another precision.
+
+    Raises:
+        RecipeError: It is a whole recipe that says otherwise, or lacks a stream.
     """
     recipe = find_recipe(name)
     wanted = {stream: network for stream, network in (networks or {}).items() if network}
@@ -166,7 +164,7 @@ def choose_recipe(
 
 
 def weights_for(recipe: Preset | StoredRecipe, chosen: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Paths of the weights by stream: what is `chosen`, else what the recipe names.
+    """Return the paths of the weights by stream: those that are `chosen`, else those that the recipe names.
 
     Raises WeightsError for weights of a stream that the recipe lacks, or that are not on this machine.
     """

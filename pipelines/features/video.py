@@ -1,4 +1,4 @@
-"""One video to its two arrays and its record: what every engine runs, in whatever process."""
+"""Extract one video to its arrays and its record: what every engine runs."""
 
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -26,34 +26,31 @@ from lstr.files.atomic import replacing
 from lstr.files.content import write_json
 from lstr.files.remote import Place
 from lstr.pipelines.failures import failure_of
-from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.chunk_cache import CachedVideo, ChunkCache, cached_chunks, caches_of, decoded_facts
-from lstr.pipelines.features.extract_options import WorkerConfig
-from lstr.pipelines.features.fold_networks import FoldNetworks
-from lstr.pipelines.features.folder import FeatureFolder
-from lstr.pipelines.features.remote_folder import open_folder
-from lstr.pipelines.features.resume import Outcome, failed
+from lstr.pipelines.features.extraction import Outcome, WorkerConfig
+from lstr.pipelines.features.networks import FoldNetworks
+from lstr.pipelines.features.output_folder import OutputFolder, open_output
 from lstr.pipelines.progress import Progress
 
-LONGEST = 250  # bytes of a name that .json can be added to, on the usual file systems
+MAX_NAME_BYTES = 250  # of a name that .json can be added to, on the usual file systems
 
 
 @dataclass(frozen=True)
 class VideoExtractor:
-    """All that it takes to extract videos into a feature folder, one after the other in this process."""
+    """Extracts videos into a feature folder, in this process."""
 
-    folder: Features
+    folder: OutputFolder
     networks: FoldNetworks
     flow: FlowWorkers | None
-    """None where the recipe has no flow."""
+    """None if the recipe has no flow"""
     caches: Sequence[ChunkCache] = ()
-    """Caches that may have a video's chunks already."""
+    """Caches that may have a video's chunks already"""
     allow_damaged: bool = False
     at_once: int = 1
-    """Videos at once by `engine`, which share the networks and the flow."""
+    """Videos at once by `engine`, which share the networks and the flow"""
 
     def engine(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
-        """The engine that starts no other process. Raises as `extract`."""
+        """Extract videos without another process. Raises as `extract`."""
         if self.at_once == 1:
             yield from self.one_by_one(to_do)
             return
@@ -64,41 +61,43 @@ class VideoExtractor:
             yield from events
 
     def one_by_one(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
-        """Videos in their order. Raises as `extract`."""
+        """Extract videos in their order. Raises as `extract`."""
         for video_id, source in to_do.items():
             outcome = yield from self.extract(video_id, source)
             yield outcome
 
     def extract(self, video_id: str, source: Place) -> Generator[Progress, None, Outcome]:
-        """Extract one video that is not done; what is wrong with it is an Outcome and stops nothing.
+        """Extract one video that is not done; what is wrong with it is in its Outcome and stops nothing.
 
         Raises what would stop every other video too, as `failure_of`.
         """
         start = perf_counter()
         try:
-            if len(os.fsencode(PurePath(video_id).name)) > LONGEST:
+            if len(os.fsencode(PurePath(video_id).name)) > MAX_NAME_BYTES:
                 raise VideoError(f"{source} has a name too long for its features.", "rename or link it.")
             with self.folder.staged(video_id) as target, at_hand(source) as (path, origin):
                 record, note = yield from self._write(video_id, path, origin, target)
         except Exception as error:
-            return failed(video_id, source, failure_of(error, source))
+            return Outcome.failed(video_id, source, failure_of(error, source))
         chunks, damaged = record["chunks"], record["decode_errors"] > 0
         reason = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""
         stages = {name: seconds for name, seconds in record["seconds"].items() if name != "total"}
         return Outcome(video_id, source, "done", chunks, perf_counter() - start, stages, reason, note=note)
 
     def _write(
-        self, video_id: str, source: Path, origin: Mapping[str, Any], folder: FeatureFolder
+        self, video_id: str, source: Path, origin: Mapping[str, Any], folder: OutputFolder
     ) -> Generator[Progress, None, tuple[dict[str, Any], str]]:
-        """Write one video's array of each stream, then its record; returns that, and a sentence to warn with.
+        """Write one video's array of each stream, then its record; return that, and a warning.
 
-        `origin` is what the record says of a source that was copied here. Chunks are taken from a cache that has them;
-        where they are damaged they are removed, and the file is decoded. Nothing appears under a final name before all
-        arrays are whole. Raises VideoError when the video is damaged.
+        `origin` is what the record says about a source that was copied here. Chunks are taken from a cache that has
+        them; if they are damaged they are removed, and the file is decoded. Nothing appears under a final name before
+        all arrays are whole. Raises VideoError if the video is damaged.
         """
-        assert folder.recipe, "a folder that is written to has a recipe"
         stat = source.stat() if source.exists() else None
-        sha256 = _sha256(source) if self.networks.cards or self.caches else None
+        sha256 = None
+        if self.networks.cards or self.caches:
+            with suppress(OSError):  # opening it as a video says better why it cannot be read
+                sha256 = sha256_of(source) if source.is_file() else None
         chosen = self.networks.of(video_id, sha256)
         twostream = copy(chosen.twostream)  # with seconds of its own
         start, note = perf_counter(), ""
@@ -145,7 +144,7 @@ class VideoExtractor:
         return record, note
 
     def _find_cached(self, sha256: str | None) -> tuple[ChunkCache, CachedVideo] | None:
-        """Cached chunks that make the features of a video file with this SHA-256, and where they are."""
+        """Return cached chunks of a video file with this SHA-256, and their cache."""
         if sha256 is None:
             return None
         found = ((cache, video) for cache in self.caches if (video := cache.find(sha256)))
@@ -156,13 +155,13 @@ class VideoExtractor:
 
 @contextmanager
 def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
-    """What extracts into a feature folder that was begun, made from what can be sent to another process.
+    """Open what extracts into a feature folder that was begun, in a process that a job has started.
 
-    Raises MissingPathError where there is no such folder, RecipeError or WeightsError when its networks cannot be made
-    here, FlowError without the flow backend.
+    Raises MissingPathError if there is no such folder, RecipeError or WeightsError if its networks cannot be made here,
+    FlowError without the flow backend.
     """
-    folder = open_folder(config.output)
-    if folder is None or folder.recipe is None:
+    folder = open_output(config.output)
+    if folder is None:
         raise MissingPathError(
             f"{config.output} is not there.", "choose a folder or a URL that every worker can reach with -o."
         )
@@ -175,24 +174,17 @@ def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
         yield VideoExtractor(folder, networks, flow, caches, config.allow_damaged)
 
 
-def _sha256(source: Path) -> str | None:
-    """SHA-256 of a file; None where it cannot be read, which opening it as a video says better."""
-    with suppress(OSError):
-        return sha256_of(source) if source.is_file() else None
-    return None
-
-
 def _write_arrays(
     video_id: str,
-    folder: FeatureFolder,
+    folder: OutputFolder,
     twostream: TwoStream,
     rows: Iterator[FeatureRow],
     name: str,
     announced: int,
 ) -> Generator[Progress, None, tuple[dict[str, dict[str, str]], int]]:
-    """Put a video's rows under their final names once they are whole; fingerprints by stream, and how many rows.
+    """Write a video's rows under their final names once they are whole; return fingerprints by stream and rows.
 
-    `name` is the video's, for people; it should have `announced` chunks. Raises VideoError where it has no row.
+    `name` is the video's, for messages; it should have `announced` chunks. Raises VideoError if it has no row.
     """
     twostream.seconds = StepSeconds()
     with ExitStack() as stack:

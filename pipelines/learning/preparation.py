@@ -16,7 +16,7 @@ from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
 from lstr.files.remote import Place, RemoteFile
 from lstr.pipelines.failures import Failure, failure_of
-from lstr.pipelines.features.resume import together
+from lstr.pipelines.features.output_folder import map_in_threads
 from lstr.pipelines.learning.division import N_FOLDS, TRAINING, VALIDATION, Division, divide, folds_of
 from lstr.pipelines.learning.options import (
     Features,
@@ -258,7 +258,7 @@ def _read_headers(
         return Header(probed.n_chunks, probed.size(long_side))
 
     headers, failed = {}, {}
-    for (video_id, _), found in together(read, videos.items()):
+    for (video_id, _), found in map_in_threads(read, videos.items()):
         if isinstance(found, Failure):
             failed[video_id] = Failed(video_id, found.reason, found.hint)
         else:

@@ -25,11 +25,10 @@ from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.pipelines.features.chunk_cache import find_cache
 from lstr.pipelines.features.dataset import LabelledVideo, read_split
 from lstr.pipelines.features.extract import extract
-from lstr.pipelines.features.extract_options import ExtractOptions
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.extraction_plan import Plan as ExtractPlan
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, weights_for
-from lstr.pipelines.features.resume import Outcome
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, folds_of
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.plan import (
@@ -46,8 +45,8 @@ from lstr.pipelines.learning.plan import (
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.learning.workspace import write_labels
 from lstr.pipelines.model_files.averaging import write_average
-from lstr.pipelines.model_files.checkpoint_recipe import streams_taken
-from lstr.pipelines.model_files.parts import checkpoint_of
+from lstr.pipelines.model_files.networks import streams_taken
+from lstr.pipelines.model_files.packing import checkpoint_of
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.training.networks import NetworkFiles

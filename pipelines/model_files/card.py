@@ -8,8 +8,17 @@ from lstr.chunk import CLOCK, Clock
 from lstr.extractors.networks.weights_file import Origin
 from lstr.extractors.recipe import INT8, NetworkRecipe, Recipe
 from lstr.pipelines.model_files.card_figures import measured
-from lstr.pipelines.model_files.description import actions_of, exported_in_words, is_demo, model_of, ordered
-from lstr.pipelines.model_files.markdown import code, escaped, one_line, table
+from lstr.pipelines.model_files.description import (
+    actions_of,
+    code,
+    escaped,
+    exported_in_words,
+    is_demo,
+    model_of,
+    one_line,
+    ordered,
+    table,
+)
 from lstr.timeline import DEFAULT
 
 SUBSETS = ("training", "validation", "testing")

@@ -6,8 +6,7 @@ from typing import Any
 
 from lstr.metrics import rates
 from lstr.metrics.actions import length_text
-from lstr.pipelines.model_files.description import ordered
-from lstr.pipelines.model_files.markdown import code, escaped, table
+from lstr.pipelines.model_files.description import code, escaped, ordered, table
 
 SYSTEMS = {"lstr": "this model", "time_prior": "time prior", "chance": "chance"}
 SHOWN = 20  # videos of a fold that are named

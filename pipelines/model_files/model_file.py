@@ -10,26 +10,29 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lstr.checkpoint_entries import fault_of_rules, is_thresholds
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
-from lstr.exported_description import StepDescription
+from lstr.exported_description import ExportedConfig, StepDescription
 from lstr.extractors.devices import choose_device
 from lstr.extractors.networks.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
+from lstr.extractors.networks.manifest import PublishedFile, read_manifest
 from lstr.extractors.networks.network import is_network_name
+from lstr.extractors.networks.published import place_of
 from lstr.extractors.networks.weights_file import Origin, WeightSources
-from lstr.extractors.recipe import Recipe
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.streams import model_stream
 from lstr.files.content import built
 from lstr.files.names import is_slug
 from lstr.labels.segment import is_name
 from lstr.loaded_checkpoint import CALIBRATION, FORMAT, Checkpoint
 from lstr.loaded_checkpoint import TENSORS as OF_MODEL
-from lstr.pipelines.model_files.known_networks import published_path
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+STEP = "lstr"  # name of the graph of a model's step; those of networks have the names of their streams
 MODEL = f"lstr{TENSORS}"
 SEPARATOR = "/"  # between calibration, stream and tensor in the names of the model's tensors
 
@@ -157,8 +160,19 @@ class ModelFile:
         if self.has_inside(stream):
             return str(self.path)
         if self.networks.get(stream) == "published":
-            return published_path(self.recipe.parts[stream], stream)
+            part = self.recipe.parts[stream]
+            if not (entry := published_file(part, stream)):
+                raise WeightsError(f"No published file has {part.weights} {part.network} weights.", "pack it again.")
+            return str(place_of(entry))
         return None
+
+
+def published_file(part: NetworkRecipe, stream: str) -> PublishedFile | None:
+    """Return the published file of a network; None if its weights are not published ones."""
+    # A network whose stem was made for other channels, or that sees other frames, was trained for RGB.
+    trained_for = "rgb" if part.stem else model_stream(stream)
+    wanted = (part.weights, trained_for, part.network)
+    return next((e for e in read_manifest() if (e.dataset, e.stream, e.network) == wanted), None)
 
 
 def is_model(path: str | Path) -> bool:
@@ -210,7 +224,7 @@ def _store_of(about: Mapping[str, Any]) -> Any:
 def _check_exported(model: ModelFile, recipe: Recipe) -> None:
     """Raise ValueError where an exported file states other graphs than it needs, or a step of another size."""
     step = StepDescription.from_dict((model.exported or {})["step"])
-    archive, wanted = Archive(model.path), {f"{name}{GRAPH}" for name in ("lstr", *model.networks)}
+    archive, wanted = Archive(model.path), {f"{name}{GRAPH}" for name in (STEP, *model.networks)}
     if {name for name in archive.sizes if name not in (DOCUMENT, CARD)} != wanted:
         raise ValueError("other graphs than an exported model has")
     dims = recipe.narrowed(model.networks).dims
@@ -243,6 +257,34 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkp
     from lstr import checkpoint
 
     return checkpoint.load(path, overrides)
+
+
+def load_exported(model: ModelFile) -> Checkpoint:
+    """Return an exported model ready to run, as a checkpoint that has no model of torch.
+
+    Raises CheckpointError if it is damaged or unsafe, LstrError if ONNX Runtime is not installed.
+    """
+    from lstr.exported_streaming import open_step
+
+    about = model.about["checkpoint"]
+    with refusals(model.path):
+        step = StepDescription.from_dict((model.exported or {})["step"])
+        config = ExportedConfig.of(step, str(model.about["config"].get("kind", "lstr")))
+        return Checkpoint(
+            model=cast(Any, None),
+            config=config,
+            classes=model.classes,
+            recipe=model.about["recipe"],
+            metrics=about["metrics"],
+            extra=model.extra,
+            calibration={},
+            versions=about["versions"],
+            format=FORMAT,
+            path=model.path,
+            assumed={},
+            exported=open_step(step, model.graph(STEP)),
+            about=model.about,
+        )
 
 
 def chosen_on(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:

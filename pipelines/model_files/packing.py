@@ -1,4 +1,4 @@
-"""What a model file is made of: a run's checkpoint, the networks of its features, and what else is known."""
+"""Pack runs and the networks of their features into model files, change such files, and unpack them."""
 
 import json
 import math
@@ -8,25 +8,52 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstr import __version__
-from lstr.checkpoint import FORMAT, interpret, read
-from lstr.checkpoint import TENSORS as OF_MODEL
-from lstr.errors import CheckpointError, OutputError, RecipeError, WeightsError
-from lstr.extractors.networks.archive import CARD, DOCUMENT, TENSORS, Archive, Tensors, write_archive
+from lstr.checkpoint import FORMAT, interpret, read, write_atomically
+from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
+from lstr.extractors.networks.archive import (
+    CARD,
+    DOCUMENT,
+    TENSORS,
+    Archive,
+    Tensors,
+    member_path,
+    write_archive,
+)
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.manifest import origin_of
-from lstr.extractors.networks.weights_file import WeightSources, network_file, read_card, read_state_dict
+from lstr.extractors.networks.runtime import FORMAT as WEIGHTS_FORMAT
+from lstr.extractors.networks.weights_file import (
+    DESCRIPTION,
+    WeightSources,
+    file_name,
+    network_file,
+    read_card,
+    read_content,
+    read_state_dict,
+)
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import streams_of_model
-from lstr.files.atomic import replacing, sweep
+from lstr.files.atomic import replacing, sweep, write_bytes, write_tensors, write_text
+from lstr.files.content import read_text, write_json
 from lstr.files.home import home
 from lstr.loaded_checkpoint import CALIBRATION, Checkpoint
+from lstr.loaded_checkpoint import TENSORS as OF_MODEL
 from lstr.pipelines.model_files.card import card_of
-from lstr.pipelines.model_files.known_networks import find_networks, published_file
-from lstr.pipelines.model_files.model_file import MODEL, SEPARATOR, ModelFile, is_model, open_model, refusals
+from lstr.pipelines.model_files.model_file import (
+    MODEL,
+    SEPARATOR,
+    ModelFile,
+    is_model,
+    open_model,
+    published_file,
+    refusals,
+)
+from lstr.pipelines.model_files.networks import find_networks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+METRICS_HINT = "give what `lstr evaluate MODEL FEATURES --labels FILE --json` prints."
 # Entries of model.json that `write_model` alone makes.
 OWN = (
     "lstr",
@@ -43,7 +70,7 @@ OWN = (
 
 
 def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:
-    """Pack a checkpoint and the networks of its features into a model file, which appears whole or not at all.
+    """Pack a checkpoint and the networks of its features into a model file, completely or not at all.
 
     checkpoint: a run's file. weights: the weights folder (or file) of its networks; with None they are looked for where
     the run's features recorded them; random ones need no file, published ones are found in the home folder by whoever
@@ -98,19 +125,18 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
 
 
 def free_path(path: str | Path, model: Path | None = None) -> Path:
-    """A path for a model file. Raises OutputError where another file is, or the model that is made into it."""
+    """Return a path for a model file. Raises OutputError if another file is there, or the model that it is made of."""
     path = Path(path)
     if model and path.exists() and path.samefile(model):
         raise OutputError(f"{path} is what this is made from, and would be replaced.", "choose another name with -o.")
     if path.exists() and not is_model(path):
         hint = "choose another name with -o, as in fall.lstr."
-        raise OutputError(f"{path} exists and is no model file.", hint)
+        raise OutputError(f"{path} exists and is not a model file.", hint)
     return path
 
 
 def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run states of itself, without when and where it was made, nor whether somebody edits the sources at the
-    moment: equal runs give equal files, and no path of this machine goes along."""
+    """Return what a run says about itself, without its date, command and paths: equal runs give equal files."""
     left = {name: value for name, value in extra.items() if name not in ("networks", "thresholds")}
     for part, names in (("made_by", ("command", "date", "git")), ("data", ("features",))):
         if isinstance(left.get(part), dict):
@@ -151,7 +177,7 @@ def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: M
 
 
 def _changed(path: Path, output: Path, entries: dict[str, Any]) -> ModelFile:
-    """A copy of a model file with other entries of model.json."""
+    """Write a copy of a model file with other entries of model.json."""
     model, archive = open_model(path), Archive(path)
     with refusals(path):
         parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
@@ -170,7 +196,7 @@ def write_changed(
 
 
 def _named(content: Mapping[str, Any]) -> "dict[str, Tensor]":
-    """The tensors of a checkpoint under one name each: the model's own, and calibration/STREAM/NAME."""
+    """Return the tensors of a checkpoint by name: the model's own, and calibration/STREAM/NAME."""
     named = dict(content[OF_MODEL])
     for stream, tensors in content.get(CALIBRATION, {}).items():
         named |= {SEPARATOR.join((CALIBRATION, stream, name)): tensor for name, tensor in tensors.items()}
@@ -178,7 +204,7 @@ def _named(content: Mapping[str, Any]) -> "dict[str, Tensor]":
 
 
 def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None) -> str:
-    """Where a stream's network will come from. Raises WeightsError where its weights are not at hand."""
+    """Return where a stream's network will come from. Raises WeightsError if its weights are missing."""
     part = recipe.parts[stream]
     if part.weights == "random":
         return "random"
@@ -200,10 +226,62 @@ def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None)
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it; numbers that are not finite are null."""
+    """Return a value as JSON has it; numbers that are not finite are null."""
     if isinstance(value, Mapping):
         return {str(name): _plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def checkpoint_of(run: Path) -> Path:
+    """Return the checkpoint of a run's folder, best.pt if it has one; a file is itself. Raises MissingPathError."""
+    if not run.is_dir():
+        return run
+    found = [path for name in ("best.pt", "checkpoint.pt") if (path := run / name).is_file()]
+    if not found:
+        raise MissingPathError(f"{run} holds no checkpoint.", "give the folder that `lstr train` wrote.")
+    return found[0]
+
+
+def metrics_from(path: str | Path) -> dict[str, Any]:
+    """Read the metrics that `lstr evaluate --json` printed into a file. Raises MissingPathError for any other file."""
+    try:
+        document = json.loads(read_text(Path(path)))
+        json.dumps(document, ensure_ascii=False).encode()  # the card holds them: no lone surrogate
+    except (OSError, ValueError, RecursionError) as error:
+        raise MissingPathError(f"{path} is not a readable JSON file ({error}).", METRICS_HINT) from error
+    if not isinstance(document, dict) or not isinstance(document.get("lstr"), dict):
+        raise MissingPathError(f"{path} holds no metrics of one model.", METRICS_HINT)
+    return document
+
+
+def unpack_model(path: str | Path, folder: str | Path) -> Path:
+    """Write checkpoint.pt, card.md and, if networks are inside, the weights folder `weights` into a folder; return it.
+
+    The tensors are those of the file to the bit. Raises CheckpointError or WeightsError for a file that cannot be read,
+    OutputError for a folder that has such files already or cannot be written.
+    """
+    model, folder = open_model(path), Path(folder)
+    taken = next((folder / name for name in ("checkpoint.pt", CARD, "weights") if (folder / name).exists()), None)
+    if taken:
+        raise OutputError(f"{taken} exists already.", "choose another folder with -o.")
+    content = model.content()
+    write_bytes(folder / CARD, [Archive(path).read(CARD)])  # as it is: it may be in no encoding at all
+    weights, cards = folder / "weights", {}
+    inside = [stream for stream in model.networks if model.has_inside(stream)]
+    for stream in inside:
+        member = member_path(model.path, stream)
+        with replacing(weights / file_name(stream)) as temporary:
+            write_tensors(temporary, read_content(member))
+        if card := read_card(member):
+            cards[stream] = card
+    if inside and len(cards) == len(inside):  # else they are files of other programs, not a folder of `lstr finetune`
+        write_text(weights / "recipe.json", model.recipe.narrowed(inside).without_folds().to_json() + "\n")
+        card = cards[inside[0]]
+        about = {"format": WEIGHTS_FORMAT, "name": card.name, "classes": list(card.classes), "streams": inside}
+        metrics = {stream: {"all": {"mAP": found.mAP}} for stream, found in cards.items()}
+        write_json(weights / DESCRIPTION, {**about, "folds": {}, "training": dict(card.seen), "metrics": metrics})
+    write_atomically(folder / "checkpoint.pt", content)
+    return folder

@@ -20,10 +20,10 @@ from lstr.extractors.stages import torch_threads
 from lstr.extractors.twostream import build_as
 from lstr.extractors.video.inputs import find_videos
 from lstr.files.atomic import check_writable
-from lstr.pipelines.features.prepare import sampled_inputs
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
 from lstr.pipelines.model_files.packing import change_precision, free_path
 from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.sampled_inputs import sampled_inputs
 
 CHUNKS = 400  # half of them for the ranges, half to compare on
 BATCH = 8  # chunks at a time

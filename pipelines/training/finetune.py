@@ -22,7 +22,7 @@ from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.annotations.videos import footage_of_files
 from lstr.pipelines.failures import FAILED, LOGS, FailureLog
 from lstr.pipelines.features.chunk_cache import DEFAULT_SIZE, ChunkCache
-from lstr.pipelines.features.resume import Outcome
+from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
 from lstr.pipelines.training.frame_cache import (

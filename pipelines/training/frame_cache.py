@@ -18,7 +18,8 @@ from lstr.extractors.video.reader import open_chunks
 from lstr.files.remote import Place
 from lstr.pipelines.failures import Failure, FailureLog, failure_of
 from lstr.pipelines.features.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving
-from lstr.pipelines.features.resume import Outcome, together
+from lstr.pipelines.features.extraction import Outcome
+from lstr.pipelines.features.output_folder import map_in_threads
 from lstr.pipelines.progress import Failed, Notice, Progress
 
 
@@ -77,7 +78,7 @@ def look_at(
     Raises VideoError where none can be read, OutputError where the cache is too small for those that can.
     """
     sound = {}
-    for (video_id, source), found in together(lambda video: _look(*video, cache), videos.items()):
+    for (video_id, source), found in map_in_threads(lambda video: _look(*video, cache), videos.items()):
         if isinstance(found, Failure):
             yield failed.add(video_id, source, found)
         else:

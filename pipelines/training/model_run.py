@@ -31,10 +31,9 @@ from lstr.kinds import configure, usable
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.features.compatibility import seen_in, streams_of
 from lstr.pipelines.features.dataset import Split
-from lstr.pipelines.features.seen_videos import seen_in, streams_of
-from lstr.pipelines.model_files.checkpoint_recipe import ARRAYS
-from lstr.pipelines.model_files.known_networks import run_record
+from lstr.pipelines.model_files.networks import ARRAYS, run_record
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.provenance import make_reproducible, provenance
 from lstr.pipelines.training.config import TrainConfig, changes_from, without_removed
@@ -310,7 +309,7 @@ class ModelRun:
             self.split.labels.classes,
             self._recipe(),
             {**metrics, **videos},
-            {n: v for n, v in self.settings.items() if n != "model"} | run_record(folder, self.folder.path),
+            {n: v for n, v in self.settings.items() if n != "model"} | run_record(folder.paths[0], self.folder.path),
             folder.calibration(),
         )
 

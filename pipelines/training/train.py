@@ -10,9 +10,9 @@ from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.streams import STREAMS
 from lstr.labels.check import stop_at_errors
+from lstr.pipelines.features.compatibility import seen_in, seen_phrase
 from lstr.pipelines.features.dataset import read_dataset
-from lstr.pipelines.features.seen_videos import seen_in, seen_phrase
-from lstr.pipelines.features.stated import NOTHING, Stated, stated_in
+from lstr.pipelines.features.foreign import NOTHING, Stated, split_settings
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.provenance import make_reproducible
 from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
@@ -44,7 +44,7 @@ class TrainOptions:
     """Settings of another run: its config.json, whose preset counts."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """By `model.NAME` and `train.NAME`, on top of those of preset and config; `features.NAME` says of features of other
-    people what they do not say themselves (`lstr.pipelines.features.stated.Stated`)."""
+    people what they do not say themselves (`lstr.pipelines.features.foreign.Stated`)."""
     subset: str = "training"
     dataset: str | None = None
     """Which data set of a data_info.json."""
@@ -78,7 +78,9 @@ class TrainOptions:
         """All settings that are set here, by `model.NAME` and `train.NAME`."""
         named = {name: getattr(self, name) for name in ("max_steps", "eval_every", "patience", "seed")}
         changes = {f"train.{name}": str(value) for name, value in named.items() if value is not None}
-        return changes | stated_in(self.settings)[1] | ({"train.deterministic": "true"} if self.deterministic else {})
+        return (
+            changes | split_settings(self.settings)[1] | ({"train.deterministic": "true"} if self.deterministic else {})
+        )
 
     @property
     def repeats(self) -> bool:
@@ -173,7 +175,7 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
         skip_missing=options.skip_missing,
         stated=_stated(options, file),
     ).only(options.streams)
-    if data.folder.recipe and stated_in(options.settings)[0] != NOTHING:
+    if data.folder.recipe and split_settings(options.settings)[0] != NOTHING:
         raise RecipeError(
             f"{data.folder.path} says itself how its features were made, 4 a second.", "leave out features.rate."
         )
@@ -183,7 +185,7 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
         yield LabelFindings(source, findings)
     stop_at_errors(findings, source)
     split = data.split(options.subset, options.skip_missing)
-    seconds, (_, settings) = split.clock.length(split.n_chunks), stated_in(options.settings)
+    seconds, (_, settings) = split.clock.length(split.n_chunks), split_settings(options.settings)
     preset = (file["preset"] if file else None) or options.preset or preset_for(CLOCK.covering(seconds), settings)
     model, config = resolve(preset, options.changes(), split.dims, file)
     held_out = (options.eval_subset, options.skip_missing, "--eval-subset")
@@ -192,10 +194,10 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
 
 
 def _stated(options: TrainOptions, file: Mapping[str, Any] | None) -> Stated:
-    """What is said of features of other people, by settings or by the run that a file is of. Raises as `stated_in`."""
+    """Return what settings, or the run of a config file, say about features of other people. Raises ConfigError."""
     before = (file or {}).get("store") or {}
     known = {name: str(before[name]) for name in ("rate", "offset", "name") if before.get(name)}
-    return stated_in(options.settings)[0].over(Stated(**known))
+    return split_settings(options.settings)[0].over(Stated(**known))
 
 
 def _notices(task: Task, eval_subset: str) -> Iterator[Notice]:

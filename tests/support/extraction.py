@@ -4,13 +4,16 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.run import TwoStream
 from lstr.files.remote import Place
-from lstr.pipelines.features.any_folder import Features
 from lstr.pipelines.features.chunk_cache import caches_of
-from lstr.pipelines.features.fold_networks import FoldNetworks
-from lstr.pipelines.features.resume import Outcome, resume
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome, resume
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.networks import FoldNetworks, begun_networks, new_networks
+from lstr.pipelines.features.output_folder import OutputFolder
 from lstr.pipelines.features.video import VideoExtractor
 
 
@@ -23,9 +26,19 @@ def returned(events: Generator[Any, None, Any]) -> Any:
             return end.value
 
 
+def features_in(folder: Any, video_id: str) -> list[np.ndarray]:
+    """The RGB and the flow features of a video, read from a feature folder as it is now."""
+    return [np.asarray(array) for array in open_features(folder.path).load(video_id)]
+
+
+def prepared(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):
+    """The networks and the folder of an extraction, as it was begun or new."""
+    return begun_networks(videos, options) or returned(new_networks(videos, options, flow))
+
+
 def extracted(
     videos: Mapping[str, Place],
-    folder: Features,
+    folder: OutputFolder,
     twostream: TwoStream,
     flow: FlowWorkers | None,
     cache: Path | None = None,

@@ -43,8 +43,7 @@ def write_small_set(
     from lstr.extractors.video.inputs import find_videos
     from lstr.pipelines.features.dataset import read_split
     from lstr.pipelines.features.extract import extract
-    from lstr.pipelines.features.extract_options import ExtractOptions
-    from lstr.pipelines.features.resume import Outcome
+    from lstr.pipelines.features.extraction import ExtractOptions, Outcome
     from lstr.pipelines.progress import Failed
     from lstr.pipelines.scenes import SceneConfig, render_scenes
     from lstr.pipelines.training.config import resolve

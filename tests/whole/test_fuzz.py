@@ -33,12 +33,12 @@ from lstr.pipelines.annotations.formats import convert
 from lstr.pipelines.annotations.label_files import is_label_file, read_label_file
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.output_folder import open_output
 from lstr.pipelines.features.recipes import find_recipe
 from lstr.pipelines.info import describe
-from lstr.pipelines.model_files.checkpoint_recipe import recipe_of
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.model_files.parts import metrics_from, unpack_model
+from lstr.pipelines.model_files.networks import recipe_of
+from lstr.pipelines.model_files.packing import metrics_from, unpack_model, write_model
 from tests.support.backbones import scale_of
 from tests.support.feature_set import TINY
 from tests.support.mutations import as_json, changed_bytes, changed_json, changed_text, changed_values
@@ -193,7 +193,8 @@ def read_features(path: Path) -> None:
         folder.load(video_id)
         folder.read_record(video_id)
     FailureLog(path).finish([])
-    folder.compile()
+    if output := open_output(path):
+        output.compile()
     find_recipe(str(path))
     describe(path, {})
 

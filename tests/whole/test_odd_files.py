@@ -18,8 +18,7 @@ from lstr.files.content import MOST, MOST_TEXT
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.model_files.parts import unpack_model
+from lstr.pipelines.model_files.packing import unpack_model, write_model
 from tests.support.mistakes import mistake
 
 

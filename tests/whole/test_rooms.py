@@ -63,17 +63,17 @@ ORDER = {
     "lstr.pipelines": (
         ("progress", "provenance", "quantities"),
         ("failures", "scenes"),
-        ("pages", "doctor", "child_process"),
+        ("pages", "doctor", "child_process", "sampled_inputs"),
         ("annotations",),
-        ("features",),
         ("model_files",),
+        ("features",),
         ("detection",),
         ("evaluation", "info"),
         ("training",),
         ("learning",),
         ("demo", "models", "labelling", "watching"),
-        ("recipe_speed",),
-        ("chain_speed", "calls"),
+        ("chain_speed",),
+        ("recipe_speed", "calls"),
     ),
 }
 

@@ -18,7 +18,7 @@ from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
-from lstr.pipelines.model_files.known_networks import published_path
+from lstr.pipelines.model_files.model_file import published_file
 
 SIDES = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}
 """Pixels that their authors trained them with."""
@@ -93,6 +93,6 @@ def test_a_recipe_says_where_its_weights_are_from(stream):
     stated = twostream.recipe.parts[stream]
     assert (stated.weights, stated.stem) == ("imagenet", "mean" if stream == "flow" else None)
     assert stated.folder(stream) == f"{stream}_imagenet_efficientnet-lite0"
-    assert published_path(stated, stream) == found
+    assert str(published_file(stated, stream).place) == found
     again = Recipe.from_dict(twostream.recipe.to_dict())
     assert rebuild_twostream(again, WeightSources({stream: found}), "cpu").recipe.id == twostream.recipe.id

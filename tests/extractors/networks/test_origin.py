@@ -16,10 +16,9 @@ from lstr.extractors.presets import Preset, StreamPreset
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.options import Limits, OutputOptions
-from lstr.pipelines.model_files.known_networks import origins_of_checkpoint
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.model_files.parts import unpack_model
+from lstr.pipelines.model_files.networks import origins_of_checkpoint
+from lstr.pipelines.model_files.packing import unpack_model, write_model
 from lstr.pipelines.training.recogniser import initial_weights
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM, SMALL

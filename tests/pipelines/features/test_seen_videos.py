@@ -11,9 +11,9 @@ from lstr.checkpoint import load
 from lstr.errors import SeenError
 from lstr.files.content import write_json
 from lstr.pipelines.evaluation.scoring import score_split
+from lstr.pipelines.features.compatibility import count_seen, seen_in
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.seen_videos import count_seen, seen_in
 from lstr.pipelines.progress import result_of
 from tests.support.feature_set import TINY_SETTINGS, write_features
 

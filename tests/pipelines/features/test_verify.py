@@ -11,7 +11,7 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.files.arrays import RowFile, fingerprints
 from lstr.files.content import write_json
 from lstr.pipelines.features.folder import FeatureFolder, open_features
-from lstr.pipelines.features.remote_folder import create_folder
+from lstr.pipelines.features.output_folder import create_output
 from lstr.pipelines.features.verify import verify
 
 L = 12
@@ -25,7 +25,7 @@ def folder(tmp_path):
         NetworkRecipe("resnet50", "custom", "0" * 16, 1, (0.0,), (1.0,)),
         NetworkRecipe("bninception", "custom", "1" * 16, 1, (0.0,), (1.0,)),
     )
-    folder = create_folder(tmp_path / "features", recipe, {})
+    folder = create_output(tmp_path / "features", recipe, {})
     for i in range(3):
         arrays = {}
         for stream, width in (("rgb", 2048), ("flow", 1024)):
@@ -64,7 +64,7 @@ def not_a_number(array):
 
 
 def test_a_whole_folder(folder, lstr):
-    found = verify(folder)
+    found = verify(open_features(folder.path))
     assert found.faults == [] and found.chunks == {f"set a/v{i}": L for i in range(3)} and found.hashed == 6
     code, out, err = lstr("info", folder.path, "--json")
     described = json.loads(out)
@@ -91,7 +91,7 @@ HARMS = {
 @pytest.mark.parametrize("words", HARMS)
 def test_each_fault_is_named(folder, words, lstr):
     HARMS[words](folder)
-    found = verify(folder)
+    found = verify(open_features(folder.path))
     assert {fault.id for fault in found.faults} == {"set a/v1"} and set(found.chunks) == {"set a/v0", "set a/v2"}
     assert any(words in fault.what for fault in found.faults), found.faults
 
@@ -99,7 +99,9 @@ def test_each_fault_is_named(folder, words, lstr):
 def test_lengths_of_other_streams_than_the_usual_two(folder):
     """Their names were taken for rgb and flow, which was a KeyError."""
     edit(folder.array("flow", "set a/v1"), lambda rows: rows[:9])
-    grey = FeatureFolder(folder.path, {"grey": folder.folders["rgb"], "change": folder.folders["flow"]}, None)
+    read = open_features(folder.path)
+    folders, files = ({"grey": one["rgb"], "change": one["flow"]} for one in (read.folders, read.files))
+    grey = FeatureFolder((folder.path,), folders, files, None)
     assert "lengths differ: grey 12, change 9" in [fault.what for fault in verify(grey).faults]
 
 
@@ -109,27 +111,27 @@ SMALL = ("rows are all zero", "not finite")  # inside an array: for these the wh
 @pytest.mark.parametrize("words", [w for w in HARMS if w not in SMALL])
 def test_each_fault_is_redone(folder, words, tmp_path):
     """What a rerun looks at costs three rows an array, and still tells any other array from the one it wrote."""
-    assert all(folder.is_done(f"set a/v{i}", tmp_path / f"v{i}.mp4") for i in range(3))
+    assert all(folder.done_record(f"set a/v{i}", tmp_path / f"v{i}.mp4") for i in range(3))
     HARMS[words](folder)
-    assert [folder.is_done(f"set a/v{i}", tmp_path / f"v{i}.mp4") for i in range(3)] == [True, False, True]
+    assert [bool(folder.done_record(f"set a/v{i}", tmp_path / f"v{i}.mp4")) for i in range(3)] == [True, False, True]
 
 
 @pytest.mark.parametrize("record", ["", "[]", "{}", '{"arrays": 3}', "null", "\x00"])
 def test_odd_records_are_no_records(folder, record, tmp_path):
     folder.record("set a/v1").write_text(record)
-    assert not folder.is_done("set a/v1", tmp_path / "v1.mp4")
-    assert {fault.id for fault in verify(folder).faults} == {"set a/v1"}
+    assert not folder.done_record("set a/v1", tmp_path / "v1.mp4")
+    assert {fault.id for fault in verify(open_features(folder.path)).faults} == {"set a/v1"}
 
 
 def test_other_kinds_and_more_bytes_are_redone(folder, tmp_path):
     for change in (lambda a: a.astype(np.float64), lambda a: a[:, ::-1], lambda a: np.concatenate([a, a])):
         kept = folder.array("rgb", "set a/v1").read_bytes()
         edit(folder.array("rgb", "set a/v1"), change)
-        assert not folder.is_done("set a/v1", tmp_path / "v1.mp4")
+        assert not folder.done_record("set a/v1", tmp_path / "v1.mp4")
         folder.array("rgb", "set a/v1").write_bytes(kept)
-    assert folder.is_done("set a/v1", tmp_path / "v1.mp4")
+    assert folder.done_record("set a/v1", tmp_path / "v1.mp4")
     folder.array("rgb", "set a/v1").write_bytes(kept + b"\0")
-    assert not folder.is_done("set a/v1", tmp_path / "v1.mp4")
+    assert not folder.done_record("set a/v1", tmp_path / "v1.mp4")
 
 
 def test_faults_leave_with_three(folder, lstr):
@@ -144,7 +146,7 @@ def test_a_byte_in_the_middle_is_found_by_the_hash(folder):
     with path.open("r+b") as file:
         file.seek(128 + 4 * 2048 * 2 + 2)
         file.write(b"\x11")
-    (fault,) = verify(folder).faults
+    (fault,) = verify(open_features(folder.path)).faults
     assert (fault.id, fault.stream) == ("set a/v2", "rgb") and "SHA-256" in fault.what
 
 

@@ -15,8 +15,7 @@ from lstr.pipelines.detection.options import Limits
 from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.description import model_of
 from lstr.pipelines.model_files.model_file import open_checkpoint, open_model
-from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.model_files.parts import unpack_model
+from lstr.pipelines.model_files.packing import unpack_model, write_model
 from lstr.pipelines.progress import result_of
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM

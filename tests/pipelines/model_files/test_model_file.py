@@ -17,10 +17,9 @@ from lstr.extractors.networks.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.model import find_checkpoint, make_default, warnings_of_source
 from lstr.pipelines.model_files import packing
-from lstr.pipelines.model_files.known_networks import recorded_weights
 from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.model_files.packing import change_thresholds, write_model
-from lstr.pipelines.model_files.parts import metrics_from, unpack_model
+from lstr.pipelines.model_files.networks import recorded_weights
+from lstr.pipelines.model_files.packing import change_thresholds, metrics_from, unpack_model, write_model
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.timeline import Thresholds, thresholds_of
 from tests.support.feature_set import TINY
@@ -172,7 +171,7 @@ def test_what_cannot_be_packed(packed, small_set, tmp_path):
     with pytest.raises(RecipeError, match="the features of .* come from fälle"):
         write_model(tmp_path / "x.lstr", packed.checkpoint, packed.weights / "fold_1" / "rgb.pth", {})
     shutil.copy(packed.checkpoint, tmp_path / "precious.pt")
-    with pytest.raises(OutputError, match="no model file"):
+    with pytest.raises(OutputError, match="not a model file"):
         write_model(tmp_path / "precious.pt", packed.checkpoint, packed.weights, {})
     assert not (tmp_path / "x.lstr").exists()
 

@@ -14,8 +14,8 @@ from lstr.extractors.video.reader import open_chunks
 from lstr.files.arrays import RowFile
 from lstr.pipelines.failures import Failure, FailureLog
 from lstr.pipelines.features.chunk_cache import ChunkCache, chunk_recipe
+from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.resume import Outcome
 from lstr.pipelines.progress import Notice, Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.training.frame_cache import Filled, Filling, chunks_of, fill, look_at

@@ -26,13 +26,12 @@ from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.reader import open_chunks
 from lstr.pipelines.features.extract import extract
-from lstr.pipelines.features.extract_options import ExtractOptions
-from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.prepare import prepare, training_ids
-from lstr.pipelines.features.remote_folder import create_folder
-from lstr.pipelines.features.resume import Outcome
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome
+from lstr.pipelines.features.folder import open_features, read_record
+from lstr.pipelines.features.networks import training_ids
+from lstr.pipelines.features.output_folder import create_output, open_output
 from lstr.pipelines.progress import Progress
-from tests.support.extraction import extracted, returned
+from tests.support.extraction import extracted, features_in, prepared
 from tests.support.processes import heed_interrupts
 from tests.support.small_set import SMALL
 from tests.support.videos import remux, write_video
@@ -59,7 +58,7 @@ def options(small_set, **changed) -> ExtractOptions:
 
 def test_running_again_keeps_what_is_done(small_set, workers):
     videos = find_videos([small_set.videos])
-    twostream, folder = returned(prepare(videos, options(small_set), workers))
+    twostream, folder = prepared(videos, options(small_set), workers)
     before = {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
     assert {o.state for o in extracted(videos, folder, twostream, workers)} == {"kept"}
     assert before == {p: p.stat().st_mtime_ns for p in folder.path.rglob("*.npy")}
@@ -68,19 +67,19 @@ def test_running_again_keeps_what_is_done(small_set, workers):
 def test_a_folder_keeps_the_shape_of_the_videos_it_was_begun_with(tmp_path):
     wide, tall = (write_video(tmp_path / f"{n}.mp4", range(0, 400, 20), size) for n, size in enumerate(SHAPES))
     made = ExtractOptions(tmp_path / "features", recipe=PRESETS["grey"], device="cpu")
-    assert returned(prepare({"0": wide}, made, None))[1].recipe.grey.size == (97, 172)
-    twostream, folder = returned(prepare({"1": tall}, made, None))
+    assert prepared({"0": wide}, made, None)[1].recipe.grey.size == (97, 172)
+    twostream, folder = prepared({"1": tall}, made, None)
     assert twostream.recipe.grey.size == folder.recipe.grey.size == (97, 172)
     other = replace(made, output=tmp_path / "others")
-    assert returned(prepare({"1": tall}, other, None))[1].recipe.grey.size == (172, 97)
+    assert prepared({"1": tall}, other, None)[1].recipe.grey.size == (172, 97)
 
 
 def test_a_video_that_changed_is_to_be_done_again(small_set, tmp_path):
-    folder, source = open_features(small_set.features), small_set.videos / "scene_00.mp4"
+    folder, source = open_output(small_set.features), small_set.videos / "scene_00.mp4"
     copy = Path(shutil.copy2(source, tmp_path))
-    assert folder.is_done("scene_00", source) and folder.is_done("scene_00", copy)
+    assert folder.done_record("scene_00", source) and folder.done_record("scene_00", copy)
     os.utime(copy, (1, 1))
-    assert not folder.is_done("scene_00", copy)
+    assert not folder.done_record("scene_00", copy)
 
 
 @pytest.mark.long
@@ -88,21 +87,23 @@ def test_videos_at_once_are_as_each_alone(small_set, workers, twostream, tmp_pat
     """To the byte, with seconds of their own, beside one that cannot be read; what stops all stops all."""
     videos = dict(list(find_videos([small_set.videos]).items())[:2])
     (tmp_path / "bad.mp4").write_text("no video")
-    folders = [create_folder(tmp_path / str(n), twostream.recipe, {}) for n in range(3)]
+    folders = [create_output(tmp_path / str(n), twostream.recipe, {}) for n in range(3)]
     one, three = (
         extracted(videos | {"bad": tmp_path / "bad.mp4"}, folder, twostream, workers, at_once=n)
         for folder, n in zip(folders, (1, 3), strict=False)
     )
     assert sorted((o.id, o.state, o.chunks) for o in one) == sorted((o.id, o.state, o.chunks) for o in three)
     for video_id in videos:
-        for a, b in zip(folders[0].load(video_id), folders[1].load(video_id), strict=True):
+        for a, b in zip(features_in(folders[0], video_id), features_in(folders[1], video_id), strict=True):
             assert a.tobytes() == b.tobytes()
-        seconds = folders[1].read_record(video_id)["seconds"]
+        seconds = read_record(folders[1].record(video_id))["seconds"]
         assert 0 < seconds["flow_network"] <= seconds["total"] * twostream.options.threads
     monkeypatch.setattr(twostream, "_features", Mock(side_effect=MemoryError("no room")))
     with pytest.raises(ExhaustedError, match="Memory ran out"):
         extracted(videos, folders[2], twostream, workers, at_once=3)
-    assert not folders[2].ids() and not [t for t in threading.enumerate() if t.name.startswith("merged")]
+    assert not open_features(folders[2].path).ids() and not [
+        t for t in threading.enumerate() if t.name.startswith("merged")
+    ]
 
 
 @pytest.mark.parametrize("when", [Outcome, Progress], ids=["between videos", "within a video"])
@@ -165,15 +166,15 @@ def test_options_that_contradict_the_folder(small_set, workers, tmp_path):
     videos = find_videos([small_set.videos])
     crops = replace(SMALL, flow=replace(SMALL.flow, crops=10))
     with pytest.raises(RecipeError, match="flow.crops"):
-        returned(prepare(videos, options(small_set, recipe=crops), workers))
+        prepared(videos, options(small_set, recipe=crops), workers)
     begun = open_features(small_set.features).recipe.precision
     other = next(precision for precision in PRECISIONS if precision != begun)
     with pytest.raises(RecipeError, match="precision"):
-        returned(prepare(videos, options(small_set, calibrate=None, precision=other), workers))
+        prepared(videos, options(small_set, calibrate=None, precision=other), workers)
     listed = tmp_path / "list.txt"
     listed.write_text("scene_03\n")
     with pytest.raises(RecipeError, match="calibrated on other videos"):
-        returned(prepare(videos, options(small_set, calibrate=listed), workers))
+        prepared(videos, options(small_set, calibrate=listed), workers)
 
 
 @pytest.mark.slow

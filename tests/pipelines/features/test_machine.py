@@ -5,7 +5,8 @@ import torch
 
 from lstr.extractors.flow import workers as flow
 from lstr.pipelines.features import extraction_plan as machines
-from lstr.pipelines.features.extraction_plan import MEMORY, Machine, Share, free_memory, share, this_machine
+from lstr.pipelines.features.extraction_plan import PROCESS_MEMORY_BYTES as MEMORY
+from lstr.pipelines.features.extraction_plan import Machine, Share, free_memory, share, this_machine
 
 
 @pytest.mark.parametrize(

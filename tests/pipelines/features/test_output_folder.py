@@ -14,7 +14,7 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.files.arrays import fingerprints
 from lstr.files.content import write_json
 from lstr.files.remote import RemoteFile
-from lstr.pipelines.features.remote_folder import create_folder, open_folder
+from lstr.pipelines.features.output_folder import create_output, open_output
 
 RECIPE = Recipe(
     NetworkRecipe("resnet50", "random", "0" * 16, 1, (0.0,), (1.0,)),
@@ -28,7 +28,7 @@ def features():
     fs = fsspec.filesystem("memory")
     fs.store.clear()
     RemoteFile("memory://videos/a/v 1.mp4").write(b"0123456789")
-    yield create_folder(RemoteFile("memory://out/features"), RECIPE, {"rgb": {"mean": torch.ones(2)}})
+    yield create_output(RemoteFile("memory://out/features"), RECIPE, {"rgb": {"mean": torch.ones(2)}})
     fs.store.clear()
 
 
@@ -55,9 +55,9 @@ def ids_of(features) -> list[str]:
 
 @pytest.mark.parametrize("n_chunks", [1, 2, 9])
 def test_what_was_put_is_done(features, n_chunks):
-    assert not features.is_done("a/v 1", SOURCE)
+    assert not features.done_record("a/v 1", SOURCE)
     publish(features, n_chunks=n_chunks)
-    assert features.is_done("a/v 1", SOURCE) and ids_of(features) == ["a/v 1"]
+    assert features.done_record("a/v 1", SOURCE) and ids_of(features) == ["a/v 1"]
     files = sorted(features.path.below())
     assert files == [
         "calibration.pt",
@@ -100,32 +100,32 @@ def harm_of(features, harm: str) -> None:
 def test_harm_is_found(features, harm):
     publish(features)
     harm_of(features, harm)
-    assert not features.is_done("a/v 1", SOURCE)
+    assert not features.done_record("a/v 1", SOURCE)
 
 
 def test_what_is_put_again_begins_with_the_record_gone(features):
     """Else a run that is killed between two arrays would leave old and new ones under the old record."""
     publish(features)
     with pytest.raises(InterruptedError), features.staged("a/v 1"):
-        assert ids_of(features) == [] and not features.is_done("a/v 1", SOURCE)
+        assert ids_of(features) == [] and not features.done_record("a/v 1", SOURCE)
         raise InterruptedError
     assert ids_of(features) == []
 
 
 def test_a_folder_is_opened_as_it_was_begun(features):
-    opened = open_folder(features.path)
+    opened = open_output(features.path)
     assert opened == features and opened.calibration()["rgb"]["mean"].tolist() == [1, 1]
-    assert create_folder(features.path, RECIPE, {}) == features
-    assert open_folder(RemoteFile("memory://elsewhere")) is None
+    assert create_output(features.path, RECIPE, {}) == features
+    assert open_output(RemoteFile("memory://elsewhere")) is None
     other = Recipe(RECIPE.rgb, RECIPE.flow, long_side=160)
     with pytest.raises(RecipeError, match="long_side: 320 against 160"):
-        create_folder(features.path, other, {})
+        create_output(features.path, other, {})
     RemoteFile("memory://theirs/rgb_x/v.npy").write(b"1")
     with pytest.raises(RecipeError, match="without a recipe"):
-        create_folder(RemoteFile("memory://theirs"), RECIPE, {})
+        create_output(RemoteFile("memory://theirs"), RECIPE, {})
     features.path.joinpath("recipe.json").write(b"{")
     with pytest.raises(RecipeError, match="not JSON"):
-        open_folder(features.path)
+        open_output(features.path)
 
 
 def test_many_are_looked_at_in_threads_with_one_header_at_a_time(features, monkeypatch):
@@ -140,4 +140,4 @@ def test_many_are_looked_at_in_threads_with_one_header_at_a_time(features, monke
 
     monkeypatch.setattr(np.lib.format, "read_array_header_1_0", meet)
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(lambda _: features.is_done("a/v 1", SOURCE), range(2))) == [True, True]
+        assert all(pool.map(lambda _: features.done_record("a/v 1", SOURCE), range(2)))

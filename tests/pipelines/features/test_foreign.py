@@ -13,7 +13,7 @@ import torch
 from lstr.chunk import Clock
 from lstr.errors import ConfigError, ExtractorError, RecipeError
 from lstr.pipelines.features.folder import is_feature_folder, open_features
-from lstr.pipelines.features.stated import Stated, stated_in
+from lstr.pipelines.features.foreign import Stated, split_settings
 from tests.support.foreign_stores import FORMATS, write_store
 
 KEYS = [3, -1, slice(None), slice(4, 9), slice(0, 0), np.array([5, 2, 2, 40]), np.array([[0, 7], [7, 1]])]
@@ -72,7 +72,7 @@ def test_a_video_of_another_width_or_of_no_numbers_is_named(tmp_path, arrays):
         opened(store).lengths()
     arrays["v2"] = np.full((40, 6), np.nan, np.float32)
     arrays["v2"][:7] = 0
-    with pytest.raises(RecipeError, match=r"v2 has numbers that are not finite in row 7"):
+    with pytest.raises(RecipeError, match=r"v2.npy has numbers that are not finite in row 7"):
         opened(write_store(tmp_path, "npy", arrays)).load("v2")[0][:]
 
 
@@ -143,10 +143,10 @@ def test_a_rate_that_is_none(text):
 
 
 def test_settings_of_features_are_told_from_others():
-    said, others = stated_in({"features.rate": "5", "model.kind": "rnn"})
+    said, others = split_settings({"features.rate": "5", "model.kind": "rnn"})
     assert said == Stated(rate="5") and others == {"model.kind": "rnn"}
-    with pytest.raises(ConfigError, match=r"features\.speed is no setting"):
-        stated_in({"features.speed": "5"})
+    with pytest.raises(ConfigError, match=r"Unknown setting: features\.speed"):
+        split_settings({"features.speed": "5"})
 
 
 def test_a_store_says_itself_what_it_is(tmp_path, arrays):

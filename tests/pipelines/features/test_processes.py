@@ -10,10 +10,9 @@ import pytest
 from lstr.errors import ExtractorError, WeightsError
 from lstr.files.atomic import leftovers, write_text
 from lstr.files.content import read_jsonl
-from lstr.pipelines.features.extract_options import WorkerConfig
+from lstr.pipelines.features.extraction import Outcome, WorkerConfig, resume
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.processes import WorkerProcess, over_processes
-from lstr.pipelines.features.resume import Outcome, resume
 from lstr.pipelines.progress import Progress
 
 

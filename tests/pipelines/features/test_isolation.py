@@ -16,11 +16,11 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features import ray_cluster
 from lstr.pipelines.features.extract import plan
-from lstr.pipelines.features.extract_options import ExtractOptions, WorkerConfig
-from lstr.pipelines.features.prepare import sampled_inputs
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome, WorkerConfig, resume
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.output_folder import create_output
 from lstr.pipelines.features.processes import over_processes
-from lstr.pipelines.features.remote_folder import create_folder
-from lstr.pipelines.features.resume import Outcome, resume
+from lstr.pipelines.sampled_inputs import sampled_inputs
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL
 from tests.support.injected import STAGES, inject, write_bad
@@ -43,7 +43,7 @@ def videos(tmp_path_factory):
 @pytest.fixture
 def extract(twostream, videos, tmp_path):
     """Extract all videos; outcomes by id, and the folder."""
-    folder = create_folder(tmp_path / "features", twostream.recipe, {})
+    folder = create_output(tmp_path / "features", twostream.recipe, {})
 
     def run():
         with FlowWorkers(1, SMALL.algorithm) as workers:
@@ -67,7 +67,7 @@ def test_an_unforeseen_error_at_any_stage_is_one_videos_failure(extract, videos,
     assert text.startswith("Traceback") and ("in raising" in text or "in cut" in text)
     (line,) = map(json.loads, (folder.path / "failed.jsonl").read_text().splitlines())
     assert line == {"id": "bad", "source": str(videos["bad"]), "reason": outcomes["bad"].reason, "log": "logs/bad.log"}
-    assert folder.ids() == ["good"]
+    assert open_features(folder.path).ids() == ["good"]
     if stage == "decode":  # once it is well again, nothing is left of it
         assert {o.state for o in extract()[0].values()} == {"kept", "done"}
         assert not log.exists() and (folder.path / "failed.jsonl").read_text() == ""
@@ -102,7 +102,7 @@ def test_a_codec_that_ffmpeg_does_not_know(videos, twostream, tmp_path):
     content = shutil.copy(videos["good"], tmp_path / "dolby.mp4").read_bytes()
     at = content.index(b"avc1", content.index(b"stsd"))
     (tmp_path / "dolby.mp4").write_bytes(content[:at] + b"dav1" + content[at + 4 :])
-    folder = create_folder(tmp_path / "features", twostream.recipe, {})
+    folder = create_output(tmp_path / "features", twostream.recipe, {})
     with FlowWorkers(1, SMALL.algorithm) as workers:
         both = {"dolby": tmp_path / "dolby.mp4", "good": videos["good"]}
         outcomes = extracted(both, folder, twostream, workers)
@@ -114,7 +114,7 @@ def test_a_codec_that_ffmpeg_does_not_know(videos, twostream, tmp_path):
 @pytest.mark.slow
 def test_in_worker_processes(twostream, videos, tmp_path, monkeypatch):
     """The traceback comes from the process that met the error, and is in the log beside the features."""
-    folder = create_folder(tmp_path / "features", twostream.recipe, calibration_of(twostream))
+    folder = create_output(tmp_path / "features", twostream.recipe, calibration_of(twostream))
     (tmp_path / "sitecustomize.py").write_text(
         "import builtins\nfrom tests.support.injected import inject\n"
         "inject(builtins.setattr, 'network', ZeroDivisionError('in a worker'))\n"
@@ -131,7 +131,7 @@ def test_in_worker_processes(twostream, videos, tmp_path, monkeypatch):
 @pytest.mark.long
 def test_in_a_task_of_ray(twostream, videos, tmp_path, monkeypatch):
     """What a task returns says what failed, with the traceback, and can be sent."""
-    folder = create_folder(tmp_path / "features", twostream.recipe, calibration_of(twostream))
+    folder = create_output(tmp_path / "features", twostream.recipe, calibration_of(twostream))
     config = WorkerConfig(folder.path, device="cpu", threads=1)
     inject(monkeypatch.setattr, "flow", ZeroDivisionError("on a node"))
     monkeypatch.setattr(ray_cluster, "_worker", None)

@@ -22,7 +22,7 @@ from lstr.extractors.networks.weights_file import network_file, network_files, r
 from lstr.files.atomic import SCRATCH_PREFIX
 from lstr.files.remote import place
 from lstr.pipelines.features import ray_cluster as ray_extract
-from lstr.pipelines.features.extract_options import WorkerConfig
+from lstr.pipelines.features.extraction import WorkerConfig
 from lstr.pipelines.features.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.backbones import build_backbone

@@ -17,16 +17,16 @@ from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.reader import open_chunks
 from lstr.kinds import configure, make_model
 from lstr.pipelines.features import ray_cluster as ray_extract
+from lstr.pipelines.features.compatibility import check_recipe
 from lstr.pipelines.features.extract import extract
-from lstr.pipelines.features.extract_options import ExtractOptions, WorkerConfig
-from lstr.pipelines.features.fold_networks import FoldNetworks
-from lstr.pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome, WorkerConfig
+from lstr.pipelines.features.folder import FeatureFolder, open_features, read_record
+from lstr.pipelines.features.networks import FoldNetworks
+from lstr.pipelines.features.output_folder import create_output
 from lstr.pipelines.features.recipes import choose_recipe, find_recipe, weights_for
-from lstr.pipelines.features.remote_folder import create_folder
-from lstr.pipelines.features.resume import Outcome
 from lstr.pipelines.features.video import open_worker
-from lstr.pipelines.model_files.checkpoint_recipe import check_recipe, networks_of
-from tests.support.extraction import returned
+from lstr.pipelines.model_files.networks import networks_of
+from tests.support.extraction import features_in, returned
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL
 
@@ -74,12 +74,12 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned
     with FlowWorkers(1, "dis") as workers:
         alone = run_on(build_twostream(SMALL, files, "cpu", "float32"), threads=1)
         rows = list(alone.rows(open_chunks(finetuned.videos["scene_01"], SMALL.long_side)[2], workers))
-    for stream, array in zip(BOTH, extracted.load("scene_01"), strict=True):
+    for stream, array in zip(BOTH, features_in(extracted, "scene_01"), strict=True):
         np.testing.assert_array_equal([getattr(row, stream) for row in rows], array)
 
 
 def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted, tmp_path):
-    begun = create_folder(tmp_path / "features", extracted.recipe.narrowed(["flow"]), {})
+    begun = create_output(tmp_path / "features", extracted.recipe.narrowed(["flow"]), {})
     path = str(finetuned.weights.path)
     config = WorkerConfig(begun.path, {"flow": path}, device="cpu", threads=1)
     with open_worker(pickle.loads(pickle.dumps(config))) as worker:
@@ -90,8 +90,8 @@ def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted
     with made:
         assert returned(worker.extract("scene_00", finetuned.videos["scene_00"])).state == "done"
     for video_id in ("scene_00", "scene_01"):
-        assert begun.read_record(video_id)["fold"] == FOLDS[video_id]
-        assert begun.load(video_id)[1].tobytes() == extracted.load(video_id)[1].tobytes()
+        assert read_record(begun.record(video_id))["fold"] == FOLDS[video_id]
+        assert np.array_equal(features_in(begun, video_id)[1], features_in(extracted, video_id)[1])
 
 
 def test_a_copy_of_one_networks_file_still_knows_what_it_has_seen(finetuned, tmp_path):
@@ -174,7 +174,7 @@ def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of
     checkpoint.save(path, make_model(config, 2), ("Background", "fall"), recipe.to_dict(), {})
     loaded = checkpoint.load(path)
     for made_by in (recipe, recipe.without_folds()):
-        assert check_recipe(loaded, FeatureFolder(tmp_path, {}, made_by)) == []
+        assert check_recipe(loaded, FeatureFolder((tmp_path,), {}, {}, made_by)) == []
     assert networks_of(loaded, {"flow": str(weights.path)}, "cpu")[0].recipe == recipe
     detect = ["detect", finetuned.videos["scene_02"], "-c", path, "-o", tmp_path / "out", "-f", "npy"]
     detect += ["--set", "flow_threads=1"]

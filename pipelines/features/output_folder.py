@@ -1,0 +1,178 @@
+"""The feature folder that an extraction writes, on this machine or at an fsspec URL.
+
+A video's record is written last. What is stored is never trusted to be whole: a video is done if its record names this
+source and this recipe, and its arrays are as long as it says, with its rows.
+"""
+
+import io
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lstr.errors import OutputError, RecipeError, VideoError
+from lstr.extractors.recipe import Recipe, differences
+from lstr.extractors.streams import STREAMS
+from lstr.files.arrays import HEADER_BYTES, open_array, read_header, signature, signature_of
+from lstr.files.atomic import check_kept, scratch, sweep, unwritable, write_bytes, write_text
+from lstr.files.content import read_jsonl, write_jsonl
+from lstr.files.remote import Place, RemoteFile
+from lstr.pipelines.features.folder import read_calibration, read_recipe, read_record
+from lstr.pipelines.features.foreign import ids_below
+
+LOOKS = 32  # at videos and their features at a time; those may be far away
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """A feature folder for writing, and its recipe."""
+
+    path: Place
+    recipe: Recipe
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of its streams, in the order of STREAMS."""
+        return self.recipe.streams
+
+    def array(self, stream: str, video_id: str) -> Any:
+        """Return the path of an array."""
+        return self.path.joinpath(self.recipe.parts[stream].folder(stream), f"{video_id}.npy")
+
+    def record(self, video_id: str) -> Any:
+        """Return the path of a video's record."""
+        return self.path.joinpath("records", f"{video_id}.json")
+
+    def calibration(self) -> dict[str, Any]:
+        """Return the statistics of random networks, as `read_calibration`."""
+        return read_calibration(self.path)
+
+    def done_record(self, video_id: str, source: Place) -> dict[str, Any] | None:
+        """Return the record of a video if this source (by size and time) is finished, with its arrays whole.
+
+        At a URL this takes eleven small requests. Raises MissingPathError where that cannot be reached.
+        """
+        record = read_record(self.record(video_id))
+        try:
+            stat = source.stat()
+            if not record or (record["bytes"], record["mtime"]) != (stat.st_size, stat.st_mtime):
+                return None
+            whole = all(
+                _rows_and_signature(self.array(stream, video_id))
+                == (record["chunks"], record["arrays"][stream]["signature"])
+                for stream in self.streams
+            )
+            return record if whole and record["recipe"] == self.recipe.id else None
+        except (OSError, TypeError, ValueError, AttributeError, LookupError, RecipeError, VideoError):
+            return None
+
+    @contextmanager
+    def staged(self, video_id: str) -> Iterator["OutputFolder"]:
+        """Yield a folder on this machine for one video's arrays and record: this one, or one that is copied here.
+
+        The old record is removed first, so that a killed run does not leave old and new arrays under it. Raises
+        OutputError, also where the folder was deleted meanwhile.
+        """
+        if isinstance(self.path, Path):
+            check_kept(self.path / "recipe.json")
+            try:
+                self.record(video_id).unlink(missing_ok=True)
+            except OSError as error:
+                raise unwritable(self.path, error) from error
+            yield self
+            check_kept(self.path / "recipe.json")
+            return
+        self.record(video_id).unlink()
+        with scratch() as folder:
+            local = OutputFolder(folder, self.recipe)
+            yield local
+            for stream in self.streams:
+                self.array(stream, video_id).put(local.array(stream, video_id))
+            self.record(video_id).put(local.record(video_id))
+
+    def sweep(self) -> None:
+        """Remove the temporary files of killed runs."""
+        if isinstance(self.path, Path):
+            sweep(self.path)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the records of all videos that can be read, by id; on this machine only of those with their arrays."""
+        if isinstance(self.path, Path):
+            ids = sorted(ids_below(self.path / "records", ".json"))
+            whole = (i for i in ids if all(self.array(stream, i).exists() for stream in self.streams))
+            return [record for video_id in whole if (record := read_record(self.record(video_id)))]
+        found = []
+        for _, content in sorted(self.path.joinpath("records").contents().items()):
+            with suppress(ValueError):
+                found.append(json.loads(content))
+        return found
+
+    def compile(self) -> None:
+        """Write `videos.jsonl` from the records, if it would change: a finished folder may be read-only."""
+        videos = self.records()
+        if videos != read_jsonl(self.path.joinpath("videos.jsonl")):
+            write_jsonl(self.path.joinpath("videos.jsonl"), videos)
+
+
+def _rows_and_signature(array: Place) -> tuple[int, str]:
+    """Return the number of rows of an array and its signature, for which three rows are read."""
+    if isinstance(array, Path):
+        mapped = open_array(array)
+        return len(mapped), signature(mapped)
+    shape, _, dtype = read_header(io.BytesIO(*array.ranges((0, HEADER_BYTES))))
+    row = shape[1] * dtype.itemsize  # bytes
+    first, middle, last = (HEADER_BYTES + row * k for k in (0, shape[0] // 2, shape[0] - 1))
+    # of the last row a byte more than it should have, so that a longer file is noticed
+    rows = array.ranges((first, first + row), (middle, middle + row), (last, last + row + 1))
+    return shape[0], signature_of(dtype, shape, len(rows[2]) - row, b"".join(rows))
+
+
+def map_in_threads(look: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[tuple[Item, Found]]:
+    """Yield each item with the result of `look`, in order; many at once, because most of it is waiting."""
+    items = list(items)
+    pool = ThreadPoolExecutor(LOOKS, "looks")
+    try:
+        yield from zip(items, pool.map(look, items), strict=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def open_output(path: Place) -> OutputFolder | None:
+    """Open a feature folder that an extraction began; None if there is none. Raises RecipeError."""
+    place = path.joinpath("recipe.json")
+    content = place.read() if isinstance(place, RemoteFile) else place.read_bytes() if place.exists() else None
+    return None if content is None else OutputFolder(path, read_recipe(content, place))
+
+
+def create_output(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -> OutputFolder:
+    """Open a feature folder for writing, here or elsewhere, and make it if it is new.
+
+    Raises OutputError, and RecipeError, with the difference, if it holds features of another recipe.
+    """
+    if isinstance(path, Path) and path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file, not a folder.", "name a folder with -o.")
+    begun = open_output(path)
+    if begun and begun.recipe != recipe:
+        raise RecipeError(
+            f"{path} holds features of another recipe ({'; '.join(differences(begun.recipe, recipe))}).",
+            f"choose another folder with -o, or go on with this one by `--recipe {shlex.quote(str(path))}`.",
+        )
+    if begun:
+        return begun
+    names = (p.relative_to(path).as_posix() for p in path.glob("*/*")) if isinstance(path, Path) else path.below()
+    if any(name.startswith(tuple(f"{stream}_" for stream in STREAMS)) and name.endswith(".npy") for name in names):
+        raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
+    if calibration:
+        import torch
+
+        content = io.BytesIO()
+        torch.save(calibration, content)
+        write_bytes(path.joinpath("calibration.pt"), [content.getvalue()])
+    write_text(path.joinpath("recipe.json"), recipe.to_json() + "\n")
+    return OutputFolder(path, recipe)

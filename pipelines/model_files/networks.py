@@ -1,0 +1,241 @@
+"""The feature networks that a checkpoint or model file needs: where they are, and whether they are the right ones.
+
+Their places are recorded next to the features and in the run, and networks are found again by their hash.
+"""
+
+import os
+import shlex
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lstr.chunk import Clock
+from lstr.errors import CheckpointError, ExtractorError, RecipeError, WeightsError
+from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.networks.archive import Archive, is_archive
+from lstr.extractors.networks.manifest import origin_of
+from lstr.extractors.networks.runtime import AUTO
+from lstr.extractors.networks.weights_file import Origin, WeightSources, is_weights_folder, network_file
+from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
+from lstr.extractors.run import RunOptions, TwoStream
+from lstr.extractors.streams import STREAMS, streams_of_model
+from lstr.extractors.twostream import build_as
+from lstr.files.atomic import write_text
+from lstr.files.content import read_object, to_json
+from lstr.files.remote import Place
+from lstr.loaded_checkpoint import Checkpoint
+from lstr.pipelines.model_files.model_file import open_model, published_file
+
+RECORD = "weights.json"  # of a feature folder: where the weights of each stream were, by stream
+ALLOW = "--set recipe.allow_mismatch=true"
+ARRAYS = "arrays"  # entry of a checkpoint's data: the names of the folders that it was trained on
+
+
+def record_weights(folder: Place, files: Mapping[str, str | None]) -> None:
+    """Write into a feature folder where the weights of its networks are, if it would change."""
+    places = {stream: os.path.abspath(path) for stream, path in files.items() if path}
+    if not places:
+        return
+    if not isinstance(folder, Path) or recorded_weights(folder) != places:
+        write_text(folder.joinpath(RECORD), to_json(places, indent=1) + "\n")
+
+
+def recorded_weights(path: Path) -> dict[str, str]:
+    """Return where the weights of a feature folder's networks were, by stream; empty if it does not say."""
+    places = read_object(path / RECORD) or {}
+    return {stream: place for stream, place in places.items() if isinstance(place, str)}
+
+
+def run_record(features: Path, run: Path) -> dict[str, dict[str, dict[str, str]]]:
+    """Return what a run records about the networks of a feature folder, as entries of a checkpoint; empty if unknown.
+
+    Each place is absolute, and relative to the run, so that both can be moved together.
+    """
+    places = recorded_weights(features)
+    entries = {s: {"path": place, "relative": os.path.relpath(place, run.absolute())} for s, place in places.items()}
+    return {"networks": entries} if entries else {}
+
+
+def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dict[str, str | None]:
+    """Return where the weights of the networks of a checkpoint's features are, by stream; None if nothing says it.
+
+    Looks where its run recorded them, for published ones in the home folder, and for weights folders next to the run.
+    Raises WeightsError if the recorded ones are gone, or are others now.
+    """
+    if loaded.recipe is None:
+        return {}
+    parts = Recipe.from_dict(loaded.recipe, loaded.path).parts.items()
+    wanted = {*streams} & {*streams_of_model(loaded.config.streams)}
+    recorded, places = loaded.extra.get("networks"), dict[str, list[Path]]()
+    found: dict[str, str | None] = {}
+    for stream, part in parts:
+        if stream not in wanted or part.weights == "random":
+            continue
+        entry = recorded.get(stream) if isinstance(recorded, dict) else None
+        roots = {"path": Path(), "relative": loaded.path.absolute().parent}
+        places[stream] = [
+            Path(os.path.normpath(root / entry[name]))
+            for name, root in roots.items()
+            if isinstance(entry, dict) and isinstance(entry.get(name), str)
+        ]
+        found[stream] = _first(part, stream, places[stream], loaded.path)
+    if lost := [stream for stream, path in found.items() if path is None and places[stream]]:
+        place = next((place for place in places[lost[0]] if place.exists()), places[lost[0]][0])
+        state = "which holds other networks now" if place.exists() else "which does not exist any more"
+        options = " ".join(f"--weights {stream}={shlex.quote(place.name)}" for stream in lost)
+        raise WeightsError(
+            f"{loaded.path} needs the networks of {place}, {state}.", f"say where their folder is now: {options}."
+        )
+    return found
+
+
+def _first(part: NetworkRecipe, stream: str, places: Iterable[Path], path: Path) -> str | None:
+    entry, folders = published_file(part, stream), []
+    for parent in path.absolute().parents[:2]:  # next to a checkpoint, or next to its run
+        with suppress(OSError):
+            folders += sorted(folder for folder in parent.iterdir() if is_weights_folder(folder))
+    candidates = (*places, *([entry.place] if entry else []), *folders)
+    return next((str(place) for place in candidates if _holds(place, stream, part.sha256)), None)
+
+
+def _holds(place: Path, stream: str, sha256: str) -> bool:
+    """Return whether weights have a hash, as their recipe says; a plain file is checked later."""
+    try:
+        if is_archive(place):
+            values = Archive(place).document["recipe"]
+        elif place.is_dir():
+            values = read_object(place / "recipe.json") or {}
+        else:
+            return place.is_file()
+        return Recipe.from_dict(values).parts[stream].sha256 == sha256
+    except (OSError, KeyError, TypeError, RecipeError, WeightsError):
+        return False
+
+
+def origins_of(recipe: Recipe, places: Mapping[str, str]) -> dict[str, str]:
+    """Return the origin and licence of the networks of a recipe, in words by stream, as far as they are known.
+
+    places: where the weights of a stream were, as `recorded_weights` returns it.
+    """
+    origins: dict[str, str] = {}
+    for stream, part in recipe.parts.items():
+        entry, place = published_file(part, stream), places.get(stream)
+        with suppress(ExtractorError):  # weights that are gone, or others now
+            if entry:
+                origins[stream] = str(entry.origin(entry.sha256_prefix or ""))
+            elif place and _holds(Path(place), stream, part.sha256) and (own := origin_of(network_file(place, stream))):
+                origins[stream] = str(own)
+    return origins
+
+
+def origins_of_checkpoint(loaded: Checkpoint) -> dict[str, str]:
+    """Return the origins of the networks of a checkpoint or model file, as `origins_of`; a model file states them."""
+    if loaded.about:
+        entries = loaded.about["networks"].items()
+        return {stream: str(Origin(**entry["origin"])) for stream, entry in entries if "origin" in entry}
+    if loaded.recipe is None:
+        return {}
+    places: dict[str, str | None] = {}
+    with suppress(WeightsError):  # weights that are gone, or others now
+        places = find_networks(loaded)
+    recipe = Recipe.from_dict(loaded.recipe, loaded.path).narrowed(streams_of_model(loaded.config.streams))
+    return origins_of(recipe, {stream: place for stream, place in places.items() if place})
+
+
+def recipe_of(loaded: Checkpoint) -> Recipe | None:
+    """Return the recipe of the features a checkpoint was trained on, of the streams it takes; None if unknown."""
+    return (
+        Recipe.from_dict(loaded.recipe, loaded.path).narrowed(streams_of_model(loaded.config.streams))
+        if loaded.recipe
+        else None
+    )
+
+
+def streams_taken(loaded: Checkpoint) -> tuple[str, ...]:
+    """Return the streams whose features a checkpoint takes; none if it does not say."""
+    recipe = recipe_of(loaded)
+    return recipe.streams if recipe else ()
+
+
+def store_in_words(store: Mapping[str, Any]) -> str:
+    """Return what a checkpoint says about features of other people: ` (I3D, 7.5 a second)`."""
+    rate = ""
+    if "rate" in store:
+        with suppress(ValueError):
+            rate = f"{float(Clock.from_dict(store).rate):.4g} a second"
+    told = ", ".join(filter(None, [str(store.get("name") or ""), rate]))
+    return f" ({told})" if told else ""
+
+
+def mismatch_warnings(loaded: Checkpoint, different: list[str]) -> list[str]:
+    """Return the warning that a recipe is another than that of a checkpoint, if there are differences."""
+    if not different:
+        return []
+    return [
+        f"{loaded.path} was trained on features of another recipe ({'; '.join(different)}): its scores can be wrong."
+    ]
+
+
+def networks_of(
+    loaded: Checkpoint,
+    weights: Mapping[str, str | None],
+    device: str,
+    algorithm: str | None = None,
+    allow: bool = False,
+) -> tuple[TwoStream, list[str]]:
+    """Return the feature networks that a checkpoint needs for raw video, of the streams its model takes, and warnings.
+
+    Args:
+        loaded: The checkpoint.
+        weights: Weights by stream; others are found where the checkpoint's file or run has them.
+        device: Device of the networks.
+        algorithm: Algorithm of optical flow, if it is not the recipe's.
+        allow: Take other weights or flow than the recipe's, with a warning.
+
+    Raises:
+        CheckpointError: It does not record its recipe.
+        RecipeError: The networks are not those of its recipe.
+        WeightsError: The weights are missing.
+    """
+    recipe = recipe_of(loaded)
+    if recipe is None and loaded.store:
+        raise CheckpointError(
+            f"{loaded.path} has learnt from features of other people{store_in_words(loaded.store)}, and no network "
+            "here makes such features of a video.",
+            "give a store of such features in place of a video.",
+        )
+    if recipe is None:
+        raise CheckpointError(
+            f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
+            "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
+        )
+    requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
+    given = {stream: path for stream, path in weights.items() if path}
+    if loaded.exported:
+        if given:
+            raise RecipeError(
+                f"{loaded.path} is exported, with the {next(iter(given))} network in it.", "leave the weights out."
+            )
+        model = open_model(loaded.path)
+        graphs = {stream: partial(model.graph, stream) for stream in recipe.streams}
+        networks: dict[str, Any] = dict.fromkeys(recipe.streams)  # which are never asked for
+        twostream = TwoStream(networks, requested, "cpu", WeightSources(graphs=graphs), RunOptions(AUTO))
+    else:
+        missing = [stream for stream in recipe.streams if stream not in given]
+        files: dict[str, str | None] = {**dict.fromkeys(weights), **given}
+        if is_archive(loaded.path):
+            files |= {stream: open_model(loaded.path).source(stream) for stream in missing}
+        else:
+            files |= find_networks(loaded, missing)
+        sources = replace(WeightSources(files), calibration=loaded.calibration, calibrated_on=recipe.calibrated_on)
+        twostream = build_as(requested, sources, device)
+    different = differences(twostream.recipe, recipe)
+    if different and not allow:
+        raise RecipeError(
+            f"The networks here are not those that {loaded.path} was trained with ({'; '.join(different)}).",
+            f"give the weights and the flow of its features, or add {ALLOW}.",
+        )
+    return twostream, mismatch_warnings(loaded, different)

@@ -1,0 +1,63 @@
+"""Inputs of feature networks from chunks spread over videos: to calibrate random networks, or to measure for int8."""
+
+from collections.abc import Generator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.errors import VideoError
+from lstr.extractors.flow.workers import FlowWorkers
+from lstr.extractors.networks.crops import NO_FRAMES
+from lstr.extractors.run import TwoStream
+from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.probe import probe
+from lstr.extractors.video.reader import open_chunks
+from lstr.files.remote import Place
+from lstr.pipelines.failures import left_out
+from lstr.pipelines.progress import Progress
+
+
+def sampled_inputs(
+    twostream: TwoStream,
+    videos: Mapping[str, Place],
+    workers: FlowWorkers | None,
+    n_chunks: int,
+    what: str,
+) -> Generator[Progress, None, dict[str, list[NDArray[np.uint8]]]]:
+    """Return what the networks see of chunks spread evenly over videos: by stream the first crop (segments, H, W, C).
+
+    `workers` may be None if no network takes flow. A video that cannot be read is skipped. Progress is of `what`.
+    Raises VideoError if none can be read.
+    """
+    lengths = {}
+    for video_id, source in videos.items():
+        with left_out(source), at_hand(source) as (path, _):
+            lengths[video_id] = probe(path).n_chunks
+    total = sum(lengths.values())
+    picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
+    recipe = twostream.recipe
+    found: dict[str, list[NDArray[np.uint8]]] = {stream: [] for stream in recipe.streams}
+    waiting, taken, start = [], 0, 0
+    for video_id, length in lengths.items():
+        wanted = set(picked[(picked >= start) & (picked < start + length)] - start)
+        start += length
+        if not wanted:
+            continue
+        with left_out(videos[video_id]), at_hand(videos[video_id]) as (path, _):
+            for chunk in open_chunks(path, recipe.long_side)[2]:
+                if chunk.index in wanted:
+                    taken += 1
+                    for stream, part in recipe.parts.items():
+                        if stream != "flow":
+                            found[stream].append(twostream.inputs.cropped(stream, chunk.frames)[: part.segments])
+                    if recipe.flow and workers:
+                        waiting.append((video_id, workers.submit(chunk.frames)))
+                if chunk.index >= max(wanted):
+                    break
+    for at, (video_id, pending) in enumerate(waiting, start=1):
+        with left_out(videos[video_id]):
+            found["flow"].append(twostream.inputs.cropped("flow", NO_FRAMES, pending.result())[:1])
+        yield Progress(what, at, len(waiting))
+    if not taken or (waiting and not found["flow"]):
+        raise VideoError(f"None of the videos for {what} can be read.", "give other videos.")
+    return found
