@@ -11,7 +11,7 @@ from msgspec import Meta
 from lstr.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
 from lstr.extractors.networks.network import MEAN, TIMM, Network, is_network_name
-from lstr.extractors.networks.table import NETWORKS, network_of
+from lstr.extractors.networks.table import NETWORKS, known_network, network_of
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, OfStreams, model_stream
 from lstr.extractors.video.frames import CHUNK, FPS
 from lstr.files.content import Number, PositiveNumber, built
@@ -92,7 +92,10 @@ class NetworkRecipe:
     @property
     def fuses(self) -> bool:
         """Whether its batch norms go into convolutions wherever they follow one."""
-        return self.config is None and (self.network not in NETWORKS or NETWORKS[self.network].fuses)
+        if self.config is not None:
+            return False
+        entry = None if self.network.startswith(TIMM) else known_network(self.network)
+        return entry is None or entry.fuses
 
     @property
     def dim(self) -> int:
@@ -236,10 +239,9 @@ def _check_names(stream: str, part: NetworkRecipe) -> None:
         if not fits(getattr(part, name)):
             raise ValueError(f"{stream}.{name} is {brief(getattr(part, name))}, which is no file name")
     if part.network not in NETWORKS:
-        if part.config is None and not part.network.startswith(TIMM):
-            raise ValueError(f"{stream}.network is {part.network!r}, which is unknown here and has no config")
+        # features of a network of another package can be read without that package
         if part.width is None:
-            raise ValueError(f"{stream}.width is missing")
+            raise ValueError(f"{stream}.network is {part.network!r}, which is unknown here, and its width is missing")
 
 
 def differences(a: Recipe, b: Recipe) -> list[str]:
