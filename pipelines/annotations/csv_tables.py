@@ -26,7 +26,7 @@ from lstr.pipelines.annotations.tables import (
     unclosed,
     unknown_columns,
 )
-from lstr.pipelines.pages.table import RUN, cell_of
+from lstr.pipelines.pages.table import FORMULA, cell_of
 
 # By how much the duration in a row may differ from its end less its start, because times are rounded.
 ROUNDED_S = 0.1
@@ -211,7 +211,7 @@ def _lengths(
 
 def text_of(cell: str) -> str:
     """Return the text that `cell_of` made a cell of."""
-    return cell[1:] if cell.startswith("'") and RUN.match(cell) else cell
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
 def number_text(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""A table of texts and numbers, for a spreadsheet, a paper, a text file or a terminal."""
+"""A table of texts and numbers, as CSV, Markdown or LaTeX, or for a terminal."""
 
 import csv
 import io
@@ -9,24 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 SPECIAL = re.compile(r"[&%$#_{}]")
-# How a text begins that a spreadsheet takes for a formula, and runs, unless an apostrophe is before it.
-RUN = re.compile(r"'*[=+\-@＝＋－＠]")
+# The beginning of a text that a spreadsheet runs as a formula, unless it follows an apostrophe
+FORMULA = re.compile(r"'*[=+\-@＝＋－＠]")
 Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, and how many digits after the point its numbers have for people."""
+    """A column: its name, and the digits after the point of its numbers; None for texts and whole numbers."""
 
     name: str
     digits: int | None = None
-    """None: a column of texts, or of whole numbers"""
     is_text: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, as many as there are columns; None and NaN are what is not known."""
+    """Rows of as many cells as there are columns; None and NaN are unknown."""
 
     title: str
     columns: Sequence[Column]
@@ -34,7 +33,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """What the columns are called."""
+        """The names of the columns."""
         return [column.name for column in self.columns]
 
     @property
@@ -43,18 +42,18 @@ class Table:
         return [at for at, column in enumerate(self.columns) if not column.is_text]
 
     def texts(self) -> list[list[str]]:
-        """The rows for people."""
-        pairs = [[(cell, column) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
-        return [[_text(cell, column.digits) for cell, column in row] for row in pairs]
+        """Return the rows for people."""
+        digits = [column.digits for column in self.columns]
+        return [[_text(cell, places) for cell, places in zip(row, digits, strict=True)] for row in self.rows]
 
 
 def cell_of(value: Any) -> Any:
-    """A value as a cell of a table: text that a spreadsheet would run gets an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and RUN.match(value) else value
+    """Return a value as a cell of a CSV file: an apostrophe precedes text that a spreadsheet would run."""
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
 
 
 def to_csv(table: Table) -> str:
-    """Numbers with all their digits; what is not known is empty, and no cell is a formula."""
+    """Return CSV with all digits; unknown cells are empty, and no cell is a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(cell_of, table.names))
@@ -63,32 +62,23 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Numbers are to the right; the title is bold above."""
+    """Return Markdown with numbers aligned to the right and the title in bold above."""
     rule = ["---" if column.is_text else "---:" for column in table.columns]
-    escaped = [[cell.replace("|", r"\|") for cell in line] for line in (table.names, rule, *table.texts())]
+    lines = [[cell.replace("|", r"\|") for cell in line] for line in (table.names, rule, *table.texts())]
     title = f"**{table.title}**\n\n" if table.title else ""
-    return title + "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+    return title + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def to_latex(table: Table) -> str:
-    """A tabular, which needs no package; the title is a comment above."""
-    body = [" & ".join(map(_in_latex, line)) + r" \\" for line in (table.names, *table.texts())]
+    """Return a tabular, which needs no package, with the title in a comment above."""
+    head, *body = [" & ".join(map(_in_latex, line)) + r" \\" for line in (table.names, *table.texts())]
     columns = "".join("l" if column.is_text else "r" for column in table.columns)
     title = [f"% {table.title}"] if table.title else []
-    parts = [
-        *title,
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\hline",
-        body[0],
-        r"\hline",
-        *body[1:],
-        r"\hline",
-        r"\end{tabular}",
-    ]
-    return "\n".join(parts) + "\n"
+    begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
+    return "\n".join([*title, begin, r"\hline", head, r"\hline", *body, r"\hline", end]) + "\n"
 
 
-# By what `--to` calls them.
+# By the names of `--to`
 WRITERS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "latex": to_latex, "md": to_markdown}
 
 

@@ -191,5 +191,5 @@ def test_it_goes_by_the_width(lstr, long, short, monkeypatch, columns, drawn):
 def test_nothing_when_piped(lstr, long, short):
     code, out, err = lstr("detect", short, "-c", long.checkpoint)
     assert code == 0 and len(re.findall('"chunk"', out)) == 40
-    line = r"[\d.]+ decisions a second, [\d.]+ × real time, [\d.]+ processor seconds for a second of video\n"
+    line = r"[\d.]+ decisions a second, [\d.]+ × real time, [\d.]+ processor seconds per second of video\n"
     assert re.fullmatch(line, err)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from lstr.pipelines.detection.decision import Decision, End, Opened, Status
 from lstr.timeline import Event
-from lstr_cli.view import Progress, View, Watched, clock, speed_text, status_text, summary_of
+from lstr_cli.view import Progress, View, clock, speed_text
 
 CLASSES = ("Background", "kick", "wave", "跳水", "Ambiguous")
 NOW = [0.0]
@@ -21,13 +21,14 @@ def decision(chunk: int, scores=(0.1, 0.6, 0.2, np.nan, 0.0), events=()) -> Deci
     return Decision(chunk, (chunk + 1) / 4, "kick", 0.6, [], 1.0, list(events), np.array(scores))
 
 
-def watch(view: View, name: str = "game.mp4", classes=CLASSES, **status) -> Watched:
+def watch(view: View, name: str = "game.mp4", classes=CLASSES, **status) -> Progress:
     """A source with ten decisions of which the newest began a kick."""
     stands = Status(name, 40, decided=10, time=2.5, **status)
     stands.latencies_ms.extend([10.0] * 90 + [50.0] * 10)
-    one = view.add(stands, classes)
+    one = Progress(view)
+    one.open(Opened(name, stands, classes))
     events = [Event("started", "kick", 2.5, 2.25, 0.8)]
-    one.push(decision(9, events=events) if "kick" in classes else decision(9, np.zeros(len(classes))))
+    one.take(decision(9, events=events) if "kick" in classes else decision(9, np.zeros(len(classes))))
     return one
 
 
@@ -55,14 +56,14 @@ def test_a_source_has_all_that_a_person_asks():
     assert 1.5 < actions[0].count("━") / actions[1].count("━") <= 3.2
     assert speed == "  5.0 decisions a second, latency p50 10, p95 50 ms"
     assert event.split() == ["0:02.50", "kick", "started,", "0.80"]
-    one.push(decision(11, events=[Event("ended", "kick", 3.0, 2.25, 0.7, 2.75)]))
-    one.push(decision(12, events=[Event("expected", "wave", 3.25, 4.0, 0.6)]))
+    one.take(decision(11, events=[Event("ended", "kick", 3.0, 2.25, 0.7, 2.75)]))
+    one.take(decision(12, events=[Event("expected", "wave", 3.25, 4.0, 0.6)]))
     assert text(view)[-3:-1] == [
         "  0:03.25  wave expected for 0:04.00, 0.60",
         "  0:03.00  kick ended, 0:02.25 to 0:02.75, 0.70",
     ]
     assert "*" not in "".join(text(view))
-    assert summary_of(one) == "game.mp4: 0:02.50 watched, 20 decisions, actions: 1"
+    assert one.summary() == "game.mp4: 0:02.50 watched, 20 decisions, actions: 1"
 
 
 def test_trouble_is_said_and_only_then():
@@ -75,7 +76,7 @@ def test_trouble_is_said_and_only_then():
     assert told[0].endswith("sends nothing")
     assert "dropped 7, waiting 3, gaps 1, reconnected 2, damaged 5, latency" in told[4]
     said = "game.mp4: sends nothing, kick 0.60, 10 of 40 chunks, 0.0 decisions a second, dropped 7, waiting 3"
-    assert status_text(one, 4.0).startswith(said)
+    assert one.line(4.0).startswith(said)
 
 
 def test_what_is_on_at_the_end_counts(capsys):
@@ -123,7 +124,7 @@ def test_clock(seconds, said):
 
 def test_the_last_line_of_a_source():
     speed = {"decisions_per_second": 3.98, "realtime_factor": 0.995, "processor_seconds_per_video_second": 0.0889}
-    words = "3.98 decisions a second, 0.995 × real time, 0.0889 processor seconds for a second of video"
+    words = "3.98 decisions a second, 0.995 × real time, 0.0889 processor seconds per second of video"
     assert speed_text({"speed": speed}) == words
     live = {"speed": {**speed, "latency_ms": {"p50": 110.4, "p95": 432.2}}, "live": {"dropped": 7}}
     text = speed_text(live, "door\x1b")

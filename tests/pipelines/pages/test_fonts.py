@@ -19,10 +19,12 @@ def machine(monkeypatch):
 
     def have(*paths):
         letters.cache_clear()
+        font_of.cache_clear()
         monkeypatch.setattr(fonts, "_other_fonts", lambda: [*map(str, paths)])
 
     yield have
     letters.cache_clear()
+    font_of.cache_clear()
 
 
 @pytest.fixture
