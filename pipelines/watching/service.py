@@ -29,7 +29,7 @@ from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, lock_folder
 from lstr.pipelines.watching.notifications import Notifications
 from lstr.pipelines.watching.recorder import Policy, Recorder, RecorderSink
-from lstr.pipelines.watching.site import OPEN_PATHS, Health, WatchSite
+from lstr.pipelines.watching.site import OPEN_PATHS, WatchSite
 from lstr.pipelines.watching.worker import Worker, rules_of
 
 CLEAN_INTERVAL_S = 3600.0  # between two searches for events that are too old
@@ -156,6 +156,14 @@ class Service:
         """Return the image of an event."""
         return self.clips.image(event_id) if self.clips else None
 
+    def failures(self) -> dict[str, int]:
+        """Return the number of failed deliveries by channel."""
+        return {name: delivery.failed for name, delivery in self.notifications.deliveries.items()}
+
+    def clip_bytes(self) -> int:
+        """Return the size of all clips."""
+        return self.clips.size if self.clips else 0
+
     def reload(self) -> None:
         """Read the file again; streams that it does not change continue. An error in it changes nothing."""
         notify_supervisor("RELOADING=1")
@@ -226,13 +234,7 @@ class Service:
         self._ended.wait(seconds)
 
     def _make_server(self) -> Server:
-        page = self.config.page
-        app = WatchSite(self.dashboard, self, lambda: self._ended).app()
-        app.router.routes += Health(
-            self.dashboard,
-            lambda: {name: delivery.failed for name, delivery in self.notifications.deliveries.items()},
-            lambda: self.clips.size if self.clips else 0,
-        ).routes()
+        page, app = self.config.page, WatchSite(self.dashboard, self, lambda: self._ended).app()
         kept, options = kept_address(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
         return Server(app, page.host, page.port, kept, *options, open_paths=OPEN_PATHS)
 

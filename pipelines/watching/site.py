@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
@@ -111,7 +111,7 @@ class EventQuery(Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class WatchSite:
-    """The application of a service.
+    """The application of a service: its page, a stream of what happens, changes by people, health and numbers.
 
     Args:
         dashboard: What the page shows.
@@ -138,6 +138,8 @@ class WatchSite:
             Route("/source/{name}/{operation}", self._source, methods=["POST"]),
             Route("/sources", self._add, methods=["POST"]),
             Route("/snooze", self._snooze, methods=["POST"]),
+            Route("/healthz", self._healthz),
+            Route("/metrics", self._metrics),
         ]
         handlers: Any = {LstrError: self._refuse, HTTPException: refused}
         return Starlette(routes=routes, exception_handlers=handlers)
@@ -249,67 +251,47 @@ class WatchSite:
             raise HTTPException(404)
         return name
 
-    async def _refuse(self, request: Request, error: Exception) -> Response:
-        texts = {"error": str(error), "hint": getattr(error, "hint", "")}
-        shown = {name: without_credentials(text) for name, text in texts.items()}
-        return JSONResponse(shown, 500 if isinstance(error, HistoryError) else 400)
-
-
-@dataclass(frozen=True)
-class Health:
-    """`/healthz`, and `/metrics` in the text format of Prometheus.
-
-    Args:
-        dashboard: Has the state of the sources.
-        failures: Returns the number of failed deliveries by channel.
-        clip_bytes: Returns the size of all clips.
-    """
-
-    dashboard: Dashboard
-    failures: Callable[[], Mapping[str, int]]
-    clip_bytes: Callable[[], int]
-
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        return [Route("/healthz", self._healthz), Route("/metrics", self._metrics)]
-
     async def _healthz(self, request: Request) -> Response:
         silences = await run_in_threadpool(self.dashboard.silences)
         silent = {name: round(seconds) for name, seconds in silences.items() if seconds > SILENT_S}
         return JSONResponse({"status": "silent" if silent else "ok", "silent": silent}, 503 if silent else 200)
 
     async def _metrics(self, request: Request) -> Response:
-        text = await run_in_threadpool(self.metrics)
+        text = await run_in_threadpool(format_metrics, self.dashboard, self.service)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    def metrics(self) -> str:
-        """Return the current numbers."""
-        lines: list[str] = []
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        texts = {"error": str(error), "hint": getattr(error, "hint", "")}
+        shown = {name: without_credentials(text) for name, text in texts.items()}
+        return JSONResponse(shown, 500 if isinstance(error, HistoryError) else 400)
 
-        def add(name: str, kind: str, text: str, values: Iterable[tuple[Mapping[str, str], float]]) -> None:
-            lines.append(f"# HELP {name} {text}\n# TYPE {name} {kind}")
-            for labels, value in values:  # JSON escapes as Prometheus does
-                pairs = ",".join(f"{label}={json.dumps(text, ensure_ascii=False)}" for label, text in labels.items())
-                lines.append(f"{name}{f'{{{pairs}}}' if pairs else ''} {value}")
 
-        states = [({"source": state["name"]}, state) for state in self.dashboard.states()]
-        up = [(source, float(state["link"] == "reading")) for source, state in states]
-        add("lstr_source_up", "gauge", "Whether frames of a source arrive.", up)
-        lags = [(source, state["lag_ms"] / 1000) for source, state in states if state["lag_ms"] is not None]
-        add("lstr_source_lag_seconds", "gauge", "Lag of decisions, 95th percentile.", lags)
-        for counter, text in COUNTERS.items():
-            counts = [(source, float(state[counter])) for source, state in states]
-            add(f"lstr_source_{counter}_total", "counter", text, counts)
-        failures, pending = self.failures(), self.dashboard.history.count_pending()
-        waiting = [({"channel": channel}, float(pending.get(channel, 0))) for channel in failures]
-        add("lstr_notices_waiting", "gauge", "Pending notifications.", waiting)
-        failed = [({"channel": channel}, float(count)) for channel, count in failures.items()]
-        add("lstr_notices_failed_total", "counter", "Failed deliveries.", failed)
-        stored = self.dashboard.history.counts().items()
-        events = [({"action": action, "source": source}, float(count)) for (source, action), count in stored]
-        add("lstr_events", "gauge", "Stored events.", events)
-        add("lstr_clips_bytes", "gauge", "Bytes of the clips on the disk.", [({}, float(self.clip_bytes()))])
-        return "\n".join([*lines, ""])
+def format_metrics(dashboard: Dashboard, service: Any) -> str:
+    """Return the current numbers of a service in the text format of Prometheus."""
+    history, states = dashboard.history, [({"source": state["name"]}, state) for state in dashboard.states()]
+    pending = history.count_pending()
+    failures = [({"channel": channel}, count) for channel, count in service.failures().items()]
+    waiting = [(labels, pending.get(labels["channel"], 0)) for labels, _ in failures]
+    stored = [({"action": action, "source": source}, count) for (source, action), count in history.counts().items()]
+    up = [(labels, int(state["link"] == "reading")) for labels, state in states]
+    lags = [(labels, state["lag_ms"] / 1000) for labels, state in states if state["lag_ms"] is not None]
+    families: list[tuple[str, str, str, list[Any]]] = [
+        ("lstr_source_up", "gauge", "Whether frames of a source arrive.", up),
+        ("lstr_source_lag_seconds", "gauge", "Lag of decisions, 95th percentile.", lags),
+        ("lstr_notices_waiting", "gauge", "Pending notifications.", waiting),
+        ("lstr_notices_failed_total", "counter", "Failed deliveries.", failures),
+        ("lstr_events", "gauge", "Stored events.", stored),
+        ("lstr_clips_bytes", "gauge", "Bytes of the clips on the disk.", [({}, service.clip_bytes())]),
+    ]
+    for name, text in COUNTERS.items():
+        families.append((f"lstr_source_{name}_total", "counter", text, [(labels, s[name]) for labels, s in states]))
+    lines = []
+    for name, kind, text, values in families:
+        lines.append(f"# HELP {name} {text}\n# TYPE {name} {kind}")
+        for labels, value in values:  # JSON escapes as Prometheus does
+            pairs = ",".join(f"{label}={json.dumps(text, ensure_ascii=False)}" for label, text in labels.items())
+            lines.append(f"{name}{{{pairs}}} {value}")
+    return "\n".join([*lines, ""])
 
 
 def build_watch_page() -> str:

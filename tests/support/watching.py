@@ -81,6 +81,12 @@ class Calls:
 
     image = clip
 
+    def failures(self) -> dict[str, int]:
+        return {"phone": 2}
+
+    def clip_bytes(self) -> int:
+        return 0
+
 
 def dashboard_of(folder, names=("hall", HOSTILE)) -> Dashboard:
     dashboard = Dashboard(History(folder / "history.sqlite"))

@@ -67,7 +67,6 @@ function key(event) {
   deed();
 }
 showClip(null);
-buildZones();
 $("player").addEventListener("close", () => { closeMedia($("clip")); showClip(null); });
 $("add-form").addEventListener("submit", (event) => {
   event.preventDefault();

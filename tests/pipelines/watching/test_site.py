@@ -1,19 +1,17 @@
 """The server of a watching service: what it shows, what may be done to it, and by whom."""
 
 import socket
-from contextlib import contextmanager
 from datetime import timedelta
 from urllib.parse import quote
 
 import cv2
 import numpy as np
 import pytest
-from starlette.applications import Starlette
 
 from lstr.errors import LstrError
 from lstr.pipelines.pages.server import Server
 from lstr.pipelines.watching import site
-from lstr.pipelines.watching.site import OPEN_PATHS, Health, WatchSite
+from lstr.pipelines.watching.site import WatchSite
 from tests.support.requests import Visitor
 from tests.support.watching import HOSTILE, START, Calls, Camera, dashboard_of, event_of
 
@@ -31,7 +29,7 @@ class Watched:
         for event in self.events:
             self.dashboard.history.begin(event, (), START)
         self.site = WatchSite(self.dashboard, self.calls, lambda: self.server.ending)
-        self.server = Server(self.site.app(), port=0)
+        self.server = Server(self.site.app(), port=0, open_paths=site.OPEN_PATHS)
 
 
 @pytest.fixture(scope="module")
@@ -224,33 +222,24 @@ def test_unknown_paths(visitor):
         assert visitor.ask(path).status in (404, 405)
 
 
-@contextmanager
-def health_of(dashboard):
-    """A visitor of the health of a dashboard."""
-    health = Health(dashboard, lambda: {"phone": 2}, lambda: 0)
-    with Server(Starlette(routes=health.routes()), port=0, open_paths=OPEN_PATHS) as server:
-        yield Visitor(server.address)
-
-
 def test_numbers_for_prometheus(tmp_path):
     dashboard = dashboard_of(tmp_path, ('"hall"', "door"))
     Camera(dashboard, '"hall"').show(0.2, 0.7, 0.1)
     event = event_of()
     dashboard.history.begin(event, [], event.start)
-    with health_of(dashboard) as visitor:
-        text = visitor.ask("/metrics", cookie="").body.decode()
-    assert 'lstr_source_decided_total{source="\\"hall\\""} 1.0\n' in text
+    text = site.format_metrics(dashboard, Calls())
+    assert 'lstr_source_decided_total{source="\\"hall\\""} 1\n' in text
     assert 'lstr_source_lag_seconds{source="\\"hall\\""} 0.12\n' in text
-    assert 'lstr_events{action="fall",source="hall"} 1.0\n' in text and "hunter2" not in text
-    assert 'lstr_notices_failed_total{channel="phone"} 2.0\n' in text and "\nlstr_clips_bytes 0.0\n" in text
+    assert 'lstr_events{action="fall",source="hall"} 1\n' in text and "hunter2" not in text
+    assert 'lstr_notices_failed_total{channel="phone"} 2\n' in text and "\nlstr_clips_bytes{} 0\n" in text
 
 
-def test_silence_is_not_healthy(tmp_path, monkeypatch):
-    dashboard = dashboard_of(tmp_path, ("hall", "door"))
-    with health_of(dashboard) as visitor:
-        assert visitor.ask("/healthz", cookie="").status == 200
-        monkeypatch.setattr(site, "SILENT_S", -1.0)
-        assert visitor.ask("/healthz").status == 503
-        for name in ("hall", "door"):
-            dashboard.update_source(name, paused=True)
-        assert visitor.ask("/healthz").status == 200
+def test_silence_is_not_healthy(watched, visitor, monkeypatch):
+    assert visitor.ask("/healthz", cookie="").status == 200 == visitor.ask("/metrics", cookie="").status
+    monkeypatch.setattr(site, "SILENT_S", -1.0)
+    assert visitor.ask("/healthz", cookie="").status == 503
+    for name in watched.dashboard.names:
+        watched.dashboard.update_source(name, paused=True)
+    assert visitor.ask("/healthz", cookie="").status == 200
+    for name in watched.dashboard.names:
+        watched.dashboard.update_source(name, paused=False)

@@ -87,7 +87,7 @@ def test_another_site_does_nothing_and_sees_nothing(chromium, service):
     context = chromium.new_context()
     page = context.new_page()
     page.goto(service.server.address)
-    until(page, "document.querySelector('.source img').naturalWidth === 64")
+    until(page, "document.querySelector('.source img')?.naturalWidth === 64")
     with another_site(page_of) as address:
         other = context.new_page()
         changes = []

@@ -96,7 +96,8 @@ def tab(chromium, service):
 
 
 LANE_INK = """(() => {
-  const canvas = document.querySelector(".source .lane canvas"), { width, height } = canvas;
+  const canvas = document.querySelector(".source .lane canvas"), { width, height } = canvas ?? {};
+  if (!width) return 0;
   const pen = new OffscreenCanvas(width, height).getContext("2d");
   pen.drawImage(canvas, 0, 0);
   return pen.getImageData(0, 0, width, height).data.filter((value, at) => at % 4 === 3 && value).length;
@@ -109,7 +110,7 @@ def test_a_source_and_what_happens(tab, service):
     assert page.locator(".source").first.locator(".lane .name .cut").all_inner_texts() == ["fall", "wave"]
     until(page, "document.querySelector('.source .now output')?.textContent === '0.90'")
     until(page, f"{LANE_INK} > 200")
-    until(page, "document.querySelector('.source img').naturalWidth === 64")
+    until(page, "document.querySelector('.source img')?.naturalWidth === 64")
     before = page.evaluate(LANE_INK)
     until(page, f"{LANE_INK} > {before}")
     shown = page.evaluate("document.querySelector('.source img').src")
@@ -286,7 +287,7 @@ def test_it_works_under_a_path(chromium, service):
         page.goto(server.address.replace("/?", "/home/cameras/?"))
         page.get_by_role("button", name="Wrong: it did not").click()
         page.locator(".no[aria-pressed=true]").wait_for()
-        until(page, "document.querySelector('.source img').naturalWidth === 64")
+        until(page, "document.querySelector('.source img')?.naturalWidth === 64")
         page.close()
     assert service.dashboard.history.find(event.id).verdict == "wrong"
     asked = [part.path for part in paths if part.scheme == "http"]

@@ -53,7 +53,7 @@ def tab(chromium):
         page.on("console", lambda said: "ERR_CONNECTION" in said.text or complaints.append(said.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(watching.server.address)
-        until(page, "document.querySelector('.source img').naturalWidth === 64")
+        until(page, "document.querySelector('.source img')?.naturalWidth === 64")
         return page
 
     yield open_tab
@@ -101,13 +101,13 @@ def test_a_zone_is_drawn_changed_and_deleted_by_mouse_and_kept(tab, tmp_path):
         first, second = watching.zones["hall"]
         assert near(first, [*corners[:2], (0.7, 0.8), corners[3]])
         assert near(second, [(0.8, 0.1), (0.95, 0.1), (0.9, 0.3)])
-        until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
+        until(page, f"{OVER}?.querySelectorAll('.zone').length === 2")
         assert "2 zones" in page.locator(".source img").first.get_attribute("alt")
         page.close()
     with Watched(tmp_path) as watching:
         page = tab(watching)
         assert watching.zones["hall"] == (first, second), "over a restart"
-        until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
+        until(page, f"{OVER}?.querySelectorAll('.zone').length === 2")
         edit(page)
         page.mouse.click(*at(page, 0.3, 0.5))  # in the first one
         page.click("#zone-delete")
@@ -120,14 +120,14 @@ def test_a_zone_is_drawn_changed_and_deleted_by_mouse_and_kept(tab, tmp_path):
         page.mouse.click(*at(page, 0.3, 0.5))
         page.click("#zone-delete")
         page.click("#zones-save")
-        until(page, f"{OVER}.querySelectorAll('.zone').length === 1")
+        until(page, f"{OVER}?.querySelectorAll('.zone').length === 1")
         assert watching.zones["hall"] == (second,)
 
 
 def test_a_zone_is_drawn_by_keys_alone_and_kept(tab, tmp_path):
     with Watched(tmp_path, TOP) as watching:
         page = tab(watching)
-        until(page, f"{OVER}.querySelectorAll('.zone').length === 1")
+        until(page, f"{OVER}?.querySelectorAll('.zone').length === 1")
         page.locator(".menu summary").first.focus()
         page.keyboard.press("Enter")
         page.get_by_role("button", name="Zones: where motion counts").first.focus()
@@ -147,7 +147,7 @@ def test_a_zone_is_drawn_by_keys_alone_and_kept(tab, tmp_path):
         drawn = ((0.24, 0.2), (0.77, 0.25), (0.75, 0.75), (0.5, 0.8))
         assert watching.zones["hall"] == (*TOP, drawn)
         page.reload()
-        until(page, f"{OVER}.querySelectorAll('.zone').length === 2")
+        until(page, f"{OVER}?.querySelectorAll('.zone').length === 2")
         page.close()
     with Watched(tmp_path, TOP) as watching:
         assert shown(watching) == ((*TOP, drawn), True)
@@ -155,5 +155,5 @@ def test_a_zone_is_drawn_by_keys_alone_and_kept(tab, tmp_path):
         edit(page)
         page.click("#zones-file")
         until(page, "!$('zones').open")
-        until(page, f"{OVER}.querySelectorAll('.zone').length === 1")
+        until(page, f"{OVER}?.querySelectorAll('.zone').length === 1")
         assert shown(watching) == (TOP, False)
