@@ -28,13 +28,12 @@ from lstr.files.content import write_json
 from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
-from lstr.models.lstr_config import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.models.lstr_network import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.pipelines.chain_speed import Measuring, Result, build, filled, full_age, progress_of
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.streaming import StreamState
-from lstr.windows.long_plan import Compressed
-from lstr.windows.plan import CHANGES
+from lstr.windows.plans import CHANGES, Compressed
 from lstr.windows.windows import gather
 from lstr_cli import console
 

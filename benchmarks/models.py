@@ -20,13 +20,13 @@ from lstr_step import Row, follow, interleave, ratio, stream_row, summary
 
 from lstr import streaming
 from lstr.config import WindowConfig
-from lstr.cost import cost_of
 from lstr.errors import ConfigError
 from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.pipelines.chain_speed import Measuring, build, filled, progress_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.models import cost_of
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.config import TrainConfig, preset_named

@@ -23,11 +23,9 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError, brief
 from lstr.kinds import from_json, make_model
-from lstr.models.kind import Kind, Model
-from lstr.models.publication import Publication
+from lstr.models.kind import Kind, Model, Publication
 from lstr.models.stream import Tensors
-from lstr.windows.forms import Joined
-from lstr.windows.plan import Plan, joined
+from lstr.windows.plans import Joined
 from lstr.windows.windows import Windows
 
 # Stretches (first, end) of the joined features, in order; none for all of them.
@@ -135,15 +133,11 @@ class Average(Model):
         """Raises ConfigError: its members are trained, each alone."""
         raise ConfigError("An average is not trained.", AGAIN)
 
-    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1 + n_ahead, C) of a video's features (L, D)."""
-        return self._mean([model.video_logits(part, batch_size) for model, part in self._parts(features)])
-
-    def dense_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
-        """Like `video_logits`, as fast as each member can."""
+    def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """See `Model.video_logits`."""
         given = constants or [None] * len(self.members)
         parts = zip(self._parts(features), given, strict=True)
-        return self._mean([model.dense_logits(part, batch_size, own) for (model, part), own in parts])
+        return self._mean([model.video_logits(part, batch_size, own) for (model, part), own in parts])
 
     def constants(self) -> Any:
         """The constants of each member."""
@@ -161,11 +155,8 @@ class Average(Model):
     @property
     def planner(self) -> Joined:
         """Like `Model.planner`."""
-        return Joined(tuple(model.planner for model in self._models))
-
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Like `Model.plan`: the arrays of each member, and whether any has to sum up its long memory."""
-        return joined(model.plan(chunks) for model in self._models)
+        # a plan that files do not know is refused where it is written
+        return Joined(tuple(model.planner for model in self._models))  # type: ignore[misc]
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False

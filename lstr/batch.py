@@ -54,7 +54,7 @@ def predict_ahead(
     if len(features) == 0:
         return torch.zeros(0, 1 + config.n_ahead, model.n_classes)
     features = features.to(model.classifier.weight)
-    logits = model.dense_logits(features, batch_size, constants)  # (L, 1 + n_ahead, C)
+    logits = model.video_logits(features, batch_size, constants)  # (L, 1 + n_ahead, C)
     return logits.float().softmax(dim=-1).cpu()
 
 

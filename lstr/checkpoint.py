@@ -1,35 +1,55 @@
-"""Checkpoints: one file of tensors under the published names and JSON text, read without running any code in it."""
+"""Checkpoints: one file of tensors under the published names and JSON text, read without running any code in it.
+
+A file may come from anywhere. What it claims is compared with its bytes before anything of the claimed size is made.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import platform
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from lstr import __version__
-from lstr.checkpoint_claims import bounded, check_deflated, check_memory, check_plain
-from lstr.checkpoint_entries import is_made_of, is_tables, read_entries
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError
 from lstr.files.atomic import temporary_for, write_tensors
-from lstr.kinds import KINDS, change, from_json, make_model
-from lstr.loaded_checkpoint import CALIBRATION, FORMAT, TENSORS, Checkpoint
+from lstr.kinds import KINDS, change, from_json, make_model, name_kind, published_kinds, read_published
+from lstr.labels.label_set import BACKGROUND, THUMOS_CLASSES
+from lstr.loaded_checkpoint import (
+    CALIBRATION,
+    FORMAT,
+    TENSORS,
+    Checkpoint,
+    check_deflated,
+    is_made_of,
+    is_tables,
+    read_entries,
+)
 from lstr.models.kind import Model
-from lstr.published_checkpoint import published_classes, read_published, tables_of, taken_for
 from lstr.settings import to_json
 
 PUBLISHED = "published"
 TABLE = "pos_encoding.pe"
 CLASSIFIER = "classifier.weight"
-LIKELY = 4  # times the numbers in a file: a layer of more is looked at before it is made
+WEIGHTS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+# Numbers that a model may have in addition to those of its file: tables that are computed, and temporary tensors.
+FREE = 2**24
+# Numbers that a stream may remember: more than a hundred times those of the published models.
+REMEMBERED = 2**28
+COPIES = ("clone", "__deepcopy__")
+MADE = 10  # tensors that are made for one of a model; at most 3 are needed
+AGAIN = "Fetch or copy the file again."
 
 
 def save(
@@ -43,47 +63,45 @@ def save(
 ) -> None:
     """Write a checkpoint; the file appears whole or not at all, and replaces an older one.
 
-    recipe, metrics and extra are stored as JSON, calibration as tensors. Raises CheckpointError when the classes
-    do not fit the model, a value is not JSON, or the file cannot be written.
+    recipe, metrics and extra are stored as JSON, calibration as tensors. Raises CheckpointError if the classes do not
+    fit the model, a value is not JSON, or the file cannot be written.
     """
-    path = Path(path)
     if len(classes) != model.n_classes:
         raise CheckpointError(
             f"The model scores {model.n_classes} classes but {len(classes)} names were passed.",
             "Pass one name for each column of the scores.",
         )
-    content = {
-        "format": FORMAT,
-        "config": to_json(model.config),
-        "classes": _json("classes", list(classes)),
-        "recipe": _json("recipe", None if recipe is None else dict(recipe)),
-        "metrics": _json("metrics", dict(metrics)),
-        "extra": _json("extra", dict(extra or {})),
-        "versions": _json("versions", library_versions()),
-        CALIBRATION: {
-            stream: {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-            for stream, tensors in (calibration or {}).items()
-        },
-        TENSORS: {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()},
+    entries = {
+        "classes": list(classes),
+        "recipe": None if recipe is None else dict(recipe),
+        "metrics": dict(metrics),
+        "extra": dict(extra or {}),
+        "versions": library_versions(),
     }
-    write_atomically(path, content)
+    content: dict[str, Any] = {"format": FORMAT, "config": to_json(model.config)}
+    for name, value in entries.items():
+        try:
+            content[name] = json.dumps(value, default=lambda scalar: scalar.item())
+        except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise CheckpointError(
+                f"The checkpoint's {name} cannot be stored as JSON ({error}).", "Use numbers, text and lists only."
+            ) from error
+    tables = {stream: dict(tensors) for stream, tensors in (calibration or {}).items()}
+    for table in (*tables.values(), weights := dict(model.state_dict())):
+        table.update((name, tensor.detach().cpu()) for name, tensor in table.items())
+    write_atomically(path, content | {CALIBRATION: tables, TENSORS: weights})
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of what computes scores."""
-    return {
-        "lstr": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
+    """Return the versions of what computes scores."""
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    return {"lstr": __version__, **versions}
 
 
 def write_atomically(path: str | Path, content: Any) -> None:
-    """torch.save, whole or not at all, and on the disk when it returns. Raises CheckpointError."""
-    path = Path(path)
+    """Write with torch.save, whole or not at all, and on the disk when it returns. Raises CheckpointError."""
     try:
-        with temporary_for(path) as temporary:
+        with temporary_for(Path(path)) as temporary:
             write_tensors(temporary, content)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
@@ -94,20 +112,56 @@ def write_atomically(path: str | Path, content: Any) -> None:
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
     """Read a checkpoint of ours, or of the published code ({epoch, model_state_dict, ...}).
 
-    A published one is read with grid "sliding" and positions "slot"; its shapes give what they can, and
-    `overrides` (setting to value) the rest: n_heads, long_length, long_stride; kind "testra", whose tensors are named
-    as LSTR's, and its decay. Raises CheckpointError when
-    the file is missing, damaged, unsafe, or contradicts its configuration, and ConfigError on a bad override.
+    A published one is read with grid "sliding" and positions "slot". Its shapes give what they can, and `overrides`
+    (setting to value) the rest: n_heads, long_length, long_stride; kind "testra", whose tensors have the names of
+    LSTR's, and its decay. Raises CheckpointError if the file is missing, damaged, unsafe, or contradicts its
+    configuration, and ConfigError on a bad override.
     """
     return interpret(path, read(path), overrides)
 
 
+def read(path: str | Path) -> Any:
+    """Return what torch.save wrote to a file, tensors on the CPU, without running its code. Raises CheckpointError."""
+    path = Path(path)
+    if path.is_dir():
+        inside = next((path / name for name in ("checkpoint.pt", "best.pt") if (path / name).is_file()), None)
+        hint = f"Give a file, such as {inside}." if inside else "Give the checkpoint.pt that `lstr train` wrote."
+        raise CheckpointError(f"{path} is a folder, not a checkpoint.", hint)
+    if path.exists() and not path.is_file():  # opening a FIFO would wait for a writer
+        raise CheckpointError(f"{path} is not a regular file.", "Give a file on a disk.")
+    try:
+        with path.open("rb") as file:
+            head = file.read(2)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"There is no checkpoint {path}.", "Train one with: lstr train, or lstr demo") from error
+    except OSError as error:
+        raise CheckpointError(
+            f"The checkpoint {path} cannot be read ({error}).", "Check the file's permissions."
+        ) from error
+    if head == b"PK" and not zipfile.is_zipfile(path):
+        raise CheckpointError(f"The checkpoint {path} is cut short.", AGAIN)
+    if head == b"PK":
+        check_deflated(path)
+    elif head != b"\x80\x02":
+        raise CheckpointError(f"{path} is not a checkpoint.", "Give a .pt or .pth file that torch.save wrote.")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} holds Python objects, and reading those can run any code.",
+            "Load it where you trust it, keep only tensors, numbers and text, and save it again with torch.save.",
+        ) from error
+    except Exception as error:  # a damaged file fails in as many ways as it has bytes
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"The checkpoint {path} is damaged ({reason}).", AGAIN) from error
+
+
 def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
-    """A checkpoint from what `read` gives of its file; `path` is for messages. Raises as `load`."""
+    """Return the checkpoint in what `read` returned; `path` is for messages. Raises as `load`."""
     path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
-    # asked for in other files alone, because it imports every kind of model
-    if tensors is None and is_made_of(bare := tables_of(content), dict[str, Tensor]):
+    # tried only on other files, because it imports every kind of model
+    if tensors is None and is_made_of(bare := _published_tables(content), dict[str, Tensor]):
         content = {TENSORS: (tensors := bare)}  # the weights alone, as MiniROAD's code saves them
     if not tensors or not is_made_of(tensors, dict[str, Tensor]):
         raise CheckpointError(
@@ -115,7 +169,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             "Give a file that lstr train or the published code saved.",
         )
     check_plain(path, tensors)
-    found, fitting = content.get("format", PUBLISHED), list[str]()
+    found, fitting, calibration, assumed = content.get("format", PUBLISHED), list[str](), {}, dict[str, Any]()
     if found == FORMAT:
         try:
             trained = from_json(content.get("config"))
@@ -128,16 +182,17 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             )
         parts = read_entries(path, content)
         classes = tuple(parts.pop("classes"))
-        calibration, assumed = content.get(CALIBRATION, {}), {}
+        calibration = content.get(CALIBRATION, {})
         if not is_tables(calibration):
             raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
         for stream, table in calibration.items():
             check_plain(path, {f"calibration/{stream}/{name}": tensor for name, tensor in table.items()})
     elif found == PUBLISHED:
-        reading = read_published(path, tensors, overrides)
-        tensors, config, assumed, fitting = reading.tensors, reading.config, reading.assumed, reading.fitting
-        classes = published_classes(tensors)
-        calibration = {}
+        tensors, config, assumed, fitting = read_published(path, tensors, overrides)
+        classes = THUMOS_CLASSES
+        if (n_classes := len(tensors[CLASSIFIER])) != len(THUMOS_CLASSES):
+            # Column 0 is background in every published data set.
+            classes = (BACKGROUND, *(f"class_{index}" for index in range(1, n_classes)))
         epoch = content.get("epoch")
         parts = {"recipe": None, "metrics": {}, "extra": {} if epoch is None else {"epoch": epoch}, "versions": {}}
     else:
@@ -152,61 +207,43 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             "Save the checkpoint again with the classes it was trained on.",
         )
     try:
-        _check_claims(path, tensors, config, len(classes))
-        with bounded(path, tensors):
+        chunks = config.n_long + config.work_length + config.context
+        if (numbers := chunks * max(config.d_model, config.input_dim)) > REMEMBERED:  # which no tensor shows
+            raise CheckpointError(
+                f"{path}: a stream of its model would remember {chunks} chunks, which take {numbers >> 28} GB.",
+                "Give a checkpoint of a shorter memory.",
+            )
+        with Bounded(path, tensors):
             model = make_model(config, len(classes))
-        _check_sizes(path, tensors, model.state_dict())
+        own = model.state_dict()
+        _check_sizes(path, tensors, own)
     except CheckpointError as error:
-        raise taken_for(error, config.kind, fitting) from error
-    _fill(model, tensors)
+        raise name_kind(error, config.kind, fitting) from error
+    if TABLE in own and own[TABLE].shape != tensors[TABLE].shape:
+        tensors = {**tensors, TABLE: own[TABLE]}  # computed, never trained: another length is no reason to refuse
+    model.load_state_dict(tensors)
     return Checkpoint(
         model.eval(), config, classes, calibration=calibration, format=found, path=path, assumed=assumed, **parts
     )
 
 
-def read(path: str | Path) -> Any:
-    """What torch.save wrote to a file, tensors on the CPU, nothing in it executed. Raises CheckpointError."""
-    path = Path(path)
-    again = "Fetch or copy the file again."
-    if path.is_dir():
-        inside = next((path / name for name in ("checkpoint.pt", "best.pt") if (path / name).is_file()), None)
-        hint = (
-            f"Give a file, such as {inside}."
-            if inside
-            else "Give the checkpoint.pt of a folder that `lstr train` wrote."
-        )
-        raise CheckpointError(f"{path} is a folder, not a checkpoint.", hint)
-    if path.exists() and not path.is_file():  # a FIFO would be waited for
-        raise CheckpointError(f"{path} is no file, such as a pipe or a device.", "Give a file on a disk.")
-    try:
-        with path.open("rb") as file:
-            head = file.read(2)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"There is no checkpoint {path}.", "Train one with: lstr train, or lstr demo") from error
-    except OSError as error:
-        raise CheckpointError(
-            f"The checkpoint {path} cannot be read ({error}).", "Check the file's permissions."
-        ) from error
-    if head == b"PK" and not zipfile.is_zipfile(path):
-        raise CheckpointError(f"The checkpoint {path} is cut short.", again)
-    if head == b"PK":
-        check_deflated(path)
-    if head not in (b"PK", b"\x80\x02"):
-        raise CheckpointError(f"{path} is not a checkpoint.", "Give a .pt or .pth file that torch.save wrote.")
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{path} holds Python objects, and reading those can run any code.",
-            "Load it where you trust it, keep only tensors, numbers and text, and save it again with torch.save.",
-        ) from error
-    except Exception as error:  # a damaged file fails in as many ways as it has bytes
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"The checkpoint {path} is damaged ({reason}).", again) from error
+def _published_tables(content: Any) -> Any:
+    """Return the table of tensors in what published code saves, else `content`.
+
+    The code of OadTR and GateHUB saves it as `model`; others save it bare, or as their kind says.
+    """
+    if not isinstance(content, dict):
+        return content
+    if isinstance(content.get("model"), dict):
+        return content["model"]
+    if all(isinstance(tensor, Tensor) for tensor in content.values()):
+        return content
+    found = (published.tables(content) for published in published_kinds().values())
+    return next((tables for tables in found if tables is not None), content)
 
 
 def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: WindowConfig) -> None:
-    """Refuse a configuration that the tensors contradict, naming both values."""
+    """Raise CheckpointError for a configuration that the tensors contradict, with both values."""
     published = KINDS[config.kind].published
     if published is None or not config.told_by_tensors:
         return
@@ -221,24 +258,8 @@ def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: WindowConfi
             )
 
 
-def _check_claims(path: Path, tensors: Mapping[str, Tensor], config: WindowConfig, n_classes: int) -> None:
-    """Raise CheckpointError where a model of the configuration would be far larger than the tensors are."""
-    layers = max(config.l_enc, config.l_dec)
-    check_memory(path, config)
-    if layers > len(tensors):
-        raise CheckpointError(
-            f"{path} has {len(tensors)} tensors and its configuration {layers} layers.",
-            "Give a checkpoint of this configuration.",
-        )
-    widest = max(value for value in config.to_dict().values() if isinstance(value, int))
-    if config.d_model * widest > LIKELY * sum(tensor.numel() for tensor in tensors.values()):
-        with bounded(path, tensors), torch.device("meta"):  # nothing is allocated, but it takes a second to import
-            expected = make_model(config, n_classes).state_dict()
-        _check_sizes(path, tensors, expected)
-
-
 def _check_sizes(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Raise CheckpointError about what does not fit into a model."""
+    """Raise CheckpointError for tensors that do not fit a model."""
     for what, names in (("lacks", set(expected) - set(tensors)), ("has unknown", set(tensors) - set(expected))):
         if names:
             shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
@@ -255,19 +276,59 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[st
             raise CheckpointError(f"{path}: {name} holds values that are not finite.", "Give an earlier checkpoint.")
 
 
-def _fill(model: Model, tensors: Mapping[str, Tensor]) -> None:
-    """Copy tensors that fit into the model."""
-    own = model.state_dict()
-    if TABLE in own and own[TABLE].shape != tensors[TABLE].shape:
-        # computed, never trained: a longer or shorter one is no reason to refuse the weights
-        tensors = {**tensors, TABLE: own[TABLE]}
-    model.load_state_dict(tensors)
+def check_plain(path: object, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor] | None = None) -> None:
+    """Raise CheckpointError for a tensor that is not plain numbers, each with its own memory, on the CPU.
+
+    With the `expected` tensors of a model, also for numbers of another type than those of the model.
+    """
+    for name, tensor in tensors.items():
+        if tensor.is_meta or tensor.is_nested or tensor.is_quantized or tensor.layout != torch.strided:
+            fault = "a meta, nested, sparse or quantised tensor, not a plain one"
+        elif tensor.numel() * tensor.itemsize > tensor.untyped_storage().nbytes():
+            fault = f"a view of {tuple(tensor.shape)} on fewer numbers"
+        else:
+            types: tuple[torch.dtype, ...] = (*WEIGHTS, *WHOLE)
+            if expected is not None:
+                types = WEIGHTS if expected[name].is_floating_point() else (expected[name].dtype,)
+            if tensor.dtype in types:
+                continue
+            fault = f"of type {tensor.dtype}, which no such tensor is"
+        hint = "Give a file that lstr train or the published code saved."
+        raise CheckpointError(f"{path}: {name} is {fault}.", hint)
 
 
-def _json(name: str, value: Any) -> str:
-    try:
-        return json.dumps(value, default=lambda scalar: scalar.item())
-    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise CheckpointError(
-            f"The checkpoint's {name} is not JSON ({error}).", "Keep to numbers, text, lists."
-        ) from error
+class Bounded(TorchFunctionMode):
+    """A block in which new tensors stay near the size of a checkpoint's tensors, or raise CheckpointError.
+
+    A tensor that is too large is refused before it is allocated. Of one thread.
+    """
+
+    def __init__(self, path: Path, tensors: Mapping[str, Tensor]):
+        super().__init__()
+        places = [tensor.untyped_storage() for tensor in tensors.values()]
+        held = {place.data_ptr(): place.nbytes() for place in places}  # several may share one
+        self.path, self.made, self.numbers = path, 0, 0
+        self.most_made, self.most_numbers = MADE * (len(tensors) + MADE), sum(held.values()) + FREE
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        values = (*args, *(kwargs or {}).values())
+        first = next((value for value in values if isinstance(value, Tensor)), None)
+        if first is not None and getattr(function, "__name__", "") not in COPIES:
+            return function(*args, **(kwargs or {}))
+        self.made += 1
+        self.numbers += math.prod(_sizes(values)) if first is None else first.numel()
+        if self.made > self.most_made or self.numbers > self.most_numbers:
+            raise CheckpointError(
+                f"{self.path}: its configuration asks for a model far larger than its tensors are.",
+                "Give a checkpoint of this configuration.",
+            )
+        return function(*args, **(kwargs or {}))
+
+
+def _sizes(values: Iterable[Any]) -> Iterator[int]:
+    """Yield the whole numbers in the arguments of a function, which are sizes if there is no tensor."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _sizes(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield max(1, abs(value))

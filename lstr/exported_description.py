@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from lstr.config import MOST, SizeOrZero, WindowConfig
 from lstr.errors import CheckpointError, ConfigError
-from lstr.windows.forms import from_dict, to_dict
-from lstr.windows.plan import Plan, Planner
+from lstr.windows.plans import Plan, Planner, from_dict, to_dict
 
 FEATURES, SCORES = "features", "scores"
 # What the names of inputs and outputs begin with that are of a plan, and of what is kept from chunk to chunk

@@ -19,8 +19,7 @@ from lstr.errors import ConfigError
 from lstr.exported_description import AFTER, BEFORE, FEATURES, MOST_STREAMS, PLAN, SCORES, Kept, StepDescription
 from lstr.models.kind import Model
 from lstr.models.stream import Tensors, as_tensors
-from lstr.windows.forms import to_dict
-from lstr.windows.plan import CHANGES, Plan, of_two_shapes
+from lstr.windows.plans import CHANGES, Plan, of_two_shapes, to_dict
 
 CPU = torch.device("cpu")
 OPSET = 18

@@ -1,22 +1,26 @@
-"""The kinds of model by name. Each is imported when it is asked for, so that one does not bring all."""
+"""The kinds of model by name, and the kind of a published file. A kind is imported when it is needed."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lstr.config import WindowConfig
-from lstr.errors import ConfigError
+from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.settings import build, convert, defaults, override
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lstr.models.kind import Kind, Model, Preset
+    from lstr.models.published import Published
 
 # Entry points of other packages, by which their kinds are kinds here; each names a `lstr.models.kind.Kind`.
 GROUP = "lstr.kinds"
@@ -26,9 +30,9 @@ OURS = {
     "rnn": "lstr.models.recurrent:KIND",
     "trn": "lstr.models.trn:KIND",
     "lfb": "lstr.models.feature_bank:KIND",
-    "miniroad": "lstr.models.miniroad:KIND",
+    "miniroad": "lstr.models.recurrent:MINIROAD_KIND",
     "testra": "lstr.models.testra:KIND",
-    "gatehub": "lstr.models.published_gatehub:KIND",
+    "gatehub": "lstr.models.gatehub:KIND",
     "oadtr": "lstr.models.oadtr:KIND",
     "colar": "lstr.models.colar:KIND",
     "cmert": "lstr.models.cmert:KIND",
@@ -39,11 +43,13 @@ OURS = {
     "efc": "lstr.models.encoder_decoder:EFC_KIND",
     "ed": "lstr.models.encoder_decoder:ED_KIND",
     "red": "lstr.models.encoder_decoder:RED_KIND",
-    "ttm": "lstr.models.ttpp:KIND",
-    "lap-like": "lstr.models.lap_like:KIND",
-    "tfn-like": "lstr.models.tfn_like:KIND",
-    "conv-deconv": "lstr.models.conv_deconv:KIND",
+    "ttm": "lstr.models.encoder_decoder:TTPP_KIND",
+    "lap-like": "lstr.models.trn:LAP_LIKE_KIND",
+    "tfn-like": "lstr.models.convolutional:TFN_LIKE_KIND",
+    "conv-deconv": "lstr.models.convolutional:CONV_DECONV_KIND",
 }
+# The kind of a published file whose tensors fit it and another kind, or no kind.
+FIRST = "lstr"
 # Kinds that are put together from trained models: known by name, and not among those that can be trained.
 TOGETHER = {"average": "lstr.average:KIND"}
 
@@ -167,3 +173,58 @@ def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
                 shown = str(values[name]).lower() if isinstance(values[name], bool) else repr(values[name])
                 raise ConfigError(f"{name} is {shown} and kind is {kind}.", f"Only kind {' or '.join(having)} has it.")
     return {name: value for name, value in values.items() if name in known}
+
+
+def published_kinds() -> dict[str, Published]:
+    """Return how checkpoints of published code are read, by kind."""
+    return {name: kind.published for name, kind in usable().items() if kind.published is not None}
+
+
+def read_published(
+    path: Path, tensors: Mapping[str, Tensor], changes: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], WindowConfig, dict[str, Any], list[str]]:
+    """Return published tensors under our names, configuration, assumed settings, and other kinds that may fit.
+
+    The kind is the one in `changes`, else the one that the tensors fit. If they fit several, it is `FIRST`, which is
+    then among the assumed settings. Raises CheckpointError and ConfigError.
+    """
+    if all(name.startswith("module.") for name in tensors):  # of training on several GPUs
+        tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
+    named, known = changes.get("kind"), published_kinds()
+    fitting = [name for name, published in known.items() if published.fits(tensors)]
+    if not named and len(fitting) > 1 and FIRST not in fitting:
+        raise CheckpointError(f"{path} fits kinds {' and '.join(fitting)}.", f"Add --set model.kind={fitting[0]}")
+    kind = named or (fitting[0] if len(fitting) == 1 else FIRST)
+    published, others = kind_named(kind).published or known[FIRST], [] if named else fitting
+    try:
+        renamed = published.renamed(tensors)
+        found = published.shapes(renamed)
+        if missing := [name for name in ("d_model", "input_dim", *published.needed) if name not in found]:
+            raise CheckpointError(
+                f"{path} lacks the tensors that give {', '.join(missing)}.",
+                "Give a checkpoint of the LSTR architecture.",
+            )
+        try:
+            config = change(published.config, {**published.settings(found, renamed, changes), **changes})
+        except LstrError as error:
+            hint = error.hint
+            if "n_heads" in str(error):  # any divisor would load, and all but one give other scores
+                hint = "Add --set model.n_heads=… with the heads that it was trained with: no tensor shows them."
+            raise type(error)(f"{path}: {error}", hint) from error
+    except (LookupError, RuntimeError, TypeError) as error:
+        missing_one = f"{path}: a published tensor is missing, or has another shape ({error})."
+        raise name_kind(CheckpointError(missing_one, "Fetch or copy the file again."), kind, others) from error
+    except LstrError as error:
+        raise name_kind(error, kind, others) from error
+    assumed = {name: getattr(config, name) for name in published.unknown if name not in changes}
+    if not named and len(fitting) > 1:
+        assumed = {"kind": kind, **assumed}
+    return renamed, config, assumed, others
+
+
+def name_kind(error: LstrError, kind: str, fitting: Sequence[str]) -> LstrError:
+    """Return the error with a hint that says which kind was assumed, and how to name another that may fit."""
+    others = [name for name in fitting if name != kind]
+    hint = f"{error.hint} It was read as kind {kind}"
+    hint += f"; if it is of kind {' or '.join(others)}, add --set model.kind={others[0]}" if others else "."
+    return type(error)(str(error), hint)

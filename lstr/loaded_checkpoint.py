@@ -1,11 +1,15 @@
-"""A checkpoint that was read: a model ready to score, and what is known of it. Whoever holds one needs no torch."""
+"""A checkpoint that was read, and checks of its entries, which may come from anywhere. Needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from lstr.chunk import CLOCK, Clock
 from lstr.config import WindowConfig
@@ -20,6 +24,22 @@ if TYPE_CHECKING:
 FORMAT = "lstr-checkpoint/1"
 TENSORS = "model_state_dict"
 CALIBRATION = "calibration"
+Score = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class Rule(msgspec.Struct, forbid_unknown_fields=True):
+    """The stored thresholds of one class, each optional; see `lstr.timeline.Thresholds`."""
+
+    on: Score = 0.0
+    off: Score = 0.0
+    min_length: Score = 0.0
+    merge_gap: Score = 0.0
+    highest: bool = False
+    backdate: Score = 0.0
+
+
+# The entries that a checkpoint stores as JSON text.
+ENTRIES = {"classes": list[str], "recipe": dict | None, "metrics": dict, "extra": dict, "versions": dict}
 
 
 @dataclass(frozen=True)
@@ -27,11 +47,11 @@ class Checkpoint:
     """A model ready to score, and what is known of it."""
 
     model: Model
-    """In eval mode, on the CPU; None of an exported file, where `exported` is in its place."""
+    """In eval mode, on the CPU; None of an exported file, which has `exported` instead."""
     config: WindowConfig
     classes: tuple[str, ...]
     recipe: dict[str, Any] | None
-    """The feature recipe it was trained on; None when not recorded."""
+    """The feature recipe it was trained on; None if not recorded."""
     metrics: dict[str, Any]
     extra: dict[str, Any]
     calibration: dict[str, dict[str, Tensor]]
@@ -44,23 +64,91 @@ class Checkpoint:
     exported: ExportedStep | None = None
     """The step of an exported file, which runs without torch."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What the model file states that it is from; empty for a checkpoint."""
+    """The origin that the model file states; empty for a checkpoint."""
 
     @property
     def store(self) -> Mapping[str, Any]:
-        """What it states of the store of other people whose features it has learnt from; empty of features that are
-        made here, and of arrays as these."""
+        """What it states of the store of published features it was trained on; empty for features made here."""
         data = self.extra.get("data")
         store = data.get("store") if isinstance(data, dict) else None
         return store if isinstance(store, dict) else {}
 
     @property
     def clock(self) -> Clock:
-        """When the chunks of its features are. Raises CheckpointError where what it states is no clock."""
+        """The times of the chunks of its features. Raises CheckpointError if the file states an invalid clock."""
         try:
             return Clock.from_dict(self.store) if self.store else CLOCK
         except ValueError as error:
             raise CheckpointError(
-                f"{self.path} states no rate of its features that can be used ({error}).",
-                "Fetch or copy the file again.",
+                f"{self.path} states an invalid rate of features ({error}).", "Fetch or copy the file again."
             ) from error
+
+
+def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that a checkpoint stores as JSON text. Raises CheckpointError that names the invalid one."""
+    found: dict[str, Any] = {}
+    name = ""
+    try:
+        for name, shape in ENTRIES.items():
+            found[name] = msgspec.convert(json.loads(content[name]), shape)
+        found["extra"].pop("teller", None)  # earlier versions: a network that decided instead of the thresholds
+        name = "classes"
+        "".join(found[name]).encode()  # they are written into files, so no lone surrogate
+        name = "thresholds"
+        msgspec.convert(found["extra"].get(name) or {}, dict[str, Rule])
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path}: {name} is missing or damaged ({error}).", "Save the checkpoint again with lstr train."
+        ) from error
+    if fault := fault_of_rules(found["classes"], found["extra"].get("thresholds")):
+        raise CheckpointError(f"{path} cannot be used: {fault}.", "Save the checkpoint again with lstr train.")
+    return found
+
+
+def fault_of_rules(classes: Sequence[str], stored: Mapping[str, Mapping[str, float]] | None) -> str:
+    """Return what is wrong with the classes and thresholds of a model, as a phrase; empty if nothing is."""
+    if not classes:
+        return "it has no classes"
+    for label, rules in (stored or {}).items():
+        on, off = rules.get("on"), rules.get("off")
+        if max(on or 0, off or 0) > 1:
+            return f"a threshold of {label!r} is above 1"
+        if on is not None and off is not None and off > on:
+            return f"the start threshold of {label!r} is {on:g}, below its end threshold {off:g}"
+    return ""
+
+
+def is_thresholds(value: Any) -> bool:
+    """Return whether a value is thresholds by class; nothing at all means the default ones."""
+    return not value or is_made_of(value, dict[str, Rule])
+
+
+def is_tables(value: Any) -> bool:
+    """Return whether a value is {stream: {name: tensor}}."""
+    from torch import Tensor
+
+    return is_made_of(value, dict[str, dict[str, Tensor]])
+
+
+def is_made_of(value: Any, shape: Any) -> bool:
+    """Return whether a value and its content have a type such as dict[str, int]."""
+    try:
+        msgspec.convert(value, shape)
+    except (ValueError, AttributeError):  # a tensor where a mapping is expected has no keys
+        return False
+    return True
+
+
+def check_deflated(path: object, content: IO[bytes] | None = None) -> None:
+    """Raise CheckpointError if the members of a zip, `content` or else the file at `path`, are larger than the zip."""
+    try:
+        with zipfile.ZipFile(content or str(path)) as container:
+            claimed = sum(info.file_size for info in container.infolist())
+            size = content.seek(0, 2) if content else Path(str(path)).stat().st_size
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}).", "Fetch or copy it again.") from error
+    if claimed > size:
+        raise CheckpointError(
+            f"{path} is compressed: its {size} bytes stand for {claimed}.",
+            "Save it again with torch.save, which does not compress.",
+        )

@@ -4,7 +4,7 @@
     for rgb, flow in chunks:
         scores = step(model, state, rgb, flow)
 
-What a step costs and a stream keeps is stated in `lstr.models.lstr_caches` for LSTR.
+What a step costs and a stream keeps is stated in `lstr.models.lstr_step` for LSTR.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
 from lstr.kinds import from_json
-from lstr.models.cuda_graphs import CapturedStep
+from lstr.models.cuda_graphs import CapturedStep, Tensors
 from lstr.models.kind import Model
-from lstr.models.stream import Tensors
 from lstr.settings import to_json
 
 STATE_FORMAT = "lstr-stream/2"

@@ -19,11 +19,9 @@ from torch import Tensor, nn
 from lstr.config import Size, SizeOrZero
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight import Foresight, ForesightConfig, PublishedForesight
-from lstr.models.kind import Kind, Preset
-from lstr.models.lstr_config import PUBLISHED_TRAINING
-from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
+from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, read_publication
+from lstr.models.layers import DecoderLayer, Stack, causal_mask
 from lstr.models.stream import Tensors, newest
-from lstr.models.transformer import DecoderLayer, Stack, causal_mask
 from lstr.windows.windows import Outputs
 
 # Weights of the losses of the first and the middle work tokens, the last ones, the generated future (published).
@@ -189,22 +187,5 @@ class PublishedCMeRT(PublishedForesight):
 
 
 KIND = Kind(
-    CMeRT,
-    CMeRTConfig,
-    Publication(
-        "CMeRT",
-        "Context-Enhanced Memory-Refined Transformer for Online Action Detection, Pang et al., CVPR 2025",
-        "https://arxiv.org/abs/2503.18359",
-        "pangzhan27/CMeRT @ 6917072",
-        "none",
-        "within 1e-5 in probability",
-        ("cmert_small",),
-        (
-            Result("THUMOS'14 mAP", 73.2, KINETICS, "CMeRT's README and log", ("cmert-thumos14",)),
-            Result(f"THUMOS'14 mAP, {AHEAD}", 59.5, KINETICS, f"{LISTING}; its log has 59.44", ("cmert-thumos14",)),
-            Result("CrossTask mAP", 35.9, "I3D and ResNet-152 with audio", LISTING),
-        ),
-    ),
-    {"cmert-thumos14": Preset(PUBLISHED, TRAINING)},
-    PublishedCMeRT(),
+    CMeRT, CMeRTConfig, read_publication("cmert"), {"cmert-thumos14": Preset(PUBLISHED, TRAINING)}, PublishedCMeRT()
 )

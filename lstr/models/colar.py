@@ -27,16 +27,14 @@ from torch import Tensor, nn
 from lstr.config import Size, Uses, WindowConfig
 from lstr.errors import CheckpointError
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.heads import Head
-from lstr.models.kind import Kind, Preset
+from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.layers import Head
 from lstr.models.oadtr import TRAINING
-from lstr.models.publication import KINETICS, Publication, Result
 from lstr.models.published import Published, Tables
 from lstr.models.stream import Tensors, put, take
 from lstr.models.windowed import FixedWindow
-from lstr.windows.loss import Supervision, loss_mask, mean_of_kept
-from lstr.windows.short_plan import Ring
-from lstr.windows.windows import Windows
+from lstr.windows.plans import Ring
+from lstr.windows.windows import Supervision, Windows, loss_mask, mean_of_kept
 
 # Shares of the branches' logits in the score.
 STATIC, DYNAMIC = 0.3, 0.7
@@ -138,10 +136,10 @@ class Colar(FixedWindow):
         """Whether a window is long enough for what its chunks' neighbours make of them to be kept."""
         return self.config.work_length > 4
 
-    def dense_logits(self, features: Tensor, batch_size: int, constants: Tensors | None = None) -> Tensor:
-        """Like `video_logits`: every chunk is convolved with its neighbours once."""
+    def video_logits(self, features: Tensor, batch_size: int, constants: Tensors | None = None) -> Tensor:
+        """See `Model.video_logits`; every chunk is convolved with its neighbours once."""
         if not self.keeps_convolved:
-            return self.video_logits(features, batch_size)
+            return super().video_logits(features, batch_size, constants)
         constants = constants or self.constants()
         kept = self.of_chunk(self.after_zeros(features))  # (W - 1 + L, 4 * d_model)
         seen = F.pad(kept[:, 3 * self.config.d_model :].relu(), (0, 0, 1, 1))
@@ -303,21 +301,7 @@ class PublishedColar(Published):
 KIND = Kind(
     Colar,
     ColarConfig,
-    Publication(
-        "Colar",
-        "Colar: Effective and Efficient Online Action Detection by Consulting Exemplars, Yang et al., CVPR 2022",
-        "https://arxiv.org/abs/2203.01057",
-        "VividLe/Online-Action-Detection @ 9eed670",
-        "none",
-        "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the first 63 and "
-        "the last chunk of a video out",
-        ("colar_small",),
-        (Result("THUMOS'14 mAP", 66.9, KINETICS, "Colar's README", ("colar-thumos14",)),),
-        (
-            "exemplars are chosen anew, where the published ones are read from a file of its authors",
-            "windows that are not full are trained on too, where the published training has none",
-        ),
-    ),
+    read_publication("colar"),
     {"colar-thumos14": Preset(PUBLISHED, {**TRAINING, "lr": 3e-4})},
     PublishedColar(),
 )

@@ -1,5 +1,7 @@
-"""Steps of a stream on a GPU, captured once and replayed: a step is some hundred small kernels, each quick to run and
-slow to launch."""
+"""Steps of a stream on a GPU, captured once by CUDA graphs and replayed.
+
+A step is some hundred small kernels, each quick to run and slow to launch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from lstr.models.kind import Model
 from lstr.models.stream import Tensors, keep
-from lstr.windows.plan import CHANGES, Plan, of_two_shapes
+from lstr.windows.plans import CHANGES, Plan, of_two_shapes
 
 # One for a process: PyTorch captures one graph at a time.
 CAPTURING = Lock()

@@ -1,9 +1,8 @@
-"""The scores of every chunk of a stored video, computing what its windows have in common once.
+"""The scores of every chunk of a stored video by LSTRNetwork, which compute what its windows have in common once.
 
-Neighbouring windows see almost the same chunks. Each chunk goes through the feature heads once, and through the keys
-and values of the long memory once; windows with the same long memory share its encoding; of the decoder's last layer
-only the newest chunk is computed. What a window needs of its own is what `caches` states for a step of a stream,
-but here many windows are multiplied together.
+Neighbouring windows see almost the same chunks. Each chunk passes the feature heads once, and the keys and values of
+the long memory once; windows with the same long memory share its encoding; of the last layer of the decoder only the
+newest chunk is computed. The rest is that of a step of a stream (`lstr.models.lstr_step`), for many windows at once.
 """
 
 from __future__ import annotations
@@ -16,50 +15,50 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.models import lstr_caches as caches
-from lstr.models.lstr_config import LSTRConfig
-from lstr.models.lstr_network import LSTRNetwork
-from lstr.models.lstr_precomputed import Constants
+from lstr.models import lstr_step
+from lstr.models.lstr_network import LSTRConfig
 from lstr.models.stream import Tensors, take
 from lstr.windows import indices as index
 
-# Chunks that go through a feature head together: enough to be quick, few enough for little memory.
+# Chunks that pass a feature head together: enough to be quick, few enough for little memory.
 ROWS = 4096
 
 
-def video_logits(constants: Constants, features: Tensor, batch_size: int) -> Tensor:
-    """Logits (L, 1 + anticipation, C) of a video's features (L, D), as `Network.video_logits` defines them.
-
-    batch_size is the number of windows that are decoded together.
-    """
-    model, config = constants.model, constants.model.config
-    work = _by_parts(model.feature_head_work, features)  # (L, d_model)
-    long = _long_memory(constants, features)
-    histories = _histories(model, features) if config.gru else None  # (L + 1, d_model)
+def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: int) -> Tensor:
+    """Return logits (L, 1 + anticipation, C) of a video with features (L, D), batch_size windows at once."""
+    model, config, L = constants.model, constants.model.config, len(features)
+    work = _in_parts(model.feature_head_work, features)  # (L, d_model)
+    long: Tensors = {}
+    apart = index.spacing(config)
+    if config.grid == "sliding" and L <= config.long_length + config.work_length:
+        apart = config.long_stride  # until the memory is full a sliding grid uses the multiples of its stride alone
+    if config.n_long:  # a row for every `apart`-th chunk, and one of zeros
+        parts = [lstr_step.stored(constants, part) for part in features[::apart].split(ROWS)]
+        long = {name: F.pad(torch.cat([part[name] for part in parts]), (0, 0, 0, 1)) for name in parts[0]}
+    histories = None  # (L + 1, d_model): row n is the state of the GRU after the first n chunks
+    if config.gru:
+        tokens = _in_parts(model.feature_head_long, features)
+        histories = F.pad(model.gru(tokens[None])[0][0], (0, 0, 1, 0))
     buffers: Tensors = {}
-    logits = work.new_empty(len(features), 1 + config.anticipation, model.n_classes)
-    for ends in _blocks(len(features), batch_size, config):
-        decoded: Tensors = {}
-        if config.n_long:
-            decoded = _encode(constants, long, ends, _apart(len(features), config))
+    logits = work.new_empty(L, 1 + config.anticipation, model.n_classes)
+    for ends in _blocks(L, batch_size, config):
+        decoded = _encode(constants, long, ends, apart) if config.n_long else {}
         if histories is not None:
-            decoded = _with_history(model, decoded, histories[index.older_ends(ends, config)])
+            history = lstr_step.as_decoded(model, histories[index.older_ends(ends, config)][:, None])
+            if "memory_mask" in decoded:
+                decoded["memory_mask"] = F.pad(decoded["memory_mask"], (0, 1), value=True)
+            for name, last in history.items():
+                decoded[name] = torch.cat([decoded[name], last], dim=-2) if name in decoded else last
         logits[ends] = model.classifier(_decode(constants, work, decoded, buffers, ends))
     return logits
 
 
-def _by_parts(layer: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
+def _in_parts(layer: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
     return torch.cat([layer(part) for part in features.split(ROWS)])
 
 
-def _histories(model: LSTRNetwork, features: Tensor) -> Tensor:
-    """GRU states (L + 1, d_model): row n is the state after the first n chunks."""
-    tokens = _by_parts(model.feature_head_long, features)
-    return F.pad(model.gru(tokens[None])[0][0], (0, 0, 1, 0))
-
-
 def _blocks(n_chunks: int, batch_size: int, config: LSTRConfig) -> Iterator[NDArray[np.int64]]:
-    """Ends of the windows that are computed together: those whose long memories have most chunks in common.
+    """Yield ends of the windows that are computed together: those whose long memories have most chunks in common.
 
     On a sliding grid that is every stride-th window, once the memory is full; on an anchored one, always.
     """
@@ -73,28 +72,8 @@ def _blocks(n_chunks: int, batch_size: int, config: LSTRConfig) -> Iterator[NDAr
         yield from (run[rows] for rows in index.in_pieces(len(run), batch_size))
 
 
-def _long_memory(constants: Constants, features: Tensor) -> Tensors:
-    """What the encoder takes of each chunk that some window has in its long memory: a row per chunk, and one of zeros.
-
-    Every `apart`-th chunk has a row.
-    """
-    config = constants.model.config
-    if not config.n_long:
-        return {}
-    apart = _apart(len(features), config)
-    parts = [caches.stored(constants, part) for part in features[::apart].split(ROWS)]
-    rows = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return {name: F.pad(tensor, (0, 0, 0, 1)) for name, tensor in rows.items()}
-
-
-def _apart(n_chunks: int, config: LSTRConfig) -> int:
-    """A sliding grid uses the multiples of its stride alone until the memory is full."""
-    until_full = config.grid == "sliding" and n_chunks <= config.long_length + config.work_length
-    return config.long_stride if until_full else index.spacing(config)
-
-
-def _encode(constants: Constants, long: Tensors, ends: NDArray[np.int64], apart: int) -> Tensors:
-    """The long memories of windows that end at `ends` (B,), as the decoder takes them; equal ones are encoded once."""
+def _encode(constants: lstr_step.Constants, long: Tensors, ends: NDArray[np.int64], apart: int) -> Tensors:
+    """Return the long memories of windows that end at `ends` (B,) for the decoder; equal ones are encoded once."""
     config = constants.model.config
     chunks, visible = index.long_indices(ends, config)  # (B, n_long)
     distances = index.long_distances(ends, config)
@@ -109,7 +88,7 @@ def _encode(constants: Constants, long: Tensors, ends: NDArray[np.int64], apart:
     rings = {name: tensor[rows][None] for name, tensor in long.items()}  # one stream of R rows
     device = rings[next(iter(rings))].device
     held, hidden, positions = (torch.from_numpy(a).to(device) for a in (places, ~visible, distances[new]))
-    tokens, mask = caches.encode(
+    tokens, mask = lstr_step.encode(
         constants,
         rings,
         torch.zeros_like(held[:, 0]),
@@ -117,25 +96,17 @@ def _encode(constants: Constants, long: Tensors, ends: NDArray[np.int64], apart:
         None if visible.all() else hidden,
         positions if config.positions == "distance" else None,
     )  # (U, M, d_model)
-    decoded = caches.as_decoded(constants.model, tokens)
+    decoded = lstr_step.as_decoded(constants.model, tokens)
     if mask is not None:
         decoded["memory_mask"] = mask
     which = torch.from_numpy(np.cumsum(new) - 1).to(tokens.device)  # (B,)
     return {name: tensor[which] for name, tensor in decoded.items()}
 
 
-def _with_history(model: LSTRNetwork, decoded: Tensors, history: Tensor) -> Tensors:
-    """The same with GRU states (B, d_model) as one more token."""
-    added = caches.as_decoded(model, history[:, None])
-    if "memory_mask" in decoded:
-        decoded["memory_mask"] = F.pad(decoded["memory_mask"], (0, 1), value=True)
-    return decoded | {
-        name: torch.cat([decoded[name], last], dim=-2) if name in decoded else last for name, last in added.items()
-    }
-
-
-def _decode(constants: Constants, work: Tensor, decoded: Tensors, buffers: Tensors, ends: NDArray[np.int64]) -> Tensor:
-    """Decoder output (B, 1 + anticipation, ...) of the windows that end at `ends` (B,)."""
+def _decode(
+    constants: lstr_step.Constants, work: Tensor, decoded: Tensors, buffers: Tensors, ends: NDArray[np.int64]
+) -> Tensor:
+    """Return decoder output (B, 1 + anticipation, ...) of the windows that end at `ends` (B,)."""
     model, config = constants.model, constants.model.config
     chunks, present = index.work_indices(ends, config)  # (B, W)
     chunks, places = np.unique(chunks, return_inverse=True)
@@ -145,10 +116,10 @@ def _decode(constants: Constants, work: Tensor, decoded: Tensors, buffers: Tenso
     tokens = work[chunks]
     rows = torch.from_numpy(places.ravel()).to(work.device)
     by_slot: Tensors = {}
-    for name, kept in caches.of_work(model, tokens).items():
-        if name not in buffers or len(buffers[name]) < len(ends):
+    for name, kept in lstr_step.of_work(model, tokens).items():
+        if name not in buffers or len(buffers[name]) < len(ends):  # new memory for each batch costs more than copies
             buffers[name] = tokens.new_empty(*places.shape, kept.shape[-1])
         ring = F.pad(kept, (0, 0, 0, 1))[None]
         by_slot[name] = take(ring, rows, places.shape[1], out=buffers[name][: len(ends)])
     absent = None if present.all() else torch.from_numpy(~present).to(work.device)
-    return caches.decode(constants, by_slot, decoded, absent)
+    return lstr_step.decode(constants, by_slot, decoded, absent)

@@ -11,6 +11,10 @@ its anticipation at one chunk.
 - red: ed, whose loss also rewards being right early, by REINFORCE. The paper's constants are not known: here the reward
   of a step that is right is 1 / (1 + steps since the action began), 1 / n_ahead where none begins, and none before.
 
+- ttm: TTPP (Wang et al., Neurocomputing 2021), no code either. The newest chunk looks at its window with one
+  Transformer layer; a small network, the same at every step, takes the result, the last predicted token and its
+  probabilities to the next token
+
 In training every slot looks ahead, with the chunks before it in its window. The features ahead are regressed where the
 window has them; the classes ahead are known in any case.
 """
@@ -25,12 +29,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.models.heads import FeatureHead
-from lstr.models.kind import Kind, Preset
-from lstr.models.publication import OLD_ANET, Publication, Result, anticipation
+from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.layers import FeatureHead, sinusoid
 from lstr.models.windowed import Windowed, at_slot
-from lstr.windows.loss import Supervision, loss_of
-from lstr.windows.windows import Windows, in_order
+from lstr.windows.windows import Supervision, Windows, in_order, loss_of
 
 # What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate.
 REWARD = 0.1
@@ -204,58 +206,88 @@ def rewards(targets: Tensor, drawn: Tensor) -> Tensor:
     return right * torch.where(begins.any(-1, keepdim=True), early, even)
 
 
-# What EFC, ED, RED and TTPP had is not known.
+class TTPPConfig(WindowConfig, frozen=True):
+    """What a TTPP is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
+
+    kind: str = "ttm"
+
+
+class TTPP(Looking):
+    """A Transformer layer over `config.work_length` chunks, then `config.n_ahead` steps of progressive prediction.
+
+    Positions are distances to the chunk that looks, so a stream keeps keys and values of its chunks.
+    """
+
+    table: Tensor
+
+    def __init__(self, config: TTPPConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        self.token_dim = 3 * d_model
+        self.query, self.key, self.value = (nn.Linear(d_model, d_model) for _ in range(3))
+        self.attended = nn.Linear(d_model, d_model)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.feedforward = nn.Sequential(
+            nn.Linear(d_model, config.d_feedforward), nn.ReLU(), nn.Linear(config.d_feedforward, d_model)
+        )
+        self.progress = nn.Sequential(
+            nn.Linear(2 * d_model + n_classes, d_model), nn.LayerNorm(d_model), nn.ReLU(), nn.Linear(d_model, d_model)
+        )
+        self.register_buffer("table", sinusoid(config.work_length, d_model), persistent=False)  # (W, d_model)
+
+    def constants(self) -> tuple[Tensor, Tensor]:
+        """What distances add to keys and to values, (W, d_model) each."""
+        return F.linear(self.table, self.key.weight), F.linear(self.table, self.value.weight)
+
+    def embed(self, features: Tensor) -> Tensor:
+        """Features (..., D) to token, key and value (..., 3 * d_model), all without a position."""
+        token = self.feature_head_work(features)
+        return torch.cat([token, self.key(token), self.value(token)], dim=-1)
+
+    def decide(self, tokens: Tensor, newest: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) at the newest slot of windows of tokens (B, W, 3 * d_model)."""
+        own = at_slot(tokens, newest)[:, None, : self.config.d_model]  # (B, 1, d_model)
+        return self.progressed(own, self.looked(own, tokens, newest[:, None], constants))[0][:, 0]
+
+    def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Like `Looking.imagine`."""
+        own = tokens[..., : self.config.d_model]
+        slots = torch.arange(own.shape[1], device=own.device).expand(len(own), -1)
+        return self.progressed(own, self.looked(own, tokens, slots, self.constants()))
+
+    def looked(self, own: Tensor, tokens: Tensor, slots: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
+        """What chunks at slots (B, N), of tokens (B, N, d_model), find in those up to them of (B, W, 3 * d_model)."""
+        H, (_, keys, values) = self.config.n_heads, tokens.chunk(3, dim=-1)
+        back = slots[:, :, None] - torch.arange(tokens.shape[1], device=slots.device)  # (B, N, W) chunks
+        keys, values = (
+            part[:, None] + table[back.clamp(min=0)] for part, table in zip((keys, values), constants, strict=True)
+        )  # (B, N, W, d_model)
+        query = self.query(own + self.table[0]).unflatten(-1, (H, -1))  # (B, N, H, d)
+        scores = torch.einsum("bnhd,bnwhd->bnhw", query, keys.unflatten(-1, (H, -1))) * query.shape[-1] ** -0.5
+        weights = scores.masked_fill((back < 0)[:, :, None], float("-inf")).softmax(dim=-1)
+        found = torch.einsum("bnhw,bnwhd->bnhd", weights, values.unflatten(-1, (H, -1))).flatten(-2)
+        seen = self.norm1(own + self.dropout(self.attended(found)))
+        return self.norm2(seen + self.dropout(self.feedforward(seen)))
+
+    def progressed(self, own: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (..., 1 + n_ahead, C) and the tokens ahead (..., n_ahead, d_model), of two tokens (..., d_model)."""
+        logits, ahead = [self.classify(own)], [own]
+        for _ in range(self.config.n_ahead):
+            told = torch.cat([seen, ahead[-1], logits[-1].softmax(dim=-1)], dim=-1)
+            ahead.append(self.progress(told))
+            seen = seen + ahead[-1]
+            logits.append(self.classify(ahead[-1]))
+        return torch.stack(logits, dim=-2), torch.stack(ahead[1:], dim=-2)
+
+
+# The published training of EFC, ED, RED and TTPP is not known.
 TRAINING = {"lr": 1e-4, "weight_decay": 0.0, "schedule": "constant"}
 SIZE: dict[str, Any] = {"d_model": 4096, "dropout": 0.0, "work_length": 16}
-# Where all three are from: paper, address, code, licence
-PAPER = (
-    "RED: Reinforced Encoder-Decoder Networks for Action Anticipation, Gao et al., BMVC 2017",
-    "https://arxiv.org/abs/1707.04818",
-    "",
-    "no code found",
+EFC_KIND, ED_KIND, RED_KIND = (
+    Kind(EncoderDecoder, config, read_publication(kind), {f"{kind}-thumos14": Preset(config(**SIZE), TRAINING)})
+    for kind, config in (("efc", EFCConfig), ("ed", EDConfig), ("red", REDConfig))
 )
-UNKNOWN = ("the published training is not known",)
-NEXT = "LSTR paper, tables: anticipation at 0.25 s"
-EFC_KIND = Kind(
-    EncoderDecoder,
-    EFCConfig,
-    Publication(
-        "EFC",
-        *PAPER,
-        "the regressor of the newest chunk alone is one of two readings",
-        (),
-        anticipation(34.4, 72.5, OLD_ANET, presets=("efc-thumos14",)),
-        UNKNOWN,
-    ),
-    {"efc-thumos14": Preset(EFCConfig(**SIZE), TRAINING)},
-)
-ED_KIND = Kind(
-    EncoderDecoder,
-    EDConfig,
-    Publication(
-        "ED",
-        *PAPER,
-        "widths and lengths are as they are told elsewhere; RED without its reward",
-        (),
-        anticipation(36.6, 74.5, OLD_ANET, presets=("ed-thumos14",)),
-        UNKNOWN,
-    ),
-    {"ed-thumos14": Preset(EDConfig(**SIZE), TRAINING)},
-)
-RED_KIND = Kind(
-    EncoderDecoder,
-    REDConfig,
-    Publication(
-        "RED",
-        *PAPER,
-        "the reward is ours, for its constants are unknown; the published detection is anticipation at one chunk",
-        (),
-        (
-            Result("THUMOS'14 mAP", 45.3, OLD_ANET, NEXT, ("red-thumos14",)),
-            Result("TVSeries mcAP", 79.2, OLD_ANET, NEXT),
-            *anticipation(37.5, 75.1, OLD_ANET, presets=("red-thumos14",)),
-        ),
-        UNKNOWN,
-    ),
-    {"red-thumos14": Preset(REDConfig(**SIZE), TRAINING)},
-)
+TTPP_SIZE = TTPPConfig(n_heads=4, dropout=0.1, work_length=16)
+TTPP_KIND = Kind(TTPP, TTPPConfig, read_publication("ttm"), {"ttm-thumos14": Preset(TTPP_SIZE, TRAINING)})

@@ -25,14 +25,12 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.heads import Head, Scaled
-from lstr.models.kind import Kind, Model, Preset
-from lstr.models.publication import OLD_ANET, Publication, detection
+from lstr.models.kind import Kind, Model, Preset, read_publication
+from lstr.models.layers import Head, Scaled
 from lstr.models.published import Published, Tables, with_prefixes
 from lstr.models.stream import Tensors, begun
-from lstr.windows.loss import Supervision, loss_mask, without
-from lstr.windows.short_plan import Runs
-from lstr.windows.windows import Windows
+from lstr.windows.plans import Runs
+from lstr.windows.windows import Supervision, Windows, loss_mask, without
 
 # First part of a published tensor's name to ours, where they differ.
 PUBLISHED_NAMES = {
@@ -111,8 +109,8 @@ class FATS(Model):
         handed[:, :1] += 1 / count
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log(), handed
 
-    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1, C) of a video's features (L, D): all beginnings side by side, then the mixing in order."""
+    def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """See `Model.video_logits`; all runs side by side, then their mixing in order."""
         rows, length = self.feature_head_work(features), len(features)
         W, runs = self.config.work_length, Runs.of(self.config)
         starts = [list(range(first, length, W)) for first in runs.beginnings]
@@ -244,25 +242,7 @@ TRAINING = {"epochs": 200, "lr": 5e-5, "weight_decay": 0.0, "batch_size": 32, "s
 KIND = Kind(
     FATS,
     FATSConfig,
-    Publication(
-        "FATS",
-        "Temporally smooth online action detection using cycle-consistent future anticipation, Kim et al., "
-        "Pattern Recognition 2021",
-        "https://arxiv.org/abs/2104.08030",
-        "YHKimGithub/FATSnet @ 04682ba",
-        "none",
-        "within 1e-5 in probability, losses and gradients too; its chunks are of five frames",
-        ("fats_small",),
-        (
-            *detection(59.0, 84.6, "2048 wide, of Kinetics", TABLES, ("fats-thumos14",)),
-            *detection(51.6, 81.7, OLD_ANET, TABLES, ("fats-thumos14",)),
-        ),
-        (
-            "the rate stays as it is, where the published one falls to a tenth after each 70 epochs",
-            "a step draws one length of prefix, where the published training takes a step for each",
-            "chunks are of six frames at 24 a second, where the published ones are of five at the video's own rate",
-        ),
-    ),
+    read_publication("fats"),
     {"fats-thumos14": Preset(PublishedFATS.config, TRAINING)},
     PublishedFATS(),
 )

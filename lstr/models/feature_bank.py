@@ -10,13 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.models.heads import FeatureHead
-from lstr.models.kind import Kind, Model
-from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, Publication, detection
+from lstr.models.kind import Kind, Model, read_publication
+from lstr.models.layers import FeatureHead, module_list
 from lstr.models.stream import Tensors, begun, put
-from lstr.models.transformer import module_list
 from lstr.windows import indices as memory
-from lstr.windows.long_plan import Bank, bank_chunks
+from lstr.windows.plans import Bank, bank_chunks
 from lstr.windows.windows import Windows
 
 KeysValues = tuple[Tensor, Tensor]
@@ -96,8 +94,8 @@ class LFB(Model):
             found = block(found, keys, values, mask)
         return self.classifier(torch.cat([short, found], dim=-1))
 
-    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1, C) of a video's features (L, D): chunk T has the newest output of its window."""
+    def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """See `Model.video_logits`."""
         bank = self.keys_values(features)  # (L, d_model) each
         rows = []
         for ends in memory.in_pieces(len(features), batch_size):
@@ -135,18 +133,4 @@ class LFB(Model):
         return self.classify(features[:, None], bank, ~hidden[:, None]), after
 
 
-KIND = Kind(
-    LFB,
-    LFBConfig,
-    Publication(
-        "LFB",
-        "Long-Term Feature Banks for Detailed Video Understanding, Wu et al., CVPR 2019",
-        "https://arxiv.org/abs/1812.05038",
-        "",
-        "no code looked at",
-        "used causally as the LSTR paper does; the numbers are the LSTR authors' own run",
-        (),
-        (*detection(64.8, 85.8, KINETICS, LSTR_TABLES), *detection(61.6, 84.8, ANET, LSTR_TABLES)),
-        ("the settings of the LSTR authors' run were not published: those of LSTR's paper stand in",),
-    ),
-)
+KIND = Kind(LFB, LFBConfig, read_publication("lfb"))

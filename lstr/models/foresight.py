@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -19,18 +18,17 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.errors import ConfigError
-from lstr.models.heads import PositionalEncoding
 from lstr.models.kind import Model
-from lstr.models.lstr_network import table_length
-from lstr.models.packing import pack
+from lstr.models.layers import DecoderLayer, EncoderLayer, PositionalEncoding, Stack, module_list, table_length
 from lstr.models.published import Published, Tables
-from lstr.models.stream import Tensors, put, replace, take
-from lstr.models.transformer import DecoderLayer, EncoderLayer, Stack, module_list
+from lstr.models.stream import Tensors, pack, put, replace, take
 from lstr.windows import indices as index
-from lstr.windows.long_plan import Generated, short_memory
+from lstr.windows.plans import Generated, short_memory
 from lstr.windows.windows import Outputs, Part, Windows
 
 KEYS, VALUES = "long_keys", "long_values"
+# A model, packed if it is for streams, and its `learned`. Streams of one model may share it.
+Constants = tuple["Foresight", Tensors]
 
 
 class ForesightConfig(WindowConfig, frozen=True):
@@ -86,16 +84,6 @@ class BranchHead(nn.Module):
 
 def _normalised(width: int, d_model: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, d_model), nn.LayerNorm(d_model), nn.ReLU())
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What follows from the weights alone; streams of one model may share it."""
-
-    model: Foresight
-    """The model, packed where it is for streams."""
-    learned: Tensors
-    """`Foresight.learned` of it"""
 
 
 class Foresight(Model):
@@ -208,20 +196,22 @@ class Foresight(Model):
         places = torch.arange(self.config.future, device=future.device)
         return future[:, places * self.config.n_generated // self.config.future]
 
-    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1 + anticipation, C) of a video's features (L, D): chunk T has the newest output of its window."""
-        return torch.cat(self._of_windows(self.plain_constants(), features, index.in_pieces(len(features), batch_size)))
+    def video_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
+        """See `Model.video_logits`."""
+        return self.score_windows(features, index.in_pieces(len(features), batch_size), constants)
 
-    def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
-        """Like `video_logits`, with packed weights."""
-        prepared = constants or self.constants()
-        return torch.cat(self._of_windows(prepared, features, index.in_pieces(len(features), batch_size)))
+    def score_windows(
+        self,
+        features: Tensor,
+        batches: Sequence[NDArray[np.int64]],
+        constants: Constants | None = None,
+        together: bool = False,
+    ) -> Tensor:
+        """Return logits (L, 1 + anticipation, C) of batches of windows that end at chunks (B,) of features (L, D).
 
-    def _of_windows(
-        self, prepared: Prepared, features: Tensor, batches: Sequence[NDArray[np.int64]], together: bool = False
-    ) -> list[Tensor]:
-        """Logits (B, 1 + anticipation, C) of each batch of windows that end at chunks (B,) of features (L, D)."""
-        model, config, made = prepared.model, self.config, []
+        together: as of `remember`.
+        """
+        (model, learned), config, made = constants or self.constants(), self.config, []
         work = model.feature_head_work(features)  # (L, d_model)
         keys, values = model.stored(model.feature_head_long(features))  # (L, d_model)
         for ends in batches:
@@ -230,21 +220,21 @@ class Foresight(Model):
             # windows with the same long memory share it
             new = np.append(True, (seen[1:] != seen[:-1]).any(axis=1) | together)  # (B,)
             mask = None if visible[new].all() else torch.from_numpy(visible[new]).to(work.device)
-            past = model.remember(prepared.learned, keys[long[new]], values[long[new]], mask, together)
+            past = model.remember(learned, keys[long[new]], values[long[new]], mask, together)
             which = torch.from_numpy(np.cumsum(new) - 1).to(work.device)
             past = {name: past[name][which] for name in model.remembered()}
             slots, present = short_memory(ends, config)
             shown = None if present.all() else torch.from_numpy(present).to(work.device)
-            made.append(model.decide(prepared.learned, work[slots], shown, past))
-        return made
+            made.append(model.decide(learned, work[slots], shown, past))
+        return torch.cat(made)
 
-    def constants(self) -> Prepared:
-        """Packed weights, and what learned queries come to."""
-        return Prepared(pack(self), self.learned())
+    def constants(self) -> Constants:
+        """Return the model with packed weights, and `learned`."""
+        return pack(self), self.learned()
 
-    def plain_constants(self) -> Prepared:
-        """Like `constants`, with the weights as they are."""
-        return Prepared(self, self.learned())
+    def plain_constants(self) -> Constants:
+        """Return `constants` with the weights as they are."""
+        return self, self.learned()
 
     def begin(self, n_streams: int) -> Tensors:
         """Rings of work tokens and of the long memory's keys and values, and what the long memory came to."""
@@ -256,10 +246,10 @@ class Foresight(Model):
         return {name: weight.new_zeros(n_streams, *shape) for name, shape in kept.items()}
 
     def step(
-        self, constants: Prepared, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+        self, constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
         """Like `Model.step`."""
-        model, config, after = constants.model, self.config, dict(tensors)
+        (model, learned), config, after = constants, self.config, dict(tensors)
         after["work"] = put(tensors["work"], plan["work_row"], model.feature_head_work(features), donate)
         if "stores.row" in plan:
             row = plan["stores.row"]
@@ -271,13 +261,13 @@ class Foresight(Model):
         if "changes.rows" in plan:
             rows, hidden = plan["changes.rows"], plan.get("changes.hidden")
             keys, values = (take(after[name], rows.flatten(), rows.shape[1]) for name in (KEYS, VALUES))
-            past = model.remember(constants.learned, keys, values, None if hidden is None else ~hidden)
+            past = model.remember(learned, keys, values, None if hidden is None else ~hidden)
             for name in model.remembered():
                 after[name] = replace(tensors[name], plan["changes.streams"], past[name], donate)
         work = take(after["work"], plan["work_rows"], config.context + config.work_length)  # (B, K + W, d_model)
         present = None if "absent" not in plan else ~plan["absent"]
         past = {name: after[name] for name in model.remembered()}
-        return model.decide(constants.learned, work, present, past), after
+        return model.decide(learned, work, present, past), after
 
 
 class PublishedForesight(Published):

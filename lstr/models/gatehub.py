@@ -17,27 +17,24 @@ chunk; this has none either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.heads import Head
-from lstr.models.kind import Model
+from lstr.models.kind import Kind, Model, Preset, read_publication
+from lstr.models.layers import Block, CausalBlock, Head, module_list, packed_blocks
+from lstr.models.published import Published, Tables
 from lstr.models.stream import Tensors, begun, put, take
-from lstr.models.transformer import Block, CausalBlock, module_list
-from lstr.settings import Amount
+from lstr.settings import Amount, override
 from lstr.windows import indices as memory
-from lstr.windows.long_plan import History, history_chunks, history_rows
-from lstr.windows.loss import Supervision, loss_mask, mean_of_kept, without
-from lstr.windows.windows import Windows
+from lstr.windows.plans import History, history_chunks, history_rows
+from lstr.windows.windows import Supervision, Windows, loss_mask, mean_of_kept, without
 
 # Windows whose history is gathered together: enough to be quick, few enough for little memory.
 AT_ONCE = 8
@@ -147,17 +144,6 @@ class GateHUB(Model):
             present = block(present, latents)
         return self.decoder_norm(present)
 
-    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1, C) of a video's features (L, D): chunk T has the newest output of its window."""
-        tokens = self.feature_head_work(features)  # (L, d_model)
-        pieces = memory.in_pieces(len(tokens), min(batch_size, AT_ONCE))
-        return torch.cat([self.score(self._histories(tokens, ends))[:, -1:] for ends in pieces])
-
-    def _histories(self, tokens: Tensor, ends: NDArray[np.int64]) -> Tensor:
-        """Tokens (B, n_long + W, d_model) of the histories at ends (B,), of a video's (L, d_model)."""
-        chunks, exist = (torch.from_numpy(a).to(tokens.device) for a in history_chunks(ends, self.config))
-        return self._padded(tokens[chunks], ~exist)
-
     def _padded(self, tokens: Tensor, missing: Tensor | None) -> Tensor:
         """Tokens (B, N, d_model) with those of rows of zeros where no chunk is, missing (B, N), None where all are."""
         return tokens if missing is None else torch.where(missing[..., None], self.head.bias, tokens)
@@ -167,15 +153,18 @@ class GateHUB(Model):
         """The one linear layer of the feature head."""
         return self.feature_head_work.input_linear[0]  # type: ignore[return-value]
 
-    def dense_logits(self, features: Tensor, batch_size: int, constants: Gates | None = None) -> Tensor:
-        """Like `video_logits`: every chunk goes through its part of the gate once."""
-        if not self.keeps_parts:
-            return self.video_logits(features, batch_size)
-        constants = constants or self.constants()
-        parts = self._parts(constants, F.linear(features, self.head.weight))  # (L, ...) each
-        rows = []
+    def video_logits(self, features: Tensor, batch_size: int, constants: Gates | None = None) -> Tensor:
+        """See `Model.video_logits`; every chunk passes its part of the gate once."""
+        constants, parts, rows = constants or self.constants(), {}, []
+        if self.keeps_parts:
+            parts = self._parts(constants, F.linear(features, self.head.weight))  # (L, ...) each
+        else:
+            tokens = self.feature_head_work(features)  # (L, d_model)
         for ends in memory.in_pieces(len(features), min(batch_size, AT_ONCE)):
             chunks, exist = (torch.from_numpy(a).to(features.device) for a in history_chunks(ends, self.config))
+            if not self.keeps_parts:
+                rows.append(self.score(self._padded(tokens[chunks], ~exist))[:, -1:])
+                continue
             kept = {}
             for name, part in parts.items():
                 first = 0 if name == "history" else self.config.n_long
@@ -265,3 +254,75 @@ def through(gate: Tensor, scores: Tensor) -> Tensor:
     """Scores of slots after their gates: z = sigmoid + 1e-8 of what the gate says adds log z + z."""
     z = gate.sigmoid() + 1e-8
     return scores + z.log() + z
+
+
+PUBLISHED = GateHUBConfig(dropout=0.5, work_length=8, long_length=1016, long_stride=1)
+TRAINING = {
+    "epochs": 10,
+    "batch_size": 50,
+    "lr": 1.2e-4,
+    "warmup": 0.25,
+    "schedule": "onecycle",
+    "windows": "every",
+    "stride": 1,
+    "clip": 1.0,
+}
+
+
+class PublishedGateHUB(Published):
+    """The published code of GateHUB, today's or of the first release."""
+
+    config = PUBLISHED
+    marks = ("gate_layer.weight", "latents")
+    names = {
+        "linear_encoding.": "feature_head_work.input_linear.0.",
+        "history_position_encoding.pe.": "history_positions.",
+        "present_position_encoding.pe.": "present_positions.",
+        "short_position_encoding.pe.": "present_positions.",
+        "gate_layer.": "gate.",
+        "history_encoder.ghu.": "gated.",
+        "history_encoder.decoder.": "gated.",
+        "history_encoder.layers.": "encoder.",
+        "history_encoder.norm.": "encoder_norm.",
+        "present_decoder.layers.": "decoder.",
+        "present_decoder.norm.": "decoder_norm.",
+        "mlp_head.": "classifier.",
+    }
+    sizes = {
+        "d_feedforward": ("gated.linear1.weight", 0),
+        "n0": ("latents", 0),
+        "work_length": ("present_positions.weight", 0),
+    }
+    layers = {"l_enc": "encoder.", "l_dec": "decoder."}
+    needed = ("d_feedforward", "n0", "work_length", "n_long")
+    unknown = ("n_heads",)
+
+    def renamed(self, tensors: Tables) -> dict[str, Tensor]:
+        """Like `Published.renamed`."""
+        found = super().renamed(tensors)
+        for name in ("latent_query", "memory_decoder_cls_token_history"):
+            if name in found:
+                found["latents"] = found.pop(name)[0]
+        return packed_blocks(found)
+
+    def shapes(self, tensors: Tables) -> dict[str, int]:
+        """Like `Published.shapes`, with `n_long`."""
+        found = super().shapes(tensors)
+        if "history_positions.weight" in tensors:
+            found["n_long"] = len(tensors["history_positions.weight"]) - found.get("work_length", 0)
+        return found
+
+    def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Like `Published.settings`."""
+        known = super().settings(found, tensors, changes)
+        stride = override(PUBLISHED, {n: value for n, value in changes.items() if n == "long_stride"}).long_stride
+        return {"long_length": known.pop("n_long") * stride, **known}
+
+
+KIND = Kind(
+    GateHUB,
+    GateHUBConfig,
+    read_publication("gatehub"),
+    {"gatehub-thumos14": Preset(PUBLISHED, TRAINING)},
+    PublishedGateHUB(),
+)

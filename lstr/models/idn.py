@@ -19,13 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.models.heads import FeatureHead
-from lstr.models.kind import Kind, Preset
-from lstr.models.publication import OLD_ANET, Publication, detection
+from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.layers import FeatureHead
 from lstr.models.published import Published, Tables
 from lstr.models.windowed import Windowed, at_slot
-from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
-from lstr.windows.windows import Windows
+from lstr.windows.windows import Supervision, Windows, loss_mask, loss_of, mean_of_kept
 
 # What the early and the contrastive loss weigh (published code).
 AUXILIARY = 0.3
@@ -145,14 +143,7 @@ class IDN(Windowed):
 
 README = "IDN's README; TVSeries is after a smoothing of scores"
 PUBLISHED = IDNConfig(flow_dim=2048, d_model=512, dropout=0.5, work_length=16)
-TRAINING = {
-    "lr": 1e-4,
-    "weight_decay": 0.0,
-    "batch_size": 128,
-    "schedule": "constant",
-    "windows": "every",
-    "stride": 1,
-}
+TRAINING = {"lr": 1e-4, "weight_decay": 0.0, "batch_size": 128, "schedule": "constant", "windows": "every", "stride": 1}
 
 
 class PublishedIDN(Published):
@@ -171,28 +162,4 @@ class PublishedIDN(Published):
         return found
 
 
-KIND = Kind(
-    IDN,
-    IDNConfig,
-    Publication(
-        "IDN",
-        "Learning to Discriminate Information for Online Action Detection, Eun et al., CVPR 2020",
-        "https://arxiv.org/abs/1912.04461",
-        "hjeun/idu @ 38ffd09",
-        "ETRI's, for academic research alone",
-        "within 1e-5 in logits at every position; its training code was withheld, so the losses are those of two "
-        "others who wrote it again",
-        ("idn_small",),
-        (
-            *detection(60.3, 86.1, "Inception-V3 of Kinetics", README, ("idn-thumos14",)),
-            *detection(50.0, 84.7, OLD_ANET, README, ("idn-thumos14",)),
-        ),
-        (
-            "the published training code was withheld, and how many epochs it has is not known: here 25",
-            "batches are not balanced between action and background, as the published ones are",
-            "no score is smoothed, where the published figure of TVSeries is after a smoothing",
-        ),
-    ),
-    {"idn-thumos14": Preset(PUBLISHED, TRAINING)},
-    PublishedIDN(),
-)
+KIND = Kind(IDN, IDNConfig, read_publication("idn"), {"idn-thumos14": Preset(PUBLISHED, TRAINING)}, PublishedIDN())

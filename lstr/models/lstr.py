@@ -1,4 +1,4 @@
-"""LSTR as one of the kinds of model: its network, with what makes whole videos and streams of it cheap."""
+"""LSTR as a kind of model: its network, with cheap streams and whole videos."""
 
 from __future__ import annotations
 
@@ -9,51 +9,60 @@ from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.metrics.scoring_rule import LSTR_RULE
-from lstr.models import dense
-from lstr.models import lstr_caches as caches
-from lstr.models import lstr_precomputed as precomputed
-from lstr.models.kind import Kind
-from lstr.models.lstr_config import PRESETS, PUBLISHED, LSTRConfig
-from lstr.models.lstr_network import LSTRNetwork
-from lstr.models.lstr_precomputed import Constants
-from lstr.models.packing import pack
-from lstr.models.publication import ANET, KINETICS, LSTR_TABLES, Publication, anticipation, detection
+from lstr.models import dense, lstr_step
+from lstr.models.kind import PUBLISHED_TRAINING, SMALL_TRAINING, Kind, Preset, read_publication
+from lstr.models.lstr_network import LSTRConfig, LSTRNetwork
 from lstr.models.published import Published, Tables
-from lstr.models.stream import Tensors
-from lstr.windows.long_plan import Compressed
+from lstr.models.stream import Tensors, pack
+from lstr.windows.plans import Compressed
 
 
 class LSTR(LSTRNetwork):
-    """The Long Short-Term Transformer and the designs it is compared with; `Network` lists them."""
+    """The Long Short-Term Transformer and the designs it is compared with, see `LSTRNetwork`."""
 
     scoring_rule = LSTR_RULE
     plans = Compressed
 
-    def dense_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
-        """Like `video_logits`, computing what windows have in common once (`lstr.models.dense`)."""
+    def video_logits(self, features: Tensor, batch_size: int, constants: lstr_step.Constants | None = None) -> Tensor:
+        """See `Model.video_logits`; what windows have in common is computed once."""
         return dense.video_logits(constants or self.constants(), features, batch_size)
 
-    def constants(self) -> Constants:
-        """Packed weights, and what queries and positions come to."""
-        return precomputed.constants(self, pack(self))
+    def constants(self) -> lstr_step.Constants:
+        """Return packed weights, and what queries and positions amount to."""
+        return lstr_step.constants(self, pack(self))
 
-    def plain_constants(self) -> Constants:
-        """Like `constants`, with the weights as they are."""
-        return precomputed.constants(self, self)
+    def plain_constants(self) -> lstr_step.Constants:
+        """Return `constants` with the weights as they are."""
+        return lstr_step.constants(self, self)
 
     def begin(self, n_streams: int) -> Tensors:
-        """The rings and caches of B streams, as `lstr.models.lstr_caches` states them."""
-        return caches.begin(self, n_streams)
+        """Return the rings and caches of B streams, see `lstr.models.lstr_step`."""
+        return lstr_step.begin(self, n_streams)
 
     def step(
-        self, constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+        self, constants: lstr_step.Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
-        return caches.step(constants, tensors, plan, features, donate)
+        """See `Model.step`."""
+        return lstr_step.step(constants, tensors, plan, features, donate)
+
+
+PUBLISHED = LSTRConfig(grid="sliding")
+SMALL = LSTRConfig(
+    d_model=128, n_heads=4, d_feedforward=128, dropout=0.3, work_length=8, long_length=0, n0=8, n1=8, l_enc=1
+)
+PRESETS = {
+    "thumos14": Preset(LSTRConfig()),
+    "tvseries": Preset(LSTRConfig(), {"metric": "mcAP"}),
+    "hacs": Preset(LSTRConfig()),
+    "thumos14-published": Preset(PUBLISHED, PUBLISHED_TRAINING),
+    "tvseries-published": Preset(PUBLISHED, {**PUBLISHED_TRAINING, "metric": "mcAP"}),
+    # hides the long memory from most windows, because a model overfits on that first
+    "lstr-small": Preset(SMALL, {**SMALL_TRAINING, "hide_long": 0.8}, for_little_video=True),
+}
 
 
 class PublishedLSTR(Published):
-    """The published code of LSTR, which that of others began as."""
+    """Checkpoints of the published code of LSTR, from which others started."""
 
     config: WindowConfig = PUBLISHED
     # a file of TeSTra's code fits too, unless it anticipates
@@ -79,25 +88,4 @@ class PublishedLSTR(Published):
         return known if known.pop("long_memory") else {**known, "long_length": 0}
 
 
-# The settings of THUMOS'14 and of TVSeries; its code's and its text's, which state the same numbers.
-PUBLISHED_PRESETS = ("thumos14-published", "thumos14"), ("tvseries-published", "tvseries")
-KIND = Kind(
-    LSTR,
-    LSTRConfig,
-    Publication(
-        "LSTR",
-        "Long Short-Term Transformer for Online Action Detection, Xu et al., NeurIPS 2021",
-        "https://arxiv.org/abs/2107.03377",
-        "amazon-science/long-short-term-transformer",
-        "Apache-2.0",
-        "within 1e-5 in probability",
-        ("lstr_small",),
-        (
-            *detection(69.5, 89.1, KINETICS, LSTR_TABLES, *PUBLISHED_PRESETS),
-            *detection(65.3, 88.1, ANET, LSTR_TABLES, *PUBLISHED_PRESETS),
-            *anticipation(50.1, 80.8, ANET, PUBLISHED_PRESETS[0]),
-        ),
-    ),
-    PRESETS,
-    PublishedLSTR(),
-)
+KIND = Kind(LSTR, LSTRConfig, read_publication("lstr"), PRESETS, PublishedLSTR())

@@ -1,24 +1,77 @@
-"""The network of the Long Short-Term Transformer (Xu et al., NeurIPS 2021), with the published parameter names."""
+"""The settings and the network of the Long Short-Term Transformer (Xu et al., NeurIPS 2021), with published names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lstr.config import WindowConfig
-from lstr.models.heads import FeatureHead, PositionalEncoding
+from lstr.config import Uses, WindowConfig
+from lstr.errors import ConfigError
 from lstr.models.kind import Model
-from lstr.models.lstr_config import LSTRConfig
-from lstr.models.stream import newest
-from lstr.models.transformer import DecoderLayer, EncoderLayer, Stack, causal_mask, module_list
-from lstr.windows import indices as index
+from lstr.models.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    FeatureHead,
+    PositionalEncoding,
+    Stack,
+    causal_mask,
+    mean_token,
+    module_list,
+    table_length,
+)
 from lstr.windows.windows import Outputs, Windows
 
-# Rows of the position table in published checkpoints.
-PUBLISHED_POSITIONS = 5000
+Encoder = Literal[
+    "two-stage",
+    "one-stage",
+    "stage2-self-attention",
+    "self-attention",
+    "projection",
+    "none",
+    "joined",
+]
+Integration = Literal["cross-attention", "average", "concatenation", "mlp"]
+ENCODERS: tuple[str, ...] = get_args(Encoder)
+INTEGRATIONS: tuple[str, ...] = get_args(Integration)
+
+
+class LSTRConfig(WindowConfig, frozen=True):
+    """What an LSTR is made of."""
+
+    uses: ClassVar[Uses] = Uses(anticipation=True)
+
+    kind: str = "lstr"
+    positions: Literal["slot", "distance"] = "slot"
+    """slot: a token's place in the window (published code). distance: chunks before the newest (paper)."""
+    encoder: Encoder = "two-stage"
+    """How the long memory is compressed; see `LSTRNetwork` in models/lstr_network.py."""
+    integration: Integration = "cross-attention"
+    """How the compressed long memory and the work memory meet; see `LSTRNetwork` in models/lstr_network.py."""
+    gru: bool = False
+    """Let a GRU sum up everything older than the memories, as one more token for the decoder (paper, figure 3)."""
+
+    def check(self) -> None:
+        """See `WindowConfig.check`."""
+        super().check()
+        if self.encoder == "joined" and self.integration != "cross-attention":
+            raise ConfigError(
+                f'encoder is "joined", so integration cannot be {self.integration!r}.',
+                "Leave integration at its default: one self-attention model covers both memories.",
+            )
+        if self.anticipation and self.integration == "mlp":
+            raise ConfigError(
+                f"anticipation is {self.anticipation}, and integration mlp has no decoder for tokens of the future.",
+                "Choose another integration.",
+            )
+
+    @property
+    def told_by_tensors(self) -> bool:
+        """Only the proposed design has all the tensors that tell."""
+        return (self.encoder, self.integration) == ("two-stage", "cross-attention")
 
 
 class LSTRNetwork(Model):
@@ -174,9 +227,12 @@ class LSTRNetwork(Model):
         mask = causal_mask(N, present, work.device)
         if self.integration == "joined":
             assert memory is not None
-            return self.dec_modules(torch.cat([memory, work], dim=1), mask=_join_masks(memory, memory_mask, mask))[
-                :, -N:
-            ]
+            M = memory.shape[1]
+            if memory_mask is None:
+                memory_mask = torch.ones(B, M, dtype=torch.bool, device=memory.device)
+            pad = nn.functional.pad  # who sees whom if the memory comes before the work: (B, 1, M + N, M + N)
+            both = pad(mask.expand(B, 1, N, N), (M, 0, M, 0)) | pad(memory_mask, (0, N))[:, None, None, :]
+            return self.dec_modules(torch.cat([memory, work], dim=1), mask=both)[:, -N:]
         allowed = None if memory_mask is None else memory_mask[:, None, None, :]
         if self.integration == "cross-attention":
             assert memory is not None
@@ -218,31 +274,9 @@ class LSTRNetwork(Model):
             rows[:, 0::2] *= -1  # the distance is negative, and so is its sine
         return self.future_tokens.weight + rows
 
-    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1 + anticipation, C) of a video's features (L, D): chunk T has the newest output of its window."""
-        config = self.config
-        work = self.feature_head_work(features)  # (L, d_model)
-        long: Tensor | None = self.feature_head_long(features) if self.has_memory else None  # (L, d_model)
-        histories = None
-        if long is not None and config.gru:
-            histories = torch.cat([long.new_zeros(1, config.d_model), self.gru(long[None])[0][0]])  # (L + 1, d_model)
-        rows = []
-        for ends in index.in_pieces(len(features), batch_size):
-            encoded: tuple[Tensor | None, Tensor | None] = (None, None)
-            if long is not None:
-                indices, mask = index.long_indices(ends, config)
-                distances = index.long_distances(ends, config)
-                history = None if histories is None else histories[index.older_ends(ends, config)]
-                visible, apart = (torch.from_numpy(array).to(features.device) for array in (mask, distances))
-                encoded = self.encode(long[indices], visible, apart, history)
-            seen, present = (torch.from_numpy(a).to(features.device) for a in index.work_indices(ends, config))
-            decoded = self.decode(work[seen], present, *encoded)  # (B, W + anticipation, ...)
-            rows.append(self.classifier(newest(decoded, present, config.work_length)))
-        return torch.cat(rows)
-
 
 def stages(config: LSTRConfig) -> list[tuple[int | None, int]]:
-    """(queries, layers) of each stack of the encoder; None for one whose tokens attend to themselves."""
+    """Return (queries, layers) of each stack of the encoder; None for one of self-attention."""
     if not config.n_long:
         return []
     designs: dict[str, list[tuple[int | None, int]]] = {
@@ -252,26 +286,3 @@ def stages(config: LSTRConfig) -> list[tuple[int | None, int]]:
         "self-attention": [(None, config.l_enc)],
     }
     return designs.get(config.encoder, [])
-
-
-def mean_token(memory: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean (B, d_model) of the visible tokens of memory (B, M, d_model); mask (B, M) bool, None for all of them."""
-    if mask is None:
-        return memory.mean(dim=1)
-    weight = mask / mask.sum(dim=1, keepdim=True)  # (B, M)
-    return (weight[:, None].to(memory) @ memory)[:, 0]
-
-
-def table_length(config: WindowConfig, reach: int) -> int:
-    """Rows the position table needs: the published 5000, or more where positions of a long memory reach further."""
-    return max(PUBLISHED_POSITIONS, reach + config.work_length + config.anticipation)
-
-
-def _join_masks(memory: Tensor, memory_mask: Tensor | None, mask: Tensor) -> Tensor:
-    """Who sees whom when memory (B, M, D) comes before work under mask (..., N, N): (B, 1, M + N, M + N)."""
-    B, M, _ = memory.shape
-    N = mask.shape[-1]
-    if memory_mask is None:
-        memory_mask = torch.ones(B, M, dtype=torch.bool, device=memory.device)
-    pad = nn.functional.pad
-    return pad(mask.expand(B, 1, N, N), (M, 0, M, 0)) | pad(memory_mask, (0, N))[:, None, None, :]

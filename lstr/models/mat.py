@@ -28,12 +28,10 @@ from torch import Tensor
 from lstr.config import MOST, Size, SizeOrZero
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.foresight import Foresight, ForesightConfig, Prepared, PublishedForesight
-from lstr.models.kind import Kind, Preset
-from lstr.models.lstr_config import PUBLISHED_TRAINING
-from lstr.models.publication import AHEAD, ANET, KINETICS, LISTING, Publication, Result, detection
+from lstr.models.foresight import Constants, Foresight, ForesightConfig, PublishedForesight
+from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, read_publication
+from lstr.models.layers import Attention, DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.models.stream import Tensors, newest
-from lstr.models.transformer import Attention, DecoderLayer, EncoderLayer, Stack, module_list
 from lstr.windows.windows import Outputs
 
 # Weight of the loss of each generation of future tokens (published code).
@@ -273,14 +271,14 @@ class MAT(Foresight):
             return self.classifier(stages[-1])
         return self.classifier(torch.cat([*stages, self.stretched(futures[0]), *futures[1:]], dim=1))
 
-    def dense_logits(self, features: Tensor, batch_size: int, constants: Prepared | None = None) -> Tensor:
-        """Like `video_logits`; with grouping "batch", from the first full window on in batches of 16, as published."""
+    def video_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
+        """See `Model.video_logits`; grouping "batch" takes full windows in batches of 16, as published."""
         if self.config.grouping == "window":
-            return super().dense_logits(features, batch_size, constants)
+            return super().video_logits(features, batch_size, constants)
         L, W = len(features), self.config.work_length
         starts = [*range(min(W - 1, L)), *range(W - 1, L, PUBLISHED_BATCH)]  # windows that are not full have no batch
         batches = [np.arange(start, end) for start, end in zip(starts, [*starts[1:], L], strict=True)]
-        return torch.cat(self._of_windows(constants or self.constants(), features, batches, together=True))
+        return self.score_windows(features, batches, constants, together=True)
 
 
 def _foresee(stack: Stack, learned: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
@@ -316,25 +314,7 @@ class PublishedMAT(PublishedForesight):
 KIND = Kind(
     MAT,
     MATConfig,
-    Publication(
-        "MAT",
-        "Memory-and-Anticipation Transformer for Online Action Understanding, Wang et al., ICCV 2023",
-        "https://arxiv.org/abs/2308.07893",
-        "Echo0125/MAT-Memory-and-Anticipation-Transformer @ 8a7f49b",
-        "Apache-2.0",
-        "within 1e-4 in probability and 1e-5 at 99 % of chunks, for its attention keeps the highest scores "
-        "and some are nearly equal; published scores of a video's first work memory see its end, ours do not",
-        ("mat_small",),
-        (
-            *detection(71.6, 89.7, KINETICS, "MAT's README", ("mat-thumos14",), ("mat-tvseries",)),
-            Result("THUMOS'14 mAP", 70.5, ANET, "MAT's README", ("mat-thumos14",)),
-            Result(f"THUMOS'14 mAP, {AHEAD}", 58.2, KINETICS, LISTING, ("mat-thumos14",)),
-        ),
-        (
-            "slots of the long memory are grouped by window; model.grouping=batch is as in the published training",
-            "scores of a video's first work memory do not see its end, as published ones do",
-        ),
-    ),
+    read_publication("mat"),
     {
         "mat-thumos14": Preset(PUBLISHED, TRAINING),
         "mat-tvseries": Preset(PUBLISHED, {**TRAINING, "epochs": 20, "warmup_epochs": 8, "metric": "mcAP"}),

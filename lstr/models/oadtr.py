@@ -21,11 +21,9 @@ from torch import Tensor, nn
 
 from lstr.config import SizeOrZero, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.heads import Head
-from lstr.models.kind import Kind, Preset
-from lstr.models.publication import ANET, KINETICS, Publication, Result, detection
+from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.layers import CausalBlock, Head, module_list, packed_blocks
 from lstr.models.published import Published, Tables, with_prefixes
-from lstr.models.transformer import CausalBlock, module_list, packed_blocks
 from lstr.models.windowed import FixedWindow
 from lstr.windows.windows import Outputs
 
@@ -187,27 +185,5 @@ class PublishedOadTR(Published):
 
 
 KIND = Kind(
-    OadTR,
-    OadTRConfig,
-    Publication(
-        "OadTR",
-        "OadTR: Online Action Detection with Transformers, Wang et al., ICCV 2021",
-        "https://arxiv.org/abs/2106.11149",
-        "wangxiang1230/OadTR @ b4721b0",
-        "MIT",
-        "within 1e-5 in probability, where a whole window precedes the chunk; published scores leave the "
-        "first 63 and the last 9 chunks of a video out",
-        ("oadtr_small",),
-        (
-            *detection(65.2, 87.2, KINETICS, "OadTR's abstract and README", ("oadtr-thumos14",)),
-            Result("THUMOS'14 mAP", 58.9, ANET, "OadTR's log", ("oadtr-thumos14",)),
-        ),
-        (
-            "the last epoch counts, where the released log is best after the first of four",
-            "windows that are not full are trained on too, where the published training has none",
-            "its published labels are of six frames at the video's own rate, where chunks here are at 24 a second",
-        ),
-    ),
-    {"oadtr-thumos14": Preset(PUBLISHED, TRAINING)},
-    PublishedOadTR(),
+    OadTR, OadTRConfig, read_publication("oadtr"), {"oadtr-thumos14": Preset(PUBLISHED, TRAINING)}, PublishedOadTR()
 )

@@ -6,7 +6,7 @@ layer attends to the work tokens too, as they enter the decoder. All else, the n
 
 The definition of the scores is the published batch evaluation. The published stream departs from it: it leaves the
 bias of the values out, counts chunk 0 twice in each of its sums and, with the box kernel, never lets a chunk go. Here a
-stream keeps scores and values of chunks in rings (`lstr.models.lstr_caches`), which is exact.
+stream keeps scores and values of chunks in rings (`lstr.models.lstr_step`), which is exact.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from torch import Tensor
 
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Preset
+from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, read_publication
 from lstr.models.lstr import LSTR, PublishedLSTR
-from lstr.models.lstr_config import PUBLISHED_TRAINING, LSTRConfig
-from lstr.models.publication import AHEAD, KINETICS, LISTING, Publication, Result
+from lstr.models.lstr_network import LSTRConfig
 from lstr.windows.windows import Outputs, Part
 
 
@@ -101,20 +100,7 @@ class PublishedTeSTra(PublishedLSTR):
 KIND = Kind(
     TeSTra,
     TeSTraConfig,
-    Publication(
-        "TeSTra",
-        "Real-time Online Video Detection with Temporal Smoothing Transformers, Zhao and Krähenbühl, ECCV 2022",
-        "https://arxiv.org/abs/2209.09236",
-        "zhaoyue-zephyrus/TeSTra @ dfb4754",
-        "Apache-2.0",
-        "within 1e-5 in probability, of the published batch evaluation; the published stream differs and ours does not",
-        ("testra_box_small", "testra_laplace_small", "testra_anticipation_small"),
-        (
-            Result("THUMOS'14 mAP, box kernel", 71.2, KINETICS, README, ("testra-thumos14",)),
-            Result("THUMOS'14 mAP, Laplace kernel", 70.8, KINETICS, README, ("testra-laplace-thumos14",)),
-            Result(f"THUMOS'14 mAP, {AHEAD}", 56.8, KINETICS, LISTING),
-        ),
-    ),
+    read_publication("testra"),
     {
         "testra-thumos14": Preset(PUBLISHED, PUBLISHED_TRAINING),
         "testra-laplace-thumos14": Preset(PUBLISHED.replace(decay=0.97), PUBLISHED_TRAINING),

@@ -1,4 +1,7 @@
-"""The Temporal Recurrent Network (Xu et al., ICCV 2019), a baseline of the LSTR paper."""
+"""The Temporal Recurrent Network (Xu et al., ICCV 2019), a baseline of the LSTR paper, and kind lap-like on it.
+
+Kind lap-like is after LAP-Net (Qu et al., arXiv 2011.07915): the idea is from the paper, the layout is not.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import SizeOrZero, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.heads import FeatureHead
-from lstr.models.kind import Kind, Preset, Tensors
-from lstr.models.publication import KINETICS, LSTR_TABLES, OLD_ANET, Publication, anticipation, detection
+from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.layers import FeatureHead
 from lstr.models.published import Published
 from lstr.models.recurrent import Recurrent
-from lstr.windows.windows import Outputs, Windows, every_slot, in_order
-
-# First part of a published TRN tensor's name to ours.
-PUBLISHED_NAMES = {
-    "feature_extractor.": "feature_head_work.",
-    "hx_trans.": "decoder_hidden.",
-    "cx_trans.": "decoder_cell.",
-    "fusion_linear.": "decoder_input.",
-    "future_linear.": "future_gate.",
-    "enc_cell.": "accumulator.",
-    "dec_cell.": "decoder.",
-}
+from lstr.models.stream import Tensors
+from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, in_order, loss_mask, loss_of, mean_of_kept
 
 
 class TRNConfig(WindowConfig, frozen=True):
@@ -137,14 +130,118 @@ def decoded(
     return logits, states
 
 
+TENTHS = 10
+# Chunks before and after a window whose labels are read in training, to know how long its actions are.
+REACH = 64
+
+
+class LapLikeConfig(WindowConfig, frozen=True):
+    """What a model of kind lap-like is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
+
+    kind: str = "lap-like"
+
+
+class LapLike(Recurrent):
+    """TRN whose future token is a weighted sum of the last states and of the states that the decoder predicts.
+
+    The idea of LAP-Net: the progress of an action says which stretch of time around it is useful. A head says in which
+    tenth of its action a chunk is, or that it is in none. Each of these eleven has learned weights for the newest
+    `n_ahead` states and for as many predicted ones. Step h of the decoder, from 1 to `n_ahead`, is about the chunk h
+    ahead.
+    """
+
+    def __init__(self, config: LapLikeConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model, n_ahead = config.d_model, config.n_ahead
+        self.state_names = ("hidden", "cell", "future", *(f"hidden.{age}" for age in range(1, n_ahead)))
+        self.accumulator = nn.LSTMCell(2 * d_model, d_model)
+        self.decoder = nn.LSTMCell(d_model, d_model)
+        self.decoder_hidden, self.decoder_cell, self.future_gate = (
+            nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU()) for _ in range(3)
+        )
+        self.decoder_input = nn.Sequential(nn.Linear(n_classes, d_model), nn.ReLU())
+        self.future_classifier = nn.Linear(d_model, n_classes)
+        self.progress = nn.Linear(d_model, TENTHS + 1)
+        self.ranges = nn.Parameter(torch.zeros(TENTHS + 1, 2 * n_ahead))  # equal weights, until it learns others
+
+    def outputs(self) -> Outputs:
+        """Every work slot, then for each of them the n_ahead chunks that follow; then labels without logits.
+
+        Those are of all chunks from `REACH` before a full window to `REACH` after it.
+        """
+        outputs, W = super().outputs(), self.config.work_length
+        around = np.arange(1 - W - REACH, REACH + 1)
+        return Outputs(
+            np.concatenate([outputs.slots, np.full(len(around), -1)]),
+            np.concatenate([outputs.ahead, around]),
+            outputs.parts,
+        )
+
+    def forward(self, windows: Windows) -> Any:
+        """Logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and of the tenths (B, W, TENTHS + 1)."""
+        tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
+        logits, progress, _ = self.unroll(tokens, self.begin(len(tokens)))
+        return in_order(logits), progress
+
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """Tokens (B, T, d_model) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
+        logits, _, after = self.unroll(tokens, state)
+        return logits, after
+
+    def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
+        """Like `run`, with the logits of the tenths (B, T, TENTHS + 1) between the two."""
+        hidden, cell, future, *older = (state[name] for name in self.state_names)  # (B, d_model) each
+        ranges, logits, told = self.ranges.softmax(dim=-1), [], []
+        for token in tokens.unbind(dim=1):
+            older = [hidden, *older][: self.config.n_ahead - 1]
+            hidden, cell = self.accumulator(self.dropout(torch.cat([token, future], dim=-1)), (hidden, cell))
+            progress = self.progress(self.dropout(hidden))  # (B, TENTHS + 1)
+            ahead, imagined = decoded(self, hidden, cell, self.future_classifier, self.config.n_ahead)
+            states = torch.stack([hidden, *older, *imagined], dim=1)  # (B, 2 * n_ahead, d_model)
+            weights = progress.softmax(dim=-1) @ ranges  # (B, 2 * n_ahead)
+            future = self.future_gate((weights[..., None] * states).sum(dim=1))
+            logits.append(torch.stack([self.classifier(self.dropout(hidden)), *ahead], dim=1))
+            told.append(progress)
+        after = dict(zip(self.state_names, (hidden, cell, future, *older), strict=True))
+        return torch.stack(logits, dim=1), torch.stack(told, dim=1), after
+
+    def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
+        """Cross entropy now, ahead, and of the tenth of the action that each chunk is in, where that is known."""
+        logits, progress = forwarded
+        W, n = self.config.work_length, logits.shape[1]
+        targets, counts = supervision.targets[:, n:], supervision.counts[:, n:]
+        tenths = tenths_of(targets, counts, supervision.ignore)  # (B, 2 * REACH + W)
+        newest = windows.work_mask.sum(1, keepdim=True) - 1  # (B, 1)
+        places = (W - 1 + REACH - newest + torch.arange(W, device=newest.device)).clamp(max=tenths.shape[1] - 1)
+        tenths = tenths.gather(1, places)  # (B, W)
+        keep = loss_mask(supervision.targets[:, :W], supervision.ignore, supervision.counts[:, :W])
+        each = F.cross_entropy(progress.flatten(0, 1), tenths.clamp(min=0).flatten(), reduction="none").view_as(keep)
+        told = mean_of_kept(torch.where(tenths >= 0, each, 0), keep, supervision.totals)
+        return loss_of(logits, self.outputs(), supervision) + told
+
+
+def tenths_of(targets: Tensor, exists: Tensor, ignore: int | None = None) -> Tensor:
+    """Which tenth of its action each of some neighbouring chunks is in (B, S), from labels (B, S, C) and exists (B, S).
+
+    `TENTHS` is for background; -1 where an action goes on beyond the first or the last of the chunks, so that its
+    length is not known, and where nothing is known. An action is a run of chunks with the same classes.
+    """
+    S = targets.shape[1]
+    places = torch.arange(S, device=targets.device)
+    acts = targets.index_fill(-1, places.new_tensor([0] if ignore is None else [0, ignore]), 0).any(-1)  # (B, S)
+    same = (targets[:, 1:] == targets[:, :-1]).all(-1) & exists[:, 1:] & exists[:, :-1]
+    begins, ends = ~F.pad(same, (1, 0)), ~F.pad(same, (0, 1))
+    first = torch.where(begins, places, -1).cummax(dim=1).values
+    last = torch.where(ends, places, S).flip(1).cummin(dim=1).values.flip(1)
+    tenth = (places - first) * TENTHS // (last - first + 1)
+    known = exists & acts & (first > 0) & (last < S - 1)
+    return torch.where(known, tenth, torch.where(exists & (targets[..., 0] > 0), TENTHS, -1))
+
+
 PUBLISHED = TRNConfig(
-    d_model=4096,
-    d_token=3072,
-    dropout=0.1,
-    work_length=64,
-    shared_classifier=True,
-    decoder_from=0,
-    anticipation=7,
+    d_model=4096, d_token=3072, dropout=0.1, work_length=64, shared_classifier=True, decoder_from=0, anticipation=7
 )
 TRAINING = {
     "epochs": 21,
@@ -162,30 +259,24 @@ class PublishedTRN(Published):
 
     config = PUBLISHED
     marks = ("enc_cell.weight_ih", "accumulator.weight_ih")
-    names = PUBLISHED_NAMES
+    names = {
+        "feature_extractor.": "feature_head_work.",
+        "hx_trans.": "decoder_hidden.",
+        "cx_trans.": "decoder_cell.",
+        "fusion_linear.": "decoder_input.",
+        "future_linear.": "future_gate.",
+        "enc_cell.": "accumulator.",
+        "dec_cell.": "decoder.",
+    }
     sizes = {"d_token": ("feature_head_work.input_linear.0.weight", 0)}
     needed = ("d_token",)
     unknown = ("anticipation",)
 
 
-KIND = Kind(
-    TRN,
-    TRNConfig,
-    Publication(
-        "TRN",
-        "Temporal Recurrent Networks for Online Action Detection, Xu et al., ICCV 2019",
-        "https://arxiv.org/abs/1811.07391",
-        "xumingze0308/TRN.pytorch @ d432c1e",
-        "MIT",
-        "within 1e-5 in probability with the settings of its preset; without them the decoder begins at the next chunk",
-        ("trn_small",),
-        (
-            *detection(62.1, 86.2, KINETICS, "TRN's README", ("trn-thumos14",)),
-            *detection(47.2, 83.7, OLD_ANET, LSTR_TABLES, ("trn-thumos14",)),
-            *anticipation(38.9, 75.7, OLD_ANET),
-        ),
-        ("weights begin as those of PyTorch's layers, where the published ones are drawn otherwise",),
-    ),
-    {"trn-thumos14": Preset(PUBLISHED, TRAINING)},
-    PublishedTRN(),
+KIND = Kind(TRN, TRNConfig, read_publication("trn"), {"trn-thumos14": Preset(PUBLISHED, TRAINING)}, PublishedTRN())
+LAP_LIKE_KIND = Kind(
+    LapLike,
+    LapLikeConfig,
+    read_publication("lap-like"),
+    {"lap-like-thumos14": Preset(LapLikeConfig(dropout=0.1, work_length=64), TRAINING)},
 )

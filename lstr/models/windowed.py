@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lstr.models.kind import Model
 from lstr.models.stream import Tensors, begun, put, take
 from lstr.windows import indices as memory
-from lstr.windows.short_plan import Ring, Slots
+from lstr.windows.plans import Ring, Slots
 from lstr.windows.windows import Outputs, Windows
 
 
@@ -38,9 +38,9 @@ class Windowed(Model):
         What stands in later slots has no part in them; `constants` are those of `constants()`.
         """
 
-    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1 + n_ahead, C) of a video's features (L, D): chunk T has those of its window."""
-        tokens, constants = self.embed(features), self.constants()  # tokens (L, E)
+    def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """See `Model.video_logits`."""
+        tokens, constants = self.embed(features), constants or self.constants()  # tokens (L, E)
         rows = []
         for ends in memory.in_pieces(len(features), batch_size):
             chunks, present = (torch.from_numpy(a).to(features.device) for a in memory.work_indices(ends, self.config))
@@ -93,9 +93,9 @@ class FixedWindow(Model):
         """Logits (B, 1 + n_ahead, C)."""
         return self.score(self.of_chunk(windows.newest_last()))
 
-    def video_logits(self, features: Tensor, batch_size: int) -> Tensor:
-        """Logits (L, 1 + n_ahead, C) of a video's features (L, D)."""
-        constants = self.constants()
+    def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """See `Model.video_logits`."""
+        constants = constants or self.constants()
         windows = self.windows_of(self.of_chunk(self.after_zeros(features)))  # (L, W, K)
         return torch.cat([self.score(part, constants) for part in windows.split(batch_size)])
 

@@ -22,14 +22,12 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.heads import FeatureHead
-from lstr.models.kind import Kind, Preset
-from lstr.models.publication import Publication, Result
+from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.layers import FeatureHead
 from lstr.models.published import Published, Tables
 from lstr.models.recurrent import Recurrent
 from lstr.models.stream import Tensors
-from lstr.windows.loss import Supervision, loss_mask, multi_hot_cross_entropy
-from lstr.windows.windows import Windows
+from lstr.windows.windows import Supervision, Windows, loss_mask, multi_hot_cross_entropy
 
 # The last states whose largest values tell whether an action starts.
 STATES = 4
@@ -284,30 +282,7 @@ class PublishedWOAD(Published):
 KIND = Kind(
     WOAD,
     WOADConfig,
-    Publication(
-        "WOAD",
-        "WOAD: Weakly Supervised Online Action Detection in Untrimmed Videos, Gao et al., CVPR 2021",
-        "https://arxiv.org/abs/2006.03732",
-        "salesforce/woad-pytorch @ 405fa0c",
-        "BSD-3-Clause",
-        "within 1e-5 in logits, losses, gradients and labels made; its chunks are of 0.64 s; ours makes labels anew in "
-        "each batch",
-        ("woad_small",),
-        (
-            Result(
-                "THUMOS'14 mAP, labels of segments",
-                67.1,
-                "I3D",
-                "LSTR paper, tables, whose text calls it weakly supervised",
-                ("woad-thumos14",),
-            ),
-        ),
-        (
-            "a feature is of 0.25 s, where the published ones are of 0.64 s",
-            "padding has no part in the loss, and all pairs of a batch are compared",
-            "labels are made anew in each batch, where the published training makes them every 100 batches",
-        ),
-    ),
+    read_publication("woad"),
     {
         "woad-thumos14": Preset(PUBLISHED, TRAINING),
         "woad-video-thumos14": Preset(PUBLISHED.replace(supervision="video"), TRAINING),

@@ -7,7 +7,7 @@ is full, the sliding and the anchored one from then on.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,38 +16,9 @@ from lstr.config import WindowConfig
 from lstr.errors import LstrError
 
 Indices = NDArray[np.int64]
-
-
-class Lengths(Protocol):
-    """What is to be known of a model's memories: its configuration, or what a plan is made by."""
-
-    @property
-    def work_length(self) -> int:
-        """Chunks of the work memory."""
-
-    @property
-    def long_length(self) -> int:
-        """Chunks of the long memory."""
-
-    @property
-    def long_stride(self) -> int:
-        """Distance in chunks between two samples of it."""
-
-    @property
-    def grid(self) -> str:
-        """fixed, sliding or anchored."""
-
-    @property
-    def n_long(self) -> int:
-        """Slots of the long memory."""
-
-
-class Context(Lengths, Protocol):
-    """The same, of windows that have chunks before the work memory too."""
-
-    @property
-    def context(self) -> int:
-        """How many."""
+# The lengths of the memories of a model: a WindowConfig, or a planner (`lstr.windows.plans`) with the same names. Files
+# of exported models hold only the latter.
+Lengths: TypeAlias = Any
 
 
 def in_pieces(length: int, size: int) -> list[Indices]:
@@ -154,7 +125,7 @@ def work_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.boo
     return np.where(mask, indices, 0), mask
 
 
-def context_indices(T: ArrayLike, config: Context) -> Indices:
+def context_indices(T: ArrayLike, config: Lengths) -> Indices:
     """Chunks of the context before the work memory at T, oldest first: (context,) or (B, context).
 
     What is before the video is chunk 0, which is visible (published code of CMeRT).

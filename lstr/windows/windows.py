@@ -1,8 +1,8 @@
-"""Windows of stored features in batches, and which chunk each output of a model is about."""
+"""Windows of stored features in batches, the chunk that each output of a model is about, and the training loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
@@ -16,9 +16,9 @@ from lstr.errors import LstrError
 from lstr.files.arrays import tensor_of
 from lstr.windows import indices as memory
 
-# Chunks older than the memories that a GRU is trained through, at most (paper, the GRU that compensates memory).
+# Maximum number of chunks before the memories that a GRU is trained through (paper, the GRU that compensates memory).
 OLDER_CHUNKS = 512
-# What of a window are features
+# The tensors of a window that hold features
 FEATURES = ("long", "work", "older", "context")
 
 
@@ -31,7 +31,7 @@ class Part:
     weight: float = 1.0
     """Weight of that mean in the sum that is the loss"""
     repeats_last: bool = False
-    """Whether an output about a chunk past the end of the video has the last chunk's target; else it has no loss"""
+    """Whether an output about a chunk past the end of the video has the target of the last chunk, or no loss"""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Outputs:
     """What the N outputs of a window are about, for targets and loss; several may be about the same chunk."""
 
     slots: NDArray[np.int64]
-    """(N,) work slot an output stands at; -1 for the newest that is present"""
+    """(N,) work slot of an output; -1 for the newest that is present"""
     ahead: NDArray[np.int64]
-    """(N,) chunks from that slot's chunk to the one predicted; 0 is detection"""
+    """(N,) chunks from the chunk of that slot to the predicted one; 0 is detection"""
     parts: tuple[Part, ...] = ()
-    """The loss is the weighted sum of their means. Unless stated, detection is one part and anticipation another."""
+    """The loss is the weighted sum of their means. By default detection is one part and anticipation another."""
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -52,13 +52,13 @@ class Outputs:
 
     @property
     def repeats_last(self) -> NDArray[np.bool_]:
-        """(N,) whether an output about a chunk past the end of the video has the last chunk's target."""
+        """(N,) whether an output about a chunk past the end of the video has the target of the last chunk."""
         rows = [part.rows for part in self.parts if part.repeats_last]
         return np.isin(np.arange(len(self.slots)), np.concatenate(rows) if rows else [])
 
 
 def every_slot(W: int, ahead: NDArray[np.int64]) -> Outputs:
-    """Outputs about every one of W work slots, then for each about the chunks `ahead` of it: two parts of the loss."""
+    """Return outputs about each of W work slots, then for each slot about the chunks `ahead` of it: two parts."""
     slots, first = np.arange(W), np.zeros(W, dtype=np.int64)
     parts = Part(slots), Part(np.arange(W, W * (1 + len(ahead))))
     return Outputs(
@@ -67,13 +67,13 @@ def every_slot(W: int, ahead: NDArray[np.int64]) -> Outputs:
 
 
 def in_order(logits: Tensor) -> Tensor:
-    """Logits (B, W * (1 + n), C) in the order of `every_slot`, of logits (B, W, 1 + n, C) by slot."""
+    """Return logits (B, W * (1 + n), C) in the order of `every_slot`, of logits (B, W, 1 + n, C) by slot."""
     return torch.cat([logits[:, :, 0], logits[:, :, 1:].flatten(1, 2)], dim=1)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """B windows of one fixed shape, as every model's `forward` takes them."""
+    """B windows of one fixed shape, as the `forward` of every model takes them."""
 
     long: Tensor
     """(B, n_long, D), zero in hidden slots"""
@@ -96,24 +96,24 @@ class Windows:
         return len(self.work)
 
     def newest_last(self) -> Tensor:
-        """Features of the work memory (B, W, D) with the absent slots, which are zeros, before the others."""
-        return _rotated(self.work, self.work_mask.sum(1, keepdim=True))
+        """Return features of the work memory (B, W, D) with the absent slots, which are zeros, before the others."""
+        return rotate(self.work, self.work_mask.sum(1, keepdim=True))
 
     def by_slot(self, rows: Tensor) -> Tensor:
-        """Rows (B, W, ...) in the order of `newest_last`, by slot: the absent ones after the others."""
-        return _rotated(rows, -self.work_mask.sum(1, keepdim=True))
+        """Return rows (B, W, ...) in the order of `newest_last` by slot: absent slots after the others."""
+        return rotate(rows, -self.work_mask.sum(1, keepdim=True))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """The same windows with every tensor changed."""
+        """Return the same windows with every tensor changed."""
         return type(self)(*(change(getattr(self, field.name)) for field in fields(self)))
 
     def to(self, device: torch.device | str) -> Self:
-        """The same windows on another device."""
+        """Return the same windows on another device."""
         return self.map(lambda tensor: tensor.to(device))
 
 
-def _rotated(rows: Tensor, by: Tensor) -> Tensor:
-    """Rows (B, W, ...) that each begin with the one at place `by` (B, 1)."""
+def rotate(rows: Tensor, by: Tensor) -> Tensor:
+    """Rotate rows (B, W, ...) so that each row of the batch starts with the one at place `by` (B, 1)."""
     order = (torch.arange(rows.shape[1], device=rows.device) + by) % rows.shape[1]  # (B, W)
     return rows.gather(1, order.view(*order.shape, *[1] * (rows.ndim - 2)).expand_as(rows))
 
@@ -121,10 +121,10 @@ def _rotated(rows: Tensor, by: Tensor) -> Tensor:
 def gather(
     features: Tensor | NDArray[np.float32], ends: ArrayLike, config: WindowConfig, stretched: bool = False
 ) -> Windows:
-    """Windows of one video, features (L, D), that end at chunks `ends` (B,).
+    """Return windows of one video, features (L, D), that end at chunks `ends` (B,).
 
-    The grid is the one at test time, or, `stretched`, that of published training. Raises LstrError when an end is not
-    in [0, L).
+    `stretched` selects the grid of published training instead of the one at test time. Raises LstrError if an end is
+    not in [0, L).
     """
     ends = np.asarray(ends, dtype=np.int64)
     if ends.size and not (0 <= ends.min() and ends.max() < len(features)):
@@ -137,17 +137,17 @@ def gather(
 
 @dataclass(frozen=True)
 class WindowIndices(Windows):
-    """Which rows of features B windows are made of: `long`, `work`, `older` and `context` are int64, without the D.
+    """The rows of features that B windows hold: `long`, `work`, `older` and `context` are int64, without the D.
 
     They are 0 where windows are zero.
     """
 
     def after(self, starts: Tensor) -> WindowIndices:
-        """The same in rows of several videos one after the other, of which each window's video has `starts` (B,)."""
+        """Return the same in rows of several videos one after the other; `starts` (B,) are those of each video."""
         return replace(self, **{name: getattr(self, name) + starts[:, None] for name in FEATURES})
 
     def gather(self, features: Tensor | NDArray[np.float32]) -> Windows:
-        """Windows of features (R, D), on their device, where the indices of a tensor are too; nothing waits for it."""
+        """Return windows of features (R, D), on the device of the features, without a wait for that device."""
         indices = {name: getattr(self, name) for name in FEATURES}
         if not isinstance(features, Tensor):  # numpy takes a tensor with one element for a number
             indices = {name: tensor.numpy() for name, tensor in indices.items()}
@@ -161,12 +161,17 @@ class WindowIndices(Windows):
 
 
 def window_indices(ends: NDArray[np.int64], config: WindowConfig, stretched: bool = False) -> WindowIndices:
-    """The indices of windows that end at chunks `ends` (B,), each of its own video; `stretched` as for `gather`."""
+    """Return the indices of windows that end at chunks `ends` (B,), each of its own video; `stretched` as `gather`."""
     long, long_mask = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
     if config.uses.padded:  # chunk 0 is in no history before it leaves the work memory
         long_mask = long_mask & (memory.work_start(ends, config) > 0)[:, None]
     work, work_mask = memory.work_indices(ends, config)
-    older, older_count = _older_indices(ends, config)
+    older, older_count = np.zeros((len(ends), 0), dtype=np.int64), np.zeros(len(ends), dtype=np.int64)
+    if config.gru:
+        stop = memory.older_ends(ends, config)
+        older_count = np.minimum(stop, OLDER_CHUNKS)
+        column = np.arange(older_count.max(initial=0))
+        older = np.where(column < older_count[:, None], (stop - older_count)[:, None] + column, 0)
     distances = memory.long_distances(ends, config, stretched)
     context = memory.context_indices(ends, config)
     arrays = long, long_mask, work, work_mask, distances, older, older_count, context
@@ -174,23 +179,140 @@ def window_indices(ends: NDArray[np.int64], config: WindowConfig, stretched: boo
 
 
 def join(batches: Sequence[Windows]) -> Windows:
-    """Windows of several videos as one batch."""
+    """Join windows of several videos to one batch."""
     longest = max(windows.older.shape[1] for windows in batches)
-
-    def padded(windows: Windows, name: str) -> Tensor:
-        tensor = getattr(windows, name)
-        if name == "older" and tensor.shape[1] < longest:
-            return torch.nn.functional.pad(tensor, (0, 0, 0, longest - tensor.shape[1]))
-        return tensor
-
-    return Windows(*(torch.cat([padded(windows, field.name) for windows in batches]) for field in fields(Windows)))
+    parts = {field.name: [getattr(windows, field.name) for windows in batches] for field in fields(Windows)}
+    parts["older"] = [torch.nn.functional.pad(part, (0, 0, 0, longest - part.shape[1])) for part in parts["older"]]
+    return Windows(**{name: torch.cat(tensors) for name, tensors in parts.items()})
 
 
-def _older_indices(ends: NDArray[np.int64], config: WindowConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Chunks (B, K) for the GRU, 0 after the last, and how many they are (B,)."""
-    if not config.gru:
-        return np.zeros((len(ends), 0), dtype=np.int64), np.zeros(len(ends), dtype=np.int64)
-    stop = memory.older_ends(ends, config)
-    count = np.minimum(stop, OLDER_CHUNKS)
-    column = np.arange(count.max(initial=0))
-    return np.where(column < count[:, None], (stop - count)[:, None] + column, 0), count
+@dataclass(frozen=True)
+class Supervision:
+    """What the N outputs of B windows are held against."""
+
+    targets: Tensor
+    """(B, N, C), multi-hot or scaled"""
+    counts: Tensor
+    """(B, N) bool: outputs that count. A window in which none does stands in for one of another process."""
+    ignore: int | None = None
+    """Column of the ambiguous class; None where it is a class like any other"""
+    totals: Sequence[float] | None = None
+    """How many outputs of each part count in the whole batch, where these windows are but a piece of it; `totals_of`"""
+    n_windows: float | None = None
+    """Windows of the whole batch, likewise"""
+    soft: Tensor | None = None
+    """(B, N, C) probabilities by a teacher of what `targets` are about, zeros where it has none; None without one"""
+
+    @property
+    def share(self) -> float:
+        """How much of the whole batch these windows are."""
+        return 1.0 if self.n_windows is None else float(self.counts.any(dim=1).sum()) / self.n_windows
+
+
+def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tensor:
+    """The sum over parts of their weight times the mean of their cross entropy: a scalar, of logits (B, N, C)."""
+    total = logits.new_zeros(())
+    for part, logit, labels in by_part(logits, outputs, supervision):
+        size = None if labels.totals is None else max(1.0, labels.totals[0])
+        total = total + part.weight * multi_hot_cross_entropy(logit, labels.targets, labels.ignore, labels.counts, size)
+    return total
+
+
+def distillation(logits: Tensor, outputs: Outputs, supervision: Supervision, temperature: float) -> Tensor:
+    """How far logits (B, N, C) are from a teacher's scores, `supervision.soft`: a scalar (Hinton et al. 2015).
+
+    For each part its weight times the mean, over the outputs that count, of the squared temperature times the KL
+    divergence of both, softened by it; an output that the teacher has no scores for adds 0.
+    """
+    total = logits.new_zeros(())
+    for part, logit, labels in by_part(logits, outputs, supervision):
+        assert labels.soft is not None, "by_part passes it on"
+        keep = loss_mask(labels.targets, labels.ignore, labels.counts)  # (B, n)
+        both = labels.soft.clamp(min=torch.finfo(logit.dtype).tiny).log(), logit
+        teacher, student = ((without(x, labels.ignore) / temperature).log_softmax(dim=-1) for x in both)
+        each = (teacher.exp() * (teacher - student)).sum(dim=-1)
+        losses = torch.where(labels.soft.any(dim=-1), each, 0)
+        total = total + part.weight * temperature**2 * mean_of_kept(losses, keep, labels.totals)
+    return total
+
+
+def by_part(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Iterator[tuple[Part, Tensor, Supervision]]:
+    """Yield each part with its logits (B, n, C), of logits (B, N, C), and its supervision, with one number in `totals`.
+
+    A loss of another kind that is a mean divides by max(1, that number), not by the outputs here.
+    """
+    of = supervision
+    for i, part in enumerate(outputs.parts):
+        rows, totals = part.rows, None if of.totals is None else [of.totals[i]]
+        soft = None if of.soft is None else chosen(of.soft, rows)
+        labels = chosen(of.targets, rows), chosen(of.counts, rows)
+        yield part, chosen(logits, rows), Supervision(*labels, of.ignore, totals, of.n_windows, soft)
+
+
+def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | None) -> list[float]:
+    """How many outputs of each part take part in the loss, of targets (B, N, C) and counts (B, N)."""
+    keep = loss_mask(targets, ignore, counts)  # (B, N)
+    return [float(keep[:, torch.from_numpy(part.rows)].sum()) for part in outputs.parts]
+
+
+def chosen(tensor: Tensor, rows: NDArray[np.int64]) -> Tensor:
+    """(B, n, ...) of the outputs `rows` (n,); neighbours without an index, which a GPU would wait for."""
+    first, end = int(rows[0]), int(rows[-1]) + 1
+    if end - first == len(rows):
+        return tensor[:, first:end]
+    return torch.cat([tensor[:, at : at + 1] for at in rows.tolist()], 1)
+
+
+def multi_hot_cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    ignore: int | None = None,
+    valid: Tensor | None = None,
+    total: float | None = None,
+) -> Tensor:
+    """Mean over chunks of the sum over classes of -target * log_softmax(logits): a scalar (published code, criterion).
+
+    logits and targets (..., C); targets are multi-hot and not normalised, so a chunk of two classes weighs double.
+    ignore: the column of the ambiguous class; it takes no part in the softmax, and chunks that carry it are left
+    out. valid (...) bool: chunks that count. When none is left the loss is 0, with a gradient of 0. total: chunks to
+    divide by in place of those here, where they are but a part of a batch.
+    Raises LstrError when the shapes differ.
+    """
+    if logits.shape != targets.shape:
+        raise LstrError(
+            f"Logits have shape {tuple(logits.shape)} and targets {tuple(targets.shape)}.",
+            "Make the targets with the classes the model was made for.",
+        )
+    n_classes = logits.shape[-1]
+    logits = logits.reshape(-1, n_classes)  # (N, C)
+    targets = targets.reshape(-1, n_classes).to(logits.dtype)
+    keep = loss_mask(targets, ignore, None if valid is None else valid.reshape(-1))
+    logits, targets = without(logits, ignore), without(targets, ignore)  # (N, C - 1)
+    if total is not None and logits.device.type != "cpu":  # how many are kept would have to be waited for
+        losses = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)  # (N,)
+        return torch.where(keep, losses, 0).sum() / total
+    logits, targets = logits[keep], targets[keep]
+    if len(logits) == 0:
+        return logits.sum()
+    losses = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)  # (N,)
+    return losses.mean() if total is None else losses.sum() / total
+
+
+def without(x: Tensor, ignore: int | None) -> Tensor:
+    """Logits or targets (..., C) without the column of the ambiguous class, where there is one."""
+    return x if ignore is None else torch.cat([x[..., :ignore], x[..., ignore + 1 :]], dim=-1)
+
+
+def mean_of_kept(losses: Tensor, keep: Tensor, totals: Sequence[float] | None) -> Tensor:
+    """The mean of losses (...) where keep (...) is True: a scalar, 0 where it nowhere is.
+
+    totals: those of `Supervision`; the first is divided by in place of how many are kept here.
+    """
+    size = keep.sum().clamp(min=1) if totals is None else max(1.0, totals[0])
+    return torch.where(keep, losses, 0).sum() / size
+
+
+def loss_mask(targets: Tensor, ignore: int | None = None, valid: Tensor | None = None) -> Tensor:
+    """Which chunks (...) take part in the loss of targets (..., C)."""
+    keep = torch.ones(targets.shape[:-1], dtype=torch.bool, device=targets.device) if valid is None else valid
+    return keep if ignore is None else keep & (targets[..., ignore] == 0)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from lstr.checkpoint_entries import fault_of_rules, is_thresholds
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.exported_description import ExportedConfig, StepDescription
 from lstr.extractors.devices import choose_device
@@ -26,7 +25,7 @@ from lstr.extractors.streams import model_stream
 from lstr.files.content import built
 from lstr.files.names import is_slug
 from lstr.labels.segment import is_name
-from lstr.loaded_checkpoint import CALIBRATION, FORMAT, Checkpoint
+from lstr.loaded_checkpoint import CALIBRATION, FORMAT, Checkpoint, fault_of_rules, is_thresholds
 from lstr.loaded_checkpoint import TENSORS as OF_MODEL
 
 if TYPE_CHECKING:

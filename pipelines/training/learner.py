@@ -22,7 +22,7 @@ from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
 from lstr.pipelines.training.run_folder import Position
 from lstr.pipelines.training.window_samples import Batch, Piece, hide_slots, ignored_class, rows_of_class, standardise
-from lstr.windows.loss import distillation, totals_of
+from lstr.windows.windows import distillation, totals_of
 
 
 class Adam(torch.optim.Adam):

@@ -20,8 +20,7 @@ from lstr.pipelines.features.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.ranks import Ranks
 from lstr.windows.indices import window_ends
-from lstr.windows.loss import Supervision
-from lstr.windows.windows import Outputs, WindowIndices, Windows, gather, join, window_indices
+from lstr.windows.windows import Outputs, Supervision, WindowIndices, Windows, gather, join, window_indices
 
 # Chunks of a class that a kind is given before its first step.
 MOST = 1000

@@ -13,7 +13,7 @@ from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics import per_frame as metrics
 from lstr.metrics import stages as action_stages
 from lstr.windows import windows
-from lstr.windows.loss import multi_hot_cross_entropy
+from lstr.windows.windows import multi_hot_cross_entropy
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ from lstr.models.kind import Model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.window_samples import make_targets
 from lstr.windows import indices as memory
-from lstr.windows.loss import Supervision
-from lstr.windows.windows import Windows, gather
+from lstr.windows.windows import Supervision, Windows, gather
 
 
 def read_set(shared: Path, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray], np.ndarray]:

@@ -8,7 +8,9 @@ import torch
 
 from lstr.average import Member
 from lstr.kinds import configure, make_model
-from lstr.models.lstr_config import ENCODERS, INTEGRATIONS
+from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
+from lstr.models.stream import newest
+from lstr.windows.windows import gather
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
 
@@ -47,6 +49,13 @@ AVERAGED = averaged(
 def video(length, seed=0, width=8):
     """Random features (length, width)."""
     return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def of_each_window(model, features):
+    """Logits (L, 1 + n_ahead, C) of a video (L, D) by definition: the newest outputs of each window alone."""
+    windows = gather(features, range(len(features)), model.config)
+    return newest(model(windows), windows.work_mask, model.config.work_length)
 
 
 def unsettled(model):

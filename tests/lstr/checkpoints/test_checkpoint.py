@@ -360,28 +360,10 @@ def test_a_stream_that_is_not_whole_is_refused(tmp_path):
             streaming.restore(path, model)
 
 
-@pytest.mark.parametrize("design", DESIGNS, ids=str)
-def test_what_a_file_claims_is_not_allocated(tmp_path, design, monkeypatch):
-    path, made = tmp_path / "model.pt", []
-    checkpoint.save(path, tiny(**design), CLASSES, None, {})
-    content = torch.load(path)
-
-    def recording(config, n_classes):
-        made.append(torch.empty(0).device.type)
-        return make_model(config, n_classes)
-
-    monkeypatch.setattr(checkpoint, "make_model", recording)
-    for claim in ({"d_model": 2**19}, {"l_enc": 2**20}, {"l_dec": 2**20}):
-        torch.save({**content, "config": json.dumps(json.loads(content["config"]) | claim)}, path)
-        with pytest.raises(CheckpointError):
-            checkpoint.load(path)
-    assert "cpu" not in made
-
-
 @pytest.mark.long
 def test_loading_imports_no_compiler(tmp_path):
     """It would take a second of each start."""
     checkpoint.save(tmp_path / "model.pt", tiny(), CLASSES, None, {})
-    program = f"import sys; from lstr.checkpoints import checkpoint; checkpoint.load({str(tmp_path / 'model.pt')!r}); "
+    program = f"import sys; from lstr import checkpoint; checkpoint.load({str(tmp_path / 'model.pt')!r}); "
     program += "sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lstr import checkpoint
-from lstr.checkpoint_claims import bounded
+from lstr.checkpoint import Bounded
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.extractors.networks.weights_file import read_content, read_state_dict
 from lstr.kinds import OURS, configure, make_model
@@ -27,6 +27,9 @@ CLAIMS = [
     ("colar", "exemplars", 10**6),
     ("miniroad", "n_layers", 10**6),
     ("lstr", "l_dec", 60),
+    ("lstr", "l_enc", 10**6),
+    ("lfb", "l_dec", 10**6),
+    ("lfb", "d_model", 2**19),
     ("lstr", "n0", 10**6),
     ("lstr", "d_feedforward", 10**6),
     ("oadtr", "decoder_feedforward", 10**6),
@@ -45,7 +48,7 @@ def test_no_kind_of_model_takes_more_than_its_bound(tmp_path):
     for kind in OURS:
         config = configure(kind, rgb_dim=4, flow_dim=4, d_model=8, n_heads=2, d_feedforward=8)
         tensors = make_model(config, 2).state_dict()
-        with bounded(tmp_path, tensors):
+        with Bounded(tmp_path, tensors):
             make_model(config, 2)
 
 
@@ -53,7 +56,7 @@ def test_no_kind_of_model_takes_more_than_its_bound(tmp_path):
 def test_a_model_that_no_shape_bounds_is_stopped_while_it_is_made(tmp_path, claim):
     """So that a kind whose tensors do not tell each size is bounded too."""
     tensors = make_model(configure("mat", **TINY, rgb_dim=4, flow_dim=4), 2).state_dict()
-    with bounded(tmp_path, tensors), pytest.raises(CheckpointError, match="far larger than its tensors"):
+    with Bounded(tmp_path, tensors), pytest.raises(CheckpointError, match="far larger than its tensors"):
         make_model(configure("mat", **TINY | claim, rgb_dim=4, flow_dim=4), 2)
 
 

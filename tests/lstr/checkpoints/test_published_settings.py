@@ -10,8 +10,7 @@ from lstr import checkpoint, streaming
 from lstr.batch import predict, predict_ahead
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure, make_model
-from lstr.windows.loss import Supervision
-from lstr.windows.windows import gather
+from lstr.windows.windows import Supervision, gather
 from tests.support.tiny_models import TINY, tiny, unsettled, video
 
 WIDTHS = {"rgb_dim": 5, "flow_dim": 3}
@@ -108,7 +107,7 @@ def test_a_guessed_kind_is_said(tmp_path):
     assert checkpoint.load(path, {**known, "kind": "testra", "decay": 1.0}).assumed == {}
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load(saved(tmp_path / "b.pth", tiny(), more=torch.zeros(1)), known)
-    assert "taken for kind lstr" in caught.value.hint and "--set model.kind=testra" in caught.value.hint
+    assert "read as kind lstr" in caught.value.hint and "--set model.kind=testra" in caught.value.hint
 
 
 def test_no_number_of_heads_is_proposed(tmp_path):

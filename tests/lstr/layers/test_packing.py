@@ -11,12 +11,12 @@ import torch
 from lstr import checkpoint, streaming
 from lstr.errors import LstrError
 from lstr.kinds import configure
+from lstr.models.layers import Attention
 from lstr.models.lstr import LSTR
-from lstr.models.lstr_config import ENCODERS, INTEGRATIONS
-from lstr.models.packing import PackedAttention, PackedLinear, pack
-from lstr.models.transformer import Attention
+from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
+from lstr.models.stream import PackedAttention, PackedLinear, pack
 from lstr.windows.windows import gather
-from tests.support.tiny_models import unsettled, video
+from tests.support.tiny_models import of_each_window, unsettled, video
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
 DESIGNS = [
@@ -82,8 +82,7 @@ def test_without_the_operator_a_stream_says_the_same(operator):
     features = video(40)
     packed = streaming.create(model).constants.model
     assert {module.packed for module in packed.modules() if isinstance(module, PackedLinear)} == {operator}
-    with torch.no_grad():
-        expected = model.video_logits(features, 7).softmax(dim=-1)
+    expected = of_each_window(model, features).softmax(dim=-1)
     torch.testing.assert_close(streamed(model, features), expected, atol=1e-5, rtol=0)
 
 

@@ -1,4 +1,4 @@
-"""What a step of a stream costs and what a stream keeps: counted, against the formulas of `lstr.models.lstr_caches`."""
+"""What a step of a stream costs and what a stream keeps: counted, against the formulas of `lstr.models.lstr_step`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lstr import streaming
-from lstr.cost import product_counter
 from lstr.kinds import configure, make_model
+from lstr.pipelines.models import product_counter
 from lstr.windows import indices as memory
 
 # Feed-forward layers are as wide as the model, so that every product with a weight is a multiple of D x D.

@@ -12,8 +12,7 @@ from lstr import checkpoint, streaming
 from lstr.batch import predict
 from lstr.models import woad
 from lstr.models.woad import CONFIDENCE, pseudo_targets, runs_of
-from lstr.windows.loss import Supervision, multi_hot_cross_entropy
-from lstr.windows.windows import gather
+from lstr.windows.windows import Supervision, gather, multi_hot_cross_entropy
 from tests.support.tiny_models import tiny, video
 
 

@@ -10,7 +10,7 @@ from lstr.batch import predict
 from lstr.errors import CheckpointError
 from lstr.kinds import KINDS
 from lstr.models import colar
-from lstr.windows.loss import Supervision
+from lstr.windows.windows import Supervision
 from tests.support.playlists import defined, playlists_of, streamed
 from tests.support.published_sets import check_gradients, read_set, supervised_windows
 from tests.support.tiny_models import tiny, video

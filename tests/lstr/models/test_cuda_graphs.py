@@ -10,7 +10,7 @@ from lstr import streaming
 from lstr.errors import LstrError
 from lstr.kinds import KINDS
 from lstr.models.cuda_graphs import CapturedStep
-from lstr.windows.plan import CHANGES
+from lstr.windows.plans import CHANGES
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import tiny
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lstr import batch
-from lstr.models.packing import PackedLinear
-from tests.support.tiny_models import DESIGNS, tiny, video
+from lstr.models.stream import PackedLinear
+from tests.support.tiny_models import DESIGNS, of_each_window, tiny, video
 
 FORMS = [
     {"grid": "fixed", "positions": "slot"},
@@ -16,6 +16,8 @@ FORMS = [
     {"grid": "sliding", "positions": "distance", "gru": True},
     {"grid": "anchored", "positions": "slot"},
     {"grid": "fixed", "positions": "distance", "long_length": 0, "gru": True},
+    {"grid": "fixed", "positions": "slot", "long_length": 0, "anticipation": 2},
+    {"grid": "fixed", "positions": "slot", "long_length": 0, "gru": True, "work_length": 1},
 ]
 
 
@@ -28,8 +30,7 @@ def test_scores_are_those_of_each_window_alone(design):
         model = tiny(**design, **form)
         for length in (4, 45):
             features = video(length)
-            with torch.no_grad():
-                expected = model.video_logits(features, 16).softmax(dim=-1)
+            expected = of_each_window(model, features).softmax(dim=-1)
             torch.testing.assert_close(batch.predict_ahead(model, features, 16), expected, atol=1e-5, rtol=0)
 
 

@@ -7,8 +7,7 @@ import torch
 
 from lstr.batch import predict_ahead
 from lstr.models.encoder_decoder import rewards
-from lstr.windows.loss import Supervision, loss_of
-from lstr.windows.windows import gather, join
+from lstr.windows.windows import Supervision, gather, join, loss_of
 from tests.support.tiny_models import tiny, video
 
 W, A, C = 6, 2, 5

@@ -12,10 +12,9 @@ from lstr.errors import CheckpointError
 from lstr.kinds import KINDS
 from lstr.models import gatehub
 from lstr.pipelines.training.window_samples import hide_slots
-from lstr.windows.loss import Supervision
-from lstr.windows.windows import gather
+from lstr.windows.windows import Supervision, gather
 from tests.support.published_sets import check_training, read_set, supervised_windows
-from tests.support.tiny_models import tiny, unsettled, video
+from tests.support.tiny_models import of_each_window, tiny, unsettled, video
 
 SETTINGS = {"rgb_dim": 24, "flow_dim": 12, "n_heads": 4, "dropout": 0.0}
 
@@ -36,12 +35,11 @@ def test_published_weights_give_the_published_scores(published):
     assert (config.kind, config.work_length, config.long_length, config.long_stride) == ("gatehub", 8, 88, 1)
     assert (config.n0, config.l_enc, config.l_dec) == (6, 2, 2) and not loaded.assumed
     expected = probabilities(arrays["logits"])
+    scores = predict(loaded.model, features)
     with torch.no_grad():
-        defined = loaded.model.video_logits(torch.from_numpy(features), 64)[:, 0].softmax(dim=-1)
         present = loaded.model(supervised_windows(loaded.model, arrays, arrays["present_chunks"])[0])
-    assert (defined - expected).abs().max() < 1e-5
-    assert (predict(loaded.model, features) - expected).abs().max() < 1e-5
-    without = defined[:, :21] / defined[:, :21].sum(dim=1, keepdim=True)  # as published: no ambiguous class
+    assert (scores - expected).abs().max() < 1e-5
+    without = scores[:, :21] / scores[:, :21].sum(dim=1, keepdim=True)  # as published: no ambiguous class
     assert np.abs(without.numpy() - arrays["published_scores"]).max() < 1e-5
     # those that are there, of a young window: ours come first
     for ours, theirs, chunk in zip(present, arrays["present_logits"], arrays["present_chunks"], strict=True):
@@ -85,10 +83,9 @@ def test_streams_of_all_ages_say_what_their_videos_say(monkeypatch, anew, change
         model.latents.normal_()  # or each query would be like each other
     videos = [video(n, seed) for seed, n in enumerate((50, 31, 19))]
     defined = []
-    with torch.no_grad():
-        for one in videos:
-            defined.append(model.video_logits(one, 64)[:, 0].softmax(dim=-1))
-            torch.testing.assert_close(predict(model, one), defined[-1], atol=1e-5, rtol=0)
+    for one in videos:
+        defined.append(of_each_window(model, one)[:, 0].softmax(dim=-1))
+        torch.testing.assert_close(predict(model, one), defined[-1], atol=1e-5, rtol=0)
     state = streaming.create(model, 2)
     for t in range(50):
         second = (videos[1][t], defined[1][t]) if t < 31 else (videos[2][t - 31], defined[2][t - 31])

@@ -14,8 +14,7 @@ from lstr.kinds import KINDS, configure, make_model
 from lstr.models.kind import Model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.window_samples import make_targets
-from lstr.windows.loss import Supervision, totals_of
-from lstr.windows.windows import gather
+from lstr.windows.windows import Supervision, gather, totals_of
 from tests.support.documents import ROOT, block_with
 from tests.support.tiny_models import TINY, tiny, video
 

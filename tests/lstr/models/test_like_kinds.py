@@ -5,12 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from lstr.batch import predict, predict_ahead
-from lstr.models.lap_like import REACH, TENTHS, tenths_of
-from lstr.models.tfn_like import same_run
+from lstr.models.convolutional import same_run
+from lstr.models.trn import REACH, TENTHS, tenths_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.window_samples import make_targets
-from lstr.windows.loss import Supervision, loss_of
-from lstr.windows.windows import gather, join
+from lstr.windows.windows import Supervision, gather, join, loss_of
 from tests.support.tiny_models import tiny, video
 
 LIKE = ("lap-like", "tfn-like", "conv-deconv")

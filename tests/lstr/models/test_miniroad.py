@@ -12,8 +12,7 @@ from lstr.kinds import configure, make_model, presets
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.window_samples import draw_windows
-from lstr.windows.loss import multi_hot_cross_entropy
-from lstr.windows.windows import gather, join
+from lstr.windows.windows import gather, join, multi_hot_cross_entropy
 
 
 def golden(folder, name):

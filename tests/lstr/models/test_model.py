@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from lstr.kinds import configure
+from lstr.models.layers import Attention, DecoderLayer, EncoderLayer
 from lstr.models.lstr import LSTR
-from lstr.models.lstr_config import ENCODERS, INTEGRATIONS
-from lstr.models.transformer import Attention, DecoderLayer, EncoderLayer
+from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
 from lstr.windows.windows import gather, join
 
 W, L = 6, 16

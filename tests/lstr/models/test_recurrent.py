@@ -13,9 +13,8 @@ from lstr import batch, checkpoint, streaming
 from lstr.kinds import configure
 from lstr.models.published import with_prefixes
 from lstr.models.recurrent import RNN
-from lstr.models.trn import PUBLISHED_NAMES, TRN
-from lstr.windows.loss import Supervision
-from lstr.windows.windows import gather, join
+from lstr.models.trn import TRN, PublishedTRN
+from lstr.windows.windows import Supervision, gather, join
 from tests.support.published_sets import check_gradients, read_set, supervised_windows
 from tests.support.tiny_models import video
 
@@ -161,5 +160,5 @@ def test_training_a_published_trn_is_the_published_training(published_trn):
     loss = model.loss(logits, windows, Supervision(targets, counts, about["ambiguous"]))
     assert loss.item() == pytest.approx(about["train_loss"], rel=1e-5)
     loss.backward()
-    renamed = functools.partial(with_prefixes, names=PUBLISHED_NAMES)
+    renamed = functools.partial(with_prefixes, names=PublishedTRN.names)
     check_gradients(model, torch.load(file), renamed, about["train_gradient_norms"])

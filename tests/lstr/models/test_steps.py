@@ -8,7 +8,7 @@ import torch
 
 from lstr.kinds import KINDS
 from lstr.models.stream import as_tensors
-from lstr.windows.plan import of_two_shapes
+from lstr.windows.plans import of_two_shapes
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import AVERAGED, tiny, unsettled, video
 

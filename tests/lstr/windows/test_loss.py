@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from lstr.errors import LstrError
-from lstr.windows.loss import Supervision, distillation, loss_of, multi_hot_cross_entropy, totals_of
-from lstr.windows.windows import Outputs, Part
+from lstr.windows.windows import Outputs, Part, Supervision, distillation, loss_of, multi_hot_cross_entropy, totals_of
 
 
 def test_one_class_a_chunk_is_cross_entropy():

@@ -11,7 +11,7 @@ import torch
 from lstr.errors import LstrError
 from lstr.kinds import configure
 from lstr.models.lstr import LSTR
-from lstr.models.lstr_config import ENCODERS, INTEGRATIONS
+from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather, join
 
@@ -146,45 +146,6 @@ def test_a_window_must_end_inside_the_video(ends):
     with pytest.raises(LstrError, match="of a video of 20") as caught:
         gather(video(20), ends, config_of())
     assert caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "gru, anticipation, grid, positions", [(False, 3, "fixed", "distance"), (True, 0, "sliding", "slot")]
-)
-@pytest.mark.parametrize("encoder, integration", DESIGNS)
-def test_newest_output_of_a_window_is_the_video_at_its_end(encoder, integration, gru, anticipation, grid, positions):
-    """What training sees is what the scores are defined by, while no GRU is cut short."""
-    anticipation = 0 if integration == "mlp" else anticipation
-    model = tiny(
-        encoder=encoder, integration=integration, gru=gru, anticipation=anticipation, grid=grid, positions=positions
-    )
-    features = video(2 * (W + L) + 3)
-    ends = np.arange(len(features))
-    windows = gather(features, ends, model.config)
-    outputs = model.outputs()
-    with torch.no_grad():
-        logits = model(windows)  # (L, W + anticipation, C)
-        expected = model.video_logits(features, 7)  # (L, 1 + anticipation, C)
-    assert logits.shape == (len(ends), len(outputs.slots), 5) and len(outputs.ahead) == W + anticipation
-    newest = np.minimum(ends, W - 1)
-    torch.testing.assert_close(logits[ends, newest], expected[:, 0], atol=1e-5, rtol=0)
-    torch.testing.assert_close(logits[:, W:], expected[:, 1:], atol=1e-5, rtol=0)
-    assert outputs.slots.tolist() == [*range(W), *[-1] * anticipation]
-    assert outputs.ahead.tolist() == [0] * W + [*range(1, anticipation + 1)]
-    moves = expected.diff(dim=0).abs().amax(dim=(1, 2))
-    assert moves.min() > 1e-4, "scores that stand still could be those of another chunk"
-
-
-@pytest.mark.parametrize("changes", [{}, {"gru": True}, {"anticipation": 2}, {"gru": True, "work_length": 1}], ids=str)
-def test_the_same_without_a_long_memory(changes):
-    model = tiny(long_length=0, **changes)
-    features = video(30)
-    ends = np.arange(30)
-    with torch.no_grad():
-        logits, expected = model(gather(features, ends, model.config)), model.video_logits(features, 7)
-    width = model.config.work_length
-    torch.testing.assert_close(logits[ends, np.minimum(ends, width - 1)], expected[:, 0], atol=1e-5, rtol=0)
-    torch.testing.assert_close(logits[:, width:], expected[:, 1:], atol=1e-5, rtol=0)
 
 
 def test_a_gru_is_trained_from_the_newest_older_chunks_and_scores_from_the_first(monkeypatch):

@@ -275,12 +275,12 @@ def test_commands(lstr, packed, tmp_path):
     assert code == 0 and "in this file" in out
     make_default(file)
     for model in (["-m", file], []):
-        code, out, err = lstr("detect", packed.videos["scene_00"], *model, "--set", "max_chunks=2", "--json")
+        code, out, err = lstr("detect", packed.videos["scene_00"], *model, "--duration", "0.5", "--json")
         assert code == 0 and json.loads(out)["decided"] == 2 and err.count("was trained on scene_00") == 1, err
         assert len(json.loads(out)["warnings"]) == 1
     code, _, err = lstr("unpack", file, "-o", tmp_path / "out")
     assert code == 0 and (tmp_path / "out" / "checkpoint.pt").is_file(), err
-    words = ("-m", tmp_path / "out" / "checkpoint.pt", "--set", "max_chunks=2", "--json")
+    words = ("-m", tmp_path / "out" / "checkpoint.pt", "--duration", "0.5", "--json")
     code, out, err = lstr("detect", packed.videos["scene_02"], *words)
     assert code == 0 and json.loads(out)["decided"], err
     mistake(lstr("unpack", packed.checkpoint, "-o", tmp_path / "y"), 4, "no model file")

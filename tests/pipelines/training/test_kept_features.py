@@ -12,7 +12,7 @@ from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.learner import Learner
 from lstr.pipelines.training.ranks import Ranks
 from lstr.pipelines.training.window_samples import SHARE, KeptFeatures, PieceMaker, draw_windows, fit_on, hide_slots
-from lstr.windows.loss import Supervision, distillation, loss_of
+from lstr.windows.windows import Supervision, distillation, loss_of
 
 MODEL = configure(
     rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=16, work_length=6, long_length=16, long_stride=2, n0=3

@@ -1,8 +1,14 @@
-"""Kind tfn-like, after TFN (Eun et al., Pattern Recognition 2021): only the idea is the paper's, the layout is ours.
+"""Convolutions over a window of chunks: kinds tfn-like and conv-deconv. The layouts are not from a paper.
 
-The idea: score each chunk of a window by how much it has to do with what happens now, and let through what has. Here a
-small convolutional encoder-decoder gives the scores, and learns them from which chunks belong to the same unbroken run
-as the newest one. The newest chunk's embedding and the mean of the scored ones are classified.
+tfn-like, after TFN (Eun et al., Pattern Recognition 2021), scores each chunk of a window by its relevance to the
+present, and lets relevant chunks through. A small convolutional encoder-decoder computes the scores; it learns from
+which chunks belong to the same unbroken run as the newest one. The classifier sees the embedding of the newest chunk
+and the mean of the scored embeddings.
+
+conv-deconv stands for CDC (Shou et al., CVPR 2017) on features of chunks. CDC itself has filters on pixels that
+upsample in time while they downsample in space, and scores every frame of a window that sees the future of the frame;
+none of that is here. Convolutions halve a block of chunks in time and transposed ones double it. Only the newest
+position of a block is a score; the others, which see their future, are only trained on.
 """
 
 from __future__ import annotations
@@ -15,13 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
-from lstr.models.heads import FeatureHead
-from lstr.models.idn import TRAINING
-from lstr.models.kind import Kind, Preset
-from lstr.models.publication import Publication
+from lstr.models.encoder_decoder import TRAINING as ED_TRAINING
+from lstr.models.idn import TRAINING as IDN_TRAINING
+from lstr.models.kind import Kind, Model, Preset, read_publication
+from lstr.models.layers import FeatureHead
 from lstr.models.windowed import FixedWindow
-from lstr.windows.loss import Supervision, loss_mask, loss_of, mean_of_kept
-from lstr.windows.windows import Outputs, Part, Windows
+from lstr.windows.windows import Outputs, Part, Supervision, Windows, loss_mask, loss_of, mean_of_kept
 
 
 class TfnLikeConfig(WindowConfig, frozen=True):
@@ -102,18 +107,57 @@ def same_run(targets: Tensor, newest: Tensor, present: Tensor, ignore: int | Non
     return shares & present & (broken == 0)
 
 
-KIND = Kind(
-    TfnLike,
-    TfnLikeConfig,
-    Publication(
-        "after TFN",
-        "Temporal filtering networks for online action detection, Eun et al., Pattern Recognition 2021",
-        "",
-        "",
-        "no code that can still be fetched",
-        "only the idea is the paper's, a filter that scores the chunks of a window; layout and sizes are ours, and no "
-        "number of the paper is claimed",
-        differs=("the training is ours",),
-    ),
-    {"tfn-like-thumos14": Preset(TfnLikeConfig(d_model=512, work_length=16), TRAINING)},
+# A block is as long as a multiple of this, with tokens of zeros before its first chunk.
+HALVED = 4
+
+
+class ConvDeconvConfig(WindowConfig, frozen=True):
+    """What a model of kind conv-deconv is made of."""
+
+    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
+
+    kind: str = "conv-deconv"
+
+
+class ConvDeconv(FixedWindow):
+    """Two convolutions and two transposed ones over `config.work_length` chunks, each with a stride of 2."""
+
+    def __init__(self, config: ConvDeconvConfig, n_classes: int) -> None:
+        super().__init__(config, n_classes)
+        d_model = config.d_model
+        self.feature_head_work = FeatureHead(config.input_dim, d_model)
+        shape = (d_model, d_model, 4, 2, 1)  # kernel, stride and padding after the widths
+        self.down = nn.Sequential(nn.Conv1d(*shape), nn.ReLU(), nn.Conv1d(*shape), nn.ReLU())
+        self.up = nn.Sequential(nn.ConvTranspose1d(*shape), nn.ReLU(), nn.ConvTranspose1d(*shape), nn.ReLU())
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(d_model, n_classes)
+
+    def score(self, kept: Tensor, constants: None = None) -> Tensor:
+        """Logits (B, 1, C) of the newest chunk, from the tokens (B, W, d_model) of a window."""
+        return self.score_all(kept)[:, -1:]
+
+    def score_all(self, kept: Tensor) -> Tensor:
+        """Logits (B, W, C) of all chunks of a window, tokens (B, W, d_model) oldest first."""
+        before = -kept.shape[1] % HALVED
+        block = F.pad(kept, (0, 0, before, 0)).transpose(1, 2)  # (B, d_model, N)
+        return self.classifier(self.dropout(self.up(self.down(block)).transpose(1, 2)[:, before:]))
+
+    def outputs(self) -> Outputs:
+        """Every work slot, for the loss; the newest alone is a score."""
+        return Model.outputs(self)
+
+    def forward(self, windows: Windows) -> Tensor:
+        """Logits (B, W, C) of every work slot."""
+        return windows.by_slot(self.score_all(self.of_chunk(windows.newest_last())))
+
+
+TFN_LIKE_SIZE = TfnLikeConfig(d_model=512, work_length=16)
+TFN_LIKE_KIND = Kind(
+    TfnLike, TfnLikeConfig, read_publication("tfn-like"), {"tfn-like-thumos14": Preset(TFN_LIKE_SIZE, IDN_TRAINING)}
+)
+CONV_DECONV_KIND = Kind(
+    ConvDeconv,
+    ConvDeconvConfig,
+    read_publication("conv-deconv"),
+    {"conv-deconv-thumos14": Preset(ConvDeconvConfig(work_length=8), ED_TRAINING)},
 )

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lstr.cost import cost_of
 from lstr.kinds import KINDS, configure, make_model, presets
-from lstr.models.publication import DESCRIPTION, SAME
+from lstr.models.kind import DESCRIPTION, SAME
+from lstr.pipelines.models import cost_of
 from tests.support.tiny_models import TINY
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from lstr.errors import ConfigError
 from lstr.kinds import KINDS
-from lstr.windows.forms import from_dict, to_dict
-from lstr.windows.short_plan import States
+from lstr.windows.plans import States, from_dict, to_dict
 from tests.support.tiny_models import AVERAGED, tiny
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,22 +49,15 @@ def test_what_is_no_plan_is_refused(entry):
         from_dict(entry)
 
 
-def test_a_kind_with_a_plan_of_its_own_says_that_no_file_holds_it(monkeypatch):
-    model = tiny(kind="rnn")
-    monkeypatch.setattr(type(model), "plans", None)
-    with pytest.raises(ConfigError, match="rnn makes its plans by code of its own"):
-        to_dict(model.planner)
-
-
 def test_a_form_that_no_file_knows_is_named():
     class Odd(States):
         pass
 
-    with pytest.raises(ConfigError, match="Odd is no form of plan"):
+    with pytest.raises(ConfigError, match="cannot hold the plan Odd"):
         to_dict(Odd())
 
 
 def test_plans_need_no_torch():
-    code = "import sys, lstr.windows.forms\nprint([name for name in ('torch', 'onnxruntime') if name in sys.modules])"
+    code = "import sys, lstr.windows.plans\nprint([name for name in ('torch', 'onnxruntime') if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Attention, post-norm layers, blocks and stacks of them, with parameters named as in torch and the published code."""
+"""Layers that several kinds share: feature heads, positions, attention, blocks. Parameters have the published names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lstr.config import WindowConfig
+
 
 def sinusoid(length: int, d_model: int) -> Tensor:
     """Table (length, d_model) of sines and cosines, interleaved, base 10000 (Vaswani et al. 2017, section 3.5)."""
@@ -20,6 +22,69 @@ def sinusoid(length: int, d_model: int) -> Tensor:
     table[:, 0::2] = torch.sin(position * rate)
     table[:, 1::2] = torch.cos(position * rate)
     return table
+
+
+class Head(nn.Module):
+    """Layers that a chunk's features (..., D) enter through."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.input_linear = nn.Sequential(*layers)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., D) to (..., width)."""
+        return self.input_linear(features)
+
+
+class FeatureHead(Head):
+    """Linear and ReLU from a chunk's features (..., D) to tokens (..., d_model)."""
+
+    def __init__(self, input_dim: int, d_model: int) -> None:
+        super().__init__(nn.Linear(input_dim, d_model), nn.ReLU())
+
+
+# Rows of the position table in published checkpoints.
+PUBLISHED_POSITIONS = 5000
+
+
+def table_length(config: WindowConfig, reach: int) -> int:
+    """Return the rows of the position table: the published 5000, or more if positions reach further."""
+    return max(PUBLISHED_POSITIONS, reach + config.work_length + config.anticipation)
+
+
+class PositionalEncoding(nn.Module):
+    """Adds rows of a sinusoid table to tokens, then drops out. The table is saved with the weights, as published."""
+
+    pe: Tensor
+
+    def __init__(self, length: int, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.register_buffer("pe", sinusoid(length, d_model).unsqueeze(1))  # (length, 1, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def rows(self, positions: Tensor) -> Tensor:
+        """Table rows (..., d_model) of positions (...)."""
+        return self.pe[:, 0][positions]
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Tokens (B, N, d_model) with positions (N,) or (B, N)."""
+        return self.dropout(tokens + self.rows(positions))
+
+
+class Scaled(nn.Module):
+    """Each feature times a number plus a number, neither of them trained: what brings features to one scale."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.ones(width))
+        self.register_buffer("bias", torch.zeros(width))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., D) to the same shape."""
+        return features * self.weight + self.bias
 
 
 def causal_mask(length: int, present: Tensor | None, device: torch.device) -> Tensor:
@@ -32,6 +97,14 @@ def causal_mask(length: int, present: Tensor | None, device: torch.device) -> Te
     if present is None:
         return mask
     return mask & (present[:, None, None, :] | (places[:, None] == places))
+
+
+def mean_token(memory: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mean (B, d_model) of the visible tokens of memory (B, M, d_model); mask (B, M), None for all."""
+    if mask is None:
+        return memory.mean(dim=1)
+    weight = mask / mask.sum(dim=1, keepdim=True)  # (B, M)
+    return (weight[:, None].to(memory) @ memory)[:, 0]
 
 
 class Attention(nn.Module):
