@@ -61,7 +61,7 @@ def lacking() -> list[Path]:
 def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
     """Each step's time limit in seconds and its command, in their order; what is measured is named first."""
     lstr = [sys.executable, "-m", "lstr_cli.main"]
-    flow = ["--set", f"flow_backend={'native' if dry else 'cuda'}"]
+    flow = ["env", f"LSTR_FLOW_BACKEND={'native' if dry else 'cuda'}"]
     own = [sys.executable, __file__, *(["--dry-run"] if dry else []), "-o", work, "--step"]
     carried = sorted((CARRIED / "videos").glob("*"))
     extract = [
@@ -78,7 +78,7 @@ def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
     train += ["--preset", "lstr-small" if dry else "thumos14"]
     train += ["--set", f"train.max_steps={2 if dry else 60}", *(["--set", "model.long_length=64"] if dry else [])]
     train += ["--set", "model.d_model=64", "--set", "model.d_feedforward=64"] if dry else []
-    chain = [*lstr, "bench", "--set", f"chunks={10 if dry else 200}", "--json", *flow]
+    chain = [*flow, *lstr, "bench", "--set", f"chunks={10 if dry else 200}", "--json"]
     chain += ["--input", carried[0] if carried else work / "videos" / "scene_00.mp4"]
     pytest = f"PYTEST_GPU={sys.executable} -m pytest -rA --durations=8 -p no:cacheprovider"
     made: dict[str, tuple[int, list[str | Path]]] = {
@@ -94,9 +94,10 @@ def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
         "networks": (60, [*own, "networks"]),
     }
     for backend, workers in (("native", 1),) if dry else (("cuda", 1), ("cuda", 4), ("native", 1)):
-        words = ["--set", f"flow_backend={backend}", "--set", "recipe.precision=bf16"]
-        words += ["--workers", str(workers)]
-        made[f"extract-{backend}-{workers}"] = (45, [*extract, "-o", work / f"features-{backend}-{workers}", *words])
+        words = ["--set", "recipe.precision=bf16", "--workers", str(workers)]
+        output = ["-o", work / f"features-{backend}-{workers}"]
+        command = ["env", f"LSTR_FLOW_BACKEND={backend}", *extract, *output, *words]
+        made[f"extract-{backend}-{workers}"] = (45, command)
     if not dry:
         made["chain-faithful"] = (60, [*chain, "--recipe", "faithful", "--set", "recipe.precision=bf16"])
     made["chain-fast"] = (45, [*chain, "--recipe", "fast"])

@@ -21,7 +21,7 @@ class Bench(Struct):
     ] = None
     as_json: Json = False
     settings: Annotated[
-        dict[str, str], set_option("chunks runtime flow_threads flow_backend recipe.flow_algorithm recipe.precision")
+        dict[str, str], set_option("chunks runtime flow_threads recipe.flow_algorithm recipe.precision")
     ] = {}
 
 
@@ -56,7 +56,7 @@ def command(inputs, recipe, settings, as_json):
         wanted = build_from(NetworkOptions, settings)
         preset = choose_recipe(recipe, algorithm=changes.algorithm, precision=changes.precision)
         assert isinstance(preset, Preset), "--recipe takes names of presets alone"
-        more = {name: getattr(wanted, name) for name in ("flow_threads", "flow_backend", "runtime")}
+        more = {name: getattr(wanted, name) for name in ("flow_threads", "runtime")}
         events = bench_chain(preset, [Path(path) for path in inputs], chunks, **more)
     else:
         events = bench_choices([Path(path) for path in inputs], None)

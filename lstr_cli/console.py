@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import groupby
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
@@ -73,19 +73,18 @@ def show_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:
-    """A table on standard output; `right` are the columns of numbers. Tab-separated when piped."""
-    _table(_out, sys.stdout, title, columns, rows, right)
-
-
-def say_table(title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = ()) -> None:
-    """A table on standard error, as `show_table` has it: what a person should know beside the result."""
-    _table(_err, sys.stderr, title, columns, rows, right)
-
-
-def _table(
-    console: Console, plain: TextIO, title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int]
+def show_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence],
+    right: Sequence[int] = (),
+    is_result: bool = True,
 ) -> None:
+    """Print a table on standard output, tab-separated when piped.
+
+    `right` are the columns of numbers. A table that is not the result goes to standard error.
+    """
+    console, plain = (_out, sys.stdout) if is_result else (_err, sys.stderr)
     title, rows = _fit_for(console, title), [[_fit_for(console, _cell(value)) for value in row] for row in rows]
     if not console.is_terminal:
         for row in ([title], columns, *rows):
@@ -249,7 +248,7 @@ def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Ba
                 case Notice(text, warning):
                     (warn if warning else say)(text)
                 case LabelFindings(source, findings):
-                    say_table(f"{source}:", *findings_table(findings))
+                    show_table(f"{source}:", *findings_table(findings), is_result=False)
                 case Finished(result):
                     pass
                 case _:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from signal import SIGINT, Signals
+from signal import SIGINT
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -116,8 +116,7 @@ class Detect(Struct):
     settings: Annotated[
         dict[str, str],
         set_option(
-            "labels embed timeout on_lag on_gap clock max_chunks runtime flow_threads flow_backend "
-            "recipe.flow_algorithm recipe.allow_mismatch",
+            "labels embed timeout on_lag clock runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch",
             model=OF_MODEL,
         ),
     ] = {}
@@ -155,14 +154,18 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     """
     from lstr.pipelines.detection.options import by_kind
 
-    networks = _networks_of(others.pop("weights"))
     if not sources and not others["names"]:
         ctx = click.get_current_context()
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0], param_type="argument")
+    networks: dict[str, Any] = {}
+    if weights := others.pop("weights"):
+        from lstr.extractors.networks.published import weights_by_stream  # imports torch
+
+        networks["weights"] = {stream: path for stream, path in weights_by_stream(weights).items() if path}
     formats = _formats(formats, others["output"])
     if others["events_only"] and "jsonl" not in formats:
         raise click.UsageError("--events-only is about the lines of jsonl, which -f leaves out.")
-    by_kind(sources, others["names"])  # a path with a mistake is named at once; the job takes longer to import
+    by_kind(sources, others["names"])  # reports a wrong path at once; the imports below take longer
     console.say_waiting("loading networks…")
     from lstr.extractors.video.live_reader import LiveOptions
     from lstr.pipelines.detection.detect import DetectOptions, detect_sources
@@ -172,37 +175,28 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     folder = Path(others["output"]) if others["output"] else None
     piped = not as_json and not console.is_terminal()
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
-    labels = None
+    output = {"folder": folder, "formats": formats, "lines": lines, "events_only": others["events_only"]}
     if "labels" in settings:
-        from lstr.pipelines.annotations.label_files import read_label_file  # brings every format of labels
+        from lstr.pipelines.annotations.label_files import read_label_file  # imports every label format
 
-        labels = read_label_file(settings.pop("labels"))
+        output["labels"] = read_label_file(settings.pop("labels"))
     view = View(lines is sys.stdout and console.is_terminal())
-    live, how = (
-        take_named(settings, "clock on_lag timeout"),
-        take_named(settings, "runtime flow_threads flow_backend recipe.flow_algorithm recipe.allow_mismatch"),
-    )
-    output = {"folder": folder, "formats": formats, "lines": lines, "labels": labels}
-    output["events_only"] = others["events_only"]
-    if (on_gap := settings.pop("on_gap", "keep")) not in ("keep", "reset"):
-        raise click.UsageError(f"--set on_gap is {on_gap!r}; choose keep or reset.")
-    limits = {"start": others["start"], "duration": others["duration"]}
+    how = take_named(settings, "runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch")
     chosen = DetectOptions(
         checkpoint=others["checkpoint"],
         names=others["names"],
         device=os.environ.get("LSTR_DEVICE"),  # so that an exported file refuses a GPU
-        on_gap=on_gap,
         networks=build_from(NetworkOptions, how, **networks),
         settings=take(settings, "model"),
         thresholds={"on": on, "off": off, "min_length": min_length, "merge_gap": merge_gap},
-        limits=build_from(Limits, take_named(settings, "max_chunks"), **limits),
-        live=build_from(LiveOptions, live),
+        limits=Limits(others["start"], others["duration"]),
+        live=build_from(LiveOptions, take_named(settings, "clock on_lag timeout")),
         output=build_from(OutputOptions, take_named(settings, "embed"), **output),
         sinks=[partial(Progress, view)],
     )
     ended: list[Ended] = []
     with ExitStack() as stack:
-        # tables wait until the view is gone, for both draw on the terminal; what a failed source had seen has one too
+        # tables come after the view, because both draw on the terminal; sources that failed have a table too
         stack.callback(_show_ended, ended, as_json, lines is None)
         job = stack.enter_context(closing(detect_sources(sources, chosen)))
         stack.enter_context(view)
@@ -210,23 +204,18 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         heard = interruption.take() if result.left else None
     if result.index:
         console.say(f"index: {result.index}")
-    if result.left:
-        _say_left(heard, folder, bool(ended))
+    if result.left and heard is not SIGINT:
+        raise KeyboardInterrupt  # not a person at the keyboard: the exit code is that of the signal
+    if result.left and not ended:
+        console.say("left by Ctrl-C, before the first decision.")
+    elif result.left:
+        console.say("left by Ctrl-C" + (f"; what was seen is in {folder}." if folder else "."))
     if result.failures:
         sys.exit(STALLED if result.stalled else SOME_FAILED)
 
 
-def _networks_of(weights: tuple[str, ...]) -> dict[str, Any]:
-    """Return the networks' option `weights`, paths by stream; nothing where no weights are named."""
-    if not weights:
-        return {}
-    from lstr.extractors.networks.published import weights_by_stream  # brings torch
-
-    return {"weights": {stream: path for stream, path in weights_by_stream(weights).items() if path}}
-
-
 def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
-    """What came of the sources that ended."""
+    """Show the results of the sources that ended."""
     from lstr_cli.view import speed_text
 
     for source in ended:
@@ -242,14 +231,11 @@ def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
 
 
 def _follow(
-    job: "Generator[DetectEvent, None, None]",
-    view: "View",
-    messages: ThreadPoolExecutor,
-    ended: "list[Ended]",
+    job: "Generator[DetectEvent, None, None]", view: "View", messages: ThreadPoolExecutor, ended: "list[Ended]"
 ) -> "Detected":
-    """Show what the job reports; its result. The sources that end are added to `ended`.
+    """Show what the job reports, add the sources that end to `ended`, and return the result.
 
-    The thread of `messages` says them: a terminal that is stopped would stop the cameras.
+    The thread of `messages` prints: a stopped terminal would stop the cameras otherwise.
     """
     from lstr.pipelines.detection.decision import Ended, Opened
 
@@ -258,38 +244,28 @@ def _follow(
         try:
             event = answer or next(job)
             answer = None
-            if isinstance(event, Finished):
-                return event.result
-            if isinstance(event, Notice):
-                messages.submit(console.warn if event.warning else console.say, event.text)
-                continue
-            if isinstance(event, Failed):
-                messages.submit(console.say, f"failed: {event.reason}\nhint: {event.hint}")
-            if isinstance(event, Ended):
-                ended.append(event)
-            if isinstance(event, Opened):
-                messages.submit(view.start)
+            match event:
+                case Finished(result):
+                    return result
+                case Notice(text, warning):
+                    messages.submit(console.warn if warning else console.say, text)
+                case Failed():
+                    messages.submit(console.say, f"failed: {event.reason}\nhint: {event.hint}")
+                case Ended():
+                    ended.append(event)
+                case Opened():
+                    messages.submit(view.start)
         except KeyboardInterrupt as interrupted:
-            # wherever it fell, the files of live sources are written before it goes on
+            # wherever it fell, the job first writes the files of live sources
             answer = job.throw(interrupted)
 
 
-def _say_left(heard: Signals | None, folder: Path | None, has_decided: bool) -> None:
-    """Say that live sources were left. Raises KeyboardInterrupt where it was not a person who did so."""
-    if heard is not SIGINT:
-        raise KeyboardInterrupt
-    if not has_decided:
-        console.say("left by Ctrl-C, before the first decision.")
-    else:
-        console.say("left by Ctrl-C" + (f"; what was seen is in {folder}." if folder else "."))
-
-
 def _say_nothing_found(timeline: dict) -> None:
-    """What came nearest to an action in a source, and how to see it."""
+    """Say what came nearest to an action in a source, and how to see it."""
     best, thresholds = timeline.get("best"), timeline["thresholds"]
-    name = _name(timeline)
+    name = timeline.get("name") or timeline["source"]
     if not best:
-        console.say(f"{name}: nothing found, for the model knows no action.")
+        console.say(f"{name}: nothing found, because the model has no action.")
         return
     rule = thresholds.get(best["label"], thresholds)
     lower = math.floor(100 * best["score"]) / 100
@@ -304,32 +280,16 @@ def _say_nothing_found(timeline: dict) -> None:
 
 
 def _show(timeline: dict) -> None:
-    name = _name(timeline)
+    name, is_live = timeline.get("name") or timeline["source"], "live" in timeline
     if not timeline["segments"] and console.is_terminal():  # a table without rows is an empty box
         console.show(f"{name}: {timeline['decided']} decisions, no action")
         return
-    is_live = "live" in timeline
-    rows = [
-        (
-            *((_clock(s["start_at"]),) if is_live else ()),
-            f"{s['start']:.2f}",
-            f"{s['end']:.2f}",
-            s["label"] + (STILL_ON if s.get("still_on") else ""),
-            f"{s['score']:.2f}",
-        )
-        for s in timeline["segments"]
-    ]
+    rows = []
+    for found in timeline["segments"]:
+        began = [found["start_at"][:19].replace("T", " ")] if is_live else []  # to the second
+        label = found["label"] + (STILL_ON if found.get("still_on") else "")
+        rows.append((*began, f"{found['start']:.2f}", f"{found['end']:.2f}", label, f"{found['score']:.2f}"))
     title = f"{name}: {timeline['decided']} decisions, actions: {len(rows)}"
     columns = (*(("began",) if is_live else ()), "start s", "end s", "action", "score")
     numbers = [i for i, column in enumerate(columns) if column not in ("began", "action")]
     console.show_table(title, columns, rows, right=numbers)
-
-
-def _name(timeline: dict) -> str:
-    """What a person calls a source."""
-    return timeline.get("name") or timeline["source"]
-
-
-def _clock(at: str) -> str:
-    """Date and time of the wall, to the second, of ISO 8601."""
-    return at[:19].replace("T", " ")

@@ -12,7 +12,7 @@ from lstr_cli.options import OUTPUT, Command, Json, build_from, option, options,
 class Export(Struct):
     output: Annotated[str, option(OUTPUT, "-o --output FILE.lstr", "Write this file.")]
     as_json: Json = False
-    settings: Annotated[dict[str, str], set_option("streams flow_threads flow_backend")] = {}
+    settings: Annotated[dict[str, str], set_option("streams")] = {}
 
 
 @click.command("export", cls=Command)

@@ -81,7 +81,7 @@ class Extract(Struct):
     ] = False
     settings: Annotated[
         dict[str, str],
-        set_option(f"runtime threads flow_backend root engine ray_address cache {OF_RECIPE}"),
+        set_option(f"runtime threads root engine ray_address cache {OF_RECIPE}"),
     ] = {}
 
 

@@ -248,7 +248,7 @@ def _say_plan(planned: "Learning") -> None:
     videos = ", ".join(f"{n} {subset}" for subset, n in plan.videos.items())
     minutes = sum(plan.chunks.values()) / 240
     console.say(f"{plan.n_classes} classes; videos: {videos}, {minutes:.1f} minutes in all; {plan.split}")
-    console.say_table("plan, by the speed of this machine", ("", "step", "time"), rows, right=(0, 2))
+    console.show_table("plan, by the speed of this machine", ("", "step", "time"), rows, (0, 2), is_result=False)
     within = f" (may take {console.clock(plan.budget)})" if plan.budget else ""
     trained = (f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items() if n)
     kept = (f"the {stream} network as it is" for stream, n in plan.epochs.items() if not n)

@@ -1,10 +1,13 @@
 """The `lstr` command: finds the sub-command, and turns every failure into one sentence, a hint and an exit code."""
 
+import errno
 import importlib
+import io
 import os
 import sys
 import traceback
 from contextlib import suppress
+from typing import Any, TextIO
 
 import click
 
@@ -12,7 +15,6 @@ from lstr import __version__
 from lstr.files.names import displayed
 from lstr_cli.interruption import HINT, Interruptions
 from lstr_cli.options import Group
-from lstr_cli.standard_streams import occupy, refusal
 
 # What `lstr --help` lists, in the order in which a new user meets it
 GROUPS = {
@@ -118,6 +120,7 @@ def main() -> None:
 
 
 def _run(interruptions: Interruptions) -> int:
+    why = ""  # standard output cannot be written
     try:
         code = cli.main(prog_name="lstr", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -128,7 +131,7 @@ def _run(interruptions: Interruptions) -> int:
         code = _fail(error.format_message(), f"`{command} --help` shows how it is used.", error.exit_code)
     except click.ClickException as error:
         code = _fail(error.format_message(), "", error.exit_code)
-    except click.Abort:  # what Click makes of Ctrl-C, and of an input that ends at a question
+    except click.Abort:  # Click turns Ctrl-C, and an input that ends at a question, into this
         code = _fail(interruptions.sentence, HINT, interruptions.code)
     except BrokenPipeError:
         refusal(sys.stdout)
@@ -137,44 +140,117 @@ def _run(interruptions: Interruptions) -> int:
     except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
-        if why := refusal(sys.stdout):
-            return _unprinted(why)
-        if hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
-            code = _fail(str(error), error.hint, error.exit_code)
-        else:
-            if _lacks_memory(error):
-                return _fail("Memory ran out.", MORE_MEMORY, 1)
-            if isinstance(error, ModuleNotFoundError) and error.name and (lacked := _lacked(error.name)):
-                return _fail(lacked, DRAWN if error.name.startswith("matplotlib") else NOT_SMALL, 2)
-            detail = str(error).strip().splitlines()
-            sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
-            code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
-    if why := refusal(sys.stdout):
-        return _unprinted(why)
+        # a full disk below standard output is the cause, whatever failed because of it
+        why = refusal(sys.stdout)
+        code = 1 if why else _explain(error)
+    if why := why or refusal(sys.stdout):
+        return _fail(f"Standard output cannot be written ({why}).", UNPRINTED, 1)
     return code or 0
 
 
-def _unprinted(why: str) -> int:
-    return _fail(f"Standard output cannot be written ({why}).", UNPRINTED, 1)
-
-
-def _lacks_memory(error: Exception) -> bool:
-    """Whether memory ran out before a job began, which has words of its own."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED)
-
-
-def _lacked(module: str) -> str:
-    """A sentence on what is not installed, where a small install leaves it out."""
-    part = PARTS.get(module.partition(".")[0])
-    return f"This needs {part}, which is not installed." if part else ""
+def _explain(error: Exception) -> int:
+    """Print an error in words, and return the exit code."""
+    if hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
+        return _fail(str(error), error.hint, error.exit_code)
+    # memory that runs out within a job has its own message; this is before one started
+    if isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED):
+        return _fail("Memory ran out.", MORE_MEMORY, 1)
+    if isinstance(error, ModuleNotFoundError) and (part := PARTS.get((error.name or "").partition(".")[0])):
+        hint = DRAWN if part == "Matplotlib" else NOT_SMALL
+        return _fail(f"This needs {part}, which is not installed.", hint, 2)
+    detail = str(error).strip().splitlines()
+    sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
+    return _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
 
 
 def _fail(sentence: str, hint: str, code: int) -> int:
-    with suppress(OSError):  # nobody may be there to read it; the code says it too
+    with suppress(OSError):  # standard error may be closed; the code says it too
         click.echo(displayed(f"error: {sentence}"), err=True)
         if hint:
             click.echo(displayed(f"hint: {hint}"), err=True)
     return code
+
+
+class Messages(io.FileIO):
+    """Standard error that drops messages once it cannot be written, so that no work is lost because of them."""
+
+    def write(self, data: Any) -> int:
+        """See FileIO. Raises BrokenPipeError if its reader has gone."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return memoryview(data).nbytes
+
+
+class Results(io.FileIO):
+    """Standard output that raises once, as soon as it cannot be written, and drops what is written later."""
+
+    refused: OSError | None = None
+    """Why it could not be written."""
+    was_closed = False
+
+    def write(self, data: Any) -> int:
+        """See FileIO. Raises BrokenPipeError if its reader has gone, else OSError the first time."""
+        if self.refused:
+            return memoryview(data).nbytes
+        try:
+            if self.was_closed:
+                raise OSError(errno.EBADF, "it is closed")
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.refused = error
+            raise
+
+
+def occupy() -> None:
+    """Open the null device for closed standard streams, so that no file opened later takes their number.
+
+    Standard output and error become `Results` and `Messages`.
+    """
+    closed = []
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.append(name)
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+            setattr(sys, f"__{name}__", getattr(sys, name))
+    if (out := sys.stdout) is sys.__stdout__ and out:
+        raw = Results(out.fileno(), "w", closefd=False)
+        raw.was_closed = "stdout" in closed
+        buffer = raw if isinstance(out.buffer, io.RawIOBase) else io.BufferedWriter(raw)
+        sys.stdout = io.TextIOWrapper(
+            buffer, out.encoding, out.errors, line_buffering=out.line_buffering, write_through=out.write_through
+        )
+    if (err := sys.stderr) is sys.__stderr__ and err and not isinstance(getattr(err.buffer, "raw", None), Messages):
+        written = io.BufferedWriter(Messages(err.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(written, err.encoding, err.errors, line_buffering=True)
+
+
+def refusal(stream: TextIO) -> str:
+    """Return why what was written to a stream cannot leave it, or ""; it is then dropped, also at the very end.
+
+    A reader that has gone, such as `head`, is not a reason.
+    """
+    raw = getattr(stream.buffer, "raw", stream.buffer) if hasattr(stream, "buffer") else None
+    try:
+        stream.flush()
+    except (OSError, ValueError) as error:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            stream.flush()
+        if isinstance(error, BrokenPipeError):
+            return ""
+        return getattr(error, "strerror", None) or str(error)
+    refused = raw.refused if isinstance(raw, Results) else None
+    return (refused.strerror or str(refused)) if refused else ""
 
 
 if __name__ == "__main__":

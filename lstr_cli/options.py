@@ -7,16 +7,16 @@ option does. The types of Click, defaults and help follow from that. Commands ge
 from __future__ import annotations
 
 import re
-import types
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import click
 import msgspec
 from click.shell_completion import CompletionItem
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, inspect, structs
 
 from lstr.pipelines.quantities import bytes_of, seconds_of
+from lstr.settings import LARGEST
 
 Made = TypeVar("Made")
 
@@ -88,7 +88,7 @@ FIELDS = {
 QUANTITIES: dict[str, Callable[[str], float]] = {"timeout": seconds_of, "cache_size": bytes_of, "embed": bytes_of}
 OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm recipe.precision"
 # What training of networks takes besides settings of the networks
-OF_RUN = "cache cache_size at_once seed root subset eval_subset loaders dataset flow_threads flow_backend"
+OF_RUN = "cache cache_size at_once seed root subset eval_subset loaders dataset flow_threads"
 OF_MODEL = "what a published checkpoint does not say, such as model.n_heads=8"
 
 
@@ -170,77 +170,49 @@ def names_of(param: click.Parameter) -> list[tuple[str, str]]:
 
 def options(kind: type[Struct]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the options that the fields of a struct describe."""
-    made = [_option(field) for field in structs.fields(kind)]
 
     def declare(command: Callable[..., Any]) -> Callable[..., Any]:
-        for one in reversed(made):
-            command.__dict__.setdefault("__click_params__", []).append(one)
+        made = [_option(field) for field in structs.fields(kind)]
+        command.__dict__.setdefault("__click_params__", []).extend(reversed(made))  # Click reverses them again
         return command
 
     return declare
 
 
 def _option(field: structs.FieldInfo) -> Option:
-    """The option of a field."""
-    kind, meta = _parts(field.type)
-    extra = meta.extra or {}
+    """Return the option of a field: what msgspec knows of its type, in the types of Click."""
+    info, help = inspect.type_info(field.type), ""
+    extra: dict[str, Any] = {}
+    while isinstance(info, inspect.Metadata | inspect.UnionType):
+        if isinstance(info, inspect.Metadata):
+            extra, help = info.extra or extra, (info.extra_json_schema or {}).get("description", help)
+            info = info.type
+        else:
+            info = next(part for part in info.types if not isinstance(part, inspect.NoneType))
     *flags, last = extra["flags"].split()
     metavar = None if last.startswith("-") else last
-    flags = flags if metavar else [*flags, last]
-    about: dict[str, Any] = {"metavar": metavar, "help": meta.description, "required": field.required}
-    bounds = _bounds(field.type)
-    if get_origin(kind) in (tuple, dict):
+    about: dict[str, Any] = {"metavar": metavar, "help": help, "required": field.required}
+    if isinstance(info, inspect.VarTupleType | inspect.DictType):
         about["multiple"] = True
     elif not field.required and field.default is not msgspec.NODEFAULT:
         about["default"] = field.default
         about["show_default"] = type(field.default) in (str, int, float) and bool(field.default)
-    if kind is bool:
-        about |= {"is_flag": True, "default": False}
-    elif get_origin(kind) is Literal:
-        about["type"] = click.Choice(get_args(kind))
-    elif extra.get("read"):
-        about["type"] = Quantity(metavar or "", extra["read"], positive=bounds.get("min_open", False))
-    elif kind is int:
-        about["type"] = click.IntRange(bounds.get("min"), bounds.get("max"))
-    elif kind is float:
-        about["type"] = click.FloatRange(min=bounds.get("min", 0), min_open=bounds.get("min_open", False))
-    if "groups" in extra:
-        about["callback"] = _settings
-    elif get_origin(kind) is dict:
-        about["callback"] = _pairs
-    made = Option([*flags, field.name], **about)
+    match info:
+        case inspect.BoolType():
+            about |= {"is_flag": True, "default": False}
+        case inspect.LiteralType(values):
+            about["type"] = click.Choice(values)
+        case inspect.IntType() | inspect.FloatType() if extra.get("read"):
+            about["type"] = Quantity(metavar or "", extra["read"], positive=info.gt is not None)
+        case inspect.IntType(ge=least, le=most):
+            about["type"] = click.IntRange(least, most if most != LARGEST else None)
+        case inspect.FloatType(gt=above, ge=least):
+            about["type"] = click.FloatRange(min=above if above is not None else least or 0, min_open=above is not None)
+        case inspect.DictType():
+            about["callback"] = _settings if "groups" in extra else _pairs
+    made = Option([*flags, *([] if metavar else [last]), field.name], **about)
     made.heading, made.named, made.groups = extra["heading"], tuple(extra.get("named", ())), extra.get("groups", {})
     return made
-
-
-def _parts(kind: Any) -> tuple[Any, Meta]:
-    """The bare type of a field, without None and bounds, and what describes it as an option."""
-    meta: Meta | None = None
-    while True:
-        if get_origin(kind) is Annotated:
-            kind, *more = get_args(kind)
-            meta = meta or next((one for one in more if isinstance(one, Meta) and one.extra), None)
-        elif get_origin(kind) in (Union, types.UnionType):
-            kind = next(part for part in get_args(kind) if part is not type(None))
-        else:
-            assert meta, f"{kind} says nothing of its option"
-            return kind, meta
-
-
-def _bounds(kind: Any) -> dict[str, Any]:
-    """Bounds of a number, as Click takes them."""
-    found: dict[str, Any] = {}
-    while get_origin(kind) in (Annotated, Union, types.UnionType):
-        if get_origin(kind) is Annotated:
-            kind, *more = get_args(kind)
-            for meta in more:
-                if isinstance(meta, Meta):
-                    found |= {"min": meta.ge} if meta.ge is not None else {}
-                    found |= {"min": meta.gt, "min_open": True} if meta.gt is not None else {}
-                    found |= {"max": meta.le} if meta.le is not None and meta.le < 2**63 - 1 else {}
-        else:
-            kind = next(part for part in get_args(kind) if part is not type(None))
-    return found
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from lstr_cli.options import OUTPUT, Command, Json, build_from, option, options,
 class Quantise(Struct):
     output: Annotated[str, option(OUTPUT, "-o --output FILE.lstr", "Write this model file.")]
     as_json: Json = False
-    settings: Annotated[dict[str, str], set_option("chunks runtime flow_threads flow_backend")] = {}
+    settings: Annotated[dict[str, str], set_option("chunks runtime")] = {}
 
 
 @click.command("quantise", cls=Command)

@@ -110,6 +110,6 @@ def _as_flow_error(error: Exception) -> Exception:
     if not isinstance(error, RuntimeError):
         return error
     sentence = f"The GPU could not compute the flow of a chunk ({first_line(error)})."
-    failure = FlowError(sentence, "use --set flow_backend=native.")
+    failure = FlowError(sentence, "set LSTR_FLOW_BACKEND=native.")
     failure.__cause__ = error
     return failure

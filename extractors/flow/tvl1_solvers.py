@@ -24,7 +24,7 @@ VARIABLE = "LSTR_FLOW_KERNEL"
 SIDE = 16  # pixels of the pair that is tried
 MEAN_FLOW = (0.68063, 0.04207)  # pixels, x and y, of that pair
 CLOSE = 1e-3  # pixels
-OTHER_BACKEND = "use --set flow_backend=native, which computes the same on the processor."
+OTHER_BACKEND = "set LSTR_FLOW_BACKEND=native, which computes the same on the processor."
 
 
 @dataclass(frozen=True)

@@ -141,20 +141,24 @@ def choose_backend(
     (None for one per core) would compute flow; otherwise the compiled kernel, else OpenCV. Raises FlowError when this
     machine lacks what is wanted.
     """
+    if wanted == "auto":
+        wanted = os.environ.get("LSTR_FLOW_BACKEND") or "auto"
+        if wanted not in BACKENDS:
+            raise FlowError(f"LSTR_FLOW_BACKEND is {wanted!r}.", f"set it to one of {', '.join(BACKENDS)}.")
     if algorithm == "tvl1" and wanted == "auto" and has_gpu_flow(device):
         if not tvl1.available() or (threads or default_workers()) < GPU_THREADS:
             return "cuda"
     if algorithm != "tvl1":
         if wanted in ("native", "cuda"):
-            raise FlowError(f"There is no {wanted} kernel for {algorithm}.", "use --set flow_backend=auto.")
+            raise FlowError(f"There is no {wanted} kernel for {algorithm}.", "unset LSTR_FLOW_BACKEND.")
         return "opencv"
     if wanted == "cuda":
         if not has_gpu():
-            raise FlowError("There is no GPU to compute flow on.", "use --set flow_backend=auto, or see `lstr doctor`.")
+            raise FlowError("There is no GPU to compute flow on.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`.")
         return "cuda"
     if wanted == "native" and not tvl1.available():
         raise FlowError(
-            "The compiled TV-L1 kernel was not built here.", "use --set flow_backend=auto, or see `lstr doctor`."
+            "The compiled TV-L1 kernel was not built here.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`."
         )
     if wanted == "opencv" or not tvl1.available():
         check_optflow()

@@ -54,7 +54,7 @@ def test_a_setting_is_checked(lstr, small_set):
     mistake(lstr(*detect, "flow_threads"), 2, "NAME=VALUE")
     mistake(lstr(*detect, "flow_thread=1"), 2, "'flow_thread' is not a valid setting", "flow_threads", "model.NAME")
     mistake(lstr(*detect, "timeout=never"), 2, "--set timeout")
-    mistake(lstr("extract", "x.mp4", "-o", "f", "--set", "flow_thread=1"), 2, "flow_backend")
+    mistake(lstr("extract", "x.mp4", "-o", "f", "--set", "flow_thread=1"), 2, "threads")
     mistake(lstr("extract", "x.mp4", "-o", "f", "--workers"), 2, "--workers", "requires an argument")
     mistake(lstr("extract", "x.mp4", "-o", "f", "--workers", "0"), 2, "--workers", "x>=1")
 

@@ -70,7 +70,7 @@ def test_each_command_leads_to_the_next(lstr, small_set, tmp_path, monkeypatch):
     assert code == 0 and (run / "evaluation" / "report.html").exists()
     words = next_of(err)
     words[words.index("VIDEO")] = small_set.features
-    code, out, err = lstr(*words[1:], "-f", "json", "--set", "max_chunks=2")
+    code, out, err = lstr(*words[1:], "-f", "json", "--duration", "0.5")
     assert code == 0 and "next:" not in err and any((tmp_path / "timeline").iterdir())
 
 

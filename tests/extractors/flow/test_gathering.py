@@ -57,7 +57,7 @@ def test_an_error_is_of_its_batch_alone():
     assert (good.result(60)[0] == 0).all() and (next_one.result(60)[0] == 2).all()
     with pytest.raises(FlowError, match=r"could not compute.*\(CUDA error: an illegal memory access\)") as caught:
         bad.result(60)
-    assert "--set flow_backend=native" in caught.value.hint
+    assert "LSTR_FLOW_BACKEND=native" in caught.value.hint
     thread.close()
 
 

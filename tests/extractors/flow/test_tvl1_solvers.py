@@ -89,7 +89,7 @@ def test_no_kernel_is_an_error_with_a_way_out(gpu):
     gpu(cluster=FlowError("No NVRTC."), triton=OSError("no C compiler"))
     with pytest.raises(FlowError, match=r"No NVRTC. The triton kernel of TV-L1 fails: no C compiler.") as caught:
         open_solver("cuda")
-    assert "--set flow_backend=native" in caught.value.hint
+    assert "LSTR_FLOW_BACKEND=native" in caught.value.hint
 
 
 def test_the_environment_names_a_kernel(gpu, monkeypatch):
@@ -108,7 +108,7 @@ def test_the_environment_names_a_kernel(gpu, monkeypatch):
 def test_a_processor_has_the_compiled_kernel_instead():
     with pytest.raises(FlowError, match="No kernel of TV-L1 in torch runs on cpu") as caught:
         open_solver("cpu")
-    assert "--set flow_backend=native" in caught.value.hint
+    assert "LSTR_FLOW_BACKEND=native" in caught.value.hint
 
 
 def test_workers_fail_where_they_are_made(gpu, monkeypatch):

@@ -270,7 +270,7 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code
 @pytest.mark.long
 def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     """Of stored features: the parts asked for, at their own times."""
-    options = ("--start", "0:01", "--duration", "2.5s", "--set", "max_chunks=7", "-f", "json,jsonl,npy")
+    options = ("--start", "0:01", "--duration", "1.75s", "-f", "json,jsonl,npy")
     code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, *options)
     assert code == 0, err
     timeline = whole(tmp_path, "scene_00")
@@ -292,7 +292,7 @@ def test_several_at_once_on_standard_output(lstr, small_set, streams):
     """Each line says its source; one where nothing is does not stop the other."""
     with served([streams[0]]) as port:
         addresses = (f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:1")
-        code, out, err = lstr("detect", *addresses, "-c", small_set.checkpoint, "--set", "max_chunks=2")
+        code, out, err = lstr("detect", *addresses, "-c", small_set.checkpoint, "--duration", "0.5")
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 3 and {line["source"] for line in lines} == {f"127.0.0.1-{port}"}
     assert [line["chunk"] for line in lines if "chunk" in line] == [0, 1]

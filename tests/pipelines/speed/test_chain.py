@@ -37,12 +37,11 @@ def test_the_record(lstr, video):
     assert record["paper"]["serial"] == 4.6 and record["peak_memory_mb"] > 100
 
 
-def test_what_cannot_be_measured(lstr, tmp_path, sound_only):
+def test_what_cannot_be_measured(lstr, tmp_path, sound_only, monkeypatch):
     code, _, err = lstr("bench", "--input", tmp_path / "none.mp4")
     assert code == 2 and "does not exist" in err and "hint:" in err
     code, _, err = lstr("bench", "--input", sound_only)
     assert code == 3 and "no video stream" in err
-    code, _, err = lstr(
-        *("bench", "--recipe", "fast", "--set", "recipe.flow_algorithm=dis", "--set", "flow_backend=native")
-    )
+    monkeypatch.setenv("LSTR_FLOW_BACKEND", "native")
+    code, _, err = lstr("bench", "--recipe", "fast", "--set", "recipe.flow_algorithm=dis")
     assert code == 1 and "no native kernel for dis" in err
