@@ -29,7 +29,7 @@ WEIGHTS = (0.1, 1.0, 0.5)
 
 
 class CMeRTConfig(ForesightConfig, frozen=True):
-    """What a CMeRT is made of."""
+    """Settings of CMeRT."""
 
     kind: str = "cmert"
     context: SizeOrZero = 0

@@ -45,7 +45,7 @@ BRANCHES = ("model_static", "model_dynamic")
 
 
 class ColarConfig(WindowConfig, frozen=True):
-    """What a Colar is made of."""
+    """Settings of Colar."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 

@@ -30,7 +30,7 @@ from lstr.windows.windows import Outputs, Part, Supervision, Windows, loss_mask,
 
 
 class TfnLikeConfig(WindowConfig, frozen=True):
-    """What a model of kind tfn-like is made of."""
+    """Settings of tfn-like."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
@@ -112,7 +112,7 @@ HALVED = 4
 
 
 class ConvDeconvConfig(WindowConfig, frozen=True):
-    """What a model of kind conv-deconv is made of."""
+    """Settings of conv-deconv."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 

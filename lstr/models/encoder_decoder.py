@@ -41,7 +41,7 @@ FORGETTING = 0.99
 
 
 class EDConfig(WindowConfig, frozen=True):
-    """What an ED is made of."""
+    """Settings of ED."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
 
@@ -49,13 +49,13 @@ class EDConfig(WindowConfig, frozen=True):
 
 
 class EFCConfig(EDConfig, frozen=True):
-    """What an EFC is made of."""
+    """Settings of EFC."""
 
     kind: str = "efc"
 
 
 class REDConfig(EDConfig, frozen=True):
-    """What a RED is made of."""
+    """Settings of RED."""
 
     kind: str = "red"
 
@@ -207,7 +207,7 @@ def rewards(targets: Tensor, drawn: Tensor) -> Tensor:
 
 
 class TTPPConfig(WindowConfig, frozen=True):
-    """What a TTPP is made of."""
+    """Settings of TTPP."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
 

@@ -43,7 +43,7 @@ PUBLISHED_NAMES = {
 
 
 class FATSConfig(WindowConfig, frozen=True):
-    """What a FATS is made of."""
+    """Settings of FATS."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, teacher=False, heads=False)
 

@@ -43,7 +43,7 @@ class NonLocalBlock(nn.Module):
 
 
 class LFBConfig(WindowConfig, frozen=True):
-    """What an LFB is made of."""
+    """Settings of LFB."""
 
     uses: ClassVar[Uses] = Uses(heads=False)
 

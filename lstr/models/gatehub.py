@@ -60,7 +60,7 @@ class Gates:
 
 
 class GateHUBConfig(WindowConfig, frozen=True):
-    """What a GateHUB is made of."""
+    """Settings of GateHUB."""
 
     uses: ClassVar[Uses] = Uses(padded=True)
 

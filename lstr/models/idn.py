@@ -53,7 +53,7 @@ def hard_sigmoid(x: Tensor) -> Tensor:
 
 
 class IDNConfig(WindowConfig, frozen=True):
-    """What an IDN is made of."""
+    """Settings of IDN."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 

@@ -40,7 +40,7 @@ INTEGRATIONS: tuple[str, ...] = get_args(Integration)
 
 
 class LSTRConfig(WindowConfig, frozen=True):
-    """What an LSTR is made of."""
+    """Settings of LSTR."""
 
     uses: ClassVar[Uses] = Uses(anticipation=True)
 

@@ -98,7 +98,7 @@ class BestEncoderLayer(EncoderLayer):
 
 
 class MATConfig(ForesightConfig, frozen=True):
-    """What a MAT is made of."""
+    """Settings of MAT."""
 
     kind: str = "mat"
     refinements: Annotated[int, Meta(ge=2, lt=MOST)] = 2

@@ -65,7 +65,7 @@ class PreNormBlock(nn.Module):
 
 
 class OadTRConfig(WindowConfig, frozen=True):
-    """What an OadTR is made of."""
+    """Settings of OadTR."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
 

@@ -66,7 +66,7 @@ class Recurrent(Model):
 
 
 class RNNConfig(WindowConfig, frozen=True):
-    """What an RNN is made of."""
+    """Settings of RNN."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
 
@@ -103,7 +103,7 @@ class RNN(Recurrent):
 
 
 class MiniROADConfig(WindowConfig, frozen=True):
-    """What a MiniROAD is made of."""
+    """Settings of MiniROAD."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, heads=False)
 

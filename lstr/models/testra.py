@@ -28,7 +28,7 @@ from lstr.windows.windows import Outputs, Part
 
 
 class TeSTraConfig(LSTRConfig, frozen=True):
-    """What a TeSTra is made of: an LSTR of the proposed design, and its kernel."""
+    """Settings of TeSTra: an LSTR of the proposed design, and its kernel."""
 
     kind: str = "testra"
     decay: Annotated[float, Meta(gt=0, le=1)] = 1.0

@@ -23,7 +23,7 @@ from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, in_o
 
 
 class TRNConfig(WindowConfig, frozen=True):
-    """What a TRN is made of."""
+    """Settings of TRN."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
 
@@ -136,7 +136,7 @@ REACH = 64
 
 
 class LapLikeConfig(WindowConfig, frozen=True):
-    """What a model of kind lap-like is made of."""
+    """Settings of lap-like."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
 

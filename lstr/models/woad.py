@@ -58,7 +58,7 @@ PUBLISHED_NAMES = {
 
 
 class WOADConfig(WindowConfig, frozen=True):
-    """What a WOAD is made of."""
+    """Settings of WOAD."""
 
     uses: ClassVar[Uses] = Uses(long_memory=False, teacher=False, heads=False)
 

@@ -14,7 +14,7 @@ from lstr.kinds import configure
 from lstr.models.layers import Attention
 from lstr.models.lstr import LSTR
 from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
-from lstr.models.stream import PackedAttention, PackedLinear, pack
+from lstr.models.stream import PackedLinear, pack
 from lstr.windows.windows import gather
 from tests.support.tiny_models import of_each_window, unsettled, video
 
@@ -22,7 +22,6 @@ TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work
 DESIGNS = [
     pair for pair in itertools.product(ENCODERS, INTEGRATIONS) if pair[0] != "joined" or pair[1] == INTEGRATIONS[0]
 ]
-SIZES = [(1, 8), (2, 8), (32, 8), (33, 8), (1, 1, 8), (1, 33, 8), (3, 7, 8)]
 
 
 def tiny(seed=0, **changes):
@@ -44,36 +43,6 @@ def operator(request, monkeypatch):
     elif not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         pytest.skip("this torch has no packed product")
     return request.param
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", SIZES, ids=str)
-def test_packed_layer_equals_a_plain_one(operator, shape, bias):
-    """For as many tokens as a step may have, of which the layout was made for one number."""
-    torch.manual_seed(0)
-    layer = torch.nn.Linear(8, 12, bias=bias)
-    x = torch.randn(shape)
-    packed = PackedLinear(layer.weight, layer.bias)
-    assert packed.packed == operator
-    untouched = x.clone()
-    torch.testing.assert_close(packed(x), layer(x).detach(), atol=1e-5, rtol=0)
-    assert torch.equal(x, untouched)
-    transposed = x.transpose(-1, -2).contiguous().transpose(-1, -2)
-    torch.testing.assert_close(packed(transposed), layer(x).detach(), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("first, last", [(0, 1), (1, 3), (0, 3)])
-@pytest.mark.parametrize("shape", [(33, 16), (2, 6, 16)], ids=str)
-def test_packed_attention_projects_as_the_plain_one(operator, shape, first, last):
-    torch.manual_seed(0)
-    plain = Attention(16, 4, 0.0).eval()
-    torch.nn.init.normal_(plain.in_proj_bias)
-    packed = PackedAttention(plain)
-    x = torch.randn(shape)
-    assert not packed.projections, "only projections that are used take memory"
-    for _ in range(2):
-        torch.testing.assert_close(packed.project(x, first, last), plain.project(x, first, last), atol=1e-5, rtol=0)
-    assert set(packed.projections) == {(first, last)}
 
 
 def test_without_the_operator_a_stream_says_the_same(operator):

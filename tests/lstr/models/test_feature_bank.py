@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -62,28 +61,6 @@ def test_equations(grid, stride, l_dec):
     assert logits.shape == (len(features), 1, 5)
     for T in (0, 1, W - 1, W, W + 1, L, L + W, 2 * (W + L) - 1):
         torch.testing.assert_close(logits[T, 0], written_out(model, features, T), atol=1e-5, rtol=0)
-
-
-@each_stride
-@each_grid
-def test_newest_output_of_every_window(grid, stride):
-    model = tiny(grid=grid, long_stride=stride)
-    features = video(2 * (W + L))
-    logits = newest(model, features, np.arange(len(features)))
-    with torch.no_grad():
-        expected = model.video_logits(features, 7)[:, 0]
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
-
-
-def test_every_slot_of_the_first_window():
-    """The long memory is chunk 0 until the work memory moves on, so older slots are the newest of their time."""
-    model = tiny()
-    features = video(W)
-    with torch.no_grad():
-        logits, expected = model(gather(features, [W - 1], model.config)), model.video_logits(features, 1)
-    torch.testing.assert_close(logits[0], expected[:, 0])
-    outputs = model.outputs()
-    assert list(outputs.slots) == list(range(W)) and list(outputs.ahead) == [0] * W
 
 
 @each_stride

@@ -1,7 +1,6 @@
 """CMeRT and MAT against their published evaluation and training, and streams that say the same as the whole video."""
 
 import copy
-import json
 
 import numpy as np
 import pytest
@@ -12,34 +11,32 @@ from lstr.batch import predict_ahead
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import change, configure, make_model
 from lstr.models.layers import Attention
-from lstr.models.mat import _foresee_again, attend_to_best
+from lstr.models.mat import attend_to_best
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.window_samples import draw_windows, make_targets
 from lstr.windows import indices as memory
 from lstr.windows.windows import Supervision, gather
-from tests.support.published_sets import check_grids
+from tests.support.published_sets import check_grids, read_set
 from tests.support.tiny_models import tiny, unsettled, video
 
 GRIDS = {"cmert": "anchored", "mat": "sliding"}
 
 
-def golden(folder, kind, **changes):
-    about = json.loads((folder / f"{kind}_small.json").read_text())
+def golden(shared, kind, **changes):
+    about, arrays, features = read_set(shared, f"{kind}_small")
     named = about["config"]
     settings = {"n_heads": named["NUM_HEADS"], "work_length": named["WORK_MEMORY_LENGTH"]}
     settings |= {"long_length": named["LONG_MEMORY_LENGTH"], "long_stride": named["LONG_MEMORY_SAMPLE_RATE"]}
     settings |= {"anticipation": named["ANTICIPATION_LENGTH"]}
     settings |= {"context": about["context"]} if kind == "cmert" else {"groups": named["GROUPS"]}
-    loaded = checkpoint.load(folder / f"{kind}_small.pth", settings | changes)
-    with np.load(folder / f"{kind}_small.npz") as file:
-        arrays = {key: file[key] for key in file.files}
-    return about, loaded, arrays, np.concatenate([arrays["rgb"], arrays["flow"]], axis=1)
+    path = shared / "data" / "golden" / f"{kind}_small.pth"
+    return about, checkpoint.load(path, settings | changes), arrays, features
 
 
 @pytest.fixture(params=GRIDS)
 def published(shared, request):
-    return golden(shared / "data" / "golden", request.param)
+    return golden(shared, request.param)
 
 
 def check_scores(scores, logits, kind):
@@ -90,7 +87,7 @@ def test_windows_are_the_published_ones(published):
 def test_training_is_the_published_one(shared, kind, part):
     """Loss and gradient of a batch, by the function that training uses; of MAT batches of either path."""
     grouping = {"grouping": "batch"} if kind == "mat" else {}
-    about, loaded, arrays, features = golden(shared / "data" / "golden", kind, **grouping)
+    about, loaded, arrays, features = golden(shared, kind, **grouping)
     model = loaded.model.train()
     windows = gather(features, arrays[f"{part}_start"] + loaded.config.work_length - 1, loaded.config, True)
     n_work = len(arrays[f"{part}_work_losses"])
@@ -127,8 +124,8 @@ def test_targets_are_the_published_ones(published):
 @pytest.mark.long
 def test_a_batch_of_mat_decides_together_on_request_alone(shared):
     """As the published evaluation does, from its second window on; a stream never does."""
-    _, alone, arrays, features = golden(shared / "data" / "golden", "mat")
-    _, together, _, _ = golden(shared / "data" / "golden", "mat", grouping="batch")
+    _, alone, arrays, features = golden(shared, "mat")
+    _, together, _, _ = golden(shared, "mat", grouping="batch")
     expected, W = torch.from_numpy(arrays["published_scores"]), alone.config.work_length
     apart = {}
     for name, model in (("alone", alone.model), ("together", together.model)):
@@ -203,21 +200,6 @@ def test_dropout_differs_from_window_to_window(kind):
     assert logits.isfinite().all() and not torch.allclose(logits[0], logits[1])
 
 
-def test_presets_are_the_published_settings():
-    model, train = resolve("cmert-thumos14", {}, (2048, 1024))
-    assert (model.n_long, model.work_length, model.context, model.n_heads, model.dropout) == (256, 16, 2, 8, 0.0)
-    assert (model.anticipation, model.future, model.n_generated) == (8, 48, 32)
-    assert (train.lr, train.batch_size, train.epochs, train.average) == (2e-4, 32, 16, 0.999)
-    assert train.warmup_epochs == 10 and (train.windows, train.long_sampling) == ("tiled", "stretched")
-    for name, epochs, metric in (("mat-thumos14", 25, "mAP"), ("mat-tvseries", 20, "mcAP")):
-        model, train = resolve(name, {}, (2048, 1024))
-        assert (model.n_long, model.work_length, model.groups, model.n_heads, model.grouping) == (
-            256, 32, 8, 4, "window"
-        )  # fmt: skip
-        assert (train.lr, train.batch_size, train.epochs, train.average) == (7e-5, 16, epochs, 0.999)
-        assert train.metric == metric and train.warmup * epochs == pytest.approx(0.4 * epochs)
-
-
 def test_a_published_file_tells_its_kind(shared, tmp_path):
     """What no tensor tells is the preset's, and is named; a size that the tensors contradict is refused."""
     folder = shared / "data" / "golden"
@@ -268,22 +250,3 @@ def test_windows_of_cmert_leave_room_for_what_they_anticipate_twice():
     config = change(CONFIG, {"kind": "cmert", "anticipation": 3})
     assert memory.window_ends(40, 1, config, tails=False).tolist() == [4, 8, 12, 16, 20, 24, 28, 32]
     assert memory.window_ends(40, 2, config, tails=False).tolist()[-1] == 29
-
-
-def test_a_third_refinement_goes_on_as_published():
-    """Stages weigh more and more, and the later future sees the one before it up to its own place."""
-    torch.manual_seed(0)
-    model = unsettled(tiny(kind="mat", refinements=3, future=5))
-    outputs, W = model.outputs(), model.config.work_length
-    assert [part.weight for part in outputs.parts] == [0.2, 0.2, 1.0, 1.8, 0.1, 0.1, 0.1]
-    assert sum(len(part.rows) for part in outputs.parts) == len(outputs.slots) == 4 * W + 3 * 5
-    stack, future, past = model.fut_fusions[1], torch.randn(1, 5, 16), torch.randn(1, 3, 16)
-    other = future.clone()
-    other[:, 3] += 1
-    counted = torch.ones(1, 8, dtype=torch.bool)
-    with torch.no_grad():
-        made = [_foresee_again(stack, f, torch.cat([past, f], dim=1), counted)[0] for f in (future, other)]
-    apart = (made[0] - made[1]).abs().amax(dim=1)
-    assert (apart[:3] == 0).all() and (apart[3:] > 1e-3).all()
-    with pytest.raises(ConfigError, match="refinements is 1"):
-        change(CONFIG, {"refinements": 1})

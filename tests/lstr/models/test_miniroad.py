@@ -1,7 +1,5 @@
 """MiniROAD against its published code, and a stream that says the same as the whole video."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -13,20 +11,19 @@ from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.window_samples import draw_windows
 from lstr.windows.windows import gather, join, multi_hot_cross_entropy
+from tests.support.published_sets import read_set
 
 
-def golden(folder, name):
-    about = json.loads((folder / f"{name}.json").read_text())
+def golden(shared, name):
+    about, arrays, features = read_set(shared, name)
     widths = {"rgb_dim": about["rgb_dim"], "flow_dim": about["flow_dim"], "work_length": about["config"]["window_size"]}
-    loaded = checkpoint.load(folder / f"{name}.pth", {**widths, "dropout": 0.0})
-    with np.load(folder / f"{name}.npz") as file:
-        arrays = {key: file[key] for key in file.files}
-    return about, loaded, arrays, np.concatenate([arrays["rgb"], arrays["flow"]], axis=1)
+    loaded = checkpoint.load(shared / "data" / "golden" / f"{name}.pth", {**widths, "dropout": 0.0})
+    return about, loaded, arrays, features
 
 
 @pytest.mark.parametrize("name", ["miniroad_small", "miniroad_anticipation_small"])
 def test_published_weights_give_the_published_scores_and_loss(shared, name):
-    about, loaded, arrays, features = golden(shared / "data" / "golden", name)
+    about, loaded, arrays, features = golden(shared, name)
     assert loaded.config.kind == "miniroad" and not loaded.assumed
     with torch.no_grad():
         logits = loaded.model.video_logits(torch.from_numpy(features), 64).numpy()  # (L, 1 + A, C)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lstr.kinds import configure
-from lstr.models.layers import Attention, DecoderLayer, EncoderLayer
+from lstr.models.layers import DecoderLayer, EncoderLayer
 from lstr.models.lstr import LSTR
 from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
 from lstr.windows.windows import gather, join
@@ -113,25 +113,6 @@ def test_layer_equals_torch(kind):
         torch.testing.assert_close(ours(x, None, causal), theirs(x, src_mask=~causal), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("n_heads, N, M", [(1, 1, 1), (4, 1, 6), (4, 3, 7), (16, 5, 2)])
-@pytest.mark.parametrize("masked", [False, True])
-def test_attention_of_few_equals_attention(n_heads, N, M, masked):
-    """It projects the queries back instead of the memory, which is the same by algebra alone."""
-    torch.manual_seed(0)
-    attention = Attention(16, n_heads, 0.0).eval()
-    nn.init.normal_(attention.in_proj_bias)
-    nn.init.normal_(attention.out_proj.bias)
-    x, memory = torch.randn(2, N, 16), torch.randn(2, M, 16)
-    mask = None
-    if masked:
-        mask = torch.rand(2, 1, N, M) < 0.5
-        mask[..., 0] = True
-    with torch.no_grad():
-        torch.testing.assert_close(attention.attend_few(x, memory, mask), attention(x, memory, mask), atol=1e-5, rtol=0)
-        if masked and M > 1:
-            assert not torch.isclose(attention.attend_few(x, memory), attention(x, memory, mask)).all()
-
-
 def test_layers_of_each_design():
     """Designs are compared at the same number of layers, so l_enc and l_dec must reach all of them."""
     shape = {"l_enc": 3, "l_dec": 4}
@@ -159,30 +140,6 @@ def test_no_output_sees_a_later_work_chunk(encoder, integration):
     torch.testing.assert_close(after[:, :4], before[:, :4], atol=1e-6, rtol=0)
     changed = (after - before).abs().amax(dim=-1)
     assert (changed[0, 4:] > 1e-3).all() and (changed[1, W:] < 1e-6).all()
-
-
-@pytest.mark.parametrize("integration", ["average", "concatenation"])
-def test_the_mean_of_the_memory_moves_every_output_alike(integration):
-    """It joins after the decoder and before a linear classifier, so no chunk can ask anything of it."""
-    model = tiny(integration=integration)
-    windows = gather(video(60), [59], model.config)
-    other = windows.map(torch.clone)
-    other.long.normal_(generator=torch.Generator().manual_seed(1))
-    moved = logits_of(model, other) - logits_of(model, windows)
-    torch.testing.assert_close(moved, moved[:, :1].expand_as(moved), atol=1e-5, rtol=0)
-    assert moved.abs().max() > 1e-3
-    moved = [
-        logits_of(m, other) - logits_of(m, windows) for m in (tiny(), tiny(integration="mlp"), tiny(encoder="joined"))
-    ]
-    assert all((m - m[:, :1]).abs().max() > 1e-3 for m in moved), "in the other designs it depends on the chunk"
-
-
-def test_how_the_mean_of_the_memory_joins():
-    work, mean = torch.randn(2, W, 16), torch.randn(2, 16)
-    averaged = tiny(integration="average").integrate(work, mean)
-    torch.testing.assert_close(averaged[1, 3], (work[1, 3] + mean[1]) / 2)
-    beside = tiny(integration="concatenation").integrate(work, mean)
-    assert torch.equal(beside[1, 3], torch.cat([work[1, 3], mean[1]]))
 
 
 def test_positions_are_slots_or_distances():

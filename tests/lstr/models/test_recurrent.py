@@ -106,29 +106,6 @@ def test_decoder_step_h_speaks_of_the_chunk_h_ahead():
         assert torch.equal(outcome[: 41 - h, h], labels[h:])
 
 
-@torch.no_grad()
-def test_trn_by_its_equations():
-    """The cell of the paper, written out for one chunk after another."""
-    model = tiny("trn", anticipation=3)
-    features = video(5)
-    hidden = cell = future = torch.zeros(1, 16)
-    rows = []
-    for row in features:
-        token = model.feature_head_work(row[None])
-        hidden, cell = model.accumulator(torch.cat([token, future], dim=1), (hidden, cell))
-        outcome = [model.classifier(hidden)]
-        h, c = model.decoder_hidden(hidden), model.decoder_cell(cell)
-        assert (h >= 0).all() and (c >= 0).all()
-        taken, future = torch.zeros(1, 16), torch.zeros(1, 16)
-        for _ in range(3):
-            h, c = model.decoder(taken, (h, c))
-            outcome.append(model.future_classifier(h))
-            taken = F.relu(model.decoder_input[0](outcome[-1]))
-            future = future + F.relu(model.future_gate[0](h)) / 3
-        rows.append(torch.cat(outcome))
-    torch.testing.assert_close(model.video_logits(features, 1), torch.stack(rows))
-
-
 @pytest.fixture
 def published_trn(shared):
     file = shared / "data" / "golden" / "trn_small.pth"
