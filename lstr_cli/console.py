@@ -248,7 +248,8 @@ def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Ba
                 case Notice(text, warning):
                     (warn if warning else say)(text)
                 case LabelFindings(source, findings):
-                    show_table(f"{source}:", *findings_table(findings), is_result=False)
+                    columns, rows, numbers = findings_table(findings)
+                    show_table(f"{source}:", columns, rows, numbers, is_result=False)
                 case Finished(result):
                     pass
                 case _:
