@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lstr.checkpoint_entries import is_tables
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import CheckpointError, MissingPathError, RecipeError
 from lstr.extractors.networks.weights_file import is_weights_folder
@@ -23,6 +22,7 @@ from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.files.arrays import ZIP
 from lstr.files.remote import Place, content_of
+from lstr.loaded_checkpoint import is_tables
 from lstr.pipelines.features.foreign import (
     FORMS,
     NOTHING,
@@ -229,7 +229,8 @@ def read_calibration(folder: Place) -> dict[str, Any]:
         return {}
     import torch
 
-    from lstr.checkpoint_claims import check_deflated, check_plain
+    from lstr.checkpoint import check_plain
+    from lstr.loaded_checkpoint import check_deflated
 
     found: Any = None
     try:

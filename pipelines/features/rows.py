@@ -148,7 +148,7 @@ def _open_tensor(path: Path) -> NDArray[Any]:
     """Return the tensor of a file of torch, or the one (rows, width) in its table, mapped where it can be."""
     import torch
 
-    from lstr.checkpoint_claims import check_deflated
+    from lstr.loaded_checkpoint import check_deflated
 
     is_zip = zipfile.is_zipfile(path)
     if is_zip:
