@@ -11,16 +11,16 @@ import os
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from lstr.errors import MissingPathError, RecipeError
-from lstr.extractors.flow.workers import ALGORITHMS
+from lstr.extractors.flow.workers import Algorithm
 from lstr.extractors.networks.manifest import published_as
 from lstr.extractors.networks.network import TIMM, is_network_name
 from lstr.extractors.networks.table import known_network
-from lstr.extractors.recipe import CROPS, PRECISIONS, RGB_FRAME, Recipe, brief
+from lstr.extractors.recipe import RGB_FRAME, Crops, Recipe, brief
 from lstr.extractors.streams import STREAMS, OfStreams
 from lstr.extractors.video.frames import CHUNK
 from lstr.files.content import MOST_TEXT, Text, built, read_text
@@ -39,7 +39,7 @@ class StreamPreset:
     mmaction2. A path is run as a program."""
     weights: Text | None = None
     """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
-    crops: int = 1
+    crops: Crops = 1
     """Features averaged over 1 (centre), 2 (and its mirror image) or 10 (corners, centre, their mirror images)."""
     mean: tuple[Annotated[float, Meta(ge=-1e6, le=1e6)], ...] | None = None
     """By channel, on the 0–255 scale; None for the network's own. So `std`."""
@@ -58,10 +58,9 @@ class Preset(OfStreams[StreamPreset]):
 
     rgb: StreamPreset | None
     flow: StreamPreset | None
-    flow_algorithm: str = "tvl1"
+    flow_algorithm: Algorithm = "tvl1"
     """`tvl1` as published (denseflow -a=tvl1 -b=20), or `dis`."""
-    precision: str = "float32"
-    """`float32`, `bf16`, or `fast`."""
+    precision: Literal["float32", "bf16", "fast"] = "float32"
     rgb_frame: Annotated[int, Meta(ge=0, lt=CHUNK)] = RGB_FRAME
     long_side: Annotated[int, Meta(ge=64, le=4096)] = 320
     """320 × 180 for THUMOS'14."""
@@ -233,12 +232,8 @@ def _check(path: Path, preset: Preset) -> None:
 
     if not preset.streams:
         raise RecipeError(f"{path}: rgb and flow are both null.", f"keep a stream: {', '.join(STREAMS)}.")
-    algorithm, precision = preset.flow_algorithm, preset.precision
-    demand(algorithm in ALGORITHMS, "flow_algorithm", algorithm, f"one of {', '.join(ALGORITHMS)}")
-    demand(precision in (*PRECISIONS, FAST), "precision", precision, f"one of {', '.join((*PRECISIONS, FAST))}")
     demand(preset.crop <= preset.short_side, "crop", preset.crop, "at most short_side")
     for stream, part in preset.parts.items():
-        demand(part.crops in CROPS, f"{stream}.crops", part.crops, "1, 2 or 10")
         # a recipe file may come from anywhere, and a config would be run
         if not is_network_name(part.network) or "." in part.network and not part.network.startswith(TIMM):
             raise RecipeError(

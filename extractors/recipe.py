@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from lstr.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
-from lstr.extractors.networks.network import MEAN, TIMM, Network, is_network_name
+from lstr.extractors.networks.network import TIMM, Network, is_network_name
 from lstr.extractors.networks.table import NETWORKS, known_network, network_of
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, OfStreams, model_stream
 from lstr.extractors.video.frames import CHUNK, FPS
@@ -21,24 +21,15 @@ Size = Annotated[int, Meta(ge=16, le=4096)]
 # Pixels of an image: many times the usual, and no terabyte.
 Side = Annotated[int, Meta(ge=1, le=4096)]
 
-PRECISIONS = ("float32", "bf16")
-INT8 = "int8"  # a precision too, of networks whose ranges were measured on videos
+Precision = Literal["float32", "bf16", "int8"]
+PRECISIONS = ("float32", "bf16")  # that a person chooses
+INT8 = "int8"  # of networks whose ranges were measured on videos
 STEPS = 127  # in int8, of a weight and of a signed input, to either side of zero
 LEAST = 1e-12  # a step; of a channel of zeros
-CROPS = (1, 2, 10)
+Crops = Literal[1, 2, 10]
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
-# Entries of a network that are written only where they differ, so that older recipes keep their ids.
-NOT_WRITTEN = {
-    "config": None,
-    "width": None,
-    "segments": 1,
-    "bgr": False,
-    "folds": (),
-    "ranges": None,
-    "stem": None,
-    "size": None,
-    "margin": 1.0,
-}
+# Entries of a network that are written only where they differ from their default, so that older recipes keep their ids.
+OPTIONAL = ("config", "width", "segments", "bgr", "folds", "ranges", "stem", "size", "margin")
 
 
 @dataclass(frozen=True)
@@ -51,7 +42,7 @@ class NetworkRecipe:
     """`kinetics` for the published file, `random`, the name in a file that `lstr finetune` made, or `custom`."""
     sha256: str
     """Hash of the network's tensors, batch-norm statistics included."""
-    crops: int
+    crops: Crops
     mean: tuple[Number, ...]
     std: tuple[PositiveNumber, ...]
     seed: int | None = None
@@ -71,18 +62,12 @@ class NetworkRecipe:
     features of the network that has not seen it, every other video those of `sha256`."""
     ranges: dict[str, list[float]] | None = field(default=None, hash=False)
     """For an int8 network the lowest and highest input of each convolution, by its name."""
-    stem: str | None = None
+    stem: Literal["mean"] | None = None
     """`mean` where its weights are those of an RGB network, its first kernels the mean over the colours, repeated."""
     size: tuple[Size, Size] | None = None
     """Height and width of what it sees of the whole picture, in pixels; None for the recipe's square crop."""
     margin: Annotated[float, Meta(ge=1, le=4)] = 1.0
     """How many times larger than `size` the picture is made, whose middle is seen."""
-
-    def __post_init__(self):
-        if self.crops not in CROPS:
-            raise ValueError(f"crops is {brief(self.crops)}, none of {CROPS}")
-        if self.stem not in (None, MEAN):
-            raise ValueError(f"stem is {brief(self.stem)}, not {MEAN}")
 
     @property
     def entry(self) -> Network:
@@ -113,7 +98,8 @@ class NetworkRecipe:
 
     def to_dict(self) -> dict:
         """The entry of recipe.json."""
-        return {n: v for n, v in asdict(self).items() if n not in NOT_WRITTEN or v != NOT_WRITTEN[n]}
+        defaults = {entry.name: entry.default for entry in fields(self)}
+        return {name: v for name, v in asdict(self).items() if name not in OPTIONAL or v != defaults[name]}
 
 
 @dataclass(frozen=True)
@@ -136,15 +122,13 @@ class Recipe(OfStreams[NetworkRecipe]):
     flow_bound: PositiveNumber = BOUND
     short_side: Side = 256
     crop: Side = 224
-    precision: str = "float32"
+    precision: Precision = "float32"
     """How the networks' weights and products are rounded: float32, bf16 or int8."""
     grey: NetworkRecipe | None = None
     difference: NetworkRecipe | None = None
     change: NetworkRecipe | None = None
 
     def __post_init__(self):
-        if self.precision not in (*PRECISIONS, INT8):
-            raise ValueError(f"precision {self.precision!r} is unknown here")
         if not self.streams:
             raise ValueError(f"it has a network for none of {', '.join(STREAMS)}")
         if any((part.ranges is None) == (self.precision == INT8) for part in self.parts.values()):
@@ -168,7 +152,7 @@ class Recipe(OfStreams[NetworkRecipe]):
 
     @property
     def is_random(self) -> bool:
-        """Whether either network carries random weights."""
+        """Whether a network has random weights."""
         return bool(self.random_streams)
 
     @property
@@ -224,7 +208,12 @@ class Recipe(OfStreams[NetworkRecipe]):
         try:
             recipe = built(cls, values)
             for stream, part in recipe.parts.items():
-                _check_names(stream, part)
+                for name, fits in (("network", is_network_name), ("weights", is_slug)):
+                    if not fits(found := getattr(part, name)):
+                        raise ValueError(f"{stream}.{name} is {brief(found)}, which is not a valid file name")
+                # features of a network of another package can be read without that package
+                if part.network not in NETWORKS and part.width is None:
+                    raise ValueError(f"{stream}.network is {part.network!r}, which needs its width here")
         except ValueError as error:
             place = f" of {where}" if where else ""
             raise RecipeError(
@@ -233,31 +222,20 @@ class Recipe(OfStreams[NetworkRecipe]):
         return recipe
 
 
-def _check_names(stream: str, part: NetworkRecipe) -> None:
-    """Raise ValueError where a network's names would do harm, or are unknown and nothing describes it."""
-    for name, fits in (("network", is_network_name), ("weights", is_slug)):
-        if not fits(getattr(part, name)):
-            raise ValueError(f"{stream}.{name} is {brief(getattr(part, name))}, which is no file name")
-    if part.network not in NETWORKS:
-        # features of a network of another package can be read without that package
-        if part.width is None:
-            raise ValueError(f"{stream}.network is {part.network!r}, which is unknown here, and its width is missing")
-
-
 def differences(a: Recipe, b: Recipe) -> list[str]:
-    """`entry: a's value against b's`, one for each entry that differs."""
-    return list(_differences(a.to_dict(), b.to_dict()))
+    """Return `entry: a's value against b's`, one for each entry that differs."""
 
+    def compare(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
+        for key in sorted(a.keys() | b.keys()):
+            left, right = a.get(key), b.get(key)
+            if key == "ranges" and left != right:
+                yield f"{prefix}{key}: other int8 networks"
+            elif isinstance(left, dict) and isinstance(right, dict):
+                yield from compare(left, right, f"{prefix}{key}.")
+            elif left != right:
+                yield f"{prefix}{key}: {brief(left)} against {brief(right)}"
 
-def _differences(a: Mapping, b: Mapping, prefix: str = "") -> Iterator[str]:
-    for key in sorted(a.keys() | b.keys()):
-        left, right = a.get(key), b.get(key)
-        if key == "ranges" and left != right:
-            yield f"{prefix}{key}: other int8 networks"
-        elif isinstance(left, dict) and isinstance(right, dict):
-            yield from _differences(left, right, f"{prefix}{key}.")
-        elif left != right:
-            yield f"{prefix}{key}: {brief(left)} against {brief(right)}"
+    return list(compare(a.to_dict(), b.to_dict()))
 
 
 def brief(value: object) -> str:

@@ -172,21 +172,24 @@ def open_weights(path: str | Path) -> WeightsFolder:
             f"{path} is no finished folder of weights: it has no {DESCRIPTION}.",
             "give one that `lstr finetune` wrote, or finish its training with --resume.",
         )
-    about, values = read_object(path / DESCRIPTION), read_object(path / "recipe.json")
-    for name, found in ((DESCRIPTION, about), ("recipe.json", values)):
-        if found is None:
-            raise WeightsError(f"{path / name} cannot be read, or is no JSON object.", AGAIN)
-    assert about is not None
     again = "use the lstr that made it, or train it again."
+    about = _read(path / DESCRIPTION)
     fits = about.get("format") == FORMAT and isinstance(about.get("name"), str)
     if not fits or not isinstance(about.get("classes"), list) or not isinstance(about.get("training", {}), dict):
         raise WeightsError(f"{path / DESCRIPTION} is not of {FORMAT}.", again)
     if not is_slug(about["name"]):
         raise WeightsError(f"{path / DESCRIPTION}: name is {about['name']!r}, which is not a valid file name.", again)
     try:
-        folder = WeightsFolder(path, Recipe.from_dict(values, path / "recipe.json"), about)
+        folder = WeightsFolder(path, Recipe.from_dict(_read(path / "recipe.json"), path / "recipe.json"), about)
     except RecipeError as error:
         raise WeightsError(f"{path / 'recipe.json'} is no recipe of features ({error}).", again) from error
     for missing in (file for file in folder.files() if not file.is_file()):
         raise WeightsError(f"{missing} is not there.", f"copy {shlex.quote(str(path))} again, or train it again.")
     return folder
+
+
+def _read(path: Path) -> dict[str, Any]:
+    values = read_object(path)
+    if values is None:
+        raise WeightsError(f"{path} cannot be read, or is no JSON object.", AGAIN)
+    return values

@@ -68,14 +68,14 @@ def test_the_recipe_of_these_tests_is_followed(place, sound, lstr):
     (place / "recipe.json").write_text(json.dumps(with_part(sound)))
     arguments = ["--recipe", place / "recipe.json", "--set", "cache=none", "--workers", 1, "--set", "runtime=torch"]
     code, _, err = lstr("extract", place / "v.mp4", "-o", place / "f", *arguments)
-    assert code == 0 and (place / "f" / "rgb_random_shuffle" / "v.npy").is_file(), err
+    assert code == 0 and (place / "f" / "rgb_random_mobile" / "v.npy").is_file(), err
 
 
 @pytest.mark.parametrize(("entry", "name"), [*(("network", name) for name in NAMES), ("weights", NAMES[0])])
 def test_names_in_a_recipe_make_no_folder_outside(place, sound, lstr, entry, name):
     (place / "recipe.json").write_text(json.dumps(with_part(sound, **{entry: name})))
     result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", place / "recipe.json", "--workers", 1)
-    mistake(result, 4, f"rgb.{entry} is ", "no file name", "recipe.json")
+    mistake(result, 4, f"rgb.{entry} is ", "not a valid file name", "recipe.json")
     assert left(place) == set() and not (place / "f").exists()
 
 
@@ -86,7 +86,7 @@ def test_the_name_in_the_card_of_weights_makes_no_folder_outside(place, lstr, na
     torch.save({"state_dict": backbone.state_dict(), "lstr": card}, place / "w.pth")
     network = ["--stream", "rgb", "--set", "recipe.rgb.network=shufflenetv2", "--weights", f"rgb={place / 'w.pth'}"]
     result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", "fast", "--workers", 1, *network)
-    mistake(result, 4, "w.pth: the name in its card is ", "no file name")
+    mistake(result, 4, "w.pth: the name in its card is ", "not a valid file name")
     assert left(place) == set() and not (place / "f").exists()
 
 

@@ -46,7 +46,7 @@ def test_a_recipe_is_read_as_it_was_written(recipe):
     [
         ({"flow": None}, "flow_algorithm and no flow"),
         ({"flow": None, "flow_algorithm": None, "rgb": None}, "a network for none of rgb"),
-        ({"flow_algorithm": "tvl1-opencv9"}, "unknown here"),
+        ({"flow_algorithm": "tvl1-opencv9"}, "flow_algorithm"),
         ({"colour": 1}, "colour"),
     ],
 )
