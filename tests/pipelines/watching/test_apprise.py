@@ -6,7 +6,6 @@ import logging
 import sys
 
 import pytest
-from apprise import AppriseAsset
 
 from lstr.errors import ConfigError
 from lstr.pipelines.watching import apprise
@@ -56,17 +55,6 @@ def test_an_image_that_does_not_come_delays_no_notice_for_ever(history, phone, e
     with Receiver() as receiver, Notifications(phone(receiver), history, print, lambda _: None):
         until(lambda: not history.count_pending())
         assert not json.loads(receiver.posted[0].body)["attachments"]
-
-
-@pytest.mark.skipif(not hasattr(AppriseAsset, "http_redirects"), reason="this version follows redirects")
-def test_a_redirect_is_not_followed(history, phone, event_of):
-    event = event_of()
-    history.begin(event, ["phone"], event.decided)
-    with Receiver() as inside, Receiver(302) as receiver:
-        receiver.location = f"{inside.root}/admin"
-        with Notifications(phone(receiver), history, print) as running:
-            until(lambda: running.deliveries["phone"].failed)
-        assert inside.posted == [] and len(receiver.posted) == 1
 
 
 def test_no_secret_comes_out(history, phone, event_of, caplog, capsys):

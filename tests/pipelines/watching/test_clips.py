@@ -173,14 +173,6 @@ def test_the_clip_of_a_camera_by_rtsp_is_of_its_one_connection(films, opened, hi
     assert "secret" not in about and abs(json.loads(about)["event_at"] - 18.0) < 2.0
 
 
-def test_the_picture_is_there_before_the_event_has_ended(films, opened, history):
-    clips = opened()
-    camera = Camera(clips, films["small"], ago=6.1).send(0, 6.1)
-    event = begun(clips, history, camera.event(5.2, 6.0))
-    until(lambda: history.find(event.id).picture)
-    assert clips.image(event.id) and clips.path(event.id) is None
-
-
 def test_a_long_event_has_a_clip_of_its_beginning(films, opened, history):
     clips = opened(max_seconds=3.0)
     camera = Camera(clips, films["small"]).send(0, 9.5)
@@ -245,20 +237,6 @@ def test_the_oldest_go_first_and_never_one_that_is_written(films, opened, histor
     clips.remove([events[2].id])
     until(lambda: clips.size == 0)
     assert names_in(clips._folder.folder) == []
-
-
-def test_clips_go_after_their_days(films, opened, history):
-    clips = opened(days=2)
-    camera = Camera(clips, films["small"]).send(0, 9.5)
-    old, young = (whole(clips, history, camera, start=start) for start in (4.0, 5.0))
-    clips.close()
-    for suffix in (".mp4", ".json", ".jpg"):
-        path = clips.path(old.id).with_suffix(suffix)
-        os.utime(path, (path.stat().st_mtime - 3 * 86400,) * 2)
-    again = opened(days=2)
-    again.configure(again.config)
-    until(lambda: not history.find(old.id).clip)
-    assert again.path(young.id) and again.path(old.id) is None and history.find(young.id).clip
 
 
 def test_what_a_kill_left_is_put_right(films, opened, history, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from lstr.errors import ConfigError
 from lstr.pipelines.watching.config import Hours
-from lstr.pipelines.watching.config_file import find_history, read_config
+from lstr.pipelines.watching.config_file import read_config
 
 WHOLE = """
 model = "fall.lstr"
@@ -49,8 +49,14 @@ host = "broker"
 port = 8883
 tls = true
 
+[clips]
+before = "3s"
+most = "2GB"
+ring = "16MB"
 [page]
 port = 8431
+hosts = ["cameras.example.org"]
+trusted_proxy = true
 [keeping]
 days = 7
 """
@@ -93,7 +99,8 @@ def test_all_that_can_be_said(write, tmp_path, monkeypatch):
     tables = {name: table for name, (_, table) in config.channels.items()}
     assert tables["phone"].secret == "hush" and tables["light"].command == ("light", "on")
     assert tables["house"].port == 8883 and tables["house"].tls
-    assert config.page.port == 8431 and config.keeping.days == 7
+    assert config.page.port == 8431 and config.keeping.days == 7 and config.page.trusted_proxy
+    assert config.clips.before == 3 and config.clips.max_bytes == 2 * 10**9 and config.clips.ring_bytes == 16 * 10**6
     assert "secret" not in repr(config) and "hush" not in repr(config)
 
 
@@ -106,11 +113,6 @@ def test_hosts_and_names_that_can_be(write):
     reached = ["cameras.example.org", "cameras.example.org:8443", "10.0.0.2:8420", "[::1]", "[fd00::1]:8420"]
     config = read_config(write(f"{text}[page]\nhost = '::'\nhosts = {reached}\n".replace("HOST", "broker")))
     assert config.page.hosts == tuple(reached) and config.page.host == "::"
-
-
-def test_the_shortest_one(write, tmp_path):
-    config = read_config(write('[sources.a]\naddress = "http://camera/1"'))
-    assert config.model is None and config.data == tmp_path / "watch.data" and not config.channels
 
 
 @pytest.mark.parametrize(
@@ -179,14 +181,6 @@ def test_each_mistake_is_named_by_its_entry(write, text, said):
     assert "--check" in raised.value.hint
 
 
-def test_data_that_can_be_nowhere(write):
-    """`lstr events` asks for nothing else of the file; it was an internal error."""
-    path = write(f'timeout = "2m"\nmodel = "nowhere"\ndata = "{"x" * 300}"\n')
-    with pytest.raises(ConfigError, match="data: it cannot be a path") as raised:
-        find_history(path)
-    assert "--check" in raised.value.hint
-
-
 def test_mistakes_of_several_tables_are_named_at_once(write):
     path = write('timeout = "x"\n[sources.a]\nadress = "http://x"\n[page]\nport = "x"\n')
     with pytest.raises(ConfigError) as raised:
@@ -243,12 +237,6 @@ def test_no_mistake_tells_a_secret(write, text):
     assert "hunter2" not in f"{raised.value} {raised.value.hint}"
 
 
-def test_a_pipe_is_no_configuration(tmp_path):
-    os.mkfifo(tmp_path / "watch.toml")
-    with pytest.raises(ConfigError, match="is not a file"):
-        read_config(tmp_path / "watch.toml")
-
-
 @pytest.mark.parametrize(
     "hours, inside, outside",
     [
@@ -260,11 +248,3 @@ def test_a_pipe_is_no_configuration(tmp_path):
 )
 def test_hours(hours, inside, outside):
     assert all(map(Hours(hours).contains, inside)) and not any(map(Hours(hours).contains, outside))
-
-
-def test_clips_and_who_reaches_the_page(write):
-    text = '[sources.a]\naddress = "http://x/y"\n[clips]\nbefore = "3s"\nmost = "2GB"\nring = "16MB"\n[page]\n'
-    config = read_config(write(text + 'hosts = ["cameras.example.org"]\ntrusted_proxy = true\n'))
-    assert config.clips.before == 3 and config.clips.max_bytes == 2 * 10**9 and config.clips.ring_bytes == 16 * 10**6
-    assert config.page.hosts == ("cameras.example.org",) and config.page.trusted_proxy
-    assert read_config(write('[sources.a]\naddress = "http://x/y"\n')).clips is None

@@ -13,7 +13,7 @@ import pytest
 
 from lstr.pipelines.detection.decision import End
 from lstr.pipelines.watching import dashboard as module
-from lstr.pipelines.watching.dashboard import MAX_CHANGES, MAX_COLUMNS, NO_SCORE, encode_scores
+from lstr.pipelines.watching.dashboard import MAX_CHANGES, MAX_COLUMNS, NO_SCORE
 from lstr.pipelines.watching.recorder import Snooze
 from tests.support.watching import ACTIONS, START, Camera, dashboard_of, decision_of, event_of
 
@@ -33,19 +33,16 @@ def codes_shown(source: dict) -> np.ndarray:
     return data.reshape(len(source["classes"]), source["columns"])
 
 
-def test_scores_are_a_byte_each():
-    codes = encode_scores(np.array([0, 0.5, 1, 1.5, np.nan], np.float32))
-    assert [*codes] == [0, 127, 254, 254, NO_SCORE]
-
-
 def test_the_state_has_the_decisions(dashboard):
     camera = Camera(dashboard, "hall")
     for k in range(5):
         camera.show(0.2, k / 10, 0.1)
+    camera.show(np.nan, 1.5, 1.0)
     source = source_of(dashboard)
-    assert source["classes"] == ACTIONS and source["rules"] == {"fall": [0.6, 0.4]} and source["picture"] == 5
-    assert codes_shown(source)[1].tolist() == [round(k / 10 * 254) for k in range(5)]
-    assert (source["decided"], source["lag_ms"], source["link"]) == (5, 120, "reading")
+    assert codes_shown(source)[:, -1].tolist() == [NO_SCORE, 254, 254]
+    assert source["classes"] == ACTIONS and source["rules"] == {"fall": [0.6, 0.4]} and source["picture"] == 6
+    assert codes_shown(source)[1].tolist() == [round(k / 10 * 254) for k in range(5)] + [254]
+    assert (source["decided"], source["lag_ms"], source["link"]) == (6, 120, "reading")
     assert source["address"].endswith("hall/s") and "hunter2" not in json.dumps(dashboard.state())
     assert source_of(dashboard, "kitchen")["link"] == "waiting"
 

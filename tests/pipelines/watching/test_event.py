@@ -2,8 +2,6 @@
 
 from datetime import datetime, timedelta
 
-import pytest
-
 from lstr.pipelines.watching.event import WatchedEvent, describe_end, describe_rate, describe_start, format_seconds
 
 START = datetime(2026, 11, 26, 14, 3, 12).astimezone()
@@ -32,47 +30,33 @@ def test_what_ended():
     assert describe_end(cut, START) == "falling in the hall was last seen at 14:03:20 after 8 s, when the source ended"
 
 
-@pytest.mark.parametrize(
-    ("source", "where"),
-    [
-        ("hall", "in the hall"),
-        ("living room", "in the living room"),
-        ("the yard", "in the yard"),
-        ("cam2", "on cam2"),
-        ("a\x1b[2Jb\nc", "on a\ufffd[2Jb c"),
-    ],
-)
-def test_where_it_was(source, where):
-    assert describe_start(event(source=source), START).startswith(f"falling {where}, 14:03:12")
+def test_where_it_was():
+    places = {
+        "hall": "in the hall",
+        "living room": "in the living room",
+        "the yard": "in the yard",
+        "cam2": "on cam2",
+        "a\x1b[2Jb\nc": "on a\ufffd[2Jb c",
+    }
+    for source, place in places.items():
+        assert describe_start(event(source=source), START).startswith(f"falling {place}, 14:03:12")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.2, "less than 1 s"),
-        (59.6, "1 min"),
-        (125, "2 min 5 s"),
-        (3661, "1 h 1 min"),
-        (2 * 86400 + 3 * 3600, "2 days 3 h"),
-    ],
-)
-def test_lengths(seconds, words):
-    assert format_seconds(seconds) == words
+def test_lengths():
+    lengths = {0.2: "less than 1 s", 59.6: "1 min", 125: "2 min 5 s", 3661: "1 h 1 min", 183600: "2 days 3 h"}
+    assert {seconds: format_seconds(seconds) for seconds in lengths} == lengths
 
 
-@pytest.mark.parametrize(
-    ("an_hour", "words"),
-    [
-        (0, "no false alarm was measured"),
-        (1.5, "about 2 false alarms an hour"),
-        (1.2, "about one false alarm an hour"),
-        (0.5, "about 12 false alarms a day"),
-        (1 / 24, "about one false alarm a day"),
-        (1 / 24 / 9, "about one false alarm in 9 days"),
-        (1 / 24 / 92, "about one false alarm in 3 months"),
-        (1e-9, "less than one false alarm a year"),
-        (float("nan"), ""),
-    ],
-)
-def test_rates(an_hour, words):
-    assert describe_rate(an_hour) == words
+def test_rates():
+    rates = {
+        0: "no false alarm was measured",
+        1.5: "about 2 false alarms an hour",
+        1.2: "about one false alarm an hour",
+        0.5: "about 12 false alarms a day",
+        1 / 24: "about one false alarm a day",
+        1 / 24 / 9: "about one false alarm in 9 days",
+        1 / 24 / 92: "about one false alarm in 3 months",
+        1e-9: "less than one false alarm a year",
+        float("nan"): "",
+    }
+    assert [describe_rate(rate) for rate in rates] == [*rates.values()]

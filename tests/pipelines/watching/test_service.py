@@ -21,7 +21,7 @@ from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.history import EventFilter, History
 from lstr.pipelines.watching.notifications import Notifications
 from lstr.pipelines.watching.recorder import RecorderSink
-from lstr.pipelines.watching.service import Service, false_alarms_of, notify_supervisor
+from lstr.pipelines.watching.service import Service, notify_supervisor
 from lstr.timeline import Event
 from tests.pipelines.watching.test_clips import Camera, film
 from tests.pipelines.watching.test_history import event
@@ -237,15 +237,6 @@ def test_a_supervisor_is_told(tmp_path, monkeypatch):
         notify_supervisor("READY=1")
         assert systemd.recv(100) == b"READY=1"
     notify_supervisor("STOPPING=1")  # nobody listens any more
-
-
-def test_false_alarms_are_those_that_the_model_file_states():
-    class Loaded:
-        about = {"metrics": {"events": {"per_class": {"a": {"false_alarms_per_hour": 2}, "b": {}, "c": 3}}}}
-
-    assert false_alarms_of(Loaded) == {"a": 2.0}
-    Loaded.about = {}
-    assert false_alarms_of(Loaded) == {}
 
 
 def test_channels_know_a_source_that_is_paused_from_the_start(packed, tmp_path, monkeypatch, idle):

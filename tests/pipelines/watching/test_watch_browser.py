@@ -292,3 +292,40 @@ def test_it_works_under_a_path(chromium, service):
     assert service.dashboard.history.find(event.id).verdict == "wrong"
     asked = [part.path for part in paths if part.scheme == "http"]
     assert len(asked) > 4 and all(path.startswith("/home/cameras/") for path in asked), asked
+
+
+HOSTILE_CLASSES = (
+    "Background",
+    HOSTILE,
+    '"><script>alert(2)</script>',
+    "</script><script>alert(3)</script>",
+    "{{data}}",
+    "\u202e\u2028",
+)
+
+
+def test_names_run_nothing(tab, service):
+    """`tab` fails at the first dialog, word on the console, or request elsewhere."""
+    service.dashboard.update_source(
+        "hall", address=f"rtsp://x/{HOSTILE}", trouble=f"{HOSTILE}<script>alert(4)</script>"
+    )
+    camera = Camera(service.dashboard, HOSTILE, HOSTILE_CLASSES)
+    for _ in range(4):
+        camera.show(*(0.1 * k for k in range(len(HOSTILE_CLASSES))))
+    service.dashboard.show_snoozes([Snooze(HOSTILE, HOSTILE, None)])
+    for action in HOSTILE_CLASSES[1:]:
+        begin(service, HOSTILE, action=action, model=HOSTILE)
+    page = tab()
+    until(page, f"document.querySelectorAll('.event').length === {len(HOSTILE_CLASSES) - 1}")
+    until(page, "document.querySelectorAll('.source')[1].querySelectorAll('.lane').length === 5")
+    for name in ("by-action", "by-source"):
+        page.select_option(f"#{name}", HOSTILE)
+    until(page, "document.querySelectorAll('.event').length === 1")
+    page.locator(".event .yes").click()
+    page.locator(".yes[aria-pressed=true]").wait_for()
+    page.locator(".event").focus()
+    page.keyboard.press("c")
+    page.locator(".menu summary").nth(1).click()
+    page.wait_for_timeout(500)
+    assert page.locator("main script, main img[onerror]").count() == 0
+    assert page.evaluate("document.querySelector('#snoozes li').textContent").startswith(HOSTILE)

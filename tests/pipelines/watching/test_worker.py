@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from lstr.pipelines.detection import output_files
-from lstr.pipelines.detection.decision import Decision, End, MakeSink, Opened, Sink
+from lstr.pipelines.detection.decision import Decision, MakeSink, Sink
 from lstr.pipelines.detection.model import Networks
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import worker
@@ -179,32 +179,3 @@ def test_more_sources_than_there_was_place_for_are_all_opened(model, monkeypatch
         made.set_sources(wanted)
         until(lambda: made.status().keys() == wanted.keys(), LONG)
     assert log.count("small.lstr has no place for 3 sources: all of them start over.") == 1
-
-
-@pytest.mark.slow
-def test_after_other_thresholds_no_source_is_decided_by_those_of_before(model, stream):
-    """One that was added meanwhile kept the session of the old ones going, and all others came back into it."""
-    begun: list[tuple[str, float]] = []
-
-    class Slow(Sink):
-        def open(self, source: Opened) -> None:
-            self._source = source.id
-
-        def take(self, decision: Decision) -> None:
-            begun.extend((self._source, event.score) for event in decision.events)
-
-        def close(self, end: End) -> None:
-            time.sleep(0.5)
-
-    with served(*[[TS_HEAD, stream, None]] * 4) as port, running(model, [], sinks=[Slow]) as made:
-        made.set_sources({"hall": source(port)})
-        until(lambda: made.actions, LONG)
-        made.set_actions({action: ActionConfig(on=0.0, off=0.0) for action in made.actions})
-        until(lambda: begun, LONG)
-        made.set_actions({"unknown": ActionConfig(on=0.1), **made._actions})
-        hall = made.status()["hall"]
-        made.set_actions({action: ActionConfig(on=1.0) for action in made.actions})
-        made.set_sources({"hall": source(port), "door": source(port)})
-        until(lambda: decided(made) == {"hall", "door"} and made.status()["hall"] is not hall, LONG)
-        until(lambda: all(status.decided > 2 for status in made.status().values()), LONG)
-    assert {name for name, _ in begun} == {"hall"}
