@@ -32,7 +32,7 @@ def test_labels_are_checked_against_features_at_their_rate(lstr, waves):
     assert code == 0 and not [f for f in json.loads(out)["findings"] if f["kind"] in ("another rate", "past the end")]
     code, out, _ = lstr("labels", "check", labels, store, "--set", "features.rate=4", "--json")
     (found,) = (f for f in json.loads(out)["findings"] if f["kind"] == "another rate")
-    assert "they are 7.5 a second in place of 4" in found["detail"]
+    assert "they are 7.5 a second instead of 4" in found["detail"]
 
 
 @pytest.mark.long

@@ -74,7 +74,7 @@ def test_features_of_other_people_by_another_name_or_rate_are_warned_of(feature_
     words = [word for pair in TINY_SETTINGS.items() for word in ("--set", "=".join(pair))]
     train = ["train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "run", *words]
     code, _, err = lstr(*train, "--set", "train.max_steps=2", "--preset", "lstr-small")
-    assert code == 0 and "a second in place of" not in err
+    assert code == 0 and "a second instead of" not in err
     evaluate = ["evaluate", tmp_path / "run" / "checkpoint.pt"]
     more = ["--labels", feature_set.labels, "--subset", "validation", "--set", "resamples=0"]
     code, _, err = lstr(*evaluate, feature_set.features, *more)
@@ -90,4 +90,4 @@ def test_features_of_other_people_by_another_name_or_rate_are_warned_of(feature_
     train[1:2] = [other]
     train[train.index("-o") + 1] = tmp_path / "run2"
     code, _, err = lstr(*train, "--set", "train.max_steps=2", "--preset", "lstr-small")
-    assert code == 0 and "8 a second in place of 4" in err
+    assert code == 0 and "8 a second instead of 4" in err
