@@ -3,11 +3,17 @@
 A cluster of thread blocks holds a pair in its registers and shared memory; so the size decides whether a scale fits:
 about 7,000 pixels per block, 16 blocks at most. Clusters need a GPU of compute capability 9.0 (Hopper) or later; older
 ones run the same kernel with one block per pair, which only the smallest scales fit.
+
+The kernel is compiled where it runs, by NVRTC, and kept: no compiler need be installed. NVRTC and the driver are called
+through cuda-bindings; torch's builds for CUDA bring both.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lstr.errors import FlowError
-from lstr.extractors.flow.cuda_source import CudaSource, bindings, checked, compiled_or_kept
+from lstr.errors import FlowError, OutputError, first_line
 from lstr.extractors.flow.tvl1_spec import image_planes, stop_bound
+from lstr.files.atomic import replacing
+from lstr.files.home import home
 
 THREADS = 512  # of a block
 PIXELS, PIXELS_ALONE = 15, 12  # of a thread at most: what its registers hold, in a cluster and in a single block
@@ -27,19 +34,103 @@ WITH_CLUSTERS = (9, 0)  # compute capability
 BLOCKS = (1, 2, 4, 8, 16)  # of a cluster; every GPU with clusters has 8, not every one 16
 FUNCTION = b"solve_scale"
 HERE = Path(__file__).parent
+FOLDER = "kernels"  # in the home folder
+CHECK_BYTES = 4  # at the start of a kept file: the checksum of the rest
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """A source, and the headers that it includes by their names; it includes nothing else."""
+
+    path: Path
+    headers: tuple[Path, ...] = ()
+    options: tuple[str, ...] = ()
+
+    def key(self, architecture: str, made_by: str) -> str:
+        """Return a hash of what the compiled kernel depends on; `made_by` names compiler and driver."""
+        content = hashlib.sha256()
+        for part in (*self.options, architecture, made_by, *(p.read_text() for p in (self.path, *self.headers))):
+            content.update(part.encode() + b"\0")
+        return content.hexdigest()
 
 
 def source(clusters: bool) -> CudaSource:
-    """The kernel, with clusters of blocks or with one block per pair."""
+    """Return the kernel, with clusters of blocks or with one block per pair."""
     # every operation rounds by itself, and subnormal numbers count as zero, as in tvl1.c
     options = ("--std=c++17", "--fmad=false", "--ftz=true", "--ptxas-options=-v")
     sizes = (f"-DTHREADS={THREADS}", f"-DPIXELS={PIXELS if clusters else PIXELS_ALONE}", f"-DCLUSTERS={int(clusters)}")
     return CudaSource(HERE / "tvl1_cluster.cu", (HERE / "tvl1_median.h", HERE / "tvl1_band.h"), options + sizes)
 
 
-def architecture_of(capability: tuple[int, int]) -> str:
-    """What to compile for, such as sm_90."""
-    return f"sm_{capability[0]}{capability[1]}"
+def bindings() -> tuple[Any, Any]:
+    """Return the driver and NVRTC of cuda-bindings. Raises FlowError where they cannot be loaded."""
+    try:
+        from cuda.bindings import driver, nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception as error:  # whatever a missing or foreign library raises, the kernel cannot be compiled
+        raise FlowError(
+            f"NVRTC, which compiles the CUDA kernel of TV-L1, cannot be loaded ({first_line(error)}).",
+            "install torch's build for CUDA, which brings it, or cuda-bindings and nvidia-cuda-nvrtc.",
+        ) from error
+    return driver, nvrtc
+
+
+def checked(returned: tuple[Any, ...]) -> Any:
+    """Return what a call of cuda-bindings returned after its code: None, a value or a tuple.
+
+    Raises FlowError for an error code.
+    """
+    code, *values = returned
+    if int(code):
+        raise FlowError(f"CUDA answers {code.name}.")
+    return None if not values else values[0] if len(values) == 1 else tuple(values)
+
+
+def compile_source(source: CudaSource, architecture: str) -> tuple[bytes, str]:
+    """Compile a source for an architecture, such as sm_90; needs no GPU.
+
+    Returns the code, and what the compiler said of its registers and memory. Raises FlowError with NVRTC's error.
+    """
+    _, nvrtc = bindings()
+
+    def read(size_of: Any, get: Any) -> bytes:
+        text = bytes(max(size := checked(size_of(program)), 2))  # NVRTC writes into it; Python shares single bytes
+        checked(get(program, text))
+        return text[:size]
+
+    texts = [path.read_bytes() for path in source.headers]
+    names = [path.name.encode() for path in source.headers]
+    path = source.path
+    program = checked(nvrtc.nvrtcCreateProgram(path.read_bytes(), path.name.encode(), len(names), texts, names))
+    try:
+        options = [option.encode() for option in (f"--gpu-architecture={architecture}", *source.options)]
+        result = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
+        log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace").rstrip("\0\n ")
+        if int(result):
+            reason = next((line for line in log.splitlines() if "error" in line), result.name)
+            raise FlowError(f"NVRTC does not compile {path.name} for {architecture}: {reason}")
+        return read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def load_code(source: CudaSource, architecture: str) -> bytes:
+    """Return compiled code, kept under the home folder for later processes of the same compiler and driver.
+
+    A damaged file is replaced; where nothing can be written, each process compiles.
+    """
+    driver, nvrtc = bindings()
+    made_by = f"{checked(nvrtc.nvrtcVersion())} {checked(driver.cuDriverGetVersion())}"
+    path = home() / FOLDER / f"{source.path.stem}-{architecture}-{source.key(architecture, made_by)[:20]}.cubin"
+    with suppress(OSError):
+        content = path.read_bytes()
+        if zlib.crc32(content[CHECK_BYTES:]).to_bytes(CHECK_BYTES, "little") == content[:CHECK_BYTES]:
+            return content[CHECK_BYTES:]
+    code, _ = compile_source(source, architecture)
+    with suppress(OSError, OutputError), replacing(path) as temporary:
+        temporary.write_bytes(zlib.crc32(code).to_bytes(CHECK_BYTES, "little") + code)
+    return code
 
 
 @dataclass(frozen=True)
@@ -93,9 +184,10 @@ class ClusterKernel:
         properties = torch.cuda.get_device_properties(device)
         capability = properties.major, properties.minor
         self.clusters = capability >= WITH_CLUSTERS
-        cubin = compiled_or_kept(source(self.clusters), architecture_of(capability))
+        architecture = f"sm_{capability[0]}{capability[1]}"
+        code = load_code(source(self.clusters), architecture)
         self._enter()
-        self.function = self._call("cuModuleGetFunction", self._call("cuModuleLoadData", cubin.code), FUNCTION)
+        self.function = self._call("cuModuleGetFunction", self._call("cuModuleLoadData", code), FUNCTION)
         optin = self.driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         memory = self._call("cuDeviceGetAttribute", optin, self._call("cuDeviceGet", device.index))
         kinds = self.driver.CUfunction_attribute
@@ -106,7 +198,7 @@ class ClusterKernel:
             self._allow(kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
             blocks = max((n for n in BLOCKS[1:] if self._clusters_at_once(Layout(n, memory - STATIC))), default=1)
         self.limits = Limits(properties.multi_processor_count, blocks, memory)
-        self.about = f"CUDA C++ for {architecture_of(capability)}, up to {blocks} blocks per pair"
+        self.about = f"CUDA C++ for {architecture}, up to {blocks} blocks per pair"
 
     def fits(self, h: int, w: int) -> bool:
         """Whether a scale of this size can be solved."""

@@ -81,6 +81,8 @@ def _opened(device: torch.device, name: str) -> Solver:
     with _lock:  # two threads would compile the same
         if (device, name) not in _tried:
             try:
+                if torch.version.hip:
+                    raise FlowError(f"The {name} kernel of TV-L1 needs an NVIDIA GPU.")
                 with torch.cuda.device(device):
                     solver = OPENERS[name](device)
                     try_pair(solver, device)
@@ -98,8 +100,6 @@ def _opened(device: torch.device, name: str) -> Solver:
 def _cluster(device: torch.device) -> Solver:
     from lstr.extractors.flow.tvl1_cluster import ClusterKernel
 
-    if torch.version.hip:
-        raise FlowError("The cluster kernel of TV-L1 needs an NVIDIA GPU.")
     kernel = ClusterKernel(device)
 
     def solve(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
@@ -111,8 +111,6 @@ def _cluster(device: torch.device) -> Solver:
 
 
 def _triton(device: torch.device) -> Solver:
-    if torch.version.hip:
-        raise FlowError("The Triton kernels of TV-L1 need an NVIDIA GPU.")
     if importlib.util.find_spec("triton") is None:
         raise FlowError("Triton is not installed.")
     if [int(part) for part in torch.__version__.split(".")[:2]] < [2, 7]:
@@ -128,7 +126,7 @@ OPENERS: dict[str, Callable[[torch.device], Solver]] = {"cluster": _cluster, "tr
 
 
 def try_pair(solver: Solver, device: torch.device) -> None:
-    """Solve one pair of SIDE x SIDE pixels and wait for it. Raises FlowError where its flow is not the one known."""
+    """Solve one pair of SIDE x SIDE pixels and wait for it. Raises FlowError where its flow is not the known one."""
     i0, i1 = (image.to(device) for image in small_pair())
     flow = solver.solve(i0[None], i1[None], i0.new_zeros(1, 2, SIDE, SIDE))
     found = flow.mean((2, 3))[0].tolist()

@@ -14,8 +14,7 @@ import pytest
 from torch import Tensor
 
 from lstr.errors import FlowError
-from lstr.extractors.flow.cuda_source import bindings
-from lstr.extractors.flow.tvl1_cluster import Limits, layouts, source
+from lstr.extractors.flow.tvl1_cluster import Limits, bindings, layouts, source
 from lstr.extractors.flow.tvl1_spec import INNER, OUTER, WARPS, image_planes, stop_bound
 
 FULL = (WARPS, OUTER, INNER)

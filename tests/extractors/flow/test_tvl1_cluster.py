@@ -11,8 +11,16 @@ import pytest
 import torch
 
 from lstr.extractors.flow import tvl1, tvl1_cluster, tvl1_spec, tvl1_torch
-from lstr.extractors.flow.cuda_source import compiled
-from lstr.extractors.flow.tvl1_cluster import STATIC, THREADS, ClusterKernel, Limits, choose_layout, layouts, source
+from lstr.extractors.flow.tvl1_cluster import (
+    STATIC,
+    THREADS,
+    ClusterKernel,
+    Limits,
+    choose_layout,
+    compile_source,
+    layouts,
+    source,
+)
 from tests.support.flow_frames import grey_of, hard_frames, real_frames
 from tests.support.host_kernel import FULL, HOPPER, HostKernel, build_host_kernel, need_nvrtc
 
@@ -149,12 +157,12 @@ def test_the_kernel_has_the_definitions_constants():
 def test_the_kernel_compiles_without_spills(architecture):
     """sm_80 has no clusters: there a block takes a pair alone."""
     need_nvrtc()
-    cubin = compiled(source(clusters=architecture != "sm_80"), architecture)
-    assert cubin.code.startswith(b"\x7fELF") and b"solve_scale" in cubin.code
-    used = re.search(r"Used (\d+) registers.*?(\d+) bytes smem", cubin.log)
+    code, log = compile_source(source(clusters=architecture != "sm_80"), architecture)
+    assert code.startswith(b"\x7fELF") and b"solve_scale" in code
+    used = re.search(r"Used (\d+) registers.*?(\d+) bytes smem", log)
     assert int(used[1]) * THREADS <= 65_536, "registers of a processor"
-    assert int(used[2]) <= STATIC, cubin.log
-    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in cubin.log, cubin.log
+    assert int(used[2]) <= STATIC, log
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, log
 
 
 @needs_kernel

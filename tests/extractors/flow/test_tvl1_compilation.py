@@ -12,9 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from lstr.errors import FlowError
-from lstr.extractors.flow import cuda_source
-from lstr.extractors.flow.cuda_source import Cubin, bindings, compiled
-from lstr.extractors.flow.tvl1_cluster import source
+from lstr.extractors.flow import tvl1_cluster
+from lstr.extractors.flow.tvl1_cluster import CudaSource, bindings, compile_source, load_code, source
 from tests.support.host_kernel import need_nvrtc
 
 
@@ -24,7 +23,7 @@ def test_what_does_not_compile_is_named(tmp_path):
     broken = tmp_path / "broken.cu"
     broken.write_text('extern "C" __global__ void f() { nothing(); }')
     with pytest.raises(FlowError, match=r"does not compile broken.cu for sm_90: broken.cu\(1\): error"):
-        compiled(cuda_source.CudaSource(broken), "sm_90")
+        compile_source(CudaSource(broken), "sm_90")
 
 
 @pytest.fixture
@@ -34,22 +33,23 @@ def compiler(monkeypatch) -> SimpleNamespace:
 
     def compile_once(source, architecture):
         made.calls[architecture] += 1
-        return Cubin(b"code of " + architecture.encode())
+        return b"code of " + architecture.encode(), ""
 
     driver = SimpleNamespace(cuDriverGetVersion=lambda: (0, made.driver_version))
-    monkeypatch.setattr(cuda_source, "bindings", lambda: (driver, SimpleNamespace(nvrtcVersion=lambda: (0, 13, 2))))
-    monkeypatch.setattr(cuda_source, "compiled", compile_once)
+    monkeypatch.setattr(tvl1_cluster, "bindings", lambda: (driver, SimpleNamespace(nvrtcVersion=lambda: (0, 13, 2))))
+    monkeypatch.setattr(tvl1_cluster, "compile_source", compile_once)
     return made
 
 
 def test_a_compiled_kernel_is_kept(compiler, tmp_path, monkeypatch):
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
-    first, second = (cuda_source.compiled_or_kept(source(True), "sm_90") for _ in range(2))
-    assert (first.code, first.kept, second.code, second.kept) == (b"code of sm_90", False, b"code of sm_90", True)
-    cuda_source.compiled_or_kept(source(True), "sm_100")
+    for _ in range(2):
+        assert load_code(source(True), "sm_90") == b"code of sm_90"
+    assert compiler.calls["sm_90"] == 1
+    load_code(source(True), "sm_100")
     compiler.driver_version += 10
-    cuda_source.compiled_or_kept(source(True), "sm_90")
-    cuda_source.compiled_or_kept(source(False), "sm_90")
+    load_code(source(True), "sm_90")
+    load_code(source(False), "sm_90")
     assert compiler.calls == {"sm_90": 3, "sm_100": 1}
     kept = sorted((tmp_path / "home" / "kernels").iterdir())
     assert len(kept) == 4 and all(path.suffix == ".cubin" for path in kept), "nothing temporary is left"
@@ -57,18 +57,19 @@ def test_a_compiled_kernel_is_kept(compiler, tmp_path, monkeypatch):
 
 def test_a_damaged_kernel_is_compiled_again(compiler, tmp_path, monkeypatch):
     monkeypatch.setenv("LSTR_HOME", str(tmp_path))
-    cuda_source.compiled_or_kept(source(True), "sm_90")
+    load_code(source(True), "sm_90")
     (path,) = (tmp_path / "kernels").iterdir()
     path.write_bytes(path.read_bytes()[:-1])
-    assert cuda_source.compiled_or_kept(source(True), "sm_90").code == b"code of sm_90"
-    assert compiler.calls["sm_90"] == 2 and cuda_source.compiled_or_kept(source(True), "sm_90").kept
+    for _ in range(2):
+        assert load_code(source(True), "sm_90") == b"code of sm_90"
+    assert compiler.calls["sm_90"] == 2
 
 
 def test_a_home_that_cannot_be_written_costs_a_compilation_only(compiler, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "file"))
     for _ in range(2):
-        assert not cuda_source.compiled_or_kept(source(True), "sm_90").kept
+        assert load_code(source(True), "sm_90") == b"code of sm_90"
     assert compiler.calls["sm_90"] == 2
 
 
