@@ -132,7 +132,7 @@ class Mp4(Picture):
         return detection.video is not None
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        from lstr.pipelines.pages.overlay import Lanes, write_overlay
+        from lstr.pipelines.pages.overlay import write_overlay
 
         timeline = detection.timeline
         if detection.video is None:
@@ -143,7 +143,7 @@ class Mp4(Picture):
         events = detection.events
         if detection.scores is None:
             events = to_events(detection.annotated.first[1])
-        write_overlay(path, detection.video, Lanes(tuple(timeline["classes"]), events, detection.scores))
+        write_overlay(path, detection.video, timeline["classes"], events, detection.scores)
 
 
 def to_timeline(video_id: str, video: AnnotatedVideo, classes: Sequence[str]) -> dict[str, Any]:

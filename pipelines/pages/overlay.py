@@ -1,15 +1,14 @@
-"""The video above its lanes: at each moment what had been decided by then, and nothing later."""
+"""A video with its lanes below: at each moment what had been decided by then, and nothing later."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import cv2
 import numpy as np
-from av.container import InputContainer, OutputContainer
+from av.container import InputContainer
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
@@ -22,63 +21,37 @@ from lstr.pipelines.pages.fonts import letters
 from lstr.pipelines.pages.palette import colours_of, dark, rgb_of
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
-MOST_LANES = 8
+MAX_LANES = 8
 MIN_WIDTH = 480  # pixels; a smaller video is enlarged by whole factors, so that labels can be read
-PAPER, INK, QUIET, RULE = (np.array(rgb_of(dark(name)), np.uint8) for name in ("card", "ink", "soft", "line"))
-# (H, W, 3) RGB
-Picture = NDArray[np.uint8]
+PAPER, INK, SOFT, LINE = (np.array(rgb_of(dark(name)), np.uint8) for name in ("card", "ink", "soft", "line"))
+Image = NDArray[np.uint8]  # (H, W, 3) RGB
 
 
-@dataclass(frozen=True)
-class Lanes:
-    """What was decided when: classes, `started` and `ended` events in order of time, and scores (chunks, C) or None."""
+def write_overlay(
+    path: Path,
+    video: Path,
+    classes: Sequence[str],
+    events: Sequence[Mapping],
+    scores: NDArray[np.floating] | None = None,
+) -> None:
+    """Write an MP4 (H.264, no sound) of a video above its lanes, each frame shown when the source shows it.
 
-    classes: tuple[str, ...]
-    events: Sequence[Mapping]
-    scores: NDArray[np.floating] | None = None
+    Args:
+        path: The file.
+        video: The source.
+        classes: Class names, background included.
+        events: Started and ended events in order of time.
+        scores: Probabilities (chunks, classes), if known.
 
-    @property
-    def labels(self) -> list[str]:
-        """The classes that can have a lane."""
-        return [label for label in self.classes if label not in (BACKGROUND, AMBIGUOUS)]
-
-    @property
-    def colours(self) -> dict[str, Picture]:
-        """The colour (3,) of each class."""
-        return {label: np.array(rgb_of(colour), np.uint8) for label, colour in colours_of(self.classes).items()}
-
-    def until(self, time: float) -> dict[str, list[tuple[float, float | None, float]]]:
-        """Segments known at `time`, by label in the order of their first start: (start, end or None, score)."""
-        known: dict[str, list[tuple[float, float | None, float]]] = {}
-        for event in self.events:
-            if event["time"] > time:
-                break
-            score = event.get("score", 1.0)
-            if event["event"] == "started":
-                known.setdefault(event["label"], []).append((event["start"], None, score))
-            elif event["event"] == "ended":
-                known[event["label"]][-1] = (event["start"], event["end"], score)
-        return known
-
-    def rows(self, known: Mapping[str, list]) -> list[str]:
-        """The lanes to show: every class, or of many those that began last, in the order of classes."""
-        labels = self.labels
-        if len(labels) <= MOST_LANES:
-            return labels
-        latest = sorted(known, key=lambda label: known[label][-1][0])[-MOST_LANES:]
-        return [label for label in labels if label in latest]
-
-
-def write_overlay(path: Path, video: Path, lanes: Lanes) -> None:
-    """Write an MP4 (H.264, no sound) of `video` above its lanes, each frame shown when the source shows it.
-
-    Raises VideoError when the source cannot be decoded, OutputError when the file cannot be written.
+    Raises:
+        VideoError: The source cannot be decoded.
+        OutputError: The file cannot be written.
     """
     if path.exists() and path.samefile(video):
         raise OutputError(f"{path} is the video itself.", "give another name with -o.")
     with replacing(path) as temporary:
         try:
-            _write(temporary, video, lanes)
+            _write(temporary, video, classes, events, scores)
         except (av.error.FFmpegError, ValueError) as error:
             raise VideoError(
                 f"{video} cannot be drawn on ({str(error).strip().splitlines()[0]}).",
@@ -86,7 +59,13 @@ def write_overlay(path: Path, video: Path, lanes: Lanes) -> None:
             ) from error
 
 
-def _write(path: Path, video: Path, lanes: Lanes) -> None:
+def _write(
+    path: Path,
+    video: Path,
+    classes: Sequence[str],
+    events: Sequence[Mapping],
+    scores: NDArray[np.floating] | None,
+) -> None:
     with (
         open_container(video) as source,
         av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as target,
@@ -95,12 +74,20 @@ def _write(path: Path, video: Path, lanes: Lanes) -> None:
         watched.thread_type = "AUTO"
         rate = watched.average_rate or watched.guessed_rate or Fraction(FPS)
         base = watched.time_base or 1 / rate
-        stream, panel = None, None
         step = max(1, round(1 / (rate * base)))
+        stream, panel = None, None
+
+        def mux(frame: av.VideoFrame | None) -> None:
+            assert stream
+            for packet in stream.encode(frame):
+                # the encoder leaves out how long the last frame is shown, on which the rate of the file depends
+                packet.duration = packet.duration or step
+                target.mux(packet)
+
         for stamp, turned, image in _frames(source, watched, step):
             if stream is None or panel is None:
                 height, width = image.shape[:2]
-                panel = Panel(width, min(MOST_LANES, max(1, len(lanes.labels))))
+                panel = Panel(width, classes, events, scores)
                 stream = target.add_stream("libx264", rate=rate)
                 stream.width, stream.height, stream.pix_fmt = width, height + panel.height, "yuv420p"
                 stream.options = {"crf": "20", "preset": "veryfast"}
@@ -109,28 +96,18 @@ def _write(path: Path, video: Path, lanes: Lanes) -> None:
                     stream.codec_context.sample_aspect_ratio = 1 / aspect if turned else aspect
             if image.shape[:2] != (height, width):  # the stream changed its size
                 image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-            now = float(stamp * base)
-            canvas = np.concatenate([image, panel.draw(lanes, now)])  # (H + panel, W, 3)
-            frame = av.VideoFrame.from_ndarray(canvas, format="rgb24")
+            frame = av.VideoFrame.from_ndarray(np.concatenate([image, panel.draw(float(stamp * base))]), format="rgb24")
             frame.pts, frame.time_base = stamp, base
-            _mux(target, stream.encode(frame), step)
+            mux(frame)
         if stream is None:
-            raise VideoError(f"{video} holds no decodable frame.", "record or download the file again.")
-        _mux(target, stream.encode(), step)
+            raise VideoError(f"{video} has no decodable frame.", "record or download the file again.")
+        mux(None)
 
 
-def _mux(target: OutputContainer, packets: Iterable[av.Packet], step: int) -> None:
-    """Write packets; the encoder leaves out how long the last frame is shown, on which the rate of the file depends."""
-    for packet in packets:
-        packet.duration = packet.duration or step
-        target.mux(packet)
+def _frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator[tuple[int, bool, Image]]:
+    """Yield frames of even size with their time since the first one and whether width and height are swapped.
 
-
-def _frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator[tuple[int, bool, Picture]]:
-    """Each frame's time since the first one in the stream's time base, whether width and height are swapped, and
-    its picture, of an even size.
-
-    Times that are missing or go back are replaced by one frame's `step`, as everywhere else.
+    Times are in the stream's time base. Those that are missing or go back become one `step`, as everywhere else.
     """
     first, last = 0, None
     for frame in source.decode(watched):
@@ -146,73 +123,81 @@ def _frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator
             image = np.rot90(image, frame.rotation // 90)
         factor = -(-MIN_WIDTH // image.shape[1])
         image = image.repeat(factor, 0).repeat(factor, 1) if factor > 1 else image
-        turned = frame.rotation % 180 != 0
-        yield stamp, turned, image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
+        yield stamp, frame.rotation % 180 != 0, image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
 
 
 class Panel:
-    """The strip under the video: a clock, and one lane per class with its score now; nothing is kept between frames."""
+    """The strip below the video: a clock, and one lane per class with its score; nothing is kept between frames.
 
-    def __init__(self, width: int, n_lanes: int):
-        self.width, self.n_lanes = width, n_lanes
+    Args: as of `write_overlay`, and the width in pixels.
+    """
+
+    def __init__(
+        self, width: int, classes: Sequence[str], events: Sequence[Mapping], scores: NDArray[np.floating] | None
+    ):
+        self.width, self.classes, self.events, self.scores = width, list(classes), events, scores
+        self.labels = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
+        self.colours = {label: np.array(rgb_of(colour), np.uint8) for label, colour in colours_of(classes).items()}
         self.size = max(11, min(22, width // 45))  # of the letters, in pixels
         self.lane = round(self.size * 1.7)
         self.names = min(width // 3, self.size * 9)
-        self.height = (self.lane * n_lanes + self.size * 2) // 2 * 2
-        self.scale = (width - self.names) / PAST_SECONDS  # pixels per second
+        self.height = (self.lane * min(MAX_LANES, max(1, len(self.labels))) + self.size * 2) // 2 * 2
 
-    def draw(self, lanes: Lanes, now: float) -> Picture:
-        """The strip (height, width, 3) uint8 RGB at `now` seconds."""
+    def draw(self, now: float) -> Image:
+        """Return the strip (height, width, 3) uint8 RGB at `now` seconds."""
         canvas = np.full((self.height, self.width, 3), PAPER, np.uint8)
-        colours = lanes.colours
-        known = lanes.until(now)
-        chunk = int(now / CHUNK_SECONDS + 1e-6) - 1  # the newest whose end has come
-        for row, label in enumerate(lanes.rows(known)):
+        scale = (self.width - self.names) / PAST_SECONDS  # pixels per second
+        known: dict[str, list[tuple[float, float | None, float]]] = {}  # start, end or None, and score, by label
+        for event in self.events:
+            if event["time"] > now:
+                break
+            score = event.get("score", 1.0)
+            if event["event"] == "started":
+                known.setdefault(event["label"], []).append((event["start"], None, score))
+            elif event["event"] == "ended":
+                known[event["label"]][-1] = (event["start"], event["end"], score)
+        # every class, or of many those that started last
+        latest = sorted(known, key=lambda label: known[label][-1][0])[-MAX_LANES:]
+        rows = [label for label in self.labels if len(self.labels) <= MAX_LANES or label in latest]
+        n_decided = int(now / CHUNK_SECONDS + 1e-6)
+        active = []
+        for row, label in enumerate(rows):
             top, bottom = row * self.lane + 3, (row + 1) * self.lane - 3
-            segments = known.get(label, [])
-            on = bool(segments) and segments[-1][1] is None
-            canvas[bottom : bottom + 1, self.names :] = RULE
-            if lanes.scores is not None:
-                scores = lanes.scores[: chunk + 1, lanes.classes.index(label)]
-                self._curve(canvas[top:bottom], scores, now, colours[label])
+            segments, curve = known.get(label, []), np.zeros(0)
+            if self.scores is not None:
+                curve = self.scores[:n_decided, self.classes.index(label)]
+                self._draw_curve(canvas[top:bottom, self.names :], curve, now, scale, self.colours[label])
+            canvas[bottom : bottom + 1, self.names :] = LINE
             for start, end, _ in segments:
-                left, right = self._x(start, now), self._x(now if end is None else end, now)
+                left = round(self.width - (now - start) * scale)
+                right = round(self.width - (now - (now if end is None else end)) * scale)
                 if right > self.names:
                     bar = canvas[top : top + (bottom - top) // 3, max(left, self.names) : max(right, left + 1)]
-                    bar[:] = colours[label]
-            self._text(canvas, label, 6, top, INK if on else QUIET, self.names - 10)
-        clock = f"{int(now // 60)}:{now % 60:05.2f}"
-        self._text(canvas, clock, 6, self.height - round(self.size * 1.6), INK, self.names)
-        active = [label for label, segments in known.items() if segments[-1][1] is None]
-        line = "  ·  ".join(f"{label} {self._score(lanes, label, chunk, known[label][-1][2])}" for label in active)
-        where = self.height - round(self.size * 1.6)
-        self._text(canvas, line, self.names, where, INK, self.width - self.names - 6)
+                    bar[:] = self.colours[label]
+            is_active = bool(segments) and segments[-1][1] is None
+            if is_active:
+                active.append(f"{label} {curve[-1] if len(curve) else segments[-1][2]:.2f}")
+            self._write(canvas, label, 6, top, INK if is_active else SOFT, self.names - 10)
+        foot = self.height - round(self.size * 1.6)
+        self._write(canvas, f"{int(now // 60)}:{now % 60:05.2f}", 6, foot, INK, self.names)
+        self._write(canvas, "  ·  ".join(active), self.names, foot, INK, self.width - self.names - 6)
         return canvas
 
-    def _score(self, lanes: Lanes, label: str, chunk: int, announced: float) -> str:
-        """The newest score of a class, else that of its announcement."""
-        if lanes.scores is not None and len(so_far := lanes.scores[: chunk + 1, lanes.classes.index(label)]):
-            announced = so_far[-1]
-        return f"{announced:.2f}"
-
-    def _x(self, time: float, now: float) -> int:
-        """The column of a moment; now is the right edge."""
-        return round(self.width - (now - time) * self.scale)
-
-    def _curve(self, lane: Picture, scores: NDArray[np.floating], now: float, colour: Picture) -> None:
-        """Scores (chunks so far,) as steps under the segments, paler."""
-        height = len(lane)
-        columns = np.arange(self.names, self.width)
-        chunks = ((now - (self.width - columns - 1) / self.scale) // CHUNK_SECONDS).astype(int)
-        decided = (chunks >= 0) & (chunks < len(scores))
-        values = np.zeros(len(columns))
+    def _draw_curve(
+        self, lane: Image, scores: NDArray[np.floating], now: float, scale: float, colour: NDArray[np.uint8]
+    ) -> None:
+        """Draw scores (chunks so far,) as steps, paler than segments."""
+        height, width = lane.shape[:2]
+        chunks = ((now - (width - np.arange(width) - 1) / scale) // CHUNK_SECONDS).astype(int)
+        values = np.zeros(width)
         if len(scores):
-            values = np.where(decided, scores[chunks.clip(0, len(scores) - 1)], 0)
+            is_decided = (chunks >= 0) & (chunks < len(scores))
+            values = np.where(is_decided, scores[chunks.clip(0, len(scores) - 1)], 0)
         heights = np.rint(np.nan_to_num(values) * height * 0.6)
         below = np.arange(height - 1, -1, -1)[:, None] < heights  # (rows, columns)
-        lane[:, self.names :][below] = (0.7 * colour + 0.3 * PAPER).astype(np.uint8)
+        lane[below] = (0.7 * colour + 0.3 * PAPER).astype(np.uint8)
 
-    def _text(self, canvas: Picture, text: str, x: int, y: int, colour: Picture, width: int) -> None:
+    def _write(self, canvas: Image, text: str, x: int, y: int, colour: NDArray[np.uint8], width: int) -> None:
         mask = letters(text, self.size)[: self.height - y, :width, None]
         area = canvas[y : y + mask.shape[0], x : x + mask.shape[1]]
         area[:] = (area * (1 - mask) + colour * mask).astype(np.uint8)

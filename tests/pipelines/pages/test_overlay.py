@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lstr.errors import OutputError, VideoError
-from lstr.pipelines.pages.overlay import MOST_LANES, Lanes, write_overlay
+from lstr.pipelines.pages.overlay import MAX_LANES, Panel, write_overlay
 
 CLASSES = ("Background", "wave", "Zürich & co")
 EVENTS = [
@@ -47,7 +47,7 @@ def read(path) -> tuple[list[float], np.ndarray]:
 
 def test_it_plays_at_the_rate_of_the_source_without_its_sound(tmp_path):
     source = film(tmp_path / "a.mp4", [round(k * 1000 / 30) for k in range(60)], sound=True)
-    write_overlay(tmp_path / "b.mp4", source, Lanes(CLASSES, EVENTS, SCORES))
+    write_overlay(tmp_path / "b.mp4", source, CLASSES, EVENTS, SCORES)
     with av.open(str(tmp_path / "b.mp4")) as container:
         assert not container.streams.audio
         stream = container.streams.video[0]
@@ -65,44 +65,39 @@ def test_it_plays_at_the_rate_of_the_source_without_its_sound(tmp_path):
 def test_frames_of_a_variable_rate_stay_where_they_are(tmp_path):
     stamps = [0, 40, 80, 500, 540, 1200, 1240, 1900]
     source = film(tmp_path / "a.mkv", stamps, rate=Fraction(25))
-    write_overlay(tmp_path / "b.mp4", source, Lanes(CLASSES, EVENTS))
+    write_overlay(tmp_path / "b.mp4", source, CLASSES, EVENTS)
     assert read(tmp_path / "b.mp4")[0] == pytest.approx(np.array(stamps) / 1000, abs=1e-3)
 
 
-def test_lanes_know_what_had_been_said():
-    lanes = Lanes(CLASSES, EVENTS, SCORES)
-    assert lanes.until(0.7) == {}
-    assert lanes.until(1.0) == {"wave": [(0.25, None, 0.9)]}
-    assert lanes.until(1.5)["wave"] == [(0.25, 1.25, 0.8)] and lanes.until(1.5)["Zürich & co"][0][1] is None
-    many = Lanes(("Background", *map(str, range(20))), [])
-    known = {str(i): [(i / 10, None, 1.0)] for i in range(12)}
-    assert many.rows(known) == [str(i) for i in range(4, 12)] and len(many.rows(known)) == MOST_LANES
-
-
 def test_a_frame_alone_depends_on_nothing_later():
-    from lstr.pipelines.pages.overlay import Panel
-
     later = np.vstack([SCORES[:4], 1 - SCORES[4:]])
     for now in (0.0, 0.3, 0.75, 1.0, 1.2):
-        a = Panel(640, 2).draw(Lanes(CLASSES, EVENTS, SCORES), now)
+        strip = Panel(640, CLASSES, EVENTS, SCORES).draw(now)
         known = [event for event in EVENTS if event["time"] <= now]
-        assert (a == Panel(640, 2).draw(Lanes(CLASSES, known, later), now)).all()
-    assert (a != Panel(640, 2).draw(Lanes(CLASSES, [], later), now)).any()
+        assert (strip == Panel(640, CLASSES, known, later).draw(now)).all()
+    assert (strip != Panel(640, CLASSES, [], later).draw(now)).any()
+
+
+def test_many_classes_have_as_many_lanes_as_fit():
+    many = ("Background", *map(str, range(20)))
+    started = [{"event": "started", "label": str(i), "time": 0.5, "start": i / 10} for i in range(12)]
+    panel = Panel(640, many, started, None)
+    assert panel.height == Panel(640, many[: 1 + MAX_LANES], [], None).height and panel.draw(2.0).any()
 
 
 def test_what_is_no_video(tmp_path):
     (tmp_path / "a.mp4").write_text("no video")
     with pytest.raises(VideoError) as caught:
-        write_overlay(tmp_path / "b.mp4", tmp_path / "a.mp4", Lanes(CLASSES, EVENTS))
+        write_overlay(tmp_path / "b.mp4", tmp_path / "a.mp4", CLASSES, EVENTS)
     assert caught.value.hint and [p.name for p in tmp_path.iterdir()] == ["a.mp4"]
     with pytest.raises(OutputError, match="is the video itself"):
-        write_overlay(tmp_path / "a.mp4", tmp_path / "a.mp4", Lanes(CLASSES, EVENTS))
+        write_overlay(tmp_path / "a.mp4", tmp_path / "a.mp4", CLASSES, EVENTS)
 
 
 @pytest.mark.slow
 def test_a_turned_video_is_shown_upright(shared, tmp_path):
     source = next((shared / "data" / "odd_videos").rglob("*270_rotated.mp4"))
-    write_overlay(tmp_path / "b.mp4", source, Lanes(CLASSES, EVENTS))
+    write_overlay(tmp_path / "b.mp4", source, CLASSES, EVENTS)
     with av.open(str(source)) as original, av.open(str(tmp_path / "b.mp4")) as made:
         stream = original.streams.video[0]
         shown = made.streams.video[0]
