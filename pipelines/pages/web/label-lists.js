@@ -43,7 +43,7 @@ function Labels() {
   const more = (count, where) => count > 0 && html`<li key=${where} class="more">${countText(count, "label") + " " + where}</li>`;
   return html`<section class="card" id="list" aria-label="Labels">
     <div class="heading"><h2 id="count">${order.length ? countText(order.length, "label") : "No labels yet"}</h2><p class="soft" id="saved" role="status">${unsavedText ? "" : "All saved in " + lastPart(report.file)}</p></div>
-    <ol id="rows">${more(first, "before these")}${order.slice(first, last).map(([key, label]) => html`<${LabelRow} key=${key} id=${key} label=${label} isChosen=${key === chosen} name=${nameOf(label.action)} />`)}${more(order.length - last, "after these")}</ol>
+    <ol id="rows" class="lines">${more(first, "before these")}${order.slice(first, last).map(([key, label]) => html`<${LabelRow} key=${key} id=${key} label=${label} isChosen=${key === chosen} name=${nameOf(label.action)} />`)}${more(order.length - last, "after these")}</ol>
   </section>`;
 }
 class LabelRow extends Component {

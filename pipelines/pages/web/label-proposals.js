@@ -187,7 +187,7 @@ function Proposals() {
       <div class="buttons"><${Button} id="review-them" title="One after the other (shift R)" disabled=${!open.length} onClick=${blurred(startReview)}>Review<//></div>
     </div>
     <p class="soft" id="search" role="status">${searchText()}</p>
-    <ol id="proposal-rows">${some.map((place) => html`<${ProposalRow} key=${place.join()} place=${place} />`)}${left > 0 && html`<li class="more">${countText(left, "proposal")} after these</li>`}</ol>
+    <ol id="proposal-rows" class="lines">${some.map((place) => html`<${ProposalRow} key=${place.join()} place=${place} />`)}${left > 0 && html`<li class="more">${countText(left, "proposal")} after these</li>`}</ol>
   </section>`;
 }
 /* What is on show, below the picture. */

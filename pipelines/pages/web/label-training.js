@@ -18,7 +18,7 @@ function Command({ text, label }) {
   return html`<div class="command"><code tabindex="0" aria-label=${label}>${text}</code><${Button} onClick=${copy}>Copy<//></div>`;
 }
 const timeSeconds = () => (timeLimit === "own" ? ownMinutes * 60 : timeLimit ? Number(timeLimit) : null);
-const askTraining = (deed, content = {}) => post("/training/" + deed, { project: report.project, ...content }).catch((error) => tell(error instanceof TypeError ? "Nothing answers: is lstr label still running?" : error.message));
+const askTraining = (deed, content = {}) => post("/training/" + deed, { project: report.project, ...content }).catch((error) => tell(explain(error)));
 
 /* Show a state from the stream of events. */
 function showTraining(state) {

@@ -23,7 +23,6 @@ function projectChanged(changes) {
   schedule();
 }
 
-const RATES = [["0.25", "¼×"], ["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"], ["8", "8×"]];
 function Player() {
   return html`<section class="card" aria-label="Player">
     <div class="screen" id="screen">
@@ -33,10 +32,10 @@ function Player() {
     </div>
     <div class="transport">
       <${Button} id="step-back" aria-label="One frame back" title="One frame back (←)" onClick=${() => stepBy(-1)}>‹<//>
-      <${Button} id="play" aria-label=${rate ? "Pause" : "Play"} onClick=${toggle}><svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true"><path d=${rate ? "M3 1.5h3v11H3zM8.5 1.5h3v11h-3z" : "M3 1.5v11l9-5.5z"} /></svg><//>
+      <${PlayButton} plays=${rate} act=${toggle} />
       <${Button} id="step-on" aria-label="One frame on" title="One frame on (→)" onClick=${() => stepBy(1)}>›<//>
       <output id="clock" aria-live="off" />
-      <select id="rate" aria-label="Playback speed" onChange=${() => { if (rate) setRate(Math.sign(rate) * speed()); }}>${RATES.map(([value, text]) => html`<option value=${value} selected=${value === "1"}>${text}</option>`)}</select>
+      <${SpeedMenu} act=${() => { if (rate) setRate(Math.sign(rate) * speed()); }} />
     </div>
     <p class="soft" id="playing-state" role="status">${filmText}</p>
     <${Reviewing} />

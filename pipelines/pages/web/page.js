@@ -11,6 +11,11 @@ const Button = ({ children, ...others }) => html`<button type="button" ...${othe
 const options = (pairs) => pairs.map(([value, text]) => html`<option value=${value}>${text ?? value}</option>`);
 const Terms = ({ pairs }) => pairs.map(([name, value, look]) => html`<div class=${look}><dt>${name}</dt><dd>${value}</dd></div>`);
 const showFacts = (pairs) => render(html`<${Terms} pairs=${pairs} />`, $("facts"));
+/* The controls of a player. */
+const PlayButton = ({ plays, act }) => html`<${Button} id="play" aria-label=${plays ? "Pause" : "Play"} onClick=${act}>
+  <svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true"><path d=${plays ? "M3 1.5h3v11H3zM8.5 1.5h3v11h-3z" : "M3 1.5v11l9-5.5z"} /></svg><//>`;
+const SPEEDS = [["0.25", "¼×"], ["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"], ["8", "8×"]];
+const SpeedMenu = ({ act }) => html`<select id="rate" aria-label="Playback speed" onChange=${act}>${SPEEDS.map(([value, text]) => html`<option value=${value} selected=${value === "1"}>${text}</option>`)}</select>`;
 /* Scrolls a list, and never the page, so that its current row is in the middle. */
 function bringCurrent(list) {
   const row = list?.querySelector('[aria-current="true"]');

@@ -1,11 +1,7 @@
 /* The page of a report: the video and the decision beside lanes and segments, what is said of the run, pointer and keys. */
-const speedNames = {
-  seconds: "Processing time, s", decisions_per_second: "Decisions per second", realtime_factor: "Times real time",
-  lstr_step_ms_median: "LSTR step, median ms",
-};
 function flat(values, prefix = "") {
   return Object.entries(values || {}).flatMap(([key, value]) => {
-    const name = prefix + (speedNames[key] || (prefix ? key : key[0].toUpperCase() + key.slice(1)).replaceAll("_", " "));
+    const name = prefix + (prefix ? key : key[0].toUpperCase() + key.slice(1)).replaceAll("_", " ");
     return value && typeof value === "object" && !Array.isArray(value) ? flat(value, name + ", ") : [[name, value]];
   });
 }
@@ -127,12 +123,11 @@ function Decision({ chunk, best }) {
 }
 function Transport() {
   const mute = ({ currentTarget }) => { $("video").muted = !$("video").muted; currentTarget.setAttribute("aria-pressed", String($("video").muted)); };
-  const rates = [["0.25", "¼×"], ["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"], ["8", "8×"]];
   return html`<div class="transport">
-    <${Button} id="play" aria-label=${playing ? "Pause" : "Play"} onClick=${toggle}><svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true"><path d=${playing ? "M3 1.5h3v11H3zM8.5 1.5h3v11h-3z" : "M3 1.5v11l9-5.5z"} /></svg><//>
+    <${PlayButton} plays=${playing} act=${toggle} />
     <output id="clock" aria-live="off" />
     <${Button} id="sound" aria-label="Mute" aria-pressed="false" hidden=${Boolean(film.trouble) || report.proxy} onClick=${mute}><svg width="16" height="14" viewBox="0 0 16 14" aria-hidden="true"><path d="M1 5v4h3l4 3.5v-11L4 5z" /><path d="M10 4.2v1.2a2 2 0 0 1 0 3.2v1.2a3.2 3.2 0 0 0 0-5.6zm0-2.9v1.1a5 5 0 0 1 0 9.2v1.1a6.1 6.1 0 0 0 0-11.4z" /></svg><//>
-    <select id="rate" aria-label="Playback speed" onChange=${({ target }) => { rate = Number(target.value); $("video").playbackRate = rate; }}>${rates.map(([value, text]) => html`<option value=${value} selected=${value === "1"}>${text}</option>`)}</select>
+    <${SpeedMenu} act=${({ target }) => { rate = Number(target.value); $("video").playbackRate = rate; }} />
   </div>`;
 }
 function Page() {

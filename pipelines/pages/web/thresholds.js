@@ -37,31 +37,21 @@ function asDetected() {
   redecide();
 }
 
-/* A class whose rules are the run's own keeps the run's segments: their scores are not rounded. */
-const detectedByClass = groupByClass(detected);
 let redeciding = false;
 function redecide() {
   if (!redeciding) requestAnimationFrame(() => { redeciding = false; decideAll(); });
   redeciding = true;
 }
-const actionIndices = [...classes.keys()].filter((index) => !UNDECIDABLE.includes(classes[index]));
+/* Without changes the run's own segments return: their scores are not rounded. */
 function decideAll() {
-  const nothing = Object.fromEntries(Object.keys(tried).map((name) => [name, null]));
-  const ruleOfEach = classes.map(ruleOf), own = classes.map((label) => changedRules(storedRule(label), nothing));
-  const isChanged = ruleOfEach.map((rule, index) => rule && Object.keys(tried).some((name) => rule[name] !== own[index][name]));
-  const together = isChanged.some(Boolean) && ruleOfEach.some((rule) => rule?.highest && rule.backdate); /* one's start may depend on another's end */
-  const isAnew = ruleOfEach.map((rule, index) => rule && (isChanged[index] || together));
-  const found = ruleOfEach.map((rule, index) => {
-    if (!isAnew[index]) return { rule, runs: [] };
-    const curve = codes.subarray(index * chunks, (index + 1) * chunks);
-    const counts = rule.highest ? highestOf(codes, chunks, index, actionIndices) : undefined;
-    return { rule, runs: decideRuns(curve, { fullScale, missing, step, begin }, rule, counts) };
+  const actions = [...classes.keys()].filter((index) => !UNDECIDABLE.includes(classes[index]));
+  const found = classes.map((label, index) => {
+    const rule = tries() ? ruleOf(label) : null, curve = codes.subarray(index * chunks, (index + 1) * chunks);
+    const counts = rule?.highest ? highestOf(codes, chunks, index, actions) : undefined;
+    return { rule, runs: rule ? decideRuns(curve, { fullScale, missing, step, begin }, rule, counts) : [] };
   });
-  const decided = backdated(found, { step, begin });
-  segments = classes.flatMap((label, index) => {
-    if (!isAnew[index]) return detectedByClass.get(label) || [];
-    return decided[index].map((run) => ({ ...run, label, score: Math.round(run.score * 1e4) / 1e4 }));
-  }).sort(byStart);
+  const named = (run, at) => ({ ...run, label: classes[at], score: Math.round(run.score * 1e4) / 1e4 });
+  segments = tries() ? backdated(found, { step, begin }).flatMap((runs, at) => runs.map((run) => named(run, at))).sort(byStart) : detected;
   refresh();
 }
 
