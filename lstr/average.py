@@ -63,7 +63,7 @@ class Member:
             raise ConfigError(f"Columns {self.columns} are not all among {input_dim}.", AGAIN)
 
     def part_of(self, features: Tensor) -> Tensor:
-        """What it sees of features (N, D): (N, its own D)."""
+        """Return what it sees of features (N, D): (N, its own D)."""
         return torch.cat([features[:, first:end] for first, end in self.columns], 1) if self.columns else features
 
 
@@ -100,7 +100,7 @@ class AverageConfig(WindowConfig, frozen=True):
         super().__post_init__()
 
     def check(self) -> None:
-        """Like `WindowConfig.check`; each member has to fit its columns."""
+        """See `WindowConfig.check`; each member has to fit its columns."""
         super().check()
         for member in self.members:
             member.check(self.input_dim)
@@ -140,28 +140,28 @@ class Average(Model):
         return self._mean([model.video_logits(part, batch_size, own) for (model, part), own in parts])
 
     def constants(self) -> Any:
-        """The constants of each member."""
+        """Return the constants of each member."""
         return [model.constants() for model in self._models]
 
     def plain_constants(self) -> Any:
-        """The plain constants of each member."""
+        """Return the plain constants of each member."""
         return [model.plain_constants() for model in self._models]
 
     def begin(self, n_streams: int) -> Tensors:
-        """The tensors of each member, named NUMBER/NAME."""
+        """Return the tensors of each member, named NUMBER/NAME."""
         begun = enumerate(model.begin(n_streams) for model in self._models)
         return {f"{at}/{name}": tensor for at, tensors in begun for name, tensor in tensors.items()}
 
     @property
     def planner(self) -> Joined:
-        """Like `Model.planner`."""
+        """See `Model.planner`."""
         # a plan that files do not know is refused where it is written
         return Joined(tuple(model.planner for model in self._models))  # type: ignore[misc]
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
+        """See `Model.step`."""
         logits, after = [], Tensors()
         for at, ((model, part), own) in enumerate(zip(self._parts(features), constants, strict=True)):
             found, kept = model.step(own, _of(tensors, at), _of(plan, at), part, donate)
@@ -175,19 +175,19 @@ class Average(Model):
         return zip(self._models, seen, strict=True)
 
     def _mean(self, logits: Sequence[Tensor]) -> Tensor:
-        """Logits of the mean, of logits (N, 1 + n_ahead or more, C) of each member."""
+        """Return logits of the mean, of logits (N, 1 + n_ahead or more, C) of each member."""
         ahead = 1 + self.config.n_ahead
         return torch.stack([part[:, :ahead].float().log_softmax(-1) for part in logits]).mean(0)
 
 
 def _of(values: Tensors, at: int) -> Tensors:
-    """What belongs to one member, under its own names."""
+    """Return what belongs to one member, under its own names."""
     mark = f"{at}/"
     return {name.removeprefix(mark): value for name, value in values.items() if name.startswith(mark)}
 
 
 def mean_of(scores: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """What `average` makes of the probabilities (L, C) of several models: their geometric mean, of sum 1."""
+    """Return what `average` makes of the probabilities (L, C) of several models: their geometric mean, of sum 1."""
     logarithms = np.log(np.maximum(scores, np.finfo(np.float32).tiny))  # (M, L, C)
     mean = np.exp(logarithms.mean(0))
     shared: NDArray[np.float32] = mean / mean.sum(-1, keepdims=True)
@@ -195,7 +195,7 @@ def mean_of(scores: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
 
 
 def average(models: Sequence[Model], columns: Sequence[Columns], rgb_dim: int, flow_dim: int) -> Average:
-    """A model that is the geometric mean of trained ones, in eval mode; the joined features are rgb, then flow.
+    """Return a model that is the geometric mean of trained ones, in eval mode; the joined features are rgb, then flow.
 
     columns: what each sees of them. Raises ConfigError where they do not fit together.
     """

@@ -66,7 +66,7 @@ class Kinds(Mapping[str, "Kind"]):
         return {place.name: place for place in found if place.name not in OURS}
 
     def __getitem__(self, name: str) -> Kind:
-        """The kind. Raises KeyError for an unknown one, ConfigError for another package's that is none."""
+        """Return the kind. Raises KeyError for an unknown one, ConfigError for an invalid one of another package."""
         if place := OURS.get(name) or TOGETHER.get(name):
             return EntryPoint(name, place, GROUP).load()
         other = self._others[name]
@@ -98,7 +98,7 @@ KINDS = Kinds()
 
 
 def kind_named(name: Any) -> Kind:
-    """The kind of a name. Raises ConfigError that lists all where there is none."""
+    """Return the kind of a name. Raises ConfigError that lists all known ones."""
     if not isinstance(name, str) or name not in KINDS:
         raise ConfigError(
             f"kind is {name!r}.", f"Choose one of: {', '.join(KINDS)}; another package's needs that package."
@@ -120,7 +120,7 @@ def usable() -> dict[str, Kind]:
 
 @cache
 def presets() -> dict[str, Preset]:
-    """The presets of all kinds by name; those for little video come last."""
+    """Return the presets of all kinds by name; those for little video come last."""
     found: dict[str, Preset] = {}
     for kind in usable().values():
         for preset, settings in kind.presets.items():
@@ -129,17 +129,17 @@ def presets() -> dict[str, Preset]:
 
 
 def make_model(config: WindowConfig, n_classes: int) -> Model:
-    """A model of the kind the configuration names, with fresh weights."""
+    """Return a model of the kind the configuration names, with fresh weights."""
     return KINDS[config.kind].model(config, n_classes)
 
 
 def configure(kind: str = "lstr", **settings: Any) -> WindowConfig:
-    """The configuration of a kind, its other settings by default. Raises ConfigError."""
+    """Return the configuration of a kind, its other settings by default. Raises ConfigError."""
     return build(kind_named(kind).config, {**_without_foreign(settings, kind), "kind": kind}, strict=True)
 
 
 def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
-    """Like `lstr.settings.override`, where the kind may be changed too: the new one takes the settings that it has."""
+    """See `lstr.settings.override`, where the kind may be changed too: the new one takes the settings that it has."""
     kind = changes.get("kind", config.kind)
     target = kind_named(kind).config
     own = _without_foreign(changes, kind)
@@ -152,7 +152,7 @@ def change(config: WindowConfig, changes: Mapping[str, Any]) -> WindowConfig:
 
 
 def from_json(text: Any) -> WindowConfig:
-    """A configuration from its JSON. Fields it lacks keep their defaults. Raises ConfigError."""
+    """Return a configuration from its JSON. Fields it lacks keep their defaults. Raises ConfigError."""
     try:
         values = msgspec.convert(json.loads(text), dict[str, Any])
     except (TypeError, ValueError, RecursionError) as error:

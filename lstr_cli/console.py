@@ -40,7 +40,7 @@ def say_waiting(text: str) -> None:
 
 
 def say_next(*words: object) -> None:
-    """What to type next, to be copied into a shell as it is; nothing without words."""
+    """Return what to type next, to be copied into a shell as it is; nothing without words."""
     if words:
         say(f"next: {shlex.join(map(str, words))}")
 
@@ -69,7 +69,7 @@ def size(n: float) -> str:
 
 
 def show_json(value: object) -> None:
-    """The result as one JSON document on standard output."""
+    """Return the result as one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -106,12 +106,12 @@ def _cell(value: Any) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether standard output is a terminal."""
+    """Return whether standard output is a terminal."""
     return _out.is_terminal
 
 
 def standard_error() -> Console:
-    """What draws on standard error."""
+    """Return what draws on standard error."""
     return _err
 
 
@@ -125,7 +125,7 @@ class Left(ProgressColumn):
     """How long is left: as the task says, else by how fast it is."""
 
     def render(self, task: Task) -> Text:
-        """The time with its name; empty where nobody knows yet."""
+        """Return the time with its name; empty where nobody knows yet."""
         told = task.fields["left"]
         seconds = task.time_remaining if told is None else told
         return Text("" if seconds is None else f"{clock(seconds)} left", style="progress.remaining")

@@ -148,7 +148,7 @@ class Interruptions:
         signal.pthread_kill(self._main, self.heard or SIGINT)
 
     def _winds_down(self) -> bool:
-        """Whether the command is over, or the main thread is handling an exception, as while it unwinds."""
+        """Return whether the command is over, or the main thread is handling an exception, as while it unwinds."""
         handled = sys._current_exceptions().get(self._main)
         return self._over or handled not in (None, (None, None, None))  # the latter in Python 3.11
 
@@ -164,7 +164,7 @@ def hear(number: signal.Signals) -> threading.Event:
 
 
 def take() -> signal.Signals:
-    """The signal that winds the command down, which the command takes as its end: it is not sent to it again."""
+    """Return the signal that winds the command down, which the command takes as its end: it is not sent to it again."""
     if _listening is None or _listening.heard is None:
         return SIGINT  # in Python's own way
     _listening._over = True
@@ -172,7 +172,7 @@ def take() -> signal.Signals:
 
 
 def code_of(number: int) -> int:
-    """The exit code of a command that a signal ended, as shells count: 130, 143, 129."""
+    """Return the exit code of a command that a signal ended, as shells count: 130, 143, 129."""
     return 128 + number
 
 

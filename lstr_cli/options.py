@@ -216,7 +216,7 @@ def _option(field: structs.FieldInfo) -> Option:
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Values by name, of NAME=VALUE each."""
+    """Return values by name, of NAME=VALUE each."""
     pairs: dict[str, str] = {}
     for value in values:
         name, equals, text = value.partition("=")
@@ -229,7 +229,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Settings by name; each begins with one of the prefixes that the command takes."""
+    """Return settings by name; each begins with one of the prefixes that the command takes."""
     assert isinstance(param, Option)
     found: dict[str, str] = {}
     for value in values:

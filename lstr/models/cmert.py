@@ -1,14 +1,14 @@
-"""CMeRT (Pang et al., CVPR 2025): a memory that generates the near future, which refines the work tokens.
+"""CMeRT (Pang et al., CVPR 2025): a memory generates the near future, which refines the work tokens.
 
-A few context chunks before the work memory enter the decoder with it, and their outputs are dropped, so that the first
-work tokens have a past of their own. Tokens of the near future, from the first work chunk on, are generated from the
-long memory alone; work tokens then see them. The rest is a TeSTra with the box kernel.
+A few context chunks before the work memory enter the decoder with it, so that the first work tokens have a past too;
+the outputs of the context are dropped. Tokens of the near future, from the first work chunk on, are generated from the
+long memory alone, and work tokens then attend to them. The rest is TeSTra with the box kernel.
 
-Nothing that is scored has seen a later chunk: the generated future follows from what is before the work memory. In
-training every work slot is an output, each seeing the work chunks up to its own.
+No score depends on a later chunk: the generated future follows from the chunks before the work memory. In training
+every work slot is an output that sees the work chunks up to its own.
 
-Published positions are kept as they are: those of the tokens to come follow the work memory without its context, so
-that they are those of the last work tokens too, and each of those tokens sees all others of them.
+Positions are the published ones: those of the tokens to come follow the work memory without its context, so they
+coincide with those of the last work tokens, and each of those tokens sees all others of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CMeRTConfig(ForesightConfig, frozen=True):
 
     @property
     def following(self) -> int:
-        """Like `WindowConfig.following`: the tokens to come, and as many chunks more (published code)."""
+        """See `WindowConfig.following`: the tokens to come, and the same number of chunks again (published code)."""
         return 2 * self.anticipation
 
 
@@ -63,7 +63,7 @@ class CMeRT(Foresight):
         return self.staged([early] * self.config.refine_times + [refined], [generated], slot=0, first=0)
 
     def learned(self, n_windows: int = 1) -> Tensors:
-        """Like `Foresight.learned`."""
+        """See `Foresight.learned`."""
         stacks = (*self.enc_modules, self.gen_layer)
         queries = (*self.enc_queries, self.gen_query)
         names = ("stage1", "stage2", "future")
@@ -88,7 +88,7 @@ class CMeRT(Foresight):
     def remember(
         self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
     ) -> Tensors:
-        """Like `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
+        """See `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
         stack = self.enc_modules[0]
         layer = stack.layers[0]
         cross = layer.multihead_attn
@@ -109,7 +109,7 @@ class CMeRT(Foresight):
     def decide(
         self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
-        """Like `Foresight.decide`."""
+        """See `Foresight.decide`."""
         K, W = self.config.context, self.config.work_length
         x = self.pos_encoding(work, torch.arange(K + W, device=work.device))
         x = self.with_coming(x, W)  # (B, K + W + A, d_model)
@@ -146,7 +146,7 @@ class CMeRT(Foresight):
 
 
 def refinement(i: int) -> str:
-    """What keys and values that a refinement sees are named by."""
+    """Return what keys and values that a refinement sees are named by."""
     return f"refine.{i}" if i else "refine"
 
 

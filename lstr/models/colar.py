@@ -1,17 +1,16 @@
-"""Colar (Yang et al., CVPR 2022): a chunk is compared with exemplars of every class, and with the chunks before it.
+"""Colar (Yang et al., CVPR 2022): compares a chunk with exemplars of every class, and with the chunks before it.
 
-The static branch weighs the exemplars of each class by their cosine to the newest chunk, the classes by a layer, and
-classifies the chunk beside what comes out. The dynamic branch lets the newest chunk take up the chunks of the window by
-their cosine to it, twice, the second time after convolutions over three chunks. The score is the softmax of 0.3 of the
-one's logits and 0.7 of the other's; a class without exemplars, as the ambiguous one, scores 0.
+The static branch weighs the exemplars of each class by their cosine similarity to the newest chunk and the classes by a
+layer, and classifies the chunk next to the result. The dynamic branch adds the chunks of the window to the newest one
+by their cosine similarity, twice, the second time after convolutions over three chunks. The score is the softmax of 0.3
+static plus 0.7 dynamic logits; a class without exemplars, such as the ambiguous one, scores 0.
 
-The exemplars are features of training chunks: those nearest to the k-means centres of their class. They are part of the
-checkpoints written here, and of no published file: its code reads them from another. `PublishedColar` says how to add
-them.
-The published code scores no chunk before its window is full, nor a video's last; here every chunk is scored.
+The exemplars are features of training chunks: those nearest to the k-means centres of their class. They are part of our
+checkpoints, and of no published file, because its code reads them from another; `PublishedColar` says how to add them.
+The published code scores no chunk before its window is full, nor the last of a video; here every chunk is scored.
 
-A stream keeps what the first layers make of its chunks, and what the convolutions make of each between its neighbours,
-which changes for the first chunk of the window and the last three alone.
+A stream keeps the first layer of its chunks, and the convolution of each chunk with its neighbours. The latter changes
+only for the first chunk of the window and the last three.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Colar(FixedWindow):
 
     @torch.no_grad()
     def absorb(self, mean: Tensor, std: Tensor) -> None:
-        """Like `Model.absorb`; the exemplars become raw too, but those of a class that has none stay zeros."""
+        """See `Model.absorb`; the exemplars become raw too, but those of a class that has none stay zeros."""
         super().absorb(mean, std)
         known = self.exemplars.any(dim=2, keepdim=True).any(dim=1, keepdim=True)
         self.exemplars.copy_(torch.where(known, self.exemplars * std + mean, 0))
@@ -88,23 +87,23 @@ class Colar(FixedWindow):
             self.exemplars[label] = choose_exemplars(features_of(label), self.config.exemplars, seed).to(self.exemplars)
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
-        """Logits (B, C) of the static and of the dynamic branch."""
+        """Return logits (B, C) of the static and of the dynamic branch."""
         kept = self.of_chunk(windows.newest_last())
         return self.static(kept[:, -1], self.of_exemplars()), self.dynamic(kept)
 
     def score(self, kept: Tensor, constants: Tensors | None = None) -> Tensor:
-        """Logits (B, 1, C) of the newest chunk, from keys and values (B, W, 4 * d_model) of a window."""
+        """Return logits (B, 1, C) of the newest chunk, from keys and values (B, W, 4 * d_model) of a window."""
         static = self.static(kept[:, -1], constants or self.of_exemplars())
         return (STATIC * static + DYNAMIC * self.dynamic(kept))[:, None]
 
     def logits_of(self, forwarded: tuple[Tensor, Tensor]) -> Tensor:
-        """Like `Model.logits_of`, of both branches together; a class without exemplars has a low one that is finite."""
+        """See `Model.logits_of`, of both branches together; a class without exemplars has a low one that is finite."""
         static, dynamic = forwarded
         return (STATIC * static + DYNAMIC * dynamic).clamp(min=LOWEST)[:, None]
 
     @torch.no_grad()
     def constants(self) -> Tensors:
-        """Like `Model.constants`."""
+        """See `Model.constants`."""
         weight = torch.cat([self.keys.weight, self.values.weight])  # (2 * d_model, d_model, 3)
         bias = torch.cat([self.keys.bias, self.values.bias])  # type: ignore[list-item]
         return {**self.of_exemplars(), "weight": weight.transpose(1, 2).flatten(1), "bias": bias}
@@ -115,7 +114,7 @@ class Colar(FixedWindow):
         return {"keys": F.normalize(keys, dim=-1), "values": values, "known": self.exemplars.any(dim=2).any(dim=1)}
 
     def static(self, kept: Tensor, exemplars: Tensors) -> Tensor:
-        """Logits (B, C) of chunks by the exemplars, -inf for a class without any; kept (B, 4 * d_model)."""
+        """Return logits (B, C) of chunks by the exemplars, -inf for a class without any; kept (B, 4 * d_model)."""
         key, value, _, _ = kept.chunk(4, dim=-1)  # (B, d_model) each
         likeness = torch.einsum("bd,cnd->bcn", F.normalize(key, dim=-1), exemplars["keys"])
         found = torch.einsum("bcn,cnd->bcd", likeness.softmax(dim=-1), exemplars["values"])  # (B, C, d_model)
@@ -125,7 +124,7 @@ class Colar(FixedWindow):
         return self.static_classifier(seen.relu()).masked_fill(unknown, -torch.inf)
 
     def dynamic(self, kept: Tensor) -> Tensor:
-        """Logits (B, C) of the newest chunk by the others of its window, kept (B, W, 4 * d_model)."""
+        """Return logits (B, C) of the newest chunk by the others of its window, kept (B, W, 4 * d_model)."""
         _, _, keys, values = kept.chunk(4, dim=-1)  # (B, W, d_model) each
         seen = taken_up(keys, values).relu().transpose(1, 2)  # (B, d_model, W)
         keys, values = self.keys(seen).transpose(1, 2), self.values(seen).transpose(1, 2)
@@ -149,7 +148,7 @@ class Colar(FixedWindow):
         return torch.cat([self._newest(constants, kept, between)[0] for kept, between in pairs])
 
     def begin(self, n_streams: int) -> Tensors:
-        """Rings (B, W, ...) of what is kept of the last chunks, and of what they are between their neighbours."""
+        """Return rings (B, W, ...) of the first layer of the last chunks, and of their convolutions."""
         tensors = super().begin(n_streams)
         if self.keeps_convolved:
             tensors["around"] = tensors["window"].new_zeros(n_streams, self.config.work_length, 2 * self.config.d_model)
@@ -157,13 +156,13 @@ class Colar(FixedWindow):
 
     @property
     def planner(self) -> Ring:
-        """Like `Model.planner`."""
+        """See `Model.planner`."""
         return Ring(self.config.work_length, convolved=self.keeps_convolved)
 
     def step(
         self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
+        """See `Model.step`."""
         if not self.keeps_convolved:
             return super().step(constants, tensors, plan, features, donate)
         ring, window = self.take_in(tensors["window"], plan, features, donate)
@@ -176,7 +175,7 @@ class Colar(FixedWindow):
         return logits, {"window": ring, "around": put(around, plan["settled"], settled, donate)}
 
     def _newest(self, constants: Tensors, kept: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, 1, C) of the newest chunk, and what the chunk two before it stays to be, (B, 2 * d_model).
+        """Return logits (B, 1, C) of the newest chunk, and what the chunk two before it stays to be, (B, 2 * d_model).
 
         kept (B, W, 4 * d_model) of the window; between (B, W - 4, 2 * d_model), keys and values that its chunks have
         between their neighbours, but for the first slot and the last three. The newest chunk takes others up, so that
@@ -225,7 +224,7 @@ def taken_up(keys: Tensor, values: Tensor) -> Tensor:
 
 
 def choose_exemplars(features: Tensor, n: int, seed: int = 0) -> Tensor:
-    """The exemplars (n, D) of a class: of its chunks with features (N, D), those nearest to n k-means centres.
+    """Return the exemplars (n, D) of a class: of its chunks with features (N, D), those nearest to n k-means centres.
 
     Where the class has fewer chunks they are repeated, and where it has none the exemplars are zeros.
     """
@@ -255,7 +254,7 @@ class PublishedColar(Published):
     unknown = ("work_length",)
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Like `Published.tables`: the two of its branches, to which somebody has added `exemplars`."""
+        """See `Published.tables`: the two of its branches, to which somebody has added `exemplars`."""
         parts = {name: content[name] for name in BRANCHES if isinstance(content.get(name), dict)}
         if len(parts) < len(BRANCHES):
             return None
@@ -263,7 +262,7 @@ class PublishedColar(Published):
         return {**found, **({"exemplars": content["exemplars"]} if "exemplars" in content else {})}
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """Like `Published.renamed`.
+        """See `Published.renamed`.
 
         Raises CheckpointError where there are no exemplars, (classes of the static branch, any, D).
         """

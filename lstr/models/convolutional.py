@@ -56,7 +56,7 @@ class TfnLike(FixedWindow):
         self.classifier = nn.Linear(d_model, n_classes)
 
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
-        """Logits (B, 1, C) of the newest chunk, from the embeddings (B, W, d_model) of a window."""
+        """Return logits (B, 1, C) of the newest chunk, from the embeddings (B, W, d_model) of a window."""
         return self.classified(kept, self.relevance(kept))
 
     def relevance(self, kept: Tensor) -> Tensor:
@@ -64,19 +64,19 @@ class TfnLike(FixedWindow):
         return self.filter(kept.transpose(1, 2))[:, 0, : kept.shape[1]]
 
     def classified(self, kept: Tensor, relevance: Tensor) -> Tensor:
-        """Like `score`, with the relevance (B, W)."""
+        """See `score`, with the relevance (B, W)."""
         mean = (relevance.sigmoid()[..., None] * kept).mean(dim=1)  # (B, d_model)
         both = torch.cat([mean, kept[:, -1]], dim=-1)
         return self.classifier(self.dropout(self.hidden_layer(both)))[:, None]
 
     def outputs(self) -> Outputs:
-        """The newest chunk; then labels without logits, those of every work slot."""
+        """Return the newest chunk; then labels without logits, those of every work slot."""
         W = self.config.work_length
         slots = np.append(-1, np.arange(W))
         return Outputs(slots, np.zeros_like(slots), (Part(np.arange(1)),))
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
-        """Logits (B, 1, C), and the relevance (B, W) by work slot."""
+        """Return logits (B, 1, C), and the relevance (B, W) by work slot."""
         kept = self.of_chunk(windows.newest_last())
         relevance = self.relevance(kept)
         return self.classified(kept, relevance), windows.by_slot(relevance)
@@ -94,10 +94,10 @@ class TfnLike(FixedWindow):
 
 
 def same_run(targets: Tensor, newest: Tensor, present: Tensor, ignore: int | None = None) -> Tensor:
-    """Which slots (B, W) share a class with the newest chunk, and all slots between too.
+    """Return which slots (B, W) share a class with the newest chunk, and all slots between too.
 
-    Labels (B, W, C) by slot, present (B, W), and those of the newest chunk (B, C). A run goes on through ambiguous
-    chunks.
+    Labels (B, W, C) by slot, present (B, W), and those of the newest chunk (B, C). Ambiguous chunks do not
+    end a run.
     """
     shares = (targets * newest[:, None]).sum(-1) > 0
     passes = shares | ~present
@@ -133,21 +133,21 @@ class ConvDeconv(FixedWindow):
         self.classifier = nn.Linear(d_model, n_classes)
 
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
-        """Logits (B, 1, C) of the newest chunk, from the tokens (B, W, d_model) of a window."""
+        """Return logits (B, 1, C) of the newest chunk, from the tokens (B, W, d_model) of a window."""
         return self.score_all(kept)[:, -1:]
 
     def score_all(self, kept: Tensor) -> Tensor:
-        """Logits (B, W, C) of all chunks of a window, tokens (B, W, d_model) oldest first."""
+        """Return logits (B, W, C) of all chunks of a window, tokens (B, W, d_model) oldest first."""
         before = -kept.shape[1] % HALVED
         block = F.pad(kept, (0, 0, before, 0)).transpose(1, 2)  # (B, d_model, N)
         return self.classifier(self.dropout(self.up(self.down(block)).transpose(1, 2)[:, before:]))
 
     def outputs(self) -> Outputs:
-        """Every work slot, for the loss; the newest alone is a score."""
+        """Return every work slot, for the loss; the newest alone is a score."""
         return Model.outputs(self)
 
     def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, W, C) of every work slot."""
+        """Return logits (B, W, C) of every work slot."""
         return windows.by_slot(self.score_all(self.of_chunk(windows.newest_last())))
 
 

@@ -75,10 +75,10 @@ class CapturedStep:
                 self._made(plan, features, np.ones(n_streams, dtype=np.bool_))
 
     def __call__(self, chunks: NDArray[np.int64], features: Tensor, taking: NDArray[np.bool_]) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), for use before the next.
+        """Return logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), for use before the next.
 
         taking (B,) bool: the streams that have a next chunk. What a step leaves of another stream is
-        what it was, or what its own next step writes anew.
+        what it was, or what its own next step overwrites.
         """
         changes = self._made(of_two_shapes(self.model.plan(chunks)), features, taking)
         self.replays[changes]()

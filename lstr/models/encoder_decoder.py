@@ -1,22 +1,20 @@
-"""EFC, ED and RED (Gao et al., BMVC 2017): features of chunks to come, imagined and classified. After the description.
+"""EFC, ED and RED (Gao et al., BMVC 2017) and TTPP: they predict features of chunks to come, and classify them.
 
-No code was published, so each of these is a reading of the paper. All have one layer of features, a decoder that gives
-a token for each of `config.n_ahead` chunks ahead, and one classifier, of two layers, for the newest chunk's own token
-and for those. They say nothing of the newest chunk that its features alone do not: what the paper calls detection is
-its anticipation at one chunk.
+No code was published, so each of them is a reading of its paper. All have one layer of features, a decoder that gives a
+token for each of `config.n_ahead` chunks ahead, and one classifier of two layers for the newest chunk's own token and
+for those. The score of the newest chunk depends on its features alone: the papers call anticipation at one chunk
+detection.
 
-- efc: two linear layers from the newest chunk's token to all of those ahead
-- ed: an LSTM reads `config.work_length` chunks from a state of zeros, and another goes on from its state, each step
-  fed what the step before gave
-- red: ed, whose loss also rewards being right early, by REINFORCE. The paper's constants are not known: here the reward
-  of a step that is right is 1 / (1 + steps since the action began), 1 / n_ahead where none begins, and none before.
-
-- ttm: TTPP (Wang et al., Neurocomputing 2021), no code either. The newest chunk looks at its window with one
-  Transformer layer; a small network, the same at every step, takes the result, the last predicted token and its
-  probabilities to the next token
+- efc: two linear layers from the newest chunk's token to all tokens ahead
+- ed: an LSTM reads `config.work_length` chunks from a state of zeros; another starts from its state, and each step
+  reads the result of the step before
+- red: ed, whose loss also rewards early detection, by REINFORCE. The constants of the paper are unknown: here a correct
+  step earns 1 / (1 + steps since the action started), 1 / n_ahead where none starts, and nothing before
+- ttm: TTPP (Wang et al., Neurocomputing 2021). The newest chunk attends to its window in one Transformer layer; a small
+  network, the same at every step, takes the result, the last predicted token and its probabilities to the next token
 
 In training every slot looks ahead, with the chunks before it in its window. The features ahead are regressed where the
-window has them; the classes ahead are known in any case.
+window has them; the classes ahead are always known.
 """
 
 from __future__ import annotations
@@ -129,20 +127,20 @@ class EncoderDecoder(Looking):
         return torch.cat([token, F.linear(token, self.encoder.weight_ih, self.encoder.bias_ih)], dim=-1)
 
     def decide(self, tokens: Tensor, newest: Tensor, constants: None) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) at the newest slot of windows of tokens (B, W, E)."""
+        """Return logits (B, 1 + n_ahead, C) at the newest slot of windows of tokens (B, W, E)."""
         own = at_slot(tokens, newest)[:, : self.config.d_model]
         states = [at_slot(state, newest) for state in self.read(tokens)] if self.reads else []
         return self.classify(torch.cat([own[:, None], self.look_ahead(own, *states)], dim=1))
 
     def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Like `Looking.imagine`."""
+        """See `Looking.imagine`."""
         own = tokens[..., : self.config.d_model]  # (B, W, d_model)
         states = [state.flatten(0, 1) for state in self.read(tokens)] if self.reads else []
         ahead = self.look_ahead(own.flatten(0, 1), *states).unflatten(0, own.shape[:2])
         return self.classify(torch.cat([own[:, :, None], ahead], dim=2)), ahead
 
     def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The LSTM's two states (B, W, d_model) after each slot of a window, from zeros before its first."""
+        """Return the LSTM's two states (B, W, d_model) after each slot of a window, from zeros before its first."""
         hidden = cell = tokens.new_zeros(len(tokens), self.config.d_model)
         hiddens, cells = [], []
         for gates in tokens[..., self.config.d_model :].unbind(1):
@@ -165,7 +163,7 @@ class EncoderDecoder(Looking):
         return torch.stack(ahead[1:], dim=1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """The loss of `Looking`; of kind red also its reward, for labels drawn from the scores ahead."""
+        """Return the loss of `Looking`; of kind red also its reward, for labels drawn from the scores ahead."""
         loss = super().loss(forwarded, windows, supervision)
         if self.config.kind != "red":
             return loss
@@ -238,7 +236,7 @@ class TTPP(Looking):
         self.register_buffer("table", sinusoid(config.work_length, d_model), persistent=False)  # (W, d_model)
 
     def constants(self) -> tuple[Tensor, Tensor]:
-        """What distances add to keys and to values, (W, d_model) each."""
+        """Return what distances add to keys and to values, (W, d_model) each."""
         return F.linear(self.table, self.key.weight), F.linear(self.table, self.value.weight)
 
     def embed(self, features: Tensor) -> Tensor:
@@ -247,12 +245,12 @@ class TTPP(Looking):
         return torch.cat([token, self.key(token), self.value(token)], dim=-1)
 
     def decide(self, tokens: Tensor, newest: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) at the newest slot of windows of tokens (B, W, 3 * d_model)."""
+        """Return logits (B, 1 + n_ahead, C) at the newest slot of windows of tokens (B, W, 3 * d_model)."""
         own = at_slot(tokens, newest)[:, None, : self.config.d_model]  # (B, 1, d_model)
         return self.progressed(own, self.looked(own, tokens, newest[:, None], constants))[0][:, 0]
 
     def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Like `Looking.imagine`."""
+        """See `Looking.imagine`."""
         own = tokens[..., : self.config.d_model]
         slots = torch.arange(own.shape[1], device=own.device).expand(len(own), -1)
         return self.progressed(own, self.looked(own, tokens, slots, self.constants()))

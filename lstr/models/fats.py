@@ -1,17 +1,17 @@
-"""FATS (Kim et al., Pattern Recognition 2021): a GRU that imagines the features to come, and one that reads them too.
+"""FATS (Kim et al., Pattern Recognition 2021): a GRU that predicts the features to come, and one that reads them too.
 
-At a chunk the forward GRU goes on by itself for `config.generated` chunks; the action GRU, which has read the chunks so
-far, reads those as well, and a head classifies its last state. A gate made from the chunk's features mixes that with
-the scores of the chunk before. `config.runs` such pairs of GRUs, each begun anew every `config.work_length` chunks, one
+At a chunk the forward GRU continues by itself for `config.generated` chunks. The action GRU, which has read the chunks
+so far, reads those as well, and a head classifies its last state. A gate made from the features of the chunk mixes that
+with the scores of the chunk before. `config.runs` such pairs of GRUs, each reset every `config.work_length` chunks, one
 after the other, score each chunk together: their probabilities are averaged.
 
-The published code adds 1 to the background's sum before it averages. What it hands on to the next chunk has that here
-too, or other classes would differ; the score of the background has not, so that scores are probabilities.
+The published code adds 1 to the sum of the background before it averages. The value for the next chunk includes that
+here too, or other classes would differ; the score of the background does not, so that scores are probabilities.
 
-In training, a second GRU reads what was imagined backwards and is to arrive where the first one began, and the other
-way round: the cycle that gives the method its name. The published code takes an optimiser's step at each length of
-prefix of a window; here each step draws one. It also hands logits from prefix to prefix in training and probabilities
-at test time; here those are probabilities both times.
+In training, a second GRU reads the predicted features backwards and should arrive where the first one started, and vice
+versa: the cycle that gives the method its name. The published code takes an optimiser step for each length of prefix of
+a window; here each step draws one. It also passes logits from prefix to prefix in training and probabilities at test
+time; here those are always probabilities.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class FATS(Model):
         return features
 
     def decide(self, ahead: Tensor, action: Tensor) -> Tensor:
-        """Logits (B, C) of the two GRUs' states (B, d_model) after a chunk."""
+        """Return logits (B, C) of the two GRUs' states (B, d_model) after a chunk."""
         for feature in self.imagine(self.forward_cell, ahead, self.config.generated):
             action = self.action_cell(feature.detach(), action)
         return self.classifier(self.action_head(action))
@@ -140,7 +140,7 @@ class FATS(Model):
         return torch.stack(logits, dim=1)
 
     def begin(self, n_streams: int) -> Tensors:
-        """States (B, R, d_model) of both GRUs of each run, and what the chunk before left (B, C)."""
+        """Return states (B, R, d_model) of both GRUs of each run, and what the chunk before left (B, C)."""
         weight, shape = self.classifier.weight, (n_streams, self.config.runs, self.config.d_model)
         states = {name: weight.new_zeros(shape) for name in ("ahead", "action")}
         return {**states, "previous": weight.new_zeros(n_streams, self.n_classes)}
@@ -148,7 +148,7 @@ class FATS(Model):
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
+        """See `Model.step`."""
         R, before = self.config.runs, dict(tensors)
         if "fresh" in plan:
             before |= {name: tensors[name].masked_fill(plan["fresh"][..., None], 0) for name in ("ahead", "action")}
@@ -164,7 +164,7 @@ class FATS(Model):
         return logits[:, None], after | {"previous": previous}
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits (B, C) and both cycles (B, n, D) of a prefix of windows, drawn from 1 chunk to half of them."""
+        """Return logits (B, C) and both cycles (B, n, D) of a prefix of windows, drawn from 1 chunk to half of them."""
         n = int(torch.randint(1, max(2, self.config.work_length // 2), ()))
         return self.prefix(self.wrapped(windows), n)
 
@@ -175,7 +175,7 @@ class FATS(Model):
         return rows.gather(1, places[..., None].expand_as(rows))
 
     def prefix(self, rows: Tensor, n: int, previous: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits (B, C) at the last of n rows, and the two cycles (B, n, D) of the first and of the last n rows.
+        """Return logits (B, C) at the last of n rows, and the two cycles (B, n, D) of the first and of the last n rows.
 
         rows (B, W, D); previous (B, C) is what the chunk before left, None to compute it.
         """
@@ -232,7 +232,7 @@ class PublishedFATS(Published):
     unknown = ("work_length", "generated", "runs")
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """Like `Published.renamed`, with the scale that leaves features as they are."""
+        """See `Published.renamed`, with the scale that leaves features as they are."""
         scale = Scaled(tensors["fc_feature.weight"].shape[0]).state_dict(prefix="feature_head_work.input_linear.0.")
         return {**with_prefixes(tensors, PUBLISHED_NAMES), **scale}
 

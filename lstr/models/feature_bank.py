@@ -71,7 +71,7 @@ class LFB(Model):
         self.classifier = nn.Linear(2 * config.d_model, n_classes)
 
     def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, W, C) of every work slot, from the long memory and the work slots up to itself."""
+        """Return logits (B, W, C) of every work slot, from the long memory and the work slots up to itself."""
         W = windows.work.shape[1]
         causal = torch.ones(len(windows), W, W, dtype=torch.bool, device=windows.work.device).tril()
         mask = torch.cat([windows.long_mask[:, None].expand(-1, W, -1), causal], dim=2)  # (B, W, n_long + W)
@@ -84,7 +84,7 @@ class LFB(Model):
         return [(block.key(tokens), block.value(tokens)) for block in self.blocks]
 
     def classify(self, features: Tensor, bank: Iterable[KeysValues], mask: Tensor) -> Tensor:
-        """Logits (B, N, C) of chunks with features (B, N, D).
+        """Return logits (B, N, C) of chunks with features (B, N, D).
 
         bank: a pair (B, M, d_model) for each block; mask (B, N, M) bool, True = visible.
         """
@@ -118,7 +118,7 @@ class LFB(Model):
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
+        """See `Model.step`."""
         after, bank = {}, []
         for i, pair in enumerate(self.keys_values(features)):
             for name, new in zip((f"keys.{i}", f"values.{i}"), pair, strict=True):

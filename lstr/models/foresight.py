@@ -1,8 +1,8 @@
-"""What CMeRT and MAT share: a memory from which tokens of the future are generated, which refine the work tokens.
+"""The common part of CMeRT and MAT: a memory generates tokens of the future, which refine the work tokens.
 
-The long memory takes no positions, so the keys and values of a chunk in stage 1 never change. A video and a stream
-compute them once for each chunk, and a stream keeps them in rings; a window's long memory is summed up anew only where
-it is not what it was. What follows depends on where each work token stands, and is computed for each window.
+The long memory has no positions, so the keys and values of a chunk in stage 1 never change. A video and a stream
+compute them once per chunk; a stream keeps them in rings, and compresses the long memory of a window only if it has
+changed. Later layers depend on the place of each work token, and are computed for each window.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ForesightConfig(WindowConfig, frozen=True):
     """Layers that generate those."""
 
     def check(self) -> None:
-        """Like `WindowConfig.check`."""
+        """See `WindowConfig.check`."""
         super().check()
         if not self.long_length:
             raise ConfigError(
@@ -129,7 +129,7 @@ class Foresight(Model):
     def remember(
         self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
     ) -> Tensors:
-        """What long memories come to, from keys and values (B, n_long, d_model) of stage 1.
+        """Return what long memories come to, from keys and values (B, n_long, d_model) of stage 1.
 
         mask (B, n_long) bool, True = visible, None where all are.
 
@@ -151,7 +151,7 @@ class Foresight(Model):
         """
 
     def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, N, C) of all outputs of windows."""
+        """Return logits (B, N, C) of all outputs of windows."""
         learned = self.learned(len(windows) if self.config.dropout else 1)
         stored = self.stored(self.feature_head_long(windows.long))
         past = self.remember(learned, *stored, windows.long_mask, together=True)
@@ -248,7 +248,7 @@ class Foresight(Model):
     def step(
         self, constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
+        """See `Model.step`."""
         (model, learned), config, after = constants, self.config, dict(tensors)
         after["work"] = put(tensors["work"], plan["work_row"], model.feature_head_work(features), donate)
         if "stores.row" in plan:
@@ -290,6 +290,6 @@ class PublishedForesight(Published):
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride", "anticipation")
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """Like `Published.shapes`; a stream without a branch is not there."""
+        """See `Published.shapes`; a stream without a branch is not there."""
         found = {"rgb_dim": 0, "flow_dim": 0, **super().shapes(tensors)}
         return {**found, "input_dim": found["rgb_dim"] + found["flow_dim"]}

@@ -1,18 +1,17 @@
-"""GateHUB (Chen et al., CVPR 2022): learned queries look at a long history through a gate, and new chunks at them.
+"""GateHUB (Chen et al., CVPR 2022): learned queries attend to a long history through a gate, and new chunks to them.
 
-The history holds the slots of the long memory and then the work memory, so the newest chunks are in it too; both take
-their positions by slot, the newest last. The gate z of a slot is added to its scores as log z + z: what it closes is
-forgotten, what it opens is not amplified without end. What the video has not had yet is a row of zeros that is seen
-like any other, as published.
+The history holds the slots of the long memory and then the work memory, so it includes the newest chunks; both have
+positions by slot, the newest last. The gate z of a slot is added to its scores as log z + z: closing it removes the
+slot, opening it amplifies only up to a bound. Chunks before the start of the video are rows of zeros that are seen like
+any other, as published.
 
-As a stream: the queries never change, so that score, gate and value of a slot are sums of a part of its chunk, computed
+As a stream: the queries never change, so score, gate and value of a slot are sums of a part of its chunk, computed
 when the chunk arrives and kept in a ring, and a part of the slot. A step is then a softmax over the slots, the layers
-on the queries, and the decoder, of whose last layer only the newest chunk is computed. A history so small that this
-saves nothing (`ANEW`) is computed anew, which rounds as the published code does: where weights make large scores, the
-sums of parts differ from it, as it does from exact arithmetic, by some 1e-5 in probability.
+on the queries, and the decoder, of whose last layer only the newest chunk is computed. A history too small to gain
+from this (`ANEW`) is computed from scratch, which rounds as the published code does: with weights that make large
+scores, the sums of parts differ from it by about 1e-5 in probability, as it does from exact arithmetic.
 
-The published code was released without its optional future-augmented history, features of two seconds after each
-chunk; this has none either.
+The published code lacks its optional future-augmented history (features of two seconds after each chunk), as does this.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class GateHUB(Model):
     scoring_rule = ScoringRule("GateHUB", "after the first", "left out oldest")
 
     def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, W, C) of every work slot."""
+        """Return logits (B, W, C) of every work slot."""
         work = windows.newest_last()  # (B, W, D)
         tokens = self.feature_head_work(torch.cat([windows.long, work], dim=1))  # (B, n_long + W, d_model)
         return windows.by_slot(self.score(tokens))
@@ -133,7 +132,7 @@ class GateHUB(Model):
         return mean_of_kept(losses, keep, supervision.totals)
 
     def encode(self, latents: Tensor) -> Tensor:
-        """The queries (B, n0, d_model) that have seen the history, among themselves: (B, n0, d_model)."""
+        """Return the queries (B, n0, d_model) that have seen the history, among themselves: (B, n0, d_model)."""
         for block in self.encoder:
             latents = block(latents, latents)
         return self.dropout(self.encoder_norm(latents))
@@ -174,7 +173,7 @@ class GateHUB(Model):
 
     @torch.no_grad()
     def constants(self) -> Gates:
-        """Like `Model.constants`."""
+        """See `Model.constants`."""
         attention = self.gated.attention
         d_model, n_heads = self.config.d_model, self.config.n_heads
         queries = attention.queries(self.latents) * (d_model // n_heads) ** -0.5  # (n_heads, n0, D / n_heads)
@@ -200,7 +199,7 @@ class GateHUB(Model):
     def step(
         self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
+        """See `Model.step`."""
         W, n_long = self.config.work_length, self.config.n_long
         if self.keeps_parts:
             parts = self._parts(constants, F.linear(features, self.head.weight))
@@ -219,12 +218,12 @@ class GateHUB(Model):
         return self.score(self._padded(kept["tokens"], missing))[:, -1:], after
 
     def _parts(self, constants: Gates, tokens: Tensor) -> Tensors:
-        """What is kept of chunks with tokens (..., d_model) without bias, by the names of `begin`."""
+        """Return what is kept of chunks with tokens (..., d_model) without bias, by the names of `begin`."""
         in_proj = self.decoder[0].self_attn.in_proj_weight
         return {"history": F.linear(tokens, constants.weight), "present": tokens, "qkv": F.linear(tokens, in_proj)}
 
     def _newest(self, constants: Gates, history: Tensor, present: Tensor, qkv: Tensor) -> Tensor:
-        """Logits (B, 1, C) of the newest chunk, from what is kept of those of its window, which changes."""
+        """Return logits (B, 1, C) of the newest chunk, from what is kept of those of its window, which changes."""
         config, n_scores = self.config, self.config.n_heads * self.config.n0
         history += constants.slots
         scores, gate, values = history.split([n_scores, 1, config.d_model], dim=-1)  # (B, n_long + W, ...)
@@ -298,7 +297,7 @@ class PublishedGateHUB(Published):
     unknown = ("n_heads",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """Like `Published.renamed`."""
+        """See `Published.renamed`."""
         found = super().renamed(tensors)
         for name in ("latent_query", "memory_decoder_cls_token_history"):
             if name in found:
@@ -306,14 +305,14 @@ class PublishedGateHUB(Published):
         return packed_blocks(found)
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """Like `Published.shapes`, with `n_long`."""
+        """See `Published.shapes`, with `n_long`."""
         found = super().shapes(tensors)
         if "history_positions.weight" in tensors:
             found["n_long"] = len(tensors["history_positions.weight"]) - found.get("work_length", 0)
         return found
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Like `Published.settings`."""
+        """See `Published.settings`."""
         known = super().settings(found, tensors, changes)
         stride = override(PUBLISHED, {n: value for n, value in changes.items() if n == "long_stride"}).long_stride
         return {"long_length": known.pop("n_long") * stride, **known}

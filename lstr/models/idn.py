@@ -1,13 +1,13 @@
 """Information Discrimination Network (Eun et al., CVPR 2020): a GRU that knows the newest chunk at every step.
 
-The embedding of the newest chunk enters the gates at every chunk of the window, so that what has nothing to do with it
-is not taken in. So the earlier positions of a window know its future: only the newest one is a score here, the others
-are trained on and no more. A state cannot be carried from chunk to chunk either: a stream keeps what it can of each
-chunk's part of the gates, and takes the steps of the window at every chunk.
+The embedding of the newest chunk enters the gates at every chunk of the window, to keep unrelated chunks out. So the
+earlier positions of a window know its future: only the newest is a score, the others serve training. No state can be
+carried from chunk to chunk either: a stream keeps the parts of the gates that depend on a chunk alone, and takes all
+steps of the window at every chunk.
 
-The gates are Keras' hard sigmoid, clip(0.2 x + 0.5, 0, 1), and the update gate weighs the candidate. The network, its
-masks of dropout with it, is the published one; its training code was withheld, so the losses are those of the paper as
-two others wrote them again.
+The gates are Keras' hard sigmoid, clip(0.2 x + 0.5, 0, 1), and the update gate weighs the candidate. The network,
+including its dropout masks, is the published one; its training code was withheld, so the losses are those of the paper
+as two reimplementations have them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class IDN(Windowed):
         return torch.cat([embedded, self.update_token(embedded), self.candidate_token(embedded)], dim=-1)
 
     def decide(self, tokens: Tensor, newest: Tensor, constants: None) -> Tensor:
-        """Logits (B, 1, C) of the newest slot of windows of tokens (B, W, 3 * d_model)."""
+        """Return logits (B, 1, C) of the newest slot of windows of tokens (B, W, 3 * d_model)."""
         embedded, update, candidate = tokens.chunk(3, dim=-1)  # (B, W, d_model) each
         now = at_slot(embedded, newest)  # (B, d_model)
         states = self.unit(update, candidate, self.reset_newest(now), self.update_newest(now))
@@ -105,7 +105,7 @@ class IDN(Windowed):
         return torch.stack(states, dim=1)
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits and early logits (B, W, C), and the squared distance (B, W) of each embedding to the newest."""
+        """Return logits and early logits (B, W, C), and the squared distance (B, W) of each embedding to the newest."""
         embedded = self.feature_head_work(windows.work)  # (B, W, d_model)
         newest = windows.work_mask.sum(1) - 1  # (B,)
         now = at_slot(embedded, newest)

@@ -63,7 +63,7 @@ class PositionalEncoding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def rows(self, positions: Tensor) -> Tensor:
-        """Table rows (..., d_model) of positions (...)."""
+        """Return table rows (..., d_model) of positions (...)."""
         return self.pe[:, 0][positions]
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -134,18 +134,18 @@ class Attention(nn.Module):
         return F.linear(x, self.in_proj_weight[rows], self.in_proj_bias[rows])
 
     def queries(self, x: Tensor) -> Tensor:
-        """Projected queries of x (..., N, D): (..., n_heads, N, D / n_heads)."""
+        """Return projected queries of x (..., N, D): (..., n_heads, N, D / n_heads)."""
         return self.split(self.project(x, 0, 1))
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Projected keys and values of x (..., N, D), each (..., n_heads, N, D / n_heads)."""
+        """Return projected keys and values of x (..., N, D), each (..., n_heads, N, D / n_heads)."""
         keys, values = self.project(x, 1, 3).chunk(2, dim=-1)
         return self.split(keys), self.split(values)
 
     def attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """Attention output (..., N, D), under a mask that is broadcast to (..., n_heads, N, M).
+        """Return attention output (..., N, D), under a mask that is broadcast to (..., n_heads, N, M).
 
         The mask is bool, True = may be seen, or numbers that are added to the scores.
         """
@@ -154,7 +154,7 @@ class Attention(nn.Module):
         return self.merge(heads)
 
     def attend_few(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What `forward` gives, projecting none of memory (B, M, D): cheaper when x (B, N, D) has fewer tokens.
+        """Return what `forward` gives, projecting none of memory (B, M, D): cheaper when x (B, N, D) has fewer tokens.
 
         A score is query · (W_k token), which is (W_kᵀ query) · token; and a weighted sum of projected values is the
         projection of the weighted sum. The bias of the keys moves all scores of a query alike, so softmax drops it.

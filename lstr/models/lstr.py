@@ -79,11 +79,11 @@ class PublishedLSTR(Published):
     unknown: tuple[str, ...] = ("n_heads", "work_length", "long_length", "long_stride")
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """Like `Published.shapes`, with `long_memory`, 1 or 0."""
+        """See `Published.shapes`, with `long_memory`, 1 or 0."""
         return {**super().shapes(tensors), "long_memory": int("enc_queries.0.weight" in tensors)}
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Like `Published.settings`."""
+        """See `Published.settings`."""
         known = super().settings(found, tensors, changes)
         return known if known.pop("long_memory") else {**known, "long_length": 0}
 

@@ -147,7 +147,7 @@ class LSTRNetwork(Model):
         return "joined" if self.config.encoder == "joined" else self.config.integration
 
     def outputs(self) -> Outputs:
-        """Every work slot, then the chunks that follow the newest."""
+        """Return every work slot, then the chunks that follow the newest."""
         W, ahead = self.config.work_length, self.config.anticipation
         slots = np.concatenate([np.arange(W), np.full(ahead, -1)])
         return Outputs(slots, np.concatenate([np.zeros(W, dtype=np.int64), np.arange(1, ahead + 1)]))
@@ -258,7 +258,7 @@ class LSTRNetwork(Model):
         return self.config.n_long
 
     def work_positions(self) -> Tensor:
-        """Positions (work_length,) of the work slots."""
+        """Return positions (work_length,) of the work slots."""
         slots = torch.arange(self.config.work_length, device=self.pos_encoding.pe.device)
         if self.config.positions == "slot":
             return self.first_position + slots

@@ -1,17 +1,16 @@
-"""MAT (Wang et al., ICCV 2023): memory and future tokens that refine each other, with attention to the best keys alone.
+"""MAT (Wang et al., ICCV 2023): memory and future tokens refine each other, with attention to the best keys alone.
 
-Tokens of the future are generated from the memory and the work tokens; then work tokens see those, the future sees the
-work tokens, and work tokens see the future once more. Every query attends to its three quarters of the keys with the
-highest scores; keys that it may not see count among those that it leaves out.
+Tokens of the future are generated from the memory and the work tokens. Then work tokens attend to those, the future to
+the work tokens, and work tokens to the future again. Every query attends to the three quarters of its keys with the
+highest scores; hidden keys count among those it drops.
 
-A long memory of which few slots are hidden is summed up in `config.groups` runs, each to one token, else as a whole to
-n0 tokens. The published code counts the hidden slots of a whole batch, so that a window's scores depend on its
+A long memory with few hidden slots is compressed in `config.groups` runs to one token each, any other as a whole to n0
+tokens. The published code counts the hidden slots of a whole batch, so that the scores of a window depend on its
 neighbours; here each window is counted alone, unless `config.grouping` is "batch".
 
 The published evaluation takes the first chunks of a video from one full window, where every work token has seen the
-future that was generated from all of them: the scores of all chunks but its last use chunks that came later. Here they
-are never used: a window that is not full has the work tokens that there are. In training, where a window is full and
-every slot an output, it is as published.
+future generated from all of them: all scores but the last use later chunks. Here a window that is not full has only the
+work tokens that exist. Training, where a window is full and every slot an output, is as published.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def attend_to_best(
 def attend_to_best_of(
     attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, counted: Tensor | None
 ) -> Tensor:
-    """Like `attend_to_best`, of what is projected: queries (..., n_heads, N, D / n_heads), keys and values likewise."""
+    """See `attend_to_best`, of what is projected: queries (..., n_heads, N, D / n_heads), keys and values likewise."""
     scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-1, -2)  # (..., n_heads, N, M)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -79,12 +78,12 @@ class BestLayer(DecoderLayer):
     """A decoder layer whose attention is `attend_to_best`, with GELU in its feed-forward."""
 
     def after_cross(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Like `DecoderLayer.after_cross`."""
+        """See `DecoderLayer.after_cross`."""
         x = self.norm2(x + self.dropout(attended))
         return self.norm3(x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x))))))
 
     def look(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, counted: Tensor | None = None) -> Tensor:
-        """The rest of the layer for tokens x (B, N, D) after their self-attention; as `attend_to_best`."""
+        """Return the rest of the layer for tokens x (B, N, D) after their self-attention; as `attend_to_best`."""
         return self.after_cross(x, attend_to_best(self.multihead_attn, x, memory, mask, counted))
 
 
@@ -112,7 +111,7 @@ class MATConfig(ForesightConfig, frozen=True):
     batch, in training and for whole videos, where batches are of 16; a stream has windows."""
 
     def check(self) -> None:
-        """Like `WindowConfig.check`."""
+        """See `WindowConfig.check`."""
         super().check()
         if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
             raise ConfigError(
@@ -127,7 +126,7 @@ class MATConfig(ForesightConfig, frozen=True):
 
     @property
     def offsets(self) -> int:
-        """The work memory has so many."""
+        """One for each chunk of the work memory."""
         return self.work_length
 
 
@@ -157,7 +156,7 @@ class MAT(Foresight):
         return self.staged(weights, [FUTURE_WEIGHT] * n, slot=-1, first=2)
 
     def learned(self, n_windows: int = 1) -> Tensors:
-        """Like `Foresight.learned`."""
+        """See `Foresight.learned`."""
         stacks = {"stage1": self.enc_modules[0], "generated": self.gen_layer, "future": self.fut_fusions[0]}
         queries = self.enc_queries[0], self.gen_query, self.final_query
         made = {}
@@ -167,12 +166,12 @@ class MAT(Foresight):
         return made
 
     def remembered(self) -> dict[str, tuple[int, ...]]:
-        """The memory's tokens, and which of them exist: as many as there are groups where it is grouped."""
+        """Return the memory's tokens, and which of them exist: as many as there are groups where it is grouped."""
         n = max(self.config.n0, self.config.groups)
         return {"memory": (n, self.config.d_model), "counted": (n,)}
 
     def begin(self, n_streams: int) -> Tensors:
-        """Like `Foresight.begin`."""
+        """See `Foresight.begin`."""
         tensors = super().begin(n_streams)
         return tensors | {"counted": torch.ones_like(tensors["counted"], dtype=torch.bool)}
 
@@ -189,7 +188,7 @@ class MAT(Foresight):
     def remember(
         self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
     ) -> Tensors:
-        """Like `Foresight.remember`."""
+        """See `Foresight.remember`."""
         n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
         grouped = torch.full((len(keys),), float(n_groups), device=keys.device) > 0
         if mask is not None:
@@ -234,7 +233,7 @@ class MAT(Foresight):
     def decide(
         self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
-        """Like `Foresight.decide`."""
+        """See `Foresight.decide`."""
         W, ahead = self.config.work_length, self.config.anticipation
         x = self.with_coming(self.pos_encoding(work, torch.arange(W, device=work.device)), W)  # (B, N, d_model)
         B, N, _ = x.shape
@@ -243,7 +242,7 @@ class MAT(Foresight):
         causal = torch.ones(N, N, dtype=torch.bool, device=x.device).tril()
 
         def with_memory(tokens: Tensor, *future: Tensor) -> tuple[Tensor, Tensor]:
-            """The memory, work tokens and the future's as one memory, and which of them exist."""
+            """Return the memory, work tokens and the future's as one memory, and which of them exist."""
             exist = [m_counted, counted, *(m_counted.new_ones(f.shape[:2]) for f in future)]
             return torch.cat([memory, tokens, *future], dim=1), torch.cat(exist, dim=1)
 

@@ -1,12 +1,12 @@
-"""OadTR (Wang et al., ICCV 2021): a transformer over the last chunks, and queries that ask what comes next.
+"""OadTR (Wang et al., ICCV 2021): a transformer over the last chunks, and queries for the chunks to come.
 
-A class token stands after the window's tokens and goes through a pre-norm encoder with them. A decoder's queries, one
-for each chunk ahead, attend to all of them. The score of the newest chunk comes from the class token beside the mean of
-the decoder's outputs; the score of a chunk ahead from its query's output.
+A class token follows the tokens of the window through a pre-norm encoder. The queries of a decoder, one for each chunk
+ahead, attend to all of them. The score of the newest chunk comes from the class token and the mean of the decoder's
+outputs; the score of a chunk ahead from the output of its query.
 
-Nothing but the first layer can be kept from one chunk to the next: every token's place in the window changes, and each
-attends to all. The published code scores no chunk before its window is full, none whose chunks ahead are beyond the
-video's end, and takes its softmax without the ambiguous class; here every chunk is scored, over all classes.
+A stream can keep only the first layer: the place of every token in the window changes, and each attends to all. The
+published code scores no chunk before its window is full, none with chunks ahead beyond the end of the video, and skips
+the ambiguous class in its softmax; here every chunk is scored, over all classes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class OadTRConfig(WindowConfig, frozen=True):
     """Width inside the feed-forward layers of the decoder; 0 is d_feedforward."""
 
     def check(self) -> None:
-        """Like `WindowConfig.check`."""
+        """See `WindowConfig.check`."""
         super().check()
         self.check_heads("decoder_heads")
 
@@ -107,12 +107,12 @@ class OadTR(FixedWindow):
     scoring_rule = ScoringRule("OadTR", "whole windows", "left out alone")
 
     def outputs(self) -> Outputs:
-        """The newest chunk and the chunks after it, whose mean weighs half as much in the loss."""
+        """Return the newest chunk and the chunks after it, whose mean weighs half as much in the loss."""
         outputs = super().outputs()
         return replace(outputs, parts=(outputs.parts[0], replace(outputs.parts[1], weight=0.5)))
 
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) from the tokens (B, W, d_model) of a window."""
+        """Return logits (B, 1 + n_ahead, C) from the tokens (B, W, d_model) of a window."""
         last = self.class_token.expand(len(kept), 1, -1)
         x = self.dropout(torch.cat([kept, last], dim=1) + self.positions.weight)  # (B, W + 1, d_model)
         for block in self.encoder:
@@ -151,7 +151,7 @@ class PublishedOadTR(Published):
     unknown = ("n_heads", "decoder_heads")
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """Like `Published.renamed`."""
+        """See `Published.renamed`."""
         names, alone = dict(PUBLISHED_NAMES), {"cls_token": "class_token", "decoder_cls_token": "queries"}
         numbers = {name.split(".")[2] for name in tensors if name.startswith("encoder.net.")}
         for number in numbers:
@@ -170,14 +170,14 @@ class PublishedOadTR(Published):
         return packed_blocks(with_prefixes(found, names))
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """Like `Published.shapes`, with `work_length`."""
+        """See `Published.shapes`, with `work_length`."""
         found = super().shapes(tensors)
         if "positions.weight" in tensors:
             found["work_length"] = len(tensors["positions.weight"]) - 1
         return found
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Like `Published.settings`."""
+        """See `Published.settings`."""
         known = super().settings(found, tensors, changes)
         asked = tensors.get("decoder.0.linear1.weight")
         feedforward = 0 if asked is None else len(asked)

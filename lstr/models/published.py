@@ -37,7 +37,7 @@ class Published:
     """Settings that no tensor tells, and that make a difference."""
 
     def fits(self, tensors: Tables) -> bool:
-        """Whether tensors, of published names or of ours, are of this kind."""
+        """Return whether tensors, of published names or of ours, are of this kind."""
         shown = any(set(mark.split()) <= tensors.keys() for mark in self.marks)
         return shown and not any(name in tensors for name in self.absent)
 
@@ -66,7 +66,7 @@ class Published:
         return found | {name: count for name, count in counted.items() if count}
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that follow from what `shapes` found; `changes` are those that somebody names.
+        """Return the settings that follow from what `shapes` found; `changes` are those that somebody names.
 
         Raises CheckpointError where features may be split in many ways.
         """
@@ -94,5 +94,5 @@ def with_prefixes(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> di
 
 
 def count_layers(tensors: Tables, prefix: str) -> int:
-    """How many numbered parts there are whose names begin so."""
+    """Return how many numbered parts there are whose names begin so."""
     return len({key.removeprefix(prefix).split(".")[0] for key in tensors if key.startswith(prefix)})

@@ -59,7 +59,7 @@ class Recurrent(Model):
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
+        """See `Model.step`."""
         state = {name: begun(tensor, plan.get("fresh")) for name, tensor in tensors.items()}
         logits, after = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
         return logits[:, 0], after
@@ -139,12 +139,12 @@ class MiniROAD(Recurrent):
     scoring_rule = ScoringRule("MiniROAD", "every", "ignored")
 
     def outputs(self) -> Outputs:
-        """The newest chunk; with anticipation, the chunks after it instead."""
+        """Return the newest chunk; with anticipation, the chunks after it instead."""
         ahead = np.arange(1, self.config.anticipation + 1) if self.config.anticipation else np.zeros(1, dtype=np.int64)
         return Outputs(np.full(len(ahead), -1, dtype=np.int64), ahead.astype(np.int64))
 
     def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, 1, C), or (B, anticipation, C) with anticipation."""
+        """Return logits (B, 1, C), or (B, anticipation, C) with anticipation."""
         tokens = self.feature_head_work(windows.newest_last())  # (B, W, d_feedforward)
         hidden, _ = self.recurrent(tokens)  # (B, W, d_model)
         logits = self._scores(hidden[:, -1])  # (B, 1 + n_ahead, C)
@@ -209,7 +209,7 @@ class PublishedMiniROAD(Published):
     needed = ("d_feedforward",)
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """Like `Published.shapes`, with `anticipation`."""
+        """See `Published.shapes`, with `anticipation`."""
         found = super().shapes(tensors)
         ahead = len(tensors["anticipate.weight"]) if "anticipate.weight" in tensors else 0
         return {**found, "anticipation": ahead // max(1, found.get("d_model", 1))}

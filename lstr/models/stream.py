@@ -23,7 +23,7 @@ TOKENS = 32
 
 
 def as_tensors(plan: Plan, device: torch.device) -> Tensors:
-    """The arrays of a plan as tensors on a device."""
+    """Return the arrays of a plan as tensors on a device."""
     return {name: torch.from_numpy(values).to(device) for name, values in plan.items()}
 
 
@@ -43,12 +43,12 @@ def keep(tensors: Tensors, after: Tensors, taking: Tensor | None = None) -> None
 
 
 def begun(tensor: Tensor, fresh: Tensor | None) -> Tensor:
-    """Zeros for the streams that begin, fresh (B,) bool or None, and what the others have: tensor (B, ...)."""
+    """Return zeros for the streams that begin, fresh (B,) bool or None, and what the others have: tensor (B, ...)."""
     return tensor if fresh is None else tensor.masked_fill(fresh.view(-1, *[1] * (tensor.ndim - 1)), 0)
 
 
 def put(ring: Tensor, rows: Tensor, values: Tensor, donate: bool = False) -> Tensor:
-    """Rings (B, R, ...) with values (n, ...) at rows (n,); donate: whether in the same memory."""
+    """Return rings (B, R, ...) with values (n, ...) at rows (n,); donate: whether in the same memory."""
     flat = ring.flatten(0, 1)
     if not donate:
         return flat.index_copy(0, rows, values).view_as(ring)
@@ -121,7 +121,7 @@ class PackedAttention(Attention):
         self.projections: dict[tuple[int, int], PackedLinear] = {}
 
     def project(self, x: Tensor, first: int, last: int) -> Tensor:
-        """Like `Attention.project`."""
+        """See `Attention.project`."""
         if (first, last) not in self.projections:
             rows = slice(first * x.shape[-1], last * x.shape[-1])
             self.projections[first, last] = PackedLinear(self.in_proj_weight[rows], self.in_proj_bias[rows])
@@ -129,7 +129,7 @@ class PackedAttention(Attention):
 
 
 def pack(model: Packed) -> Packed:
-    """The model with packed linear layers, for inference; it shares every other tensor with `model`."""
+    """Return the model with packed linear layers, for inference; it shares every other tensor with `model`."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     packed = copy.deepcopy(model, shared)
     for parent in list(packed.modules()):

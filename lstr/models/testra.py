@@ -1,12 +1,12 @@
 """TeSTra (Zhao and Krähenbühl, ECCV 2022): an LSTR whose long memory is a sum over time under a kernel.
 
-Long tokens have no positions, so that a chunk's score and value in stage 1 never change; a kernel over the slots takes
-their place: box, all slots alike, or Laplace, `config.decay` times as much for each slot further back. Every decoder
-layer attends to the work tokens too, as they enter the decoder. All else, the names of the weights with it, is LSTR's.
+Long tokens have no positions, so score and value of a chunk in stage 1 never change. Instead there is a kernel over the
+slots: box, all slots alike, or Laplace, `config.decay` times as much for each slot further back. Every decoder layer
+attends to the work tokens too, as they enter the decoder. Everything else, names of weights included, is LSTR's.
 
-The definition of the scores is the published batch evaluation. The published stream departs from it: it leaves the
-bias of the values out, counts chunk 0 twice in each of its sums and, with the box kernel, never lets a chunk go. Here a
-stream keeps scores and values of chunks in rings (`lstr.models.lstr_step`), which is exact.
+The scores are those of the published batch evaluation. The published stream departs from it: it omits the bias of the
+values, counts chunk 0 twice in each of its sums and, with the box kernel, never drops a chunk. Here a stream keeps
+scores and values of chunks in rings (`lstr.models.lstr_step`), which is exact.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TeSTraConfig(LSTRConfig, frozen=True):
     than 1 a Laplace kernel."""
 
     def check(self) -> None:
-        """Like `WindowConfig.check`."""
+        """See `WindowConfig.check`."""
         super().check()
         if self.gru:
             raise ConfigError(f"gru is true and kind is {self.kind}.", "Leave gru false, or use kind lstr.")
@@ -79,7 +79,7 @@ class TeSTra(LSTR):
         return self.slot_scores
 
     def outputs(self) -> Outputs:
-        """Every work slot, then the chunks that follow the newest; the loss is one mean over all of them."""
+        """Return every work slot, then the chunks that follow the newest; the loss is one mean over all of them."""
         outputs = super().outputs()
         return replace(outputs, parts=(Part(np.arange(len(outputs.slots))),))
 

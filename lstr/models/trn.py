@@ -38,7 +38,7 @@ class TRNConfig(WindowConfig, frozen=True):
 
     @property
     def told_by_tensors(self) -> bool:
-        """Not where one width stands for another."""
+        """Not if one width also means another."""
         return self.d_token > 0
 
 
@@ -79,7 +79,7 @@ class TRN(Recurrent):
         return every_slot(self.config.work_length, np.arange(self.config.decoder_from, self.config.n_ahead + 1))
 
     def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, W * (1 + steps), C), in the order of `outputs`."""
+        """Return logits (B, W * (1 + steps), C), in the order of `outputs`."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_token)
         logits, _ = self.unroll(tokens, self.begin(len(tokens)))  # (B, W, 1 + steps, C)
         return in_order(logits)
@@ -97,7 +97,7 @@ class TRN(Recurrent):
         return logits, after
 
     def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """Like `run`, with the logits of all steps of the decoder: (B, T, 1 + steps, C)."""
+        """See `run`, with the logits of all steps of the decoder: (B, T, 1 + steps, C)."""
         hidden, cell, future = (state[name] for name in self.state_names)  # (B, d_model) twice, (B, d_token)
         logits = []
         for token in tokens.unbind(dim=1):
@@ -167,7 +167,7 @@ class LapLike(Recurrent):
         self.ranges = nn.Parameter(torch.zeros(TENTHS + 1, 2 * n_ahead))  # equal weights, until it learns others
 
     def outputs(self) -> Outputs:
-        """Every work slot, then for each of them the n_ahead chunks that follow; then labels without logits.
+        """Return every work slot, then for each of them the n_ahead chunks that follow; then labels without logits.
 
         Those are of all chunks from `REACH` before a full window to `REACH` after it.
         """
@@ -180,7 +180,7 @@ class LapLike(Recurrent):
         )
 
     def forward(self, windows: Windows) -> Any:
-        """Logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and of the tenths (B, W, TENTHS + 1)."""
+        """Return logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and of the tenths (B, W, TENTHS + 1)."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
         logits, progress, _ = self.unroll(tokens, self.begin(len(tokens)))
         return in_order(logits), progress
@@ -191,7 +191,7 @@ class LapLike(Recurrent):
         return logits, after
 
     def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """Like `run`, with the logits of the tenths (B, T, TENTHS + 1) between the two."""
+        """See `run`, with the logits of the tenths (B, T, TENTHS + 1) between the two."""
         hidden, cell, future, *older = (state[name] for name in self.state_names)  # (B, d_model) each
         ranges, logits, told = self.ranges.softmax(dim=-1), [], []
         for token in tokens.unbind(dim=1):
@@ -225,7 +225,7 @@ class LapLike(Recurrent):
 def tenths_of(targets: Tensor, exists: Tensor, ignore: int | None = None) -> Tensor:
     """Which tenth of its action each of some neighbouring chunks is in (B, S), from labels (B, S, C) and exists (B, S).
 
-    `TENTHS` is for background; -1 where an action goes on beyond the first or the last of the chunks, so that its
+    `TENTHS` is for background; -1 where an action extends beyond the first or the last of the chunks, so that its
     length is not known, and where nothing is known. An action is a run of chunks with the same classes.
     """
     S = targets.shape[1]

@@ -1,4 +1,4 @@
-"""What kinds share that decide from the work memory alone and start anew at every chunk."""
+"""Bases of kinds that decide from the work memory alone, without a state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Windowed(Model):
     def decide(self, tokens: Tensor, newest: Tensor, constants: Any) -> Tensor:
         """Logits (B, 1 + n_ahead, C) of windows of tokens (B, W, E), oldest first, whose newest slot is `newest` (B,).
 
-        What stands in later slots has no part in them; `constants` are those of `constants()`.
+        Later slots have no effect; `constants` are those of `constants()`.
         """
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
@@ -48,13 +48,13 @@ class Windowed(Model):
         return torch.cat(rows)
 
     def begin(self, n_streams: int) -> Tensors:
-        """Tokens (B, W, E) of B streams, oldest first; a video's first chunk stands in slot 0."""
+        """Tokens (B, W, E) of B streams, oldest first; slot 0 holds the first chunk of a video."""
         return {"tokens": self.classifier.weight.new_zeros(n_streams, self.config.work_length, self.token_dim)}
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
+        """See `Model.step`."""
         kept = begun(tensors["tokens"], plan.get("fresh"))
         if "full" in plan:
             kept = torch.where(plan["full"][:, None, None], kept.roll(-1, dims=1), kept)
@@ -74,7 +74,7 @@ class FixedWindow(Model):
     plans = Ring
 
     def of_chunk(self, features: Tensor) -> Tensor:
-        """What is kept of chunks with features (..., D): (..., K)."""
+        """Return what a stream keeps of chunks with features (..., D): (..., K)."""
         return self.feature_head_work(features)
 
     def score(self, kept: Tensor, constants: Any = None) -> Tensor:
@@ -85,12 +85,12 @@ class FixedWindow(Model):
         raise NotImplementedError
 
     def outputs(self) -> Outputs:
-        """The newest chunk and the chunks after it."""
+        """Return the newest chunk and the chunks after it."""
         n = 1 + self.config.n_ahead
         return Outputs(np.full(n, -1, dtype=np.int64), np.arange(n))
 
     def forward(self, windows: Windows) -> Any:
-        """Logits (B, 1 + n_ahead, C)."""
+        """Return logits (B, 1 + n_ahead, C)."""
         return self.score(self.of_chunk(windows.newest_last()))
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
@@ -104,11 +104,11 @@ class FixedWindow(Model):
         return torch.cat([features.new_zeros(self.config.work_length - 1, features.shape[1]), features])
 
     def windows_of(self, rows: Tensor) -> Tensor:
-        """The windows (L, W, K) of rows (W - 1 + L, K) that stand one after the other: a view."""
+        """Return the windows (L, W, K) of rows (W - 1 + L, K) that stand one after the other: a view."""
         return rows.unfold(0, self.config.work_length, 1).transpose(1, 2)
 
     def begin(self, n_streams: int) -> Tensors:
-        """A ring (B, W, K) of what is kept of the last chunks."""
+        """Return a ring (B, W, K) for the last chunks."""
         weight = self.classifier.weight
         width = self.of_chunk(weight.new_zeros(1, self.config.input_dim)).shape[-1]
         return {"window": weight.new_zeros(n_streams, self.config.work_length, width)}
@@ -116,7 +116,7 @@ class FixedWindow(Model):
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """Like `Model.step`."""
+        """See `Model.step`."""
         ring, window = self.take_in(tensors["window"], plan, features, donate)
         return self.score(window, constants), {"window": ring}
 
@@ -130,5 +130,5 @@ class FixedWindow(Model):
 
 
 def at_slot(states: Tensor, slots: Tensor) -> Tensor:
-    """The state (B, E) at a slot of each window, of states (B, W, E) and slots (B,)."""
+    """Return the state (B, E) at a slot of each window, of states (B, W, E) and slots (B,)."""
     return states.gather(1, slots[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]

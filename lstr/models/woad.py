@@ -1,13 +1,13 @@
-"""WOAD (Gao et al., CVPR 2021): an LSTM that is told when actions start, trained beside a classifier of whole videos.
+"""WOAD (Gao et al., CVPR 2021): an LSTM with a head for starts of actions, trained with a classifier of whole videos.
 
-Online, an LSTM on one layer of features scores the chunk, its state carried without end, and a second layer on the
-largest of its last four states says whether an action starts now. In training alone, a second classifier on the same
-layer scores whole videos: by their most active chunks, and by how alike videos of one class are there. A window is a
-whole video as far as `config.work_length` reaches; the LSTM takes it in pieces of `config.unroll` chunks, each from a
-state of zeros.
+Online, an LSTM on one layer of features scores the chunk, its state carried without end. A second layer on the largest
+of its last four states says whether an action starts now. In training only, a second classifier on the same layer
+scores whole videos: by their most active chunks, and by the similarity of videos of one class there. A window is a
+whole video up to `config.work_length` chunks; the LSTM reads it in pieces of `config.unroll`, each from a state of
+zeros.
 
-Where the published code takes chunks of zeros after a short video's end for background, here they have no loss; and
-every two videos of a batch that share a class are compared, for batches are not drawn to hold such pairs.
+The published code takes the padding after a short video for background; here it has no loss. Every two videos of a
+batch that share a class are compared, because batches are not drawn to hold such pairs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class WOAD(Recurrent):
         return logits[:, :, None], {**after, "start": starts[:, -1].softmax(dim=-1)[:, 1:]}
 
     def unrolled(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """Like `run`, logits (B, T, C) and those of no start and of a start (B, T, 2), and the state after them."""
+        """See `run`, logits (B, T, C) and those of no start and of a start (B, T, 2), and the state after them."""
         hidden, cell, *older = (state[name] for name in self.state_names)
         hiddens, largest = [], []
         for token in self.dropout(tokens).unbind(dim=1):
@@ -113,9 +113,9 @@ class WOAD(Recurrent):
         return logits, starts, dict(zip(self.state_names, (hidden, cell, *older), strict=True))
 
     def forward(self, windows: Windows) -> Any:
-        """Logits (B, T, C) and of starts (B, T, 2); of whole videos (B, W, C - 1); tokens (B, W, d_feedforward).
+        """Return logits (B, T, C) and of starts (B, T, 2); of whole videos (B, W, C - 1); tokens (B, W, d_feedforward).
 
-        T is the largest multiple of `unroll` in W: what is left over has no loss of chunks, as published.
+        T is the largest multiple of `unroll` in W: the rest has no loss of chunks, as published.
         """
         tokens = self.feature_head_work(windows.work)  # (B, W, d_feedforward)
         tokens = F.dropout(tokens, SHARED_DROPOUT, self.training)
@@ -207,7 +207,7 @@ def drawn_starts(beginning: Tensor, keep: Tensor) -> Tensor:
 
 
 def focal_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean over rows (N, 2) of (1 - p)^2 times the cross entropy with targets (N,); 0 of none."""
+    """Return the mean over rows (N, 2) of (1 - p)^2 times the cross entropy with targets (N,); 0 of none."""
     if not len(logits):
         return logits.sum()
     likely = logits.log_softmax(-1).gather(1, targets[:, None])[:, 0]
@@ -215,7 +215,7 @@ def focal_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def runs_of(activity: Tensor) -> list[list[tuple[int, int, float]]]:
-    """The runs (first chunk, end, score) of each class in a video whose chunks are as active as (L, K) says.
+    """Return the runs (first chunk, end, score) of each class in a video whose chunks are as active as (L, K) says.
 
     A class has runs where the mean of its highest eighth is above 0: where it is above the middle of its range.
     """
@@ -275,7 +275,7 @@ class PublishedWOAD(Published):
     needed = ("d_feedforward",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """Like `Published.renamed`; what is to learn from videos begins to count again."""
+        """See `Published.renamed`; what is to learn from videos begins to count again."""
         return {**super().renamed(tensors), "batches": torch.zeros((), dtype=torch.int64)}
 
 

@@ -22,12 +22,12 @@ Lengths: TypeAlias = Any
 
 
 def in_pieces(length: int, size: int) -> list[Indices]:
-    """The chunks of a video, from 0 on, at most `size` together."""
+    """Return the chunks of a video, from 0 on, at most `size` together."""
     return [np.arange(at, min(at + size, length)) for at in range(0, length, size)]
 
 
 def work_start(T: ArrayLike, config: Lengths) -> Indices:
-    """First chunk of the work memory of the window(s) at T; 0 while the work memory is filling.
+    """Return the first chunk of the work memory of the window(s) at T; 0 while the work memory is filling.
 
     T is an int or an array (B,). Raises LstrError when T is negative.
     """
@@ -38,7 +38,7 @@ def work_start(T: ArrayLike, config: Lengths) -> Indices:
 
 
 def long_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.bool_]]:
-    """Chunks of the long memory at T, oldest first, left-padded.
+    """Return chunks of the long memory at T, oldest first, left-padded.
 
     T is an int or an array (B,); the results are indices (n_long,) or (B, n_long), 0 in hidden slots, and a mask
     of the same shape, True = visible. While nothing precedes the work memory the newest slot holds chunk 0,
@@ -72,7 +72,7 @@ def long_rows(config: Lengths) -> int:
 
 
 def stretched_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.bool_]]:
-    """Chunks of the long memory at T as published training samples them; shapes as `long_indices`.
+    """Return chunks of the long memory at T as published training samples them; shapes as `long_indices`.
 
     The slots are spread evenly over what exists of the range, so a short past fills them all with repeats, which
     no window at test time does. Every slot left of the last one that holds chunk 0 is hidden. On an anchored grid they
@@ -97,12 +97,12 @@ def stretched_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[n
 
 
 def older_ends(T: ArrayLike, config: Lengths) -> Indices:
-    """How many chunks are older than both memories at T (int or (B,)): those are chunks 0 to that, exclusive."""
+    """Return how many chunks are older than both memories at T (int or (B,)): those are chunks 0 to that, exclusive."""
     return np.maximum(work_start(T, config) - config.long_length, 0)
 
 
 def long_distances(T: ArrayLike, config: Lengths, stretched: bool = False) -> Indices:
-    """Chunks from each long slot to the newest work slot, shape of `long_indices`; 0 in hidden slots.
+    """Return chunks from each long slot to the newest work slot, shape of `long_indices`; 0 in hidden slots.
 
     The newest work slot belongs to chunk T, or to chunk `work_length - 1` while the work memory is filling:
     chunk t then already sits at slot t, where it will be when the window is full. A work slot i is therefore
@@ -114,7 +114,7 @@ def long_distances(T: ArrayLike, config: Lengths, stretched: bool = False) -> In
 
 
 def work_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.bool_]]:
-    """Chunks of the work memory at T, oldest first, with a fixed shape.
+    """Return chunks of the work memory at T, oldest first, with a fixed shape.
 
     T is an int or an array (B,); indices (work_length,) or (B, work_length), 0 in slots not present yet, and a mask,
     True = present. Absent slots come last, so the causal mask already keeps them from every present one.
@@ -126,7 +126,7 @@ def work_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.boo
 
 
 def context_indices(T: ArrayLike, config: Lengths) -> Indices:
-    """Chunks of the context before the work memory at T, oldest first: (context,) or (B, context).
+    """Return chunks of the context before the work memory at T, oldest first: (context,) or (B, context).
 
     What is before the video is chunk 0, which is visible (published code of CMeRT).
     """
@@ -135,7 +135,7 @@ def context_indices(T: ArrayLike, config: Lengths) -> Indices:
 
 
 def window_ends(n_chunks: int, offset: int, config: WindowConfig, tails: bool = True) -> Indices:
-    """Ends T of the training windows of one video: back to back, the first starting at chunk `offset`.
+    """Return the ends T of the training windows of one video: back to back, the first starting at chunk `offset`.
 
     With `tails` the chunks left over at the end get a window of their own that overlaps the one before, and a video
     shorter than a window gets one that is not full, so that every chunk from `offset` on is supervised. The published

@@ -250,7 +250,7 @@ def by_part(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Itera
 
 
 def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | None) -> list[float]:
-    """How many outputs of each part take part in the loss, of targets (B, N, C) and counts (B, N)."""
+    """Return how many outputs of each part take part in the loss, of targets (B, N, C) and counts (B, N)."""
     keep = loss_mask(targets, ignore, counts)  # (B, N)
     return [float(keep[:, torch.from_numpy(part.rows)].sum()) for part in outputs.parts]
 
@@ -299,12 +299,12 @@ def multi_hot_cross_entropy(
 
 
 def without(x: Tensor, ignore: int | None) -> Tensor:
-    """Logits or targets (..., C) without the column of the ambiguous class, where there is one."""
+    """Return logits or targets (..., C) without the column of the ambiguous class, where there is one."""
     return x if ignore is None else torch.cat([x[..., :ignore], x[..., ignore + 1 :]], dim=-1)
 
 
 def mean_of_kept(losses: Tensor, keep: Tensor, totals: Sequence[float] | None) -> Tensor:
-    """The mean of losses (...) where keep (...) is True: a scalar, 0 where it nowhere is.
+    """Return the mean of losses (...) where keep (...) is True: a scalar, 0 where it nowhere is.
 
     totals: those of `Supervision`; the first is divided by in place of how many are kept here.
     """
@@ -313,6 +313,6 @@ def mean_of_kept(losses: Tensor, keep: Tensor, totals: Sequence[float] | None) -
 
 
 def loss_mask(targets: Tensor, ignore: int | None = None, valid: Tensor | None = None) -> Tensor:
-    """Which chunks (...) take part in the loss of targets (..., C)."""
+    """Return which chunks (...) take part in the loss of targets (..., C)."""
     keep = torch.ones(targets.shape[:-1], dtype=torch.bool, device=targets.device) if valid is None else valid
     return keep if ignore is None else keep & (targets[..., ignore] == 0)
