@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta
+from msgspec import Meta, defstruct
 
 from lstr.errors import ConfigError
 from lstr.settings import Settings, Share, defaults
@@ -165,3 +165,10 @@ class WindowConfig(Settings, frozen=True):
     def told_by_tensors(self) -> bool:
         """Whether the shapes of a model's tensors tell its sizes, as `lstr.models.kind.Published` says."""
         return True
+
+
+def define_config(module: str, name: str, kind: str, uses: Uses) -> type[WindowConfig]:
+    """Return the settings of a kind that adds none; pickle finds the class as `name` in `module`."""
+    how = {"frozen": True, "kw_only": True, "forbid_unknown_fields": True}
+    namespace = {"uses": uses, "__doc__": f"Settings of {kind}."}
+    return defstruct(name, [("kind", str, kind)], bases=(WindowConfig,), module=module, namespace=namespace, **how)

@@ -13,14 +13,12 @@ position of a block is a score; the others, which see their future, are only tra
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import Uses, WindowConfig, define_config
 from lstr.models.encoder_decoder import TRAINING as ED_TRAINING
 from lstr.models.idn import TRAINING as IDN_TRAINING
 from lstr.models.kind import Kind, Model, Preset, read_publication
@@ -28,19 +26,13 @@ from lstr.models.layers import FeatureHead
 from lstr.models.windowed import FixedWindow
 from lstr.windows.windows import Outputs, Part, Supervision, Windows, loss_mask, loss_of, mean_of_kept
 
-
-class TfnLikeConfig(WindowConfig, frozen=True):
-    """Settings of tfn-like."""
-
-    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
-
-    kind: str = "tfn-like"
+TfnLikeConfig = define_config(__name__, "TfnLikeConfig", "tfn-like", Uses(long_memory=False, heads=False))
 
 
 class TfnLike(FixedWindow):
     """A filter over the embeddings of `config.work_length` chunks, and a classifier of two layers."""
 
-    def __init__(self, config: TfnLikeConfig, n_classes: int) -> None:
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
@@ -111,18 +103,13 @@ def same_run(targets: Tensor, newest: Tensor, present: Tensor, ignore: int | Non
 HALVED = 4
 
 
-class ConvDeconvConfig(WindowConfig, frozen=True):
-    """Settings of conv-deconv."""
-
-    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
-
-    kind: str = "conv-deconv"
+ConvDeconvConfig = define_config(__name__, "ConvDeconvConfig", "conv-deconv", Uses(long_memory=False, heads=False))
 
 
 class ConvDeconv(FixedWindow):
     """Two convolutions and two transposed ones over `config.work_length` chunks, each with a stride of 2."""
 
-    def __init__(self, config: ConvDeconvConfig, n_classes: int) -> None:
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)

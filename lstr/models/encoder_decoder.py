@@ -20,13 +20,13 @@ window has them; the classes ahead are always known.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import Uses, WindowConfig, define_config
 from lstr.models.kind import Kind, Preset, read_publication
 from lstr.models.layers import FeatureHead, sinusoid
 from lstr.models.windowed import Windowed, at_slot
@@ -38,24 +38,10 @@ REWARD = 0.1
 FORGETTING = 0.99
 
 
-class EDConfig(WindowConfig, frozen=True):
-    """Settings of ED."""
-
-    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
-
-    kind: str = "ed"
-
-
-class EFCConfig(EDConfig, frozen=True):
-    """Settings of EFC."""
-
-    kind: str = "efc"
-
-
-class REDConfig(EDConfig, frozen=True):
-    """Settings of RED."""
-
-    kind: str = "red"
+LOOKS_AHEAD = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
+EDConfig = define_config(__name__, "EDConfig", "ed", LOOKS_AHEAD)
+EFCConfig = define_config(__name__, "EFCConfig", "efc", LOOKS_AHEAD)
+REDConfig = define_config(__name__, "REDConfig", "red", LOOKS_AHEAD)
 
 
 class Looking(Windowed):
@@ -204,12 +190,7 @@ def rewards(targets: Tensor, drawn: Tensor) -> Tensor:
     return right * torch.where(begins.any(-1, keepdim=True), early, even)
 
 
-class TTPPConfig(WindowConfig, frozen=True):
-    """Settings of TTPP."""
-
-    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8)
-
-    kind: str = "ttm"
+TTPPConfig = define_config(__name__, "TTPPConfig", "ttm", Uses(long_memory=False, anticipation=True, ahead=8))
 
 
 class TTPP(Looking):
@@ -220,7 +201,7 @@ class TTPP(Looking):
 
     table: Tensor
 
-    def __init__(self, config: TTPPConfig, n_classes: int) -> None:
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.token_dim = 3 * d_model

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import Uses, WindowConfig, define_config
 from lstr.models.kind import Kind, Model, read_publication
 from lstr.models.layers import FeatureHead, module_list
 from lstr.models.stream import Tensors, begun, put
@@ -42,12 +42,7 @@ class NonLocalBlock(nn.Module):
         return short + self.dropout(self.out(F.relu(self.norm(attended))))
 
 
-class LFBConfig(WindowConfig, frozen=True):
-    """Settings of LFB."""
-
-    uses: ClassVar[Uses] = Uses(heads=False)
-
-    kind: str = "lfb"
+LFBConfig = define_config(__name__, "LFBConfig", "lfb", Uses(heads=False))
 
 
 class LFB(Model):
@@ -58,10 +53,9 @@ class LFB(Model):
     nothing precedes the work memory the newest long slot holds chunk 0, so that chunk is then in the bank twice.
     """
 
-    config: LFBConfig
     plans = Bank
 
-    def __init__(self, config: LFBConfig, n_classes: int) -> None:
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         self.feature_head_work = FeatureHead(config.input_dim, config.d_model)
         self.feature_head_long = FeatureHead(config.input_dim, config.d_model)

@@ -12,13 +12,11 @@ as two reimplementations have them.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import Uses, WindowConfig, define_config
 from lstr.models.kind import Kind, Preset, read_publication
 from lstr.models.layers import FeatureHead
 from lstr.models.published import Published, Tables
@@ -52,12 +50,7 @@ def hard_sigmoid(x: Tensor) -> Tensor:
     return (0.2 * x + 0.5).clamp(0, 1)
 
 
-class IDNConfig(WindowConfig, frozen=True):
-    """Settings of IDN."""
-
-    uses: ClassVar[Uses] = Uses(long_memory=False, heads=False)
-
-    kind: str = "idn"
+IDNConfig = define_config(__name__, "IDNConfig", "idn", Uses(long_memory=False, heads=False))
 
 
 class IDN(Windowed):
@@ -70,7 +63,7 @@ class IDN(Windowed):
     candidate_token: nn.Linear
     candidate_hidden: nn.Linear
 
-    def __init__(self, config: IDNConfig, n_classes: int) -> None:
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.token_dim = 3 * d_model

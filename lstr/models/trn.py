@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import SizeOrZero, Uses, WindowConfig
+from lstr.config import SizeOrZero, Uses, WindowConfig, define_config
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Preset, read_publication
 from lstr.models.layers import FeatureHead
@@ -135,12 +135,9 @@ TENTHS = 10
 REACH = 64
 
 
-class LapLikeConfig(WindowConfig, frozen=True):
-    """Settings of lap-like."""
-
-    uses: ClassVar[Uses] = Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
-
-    kind: str = "lap-like"
+LapLikeConfig = define_config(
+    __name__, "LapLikeConfig", "lap-like", Uses(long_memory=False, anticipation=True, ahead=8, heads=False)
+)
 
 
 class LapLike(Recurrent):
@@ -152,7 +149,7 @@ class LapLike(Recurrent):
     ahead.
     """
 
-    def __init__(self, config: LapLikeConfig, n_classes: int) -> None:
+    def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model, n_ahead = config.d_model, config.n_ahead
         self.state_names = ("hidden", "cell", "future", *(f"hidden.{age}" for age in range(1, n_ahead)))
