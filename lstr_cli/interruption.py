@@ -16,7 +16,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from time import monotonic
 
 SENTENCES = {SIGINT: "Interrupted.", SIGTERM: "Terminated.", SIGHUP: "Hung up."}
-AGAIN = "run the same command again (train, finetune: with --resume; detect begins anew)."
+AGAIN = "run the same command again (train, finetune: with --resume; detect starts over)."
 HINT = f"everything finished so far is kept; {AGAIN}"
 AT_ONCE = f"what was being written is not finished; {AGAIN}"
 SAME = 1.0  # seconds within which several signals are one request: `timeout` and closed terminals send two
