@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lstr.extractors.flow import tvl1_spec
-from lstr.extractors.flow.tvl1_spec import FIND_MEDIAN, MEDIAN_WIRE, OUTER, SORT_COLUMN, WARPS
+from lstr.extractors.flow.tvl1_spec import MEDIAN_WIRE, OUTER, WARPS, comparators
 
 INNER = tl.constexpr(tvl1_spec.INNER)
 TAUT = tl.constexpr(tvl1_spec.TAUT)
@@ -25,7 +25,8 @@ FLAT = tl.constexpr(tvl1_spec.FLAT)
 UNIT = tl.constexpr(2.0**32)  # of the summed squared change, an integer; a tile that moves adds at least one
 MOVES = 2**62  # an error that no bound reaches
 # wires 5 k + c of a window's row k and column c: sort each column, then find the median
-NETWORK = [(5 * i + c, 5 * j + c) for c in range(5) for i, j in SORT_COLUMN] + list(FIND_MEDIAN)
+NETWORK = [(5 * i + c, 5 * j + c) for c in range(5) for i, j in comparators("SORT_COLUMN")]
+NETWORK += comparators("FIND_MEDIAN")
 # ten bits per comparator: a kernel takes integers from outside itself, and tuples in newer versions only
 WIRES = tl.constexpr(sum((i | j << 5) << 10 * c for c, (i, j) in enumerate(NETWORK)))
 COMPARATORS = tl.constexpr(len(NETWORK))
