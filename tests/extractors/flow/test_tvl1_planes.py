@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.flow import tvl1, tvl1_torch, workers
+from lstr.extractors.flow import tvl1, tvl1_torch
 from lstr.extractors.flow.tvl1_solvers import Solver
-from lstr.extractors.flow.tvl1_torch import flow_planes, to_bytes
+from lstr.extractors.flow.tvl1_torch import flow_planes
 from lstr.extractors.flow.workers import FlowWorkers
 from tests.support.flow_frames import grey_of, real_frames
 from tests.support.host_kernel import build_host_kernel
 
 needs_kernel = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
-
-
-def test_bytes_are_the_processors():
-    """Halves round to even; clipped beyond 20 pixels."""
-    halves = (np.arange(-2, 258) + 0.5) / 6.375 - 20
-    flow = np.concatenate((halves, np.random.default_rng(0).normal(0, 15, 10_000), [0, -np.inf, np.inf])).astype("f4")
-    assert np.array_equal(to_bytes(torch.from_numpy(flow)).numpy(), workers.to_bytes(flow))
 
 
 @needs_kernel

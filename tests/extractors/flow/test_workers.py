@@ -46,16 +46,6 @@ def test_a_pair(algorithm):
     assert (still == 128).all()
 
 
-@needs_kernel
-def test_both_backends_give_the_same_bytes():
-    fields = []
-    for backend in ("native", "opencv"):
-        with FlowWorkers(1, backend=backend) as workers:
-            assert workers.backend.startswith(backend)
-            fields.append(workers.pair(texture(0), texture(3)))
-    assert (fields[0] == fields[1]).all()
-
-
 def test_what_computes_flow(monkeypatch):
     assert choose_backend("dis") == choose_backend("dis-fast", "opencv") == choose_backend("tvl1", "opencv") == "opencv"
     with pytest.raises(FlowError, match="no native kernel for dis"):

@@ -6,7 +6,6 @@ import torch
 
 from lstr.errors import MissingPathError, WeightsError
 from lstr.extractors.networks.build import fingerprint, load_weights, randomise, statistics
-from lstr.extractors.networks.crops import fit
 from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
@@ -28,25 +27,6 @@ def resnet():
     network = build_backbone("resnet50")
     randomise(network, 2)
     return network
-
-
-def copy_of(network):
-    fresh = build_backbone("resnet50" if hasattr(network, "layer1") else "bninception")
-    randomise(fresh, 99)
-    return fresh
-
-
-def test_torchvisions_own_resnet_loads_and_agrees(tmp_path, resnet):
-    from torchvision.models import resnet50
-
-    theirs = resnet50(weights=None).eval()
-    torch.save(theirs.state_dict(), tmp_path / "w.pth")
-    ours = copy_of(resnet)
-    load_weights(ours, tmp_path / "w.pth", NETWORKS["resnet50"])
-    x = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    theirs.fc = torch.nn.Identity()
-    with torch.inference_mode():
-        assert torch.allclose(ours(x).mean((2, 3)), theirs(x), atol=1e-5, rtol=1e-4)
 
 
 def refused(tmp_path, network, content, name, match):
@@ -94,11 +74,6 @@ def test_weights_never_run_code(tmp_path, bninception):
     with pytest.raises(WeightsError):
         load_weights(bninception, tmp_path / "w.pth", NETWORKS["bninception"])
     assert not (tmp_path / "ran").exists()
-
-
-def test_fit_keeps_the_aspect():
-    assert fit(np.zeros((240, 320, 3), np.uint8), 256).shape == (256, 341, 3)
-    assert fit(np.zeros((320, 180, 10), np.uint8), 256).shape == (455, 256, 10)
 
 
 @pytest.mark.long

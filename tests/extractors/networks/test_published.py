@@ -143,15 +143,6 @@ def test_one_file_cannot_stand_for_two(lstr, flow_file):
     assert code == 2 and "2 are to be fetched" in err and "error: " in err
 
 
-def test_a_file_without_a_published_hash(lstr, published, tmp_path):
-    entry = {**published, "sha256_prefix": None}
-    (tmp_path / "manifest.json").write_text(json.dumps({"weights": [entry]}))
-    code, out, err = lstr("weights", "fetch")
-    assert code == 0 and "published no hash" in err and published["sha256_prefix"] in err
-    code, again, err = lstr("weights", "fetch", "--from", "http://127.0.0.1:9/")
-    assert (code, again) == (0, out) and "no hash" not in err, "what came first is known by its hash"
-
-
 def test_fetched_weights_by_name(published, tmp_path):
     home = Path(os.environ["LSTR_HOME"])
     with pytest.raises(WeightsError, match="not on this machine") as caught:

@@ -11,11 +11,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from lstr.errors import RecipeError, WeightsError
-from lstr.extractors.networks.build import identify, randomise
+from lstr.extractors.networks.build import randomise
 from lstr.extractors.networks.fused import fuse
 from lstr.extractors.networks.table import known_network
-from lstr.extractors.networks.weights_file import WeightSources, fingerprint_of_file
-from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset
+from lstr.extractors.networks.weights_file import WeightSources
+from lstr.extractors.presets import PRESETS, Preset, StreamPreset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
@@ -93,19 +93,6 @@ def test_a_file_of_rgb_weights_serves_flow_with_its_stem_inflated(published):
         build_twostream(preset("flow", "resnet50"), WeightSources({"flow": torch_file}), "cpu")
 
 
-@pytest.mark.long
-def test_a_file_is_known_for_the_network_that_is_wanted(published):
-    file = published[MAPS][1]
-    assert identify(file, known_network(MAPS)) == (MAPS, "rgb")
-    with pytest.raises(WeightsError, match="tensor"):
-        identify(file)
-    part = build_twostream(preset("rgb", MAPS), WeightSources({"rgb": file}), "cpu").recipe.rgb
-    (_, tokens) = published[TOKENS]
-    with pytest.raises(WeightsError, match=f"holds no {MAPS} tensor"):
-        build_twostream(preset("rgb", MAPS), WeightSources({"rgb": tokens}), "cpu")
-    assert part.sha256 != fingerprint_of_file(tokens)
-
-
 @pytest.mark.parametrize(("network", "channels"), [(MAPS, 10), (TOKENS, 3), ("timm:resnet10t", 3)])
 @torch.inference_mode()
 def test_every_batch_norm_goes_into_its_convolution(network, channels):
@@ -179,19 +166,6 @@ def test_without_timm(monkeypatch):
     with pytest.raises(RecipeError, match="timm is not installed") as caught:
         known_network("timm:resnet26")
     assert "lstr-video[timm]" in caught.value.hint
-
-
-def test_a_recipe_file_may_name_one(tmp_path):
-    path = tmp_path / "mine.json"
-    path.write_text('{"rgb": {"network": "timm:mobilenetv4_conv_small.e2400_r224_in1k"}, "flow": null}')
-    assert read_preset(path).rgb.network.endswith("r224_in1k")
-    path.write_text('{"rgb": {"network": "timm:test_vit"}, "flow": null, "crop": 72, "short_side": 72}')
-    with pytest.raises(RecipeError, match="crop is 72") as caught:
-        read_preset(path)
-    assert "a multiple of 16 for timm:test_vit" in caught.value.hint
-    path.write_text('{"rgb": {"network": "timm:../config"}, "flow": null}')
-    with pytest.raises(RecipeError):
-        read_preset(path)
 
 
 @pytest.mark.parametrize("change", [{"width": None}, {"stem": "sum"}, {"network": "timm:a/b"}, {"network": "x:y"}])
