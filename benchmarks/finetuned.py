@@ -31,7 +31,7 @@ from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import replacing
 from lstr.files.content import write_json
 from lstr.labels.label_set import Labels, read_labels, targets
-from lstr.metrics import bootstrap
+from lstr.metrics import intervals
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray
 from lstr.pipelines.features.folder import FeatureFolder, open_features
@@ -134,14 +134,14 @@ def judge(held: HeldOut, scores: dict[str, list[Scores]], against: str) -> dict:
     """{system: {mAP, mcAP, interval, ahead of `against`, by seed, per class}} of scores, a seed."""
     ids = list(scores[against][0])
     truth = [held.videos[i].targets for i in ids]
-    draws = bootstrap.draw(len(ids), RESAMPLES)
+    draws = intervals.draw(len(ids), RESAMPLES)
     resampled, result = {}, {}
     for system, runs in scores.items():
         found = [held.per_frame({i: run[i] for i in ids}) for run in runs]
         resampled[system] = {
             mean: np.mean(
                 [
-                    bootstrap.resampled_means(
+                    metrics.resampled_means(
                         [run[i] for i in ids], truth, held.labels.classes, draws, calibrated=mean == "mcAP"
                     )
                     for run in runs
@@ -152,7 +152,7 @@ def judge(held: HeldOut, scores: dict[str, list[Scores]], against: str) -> dict:
         }
         result[system] = {
             **{mean: float(np.mean([one[mean] for one in found])) for mean in MEANS},
-            "interval": {mean: bootstrap.interval(values) for mean, values in resampled[system].items()},
+            "interval": {mean: intervals.interval(values) for mean, values in resampled[system].items()},
             **({"mAP_by_seed": [one["mAP"] for one in found]} if len(found) > 1 else {}),
             "AP": {
                 label: float(np.mean([one["per_class"][label]["AP"] for one in found]))
@@ -163,7 +163,7 @@ def judge(held: HeldOut, scores: dict[str, list[Scores]], against: str) -> dict:
         row[f"ahead of {against}"] = {
             mean: {
                 "difference": row[mean] - result[against][mean],
-                "interval": bootstrap.interval(resampled[system][mean] - resampled[against][mean]),
+                "interval": intervals.interval(resampled[system][mean] - resampled[against][mean]),
             }
             for mean in MEANS
         }

@@ -32,8 +32,7 @@ from lstr.batch import predict
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.files.content import write_json
 from lstr.labels.label_set import THUMOS_CLASSES
-from lstr.metrics.per_frame import per_frame
-from lstr.metrics.stages import published_per_stage
+from lstr.metrics.per_frame import per_frame, published_per_stage
 from lstr.pipelines.features.dataset import LabelledVideo, Split, read_dataset
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.config import resolve

@@ -1,5 +1,6 @@
 """`lstr evaluate`: events and per-frame mAP, beside two baselines, of one checkpoint or of several side by side."""
 
+import sys
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -30,7 +31,8 @@ from lstr_cli.options import (
 )
 
 if TYPE_CHECKING:  # they bring numpy
-    from lstr.pipelines.evaluation.findings import Findings
+    from lstr.pipelines.evaluation.comparison import Comparison
+    from lstr.pipelines.evaluation.job import EvaluateResult
 
 SOME_FAILED = 3
 # Options that only an evaluation on feature folders has.
@@ -131,63 +133,61 @@ def command(paths, settings, to, as_json, **others):
         raise click.UsageError("--to makes a table: give neither --json nor --choose-thresholds with it.")
     table = settings.pop("table", "frames")
     if others["labels"] is None or _are_videos(paths):
-        _on_videos(paths, settings, to, table, as_json, **others)
+        result = _compare_on_videos(paths, settings, **others)
+        _show(result, to, table, as_json)
+        if result.failed:
+            sys.exit(SOME_FAILED)
         return
-    (checkpoints, features), *beside = _sorted(paths)
     if others["false_alarms"] is not None and not others["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
+    (checkpoints, features), *beside = _sorted(paths)
     named = take_named(settings, f"{OF_DATA} resamples mode recipe.allow_mismatch")
     others |= {"checkpoints": checkpoints, "features": features, "beside": beside, "model": take(settings, "model")}
     result = console.follow(evaluate(build_from(EvaluateOptions, named, **others)), "videos")
-    if as_json:
-        console.show_json(result.document)
-        return
-    from lstr_cli.evaluation_tables import show_findings, show_thresholds
-
-    if to and result.findings:
-        _show_table(result.findings, to, table)
-    elif result.findings:
-        show_findings(result.findings)
-    else:
-        show_thresholds(result.document)
-    if result.page:
-        console.say(f"report: {result.page.resolve()}")
-    if len(checkpoints) == 1 and not beside and result.takes_videos:
+    _show(result, to, table, as_json)
+    if len(checkpoints) == 1 and not beside and result.takes_videos and not as_json:
         console.say_next(*after_evaluate(checkpoints[0]))
 
 
-def _show_table(findings: "Findings", to: str, table: str) -> None:
-    """The table for a paper."""
+def _show(result: "EvaluateResult | Comparison", to: str | None, table: str, as_json: bool) -> None:
+    """Print a result: as JSON, as a table for a paper, or as tables for a terminal."""
     from lstr.pipelines.evaluation.paper_table import TABLES, repeated, rows_of, write_rows
+    from lstr_cli.evaluation_tables import show_findings, show_thresholds
 
-    if table not in TABLES:
-        raise click.UsageError(f"--set table is {table!r}; choose one of: {', '.join(TABLES)}.")
-    judged = findings.judged
-    again = repeated(judged)
-    for at, first in again.items():
-        console.warn(f"{judged[at].name} is {judged[first].name} again: the table has it once.")
-    rows = rows_of([one for at, one in enumerate(judged) if at not in again], table)
-    click.echo(write_rows(rows, to), nl=False)
+    findings = result.findings
+    if as_json:
+        console.show_json(result.document)
+    elif findings is None:
+        show_thresholds(result.document)
+    elif to:
+        if table not in TABLES:
+            raise click.UsageError(f"--set table is {table!r}; choose one of: {', '.join(TABLES)}.")
+        judged = findings.judged
+        again = repeated(judged)
+        for at, first in again.items():
+            console.warn(f"{judged[at].name} is {judged[first].name} again: the table has it once.")
+        rows = rows_of([one for at, one in enumerate(judged) if at not in again], table)
+        click.echo(write_rows(rows, to), nl=False)
+    else:
+        show_findings(findings, getattr(result, "sentence", None))
+    if result.page:
+        console.say(f"report: {result.page.resolve()}")
 
 
 def _are_videos(paths: tuple[str, ...]) -> bool:
-    """Whether model files are followed by something else than feature folders."""
+    """Return whether model files are followed by something other than feature folders."""
     from lstr.pipelines.features.folder import is_feature_folder
     from lstr.pipelines.model_files.model_file import is_meant_as_model
 
     models = [path for path in paths if is_meant_as_model(path)]
-    others = [Path(path) for path in paths[len(models) :]]
-    known = [path for path in others if path.exists()]
+    known = [path for path in map(Path, paths[len(models) :]) if path.exists()]
     return paths[: len(models)] == (*models,) and bool(known) and not any(map(is_feature_folder, known))
 
 
-def _on_videos(paths: tuple[str, ...], settings: Any, to: str | None, table: str, as_json: bool, **others: Any) -> None:
-    """Model files on videos that none has seen; without --labels the last path is the labels."""
-    import sys
-
+def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> "Comparison":
+    """Measure model files on videos that none has seen; without --labels the last path is the labels."""
     from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
     from lstr.pipelines.model_files.model_file import is_meant_as_model
-    from lstr_cli.evaluation_tables import show_comparison
 
     models = [*takewhile(is_meant_as_model, paths)]
     given = [*paths[len(models) :], *filter(None, [others["labels"]])]
@@ -199,26 +199,17 @@ def _on_videos(paths: tuple[str, ...], settings: Any, to: str | None, table: str
     named = take_named(settings, "resamples")
     unfit = [f"--{name.replace('_', '-')}" for name in OF_FEATURES if others[name]] + [f"--set {n}" for n in settings]
     if unfit:
-        name = unfit[0]
-        raise click.UsageError(f"{name} is for checkpoints on features: leave it out, or give --labels and features.")
+        raise click.UsageError(
+            f"{unfit[0]} is for checkpoints on features: leave it out, or give --labels and features."
+        )
     shared = {"subset": others["subset"], "output": others["output"], "models": models}
     chosen = build_from(ComparisonOptions, named, videos=given[:-1], labels=given[-1], **shared)
-    result = console.follow(compare_models(chosen), "videos", _say_failed)
-    if as_json:
-        console.show_json(result.document)
-    elif to:
-        _show_table(result.findings, to, table)
-    else:
-        show_comparison(result)
-    if result.page:
-        console.say(f"report: {result.page.resolve()}")
-    if result.failed:
-        sys.exit(SOME_FAILED)
 
+    def say_failed(event: Any, _: console.Bar) -> None:
+        if isinstance(event, Failed):
+            console.say(f"failed: {event.reason}\nhint: {event.hint}")
 
-def _say_failed(event: Any, _: console.Bar) -> None:
-    if isinstance(event, Failed):
-        console.say(f"failed: {event.reason}\nhint: {event.hint}")
+    return console.follow(compare_models(chosen), "videos", say_failed)
 
 
 def _sorted(paths: tuple[str, ...]) -> list[tuple[list[str], list[str]]]:

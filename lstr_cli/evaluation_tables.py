@@ -1,27 +1,32 @@
 """What `lstr evaluate` shows in a terminal."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.tables import ahead_text, event_tables, figure_text, mean_rows
 from lstr_cli import console
 
-if TYPE_CHECKING:
-    from lstr.pipelines.evaluation.comparison import Comparison
-
 AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")
 
 
-def show_findings(findings: Findings) -> None:
-    """Show the tables of one checkpoint, or of several side by side."""
+def show_findings(findings: Findings, verdict: str | None = None) -> None:
+    """Show the tables of one checkpoint, or of several side by side.
+
+    With a verdict, on which of two model files is better, only it and the figures that it is based on are shown.
+    """
     judged, quoted = findings.judged, findings.quoted
     document = judged[0].document
+    if verdict:
+        console.show(verdict)
     for entry in judged:
         name = f"{entry.name}: " if findings.several else ""
         console.show(f"{name}{sentence(entry.document['events'])}")
-    _show_events(judged)
+    for table in event_tables(judged):
+        console.show_table(table.title, table.columns, table.rows, right=range(1, len(table.columns)))
+    if verdict:
+        _show_means(judged)
+        return
     _show_classes(judged)
     if not findings.several and document["absent_classes"]:
         console.say(f"in no mean, because no chunk has them: {', '.join(document['absent_classes'])}")
@@ -46,19 +51,6 @@ def show_findings(findings: Findings) -> None:
         console.show_table(title, ("method", "features", quoted["metric"], "quoted from"), rows, right=(2,))
 
 
-def show_comparison(comparison: "Comparison") -> None:
-    """Show which of two model files is better, with the figures; else what each evaluation shows."""
-    if comparison.sentence is None:
-        show_findings(comparison.findings)
-        return
-    console.show(comparison.sentence)
-    judged = comparison.findings.judged
-    for entry in judged:
-        console.show(f"{entry.name}: {sentence(entry.document['events'])}")
-    _show_events(judged)
-    _show_means(judged)
-
-
 def show_thresholds(document: dict) -> None:
     """Show a table for each checkpoint whose thresholds were chosen."""
     columns = ("class", "on", "off", "length", "gap", "F1", "by default", "actions", "found", "false alarms")
@@ -76,11 +68,6 @@ def show_thresholds(document: dict) -> None:
             console.show(f"starts are backdated, as the labels have them: {', '.join(backdates)}.")
         console.show(f"on these videos: {sentence(one['events'])}")
         console.show(f"by default thresholds: {sentence(one['default_events'])}")
-
-
-def _show_events(judged: Sequence[Judged]) -> None:
-    for table in event_tables(judged):
-        console.show_table(table.title, table.columns, table.rows, right=range(1, len(table.columns)))
 
 
 def _show_classes(judged: Sequence[Judged]) -> None:

@@ -21,16 +21,6 @@ MINOR_NOTES = ("no subsets", "subset name", "id with ending", "scores")
 ONE = {"videos": "video", "segments": "segment", "classes": "class"}
 
 
-def _check_format(name: str | None, names: str, option: str) -> None:
-    """Raise UsageError for an unknown format; the formats are imported when one is given."""
-    if name is None:
-        return
-    from lstr.pipelines.annotations import formats
-
-    if name not in (known := getattr(formats, names)()):
-        raise click.UsageError(f"{option}: {name!r} is not one of {', '.join(known)}.")
-
-
 @click.group("labels", cls=Group)
 def command():
     """Check label files, convert annotations, report time budgets and agreement.
@@ -73,7 +63,7 @@ class Convert(Struct):
     ] = None
     video: Annotated[
         str | None,
-        option(DATA, "--video PATH", "Use this video or folder: to draw on, and for the rates of frame numbers."),
+        option(DATA, "--video PATH", "Use this video or folder: for the rates of frame numbers, and for ELAN to open."),
     ] = None
     subsets: Annotated[
         tuple[str, ...], option(OUTPUT, "--subset [OLD=]NEW", "Name the subset of videos, or rename one.")
@@ -90,10 +80,10 @@ class Convert(Struct):
 def convert(sources, to, output, columns, subsets, video, **others):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
-    FORMAT is activitynet (what --labels takes), csv, vtt, eaf (ELAN) or thumos, which can be read too, or png, svg,
-    html or mp4, which show the labels. These can only be read: json and jsonl (timelines), tsv, srt, boris (its
-    project), borisevents (its exports), binary (a column of 0 and 1 for each action), labelstudio, and perframe
-    (target_perframe and data_info.json). A warning names what FORMAT has no place for.
+    FORMAT is activitynet (what --labels takes), csv, vtt, eaf (ELAN) or thumos, which can be read too. These can only
+    be read: json and jsonl (timelines), tsv, srt, boris (its project), borisevents (its exports), binary (a column of
+    0 and 1 for each action), labelstudio, and perframe (target_perframe and data_info.json). A warning names what
+    FORMAT has no place for.
 
     \b
     Examples:
@@ -105,10 +95,11 @@ def convert(sources, to, output, columns, subsets, video, **others):
     """
     from lstr.pipelines.annotations.format import ConvertOptions
     from lstr.pipelines.annotations.formats import convert as job
-    from lstr.pipelines.pages.fonts import illegible_warning
+    from lstr.pipelines.annotations.formats import readable, writable
 
-    _check_format(to, "writable", "--to")
-    _check_format(others["source_format"], "readable", "--from")
+    for name, known, word in ((to, writable, "--to"), (others["source_format"], readable, "--from")):
+        if name is not None and name not in known():
+            raise click.UsageError(f"{word}: {name!r} is not one of {', '.join(known())}.")
     path = Path(output) if output not in (None, "-") else None
     pairs = [value.rpartition("=") for value in subsets]
     others |= {"subsets": {old or None: new for old, _, new in pairs}, "columns": _columns(columns)}
@@ -119,8 +110,6 @@ def convert(sources, to, output, columns, subsets, video, **others):
         console.say(f"{note.sentence}.")
     if done.lost:
         console.warn(f"{done.form.name} has no place for {', '.join(sorted(done.lost))}.")
-    if done.form.paints_text and (text := illegible_warning(done.annotated.classes)):
-        console.warn(text)
     held = done.annotated.held()
     if done.form.name == "activitynet" and not held & {"scores", "subsets"}:
         console.say("No video has a subset: all are for training. Name them in the source, or with --subset testing.")

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
-from lstr.metrics.bootstrap import interval
-from lstr.metrics.rates import interval_text, rate_interval, rate_text
+from lstr.metrics.intervals import interval, interval_text, rate_interval, rate_text
 
 IOUS = (0.3, 0.5)
 # Seconds that the start of a detection may be off, or its start and its end
@@ -53,9 +52,9 @@ def measure_events(
     false_alarms, false_alarms_per_hour, false_seconds, `iou`, `onset` and `edges` (precision, recall and F1 by how well
     a detection must fit: its overlap, its start, or both its edges), `delay` (p50 and p95 of the seconds from a label's
     start to the announcement of the detection that found it) and `interval`: of the false alarms an hour by their count
-    alone (`rates.rate_interval`), and of precision, recall and F1 (IoU 0.3) and F1 within each tolerance by `draws` (R,
-    videos) of `bootstrap`, where there are any. `together` counts the actions of all classes. What cannot be computed,
-    as the recall of a class without labels, is None.
+    alone (`intervals.rate_interval`), and of precision, recall and F1 (IoU 0.3) and F1 within each tolerance by `draws`
+    (R, videos) of `intervals.draw`, if there are any. `together` counts the actions of all classes. What cannot be
+    computed, as the recall of a class without labels, is None.
 
     Only `classes` count, Background and Ambiguous never do. A detection without a label is no false alarm where at
     least half of it is labelled Ambiguous: it is left out.

@@ -24,7 +24,7 @@ def measure_instances(
     ones of a video in their order) a detection is right when the label of its class and video with the highest IoU that
     is still free has at least that IoU; precision is interpolated at every recall. Two things differ: detections of
     equal score count together, and one without a label that is labelled ambiguous in at least half is left out. A
-    detection's score is that with which it was told; 1 without one. `draws` (R, videos) of `bootstrap` give the
+    detection's score is that with which it was told; 1 without one. `draws` (R, videos) of `intervals.draw` give the
     intervals.
 
     A class without a label is in no mean; NaN where none is left.

@@ -1,18 +1,22 @@
-"""Per-chunk average precision, plain and calibrated, and what the labels alone would score."""
+"""Per-chunk average precision, plain and calibrated: of all chunks, of each tenth of an action, and of resamples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import LstrError
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 
 # Chunks to either side that `time_prior` averages over: 2 s.
 SMOOTHING_CHUNKS = 8
+# Resamples that are computed at once
+RESAMPLES_TOGETHER = 100
+# Parts of an action that are scored apart
+N_STAGES = 10
 
 
 def per_frame(
@@ -120,6 +124,146 @@ class Ranking:
             false *= total / (seen[-1] - total)
         counts = gained > 0
         return float((gained[counts] * true[counts] / (true[counts] + false[counts])).sum() / total)
+
+
+def resampled_means(
+    scores: Sequence[NDArray[np.floating]],
+    targets: Sequence[NDArray[Any]],
+    classes: Sequence[str],
+    draws: NDArray[np.int64],
+    calibrated: bool = False,
+    ignore: str | None = AMBIGUOUS,
+) -> NDArray[np.float64]:
+    """mAP, or mcAP, of each resample (resamples,), as `per_frame` defines them; an array (L, C) per video.
+
+    A class that is on in no chunk of a resample is not in its mean, which is NaN where no class is left.
+    """
+    on = np.concatenate([np.asarray(video) for video in targets]) > 0
+    keep = counted(on, classes, ignore)
+    of_video = np.repeat(np.arange(len(targets)), [len(video) for video in targets])[keep]
+    on, rows = on[keep], np.concatenate(list(scores))[keep]
+    columns = scored_columns(on, classes)
+    precisions = np.full((len(draws), len(columns)), np.nan)
+    for place, (column, _) in enumerate(columns):
+        precisions[:, place] = _precisions(Ranking(rows[:, column], on[:, column]), of_video, draws, calibrated)
+    defined = ~np.isnan(precisions)
+    totals = np.where(defined, precisions, 0).sum(axis=1)
+    return np.where(defined.any(axis=1), totals / np.maximum(defined.sum(axis=1), 1), np.nan)
+
+
+def _precisions(
+    ranking: Ranking, of_video: NDArray[np.int64], draws: NDArray[np.int64], calibrated: bool
+) -> NDArray[np.float64]:
+    """What `ranking.average_precision` gives of each resample (R,), as one product of draws with counts per video.
+
+    of_video (N,) is the video of each chunk. Counts are whole numbers below 2 ** 24, so float32 holds them.
+    """
+    n_videos, of_ranked = draws.shape[1], of_video[ranking.order]
+
+    def counts(ranks: NDArray[np.int64]) -> NDArray[np.float32]:
+        """How many of `ranks` are at or above each positive and its ties, per video: (P, V)."""
+        first = np.searchsorted(ranking.end, ranks)  # the first positive that each is at or above
+        inside = first < len(ranking.end)
+        cells = first[inside] * n_videos + of_ranked[ranks[inside]]
+        table = np.bincount(cells, minlength=len(ranking.end) * n_videos).reshape(-1, n_videos)
+        return table.cumsum(axis=0).astype(np.float32)
+
+    above, true_above = counts(np.arange(len(of_ranked))), counts(ranking.positive)
+    chunks, found = np.bincount(of_ranked, minlength=n_videos), []
+    for part in np.array_split(draws, range(RESAMPLES_TOGETHER, len(draws), RESAMPLES_TOGETHER)):
+        times = part.T.astype(np.float32)  # (V, R)
+        true = (true_above @ times).astype(np.float64)  # (P, R)
+        false = (above @ times) - true
+        gained = part.T[of_ranked[ranking.positive]]  # (P, R)
+        total = gained.sum(axis=0)  # (R,)
+        if calibrated:
+            negatives = part @ chunks - total
+            false *= np.where(negatives > 0, total / np.maximum(negatives, 1), 1.0)
+        precision = np.divide(true, true + false, out=np.zeros_like(true), where=true > 0)
+        found.append(np.where(total > 0, (gained * precision).sum(axis=0) / np.maximum(total, 1), np.nan))
+    return np.concatenate(found)
+
+
+def per_stage(
+    scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """For each tenth {"stage", "mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}}, of arrays (L, C).
+
+    A class keeps all chunks in which it is off, and of each uninterrupted run of chunks in which it is on those whose
+    middle lies in that tenth of the run, so that each chunk counts in exactly one. Ambiguous chunks are left out. A
+    class with no chunk in a tenth is not in that tenth's means, which are NaN when none is.
+    """
+    on = np.concatenate([np.asarray(video) for video in targets]) > 0
+    stages = np.concatenate([_stage_of_chunks(np.asarray(video) > 0) for video in targets])
+    keep = counted(on, classes)
+    stages = stages[keep]
+    rows = np.concatenate(list(scores))[keep]
+    return _per_stage(rows, on[keep], classes, lambda column, stage: stages[:, column] == stage)
+
+
+def _stage_of_chunks(on: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """Which tenth (L, C) of its run each chunk of on (L, C) is in."""
+    stages = np.zeros(on.shape, dtype=np.int8)
+    for column in range(on.shape[1]):
+        for start, stop in runs(on[:, column]):
+            middle = np.arange(stop - start) + 0.5
+            stages[start:stop, column] = middle * N_STAGES / (stop - start)
+    return stages
+
+
+def published_per_stage(
+    scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The tenths of the published evaluation, of scores and targets (N, C) of all videos one after the other.
+
+    There the last chunk of a run is in no tenth, every run gives at least one chunk to each, bounds are cut to whole
+    chunks, and runs join where one video's last action meets the next one's first, or where only ambiguous chunks lie
+    between two, for these are left out first.
+    """
+    on = np.asarray(targets) > 0
+    keep = counted(on, classes)
+    on = on[keep]
+
+    def in_stage(column: int, stage: int) -> NDArray[np.bool_]:
+        inside = np.zeros(len(on), dtype=bool)
+        for start, stop in runs(on[:, column]):
+            length = stop - 1 - start
+            first = start + length * stage // N_STAGES
+            inside[first : max(first + 1, start + length * (stage + 1) // N_STAGES)] = True
+        return inside
+
+    return _per_stage(np.asarray(scores)[keep], on, classes, in_stage)
+
+
+def _per_stage(
+    scores: NDArray[np.floating],
+    on: NDArray[np.bool_],
+    classes: Sequence[str],
+    in_stage: Callable[[int, int], NDArray[np.bool_]],
+) -> list[dict[str, Any]]:
+    """The figures of each tenth, where `in_stage` says which chunks (N,) in which a class (column) is on are in it."""
+    per_class: list[dict[str, dict[str, Any]]] = [{} for _ in range(N_STAGES)]
+    for column, name in scored_columns(on, classes):
+        ranking = Ranking(scores[:, column], on[:, column])
+        for stage in range(N_STAGES):
+            keep = ~on[:, column] | in_stage(column, stage)
+            weights = keep[ranking.order].astype(np.int64)
+            positives = int(weights[ranking.positive].sum())
+            if positives:
+                per_class[stage][name] = {
+                    "AP": ranking.average_precision(weights),
+                    "cAP": ranking.average_precision(weights, calibrated=True),
+                    "positives": positives,
+                }
+    return [
+        {
+            "stage": f"{100 * stage // N_STAGES}-{100 * (stage + 1) // N_STAGES}%",
+            "mAP": mean_of(entries, "AP"),
+            "mcAP": mean_of(entries, "cAP"),
+            "per_class": entries,
+        }
+        for stage, entries in enumerate(per_class)
+    ]
 
 
 def class_prior(train_targets: Sequence[NDArray[Any]]) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.metrics.bootstrap import interval
+from lstr.metrics.intervals import interval
 
 # Numbers of one table that are held at once
 CELLS_TOGETHER = 4_000_000
@@ -32,12 +32,11 @@ class Ranked:
     """(V,) how many there are to be found in each video"""
 
     def average_precisions(self, draws: NDArray[np.int64] | None = None, interpolated: bool = False) -> NDArray[Any]:
-        """AP (R, K) of each resample of the videos, `draws` (R, V) of `bootstrap`, by each limit; NaN where nothing is
-        to be found.
+        """Return the AP (R, K) of each resample of the videos by each limit; NaN if nothing is to be found.
 
-        It is the precision at each right prediction, averaged over all that is to be found; `interpolated`, the highest
-        precision at that recall or a higher one. Predictions of equal score count together, so that no order of videos
-        matters. Without `draws` each video is there once, and R is 1.
+        `draws` (R, V) are of `intervals.draw`; without them each video is there once, and R is 1. AP is the precision
+        at each right prediction, averaged over everything to be found; `interpolated`, the highest precision at that
+        recall or a higher one. Predictions of equal score count together, so that the order of videos has no effect.
         """
         draws = np.ones((1, len(self.truths)), dtype=np.int64) if draws is None else draws
         found = np.full((len(draws), self.right.shape[1]), np.nan)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics.actions import overlaps
-from lstr.metrics.bootstrap import interval
+from lstr.metrics.intervals import interval
 from lstr.metrics.per_frame import counted
 from lstr.metrics.starts import predicted_classes
 
@@ -34,7 +34,7 @@ def measure_segmentation(
     limit and no other one has it. The edit score is 1 - D / (length of the longer sequence), where D is the least
     number of segments to insert, delete or exchange (Levenshtein) between the two sequences of classes. A class's own
     is of its segments alone, so that it says how near their numbers are. Videos without a segment on either side are in
-    no edit score. `draws` (R, videos) of `bootstrap` give the intervals.
+    no edit score. `draws` (R, videos) of `intervals.draw` give the intervals.
     """
     actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
     counts = np.zeros((len(scores), len(actions), 2 + len(OVERLAPS)))  # labelled, predicted, right by limit

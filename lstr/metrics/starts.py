@@ -39,7 +39,7 @@ def start_precision(
     in its video, to which none is matched yet, is at most an offset (seconds) away; the nearest is matched. AP is the
     sum of the precisions at the right ones, over the labelled starts; starts of equal score count together. Arrays
     (L, C) and segments per video; starts predicted in an ambiguous chunk are left out. Classes without a labelled start
-    are left out, and the means are NaN without any. `draws` (R, videos) of `bootstrap` give the intervals.
+    are left out, and the means are NaN without any. `draws` (R, videos) of `intervals.draw` give the intervals.
     """
     actions = [name for name in classes if name not in (BACKGROUND, AMBIGUOUS)]
     judged: dict[str, list[Any]] = {name: [] for name in actions}

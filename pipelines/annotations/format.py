@@ -89,7 +89,7 @@ class ConvertOptions:
     subsets: Mapping[str | None, str] = field(default_factory=dict)
     """New names of subsets; the one for None is given to videos that have no subset."""
     video: Path | None = None
-    """The video or the folder of videos to draw on, and to read frame rates from."""
+    """The video or the folder of videos that the annotations are of, to read frame rates from."""
 
 
 DEFAULTS = ConvertOptions()
@@ -97,13 +97,13 @@ DEFAULTS = ConvertOptions()
 
 @dataclass(frozen=True)
 class Detection:
-    """A finished detection on one video, or annotations of it, and what is drawn with them."""
+    """A finished detection on one video, and what is drawn with it."""
 
     id: str
     timeline: dict[str, Any]
     """The lstr-timeline/1 document."""
     scores: NDArray[np.floating] | None
-    """(chunks, C); None for annotations."""
+    """(chunks, C)"""
     events: Sequence[dict[str, Any]]
     """The events, as in the JSONL."""
     video: Path | None = None
@@ -215,8 +215,6 @@ class Format:
     """Whether one set is written as several files, so that a folder is read at once."""
     counts_frames: bool = False
     """Whether `read` turns frame numbers into seconds by `ConvertOptions.frames` itself."""
-    paints_text: bool = False
-    """Whether labels are painted with the fonts of this machine."""
 
     def recognises(self, file: File) -> bool:
         """Return whether a file looks like this format by its name and beginning; a folder only if it is one set."""

@@ -159,15 +159,14 @@ def convert(
     """Read every source, apply the changes of `options`, and write all of it in the format `to`.
 
     Without `to` the ending of `output` tells the format. Without `output` the result is a text, if one text can hold
-    it. Raises LabelsError, MissingPathError, OutputError (also if `output` is one of the sources), and for `mp4`
-    VideoError.
+    it. Raises LabelsError, MissingPathError, and OutputError, also if `output` is one of the sources.
     """
     form = format_for(output) if to is None else format_named(to)
     paths = [Path(source) for source in sources]
     if output and Path(output).is_file() and any(path.exists() and path.samefile(output) for path in paths):
         raise OutputError(f"{output} is a source, and would be replaced.", "choose another name with -o.")
-    if videos := options.video:
-        rates = Rates(lambda: find_videos([videos]))
+    if place := options.video:
+        rates = Rates(lambda: find_videos([place]))
         options = replace(options, rate_of=rates, seconds_of=rates.seconds)
     annotated = AnnotationSet({})
     for path in paths:
@@ -184,8 +183,17 @@ def convert(
     classes = dict.fromkeys(names.get(name, name) for name in annotated.classes)
     renamed = annotated.each_segment(lambda s: replace(s, label=names.get(s.label, s.label)))
     annotated = replace(renamed, classes=tuple(classes))
-    if options.video:
-        annotated = _with_media(annotated, options.video, form)
+    if place:  # ELAN opens the video that its file names
+        videos = annotated.videos
+        meant = next(iter(videos)) if len(videos) == 1 else plain_id(place.absolute().as_posix(), videos)
+
+        def with_file(video_id: str, video: AnnotatedVideo) -> AnnotatedVideo:
+            if place.is_dir():
+                files = sorted(p for p in place.glob(f"{escape(video_id)}.*") if p.is_file())
+                return replace(video, media=str(files[0] if files else place / video_id))
+            return replace(video, media=str(place)) if video_id == meant else video
+
+        annotated = annotated.each_video(with_file)
     for video_id in annotated.videos:
         if fault := fault_of(video_id):
             raise LabelsError(f"The video id {video_id!r} is {fault}.", "rename it, as in part_1/video_07.")
@@ -195,25 +203,3 @@ def convert(
     else:
         result.files = form.write(Path(output), annotated, options)
     return result
-
-
-def _with_media(annotated: AnnotationSet, place: Path, form: Format) -> AnnotationSet:
-    """Return the set with the files of its videos, from a folder, or of the video that a file belongs to.
-
-    Raises LabelsError if a file would be shown with annotations of other videos.
-    """
-    videos = annotated.videos
-    meant = next(iter(videos)) if len(videos) == 1 else plain_id(place.absolute().as_posix(), videos)
-    if not place.is_dir() and meant not in videos and videos and not form.reads:
-        raise LabelsError(
-            f"{place} is none of the {len(videos)} videos, of which the first is {min(videos)!r}.",
-            "name the folder that holds them: --video DIR.",
-        )
-
-    def with_file(video_id: str, video: AnnotatedVideo) -> AnnotatedVideo:
-        if place.is_dir():
-            files = sorted(p for p in place.glob(f"{escape(video_id)}.*") if p.is_file())
-            return replace(video, media=str(files[0] if files else place / video_id))
-        return replace(video, media=str(place)) if video_id == meant else video
-
-    return annotated.each_video(with_file)

@@ -1,18 +1,16 @@
 """What `lstr detect` writes: timelines, event lines and scores, and the images, page and video that show them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lstr.chunk import CHUNK_SECONDS, CLOCK
-from lstr.errors import LabelsError, MissingPathError
+from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import LANES_SUFFIX
 from lstr.files.atomic import replacing
 from lstr.files.content import write_json
-from lstr.labels.label_set import BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
@@ -59,27 +57,11 @@ class Scores(Format):
             np.save(file, np.asarray(detection.scores, np.float32))
 
 
-class Picture(Format):
-    """One file per video that people look at; annotations are drawn as a detection without scores."""
-
-    reads, writes, detects = False, True, True
-
-    def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
-        files = []
-        for path, alone in self.each_file(annotated, output):
-            video_id, video = alone.first
-            media = Path(video.media) if video.media and Path(video.media).is_file() else None
-            timeline = to_timeline(video_id, video, alone.classes)
-            self.write_detection(path, Detection(video_id, timeline, None, (), media))
-            files.append(path)
-        return files
-
-
-class Png(Picture):
+class Png(Format):
     """An image."""
 
     name, suffix = "png", ".png"
-    paints_text = True
+    reads, detects = False, True
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         from lstr.pipelines.pages.figure import write_figure
@@ -91,29 +73,24 @@ class Svg(Png):
     """An image of lines and text."""
 
     name, suffix = "svg", ".svg"
-    paints_text = False
 
 
-class Page(Picture):
+class Page(Format):
     """A page with the video and its lanes."""
 
     name, suffix = "html", ".html"
+    reads, detects = False, True
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         from lstr.pipelines.pages.timeline_page import write_report
 
-        page, scores, truth = {"id": detection.id, **detection.timeline}, detection.scores, detection.truth
-        if scores is None:
-            scores = np.full((page["chunks"], len(page["classes"])), np.nan)
-            # segments that a person labelled have no score, so they are the page's truth
-            truth = [Segment.from_dict(s) for s in page["segments"] if "score" not in s] or None
-            page["segments"] = [s for s in page["segments"] if "score" in s]
+        assert detection.scores is not None
         write_report(
             path,
-            page,
-            scores,
+            {"id": detection.id, **detection.timeline},
+            detection.scores,
             video=detection.video,
-            truth=truth,
+            truth=detection.truth,
             events=list(detection.events),
             recipe=detection.recipe,
             origins=detection.origins,
@@ -122,11 +99,11 @@ class Page(Picture):
         )
 
 
-class Mp4(Picture):
+class Mp4(Format):
     """The video above its lanes, under a name that is never the video's own."""
 
     name, suffix = "mp4", LANES_SUFFIX
-    paints_text = True
+    reads, detects = False, True
 
     def is_due(self, detection: Detection) -> bool:
         return detection.video is not None
@@ -134,33 +111,9 @@ class Mp4(Picture):
     def write_detection(self, path: Path, detection: Detection) -> None:
         from lstr.pipelines.pages.overlay import write_overlay
 
-        timeline = detection.timeline
-        if detection.video is None:
-            named = timeline["source"] if timeline["source"] != detection.id else "its file is unknown"
-            raise MissingPathError(
-                f"The video of {detection.id!r} ({named}) is not there.", "name its file or folder with --video."
-            )
-        events = detection.events
-        if detection.scores is None:
-            events = to_events(detection.annotated.first[1])
-        write_overlay(path, detection.video, timeline["classes"], events, detection.scores)
-
-
-def to_timeline(video_id: str, video: AnnotatedVideo, classes: Sequence[str]) -> dict[str, Any]:
-    """Return the timeline of segments that no run decided."""
-    return {
-        "format": FORMAT,
-        "source": video.media or video_id,
-        **({} if video.subset is None else {"subset": video.subset}),
-        "duration": video.duration,
-        "checkpoint": None,
-        "recipe": None,
-        "classes": [BACKGROUND, *classes],
-        "seconds_per_chunk": CHUNK_SECONDS,
-        "chunks": CLOCK.end(video.end),
-        "segments": [segment.to_dict() for segment in video.segments],
-        "gaps": [],
-    }
+        assert detection.video is not None
+        classes = detection.timeline["classes"]
+        write_overlay(path, detection.video, classes, detection.events, detection.scores)
 
 
 def from_timeline(timeline: Mapping[str, Any]) -> tuple[AnnotatedVideo, tuple[str, ...]]:
@@ -171,18 +124,6 @@ def from_timeline(timeline: Mapping[str, Any]) -> tuple[AnnotatedVideo, tuple[st
         return video, tuple(timeline["classes"])
     except (KeyError, TypeError, AttributeError) as error:
         raise LabelsError(f"The timeline is damaged ({error!r}).", "run `lstr detect` again.") from error
-
-
-def to_events(video: AnnotatedVideo) -> list[dict[str, Any]]:
-    """Return the `started` and `ended` events of a live run, in order of time."""
-    events: list[tuple[tuple[float, int, int], dict[str, Any]]] = []
-    for i, s in enumerate(video.segments):
-        score = {} if s.score is None else {"score": s.score}
-        started = {"event": "started", "label": s.label, "time": s.start, "start": s.start, **score}
-        ended = {**started, "event": "ended", "time": s.end, "end": s.end}
-        # at one moment actions end before others start, except an action that lasts no time
-        events += [((s.start, 1, i), started), ((s.end, 0 if s.end > s.start else 2, i), ended)]
-    return [event for _, event in sorted(events, key=lambda pair: pair[0])]
 
 
 def from_jsonl(text: str) -> AnnotatedVideo:

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, segments_of
 from lstr.labels.segment import Segment
-from lstr.metrics import bootstrap
+from lstr.metrics import intervals
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import VideoEvents, measure_events, resampled_f1
 from lstr.metrics.event_errors import measure_errors
 from lstr.metrics.instances import measure_instances, resampled_instances
+from lstr.metrics.per_frame import per_stage, published_per_stage
 from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.segmentation import measure_segmentation
-from lstr.metrics.stages import per_stage, published_per_stage
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 from lstr.pipelines.evaluation.false_alarms import describe_curves, sweep
 from lstr.pipelines.evaluation.findings import FIGURE_PATHS, figure_at
@@ -46,7 +46,7 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
     targets = [video.targets for video in videos]
     segments = [labelled_segments(split, video) for video in videos]
     scored = evaluation.document["lstr"]["per_class"]
-    draws, detected = bootstrap.draw(len(videos), len(resampled["mAP"])), _detected(evaluation)
+    draws, detected = intervals.draw(len(videos), len(resampled["mAP"])), _detected(evaluation)
     return {
         **evaluation.document,
         "conventions": conventions(evaluation),
@@ -91,10 +91,10 @@ def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
     checkpoint."""
     split, classes = evaluation.split, evaluation.split.labels.classes
     scored = (*counted(split, evaluation.scores, evaluation.rule), classes)
-    draws, detected = bootstrap.draw(len(split.videos), resamples), _detected(evaluation)
+    draws, detected = intervals.draw(len(split.videos), resamples), _detected(evaluation)
     return {
-        "mAP": bootstrap.resampled_means(*scored, draws),
-        "mcAP": bootstrap.resampled_means(*scored, draws, calibrated=True),
+        "mAP": metrics.resampled_means(*scored, draws),
+        "mcAP": metrics.resampled_means(*scored, draws, calibrated=True),
         "event F1": resampled_f1(detected, classes, draws),
         "instance mAP": resampled_instances(detected, classes, draws),
     }
@@ -113,7 +113,7 @@ def compare(
             row[figure] = {**values, "difference": None, "interval": None}
             if values["new"] is not None and values["old"] is not None:
                 row[figure]["difference"] = values["new"] - values["old"]
-                edges = bootstrap.interval(means[figure] - resampled[0][figure])
+                edges = intervals.interval(means[figure] - resampled[0][figure])
                 row[figure]["interval"] = None if np.isnan(edges).any() else edges
         rows.append(row | verdict(name, names[0], row, min(new["videos"], old["videos"])))
     return rows
@@ -161,8 +161,8 @@ def _figures(row: Mapping[str, Any]) -> str:
 def _intervals(resampled: Resampled) -> dict[str, Any] | None:
     if not len(resampled["mAP"]):
         return None
-    edges = {name: bootstrap.interval(resampled[name]) for name in MEANS}
-    return {**edges, "level": bootstrap.LEVEL, "resamples": len(resampled["mAP"])}
+    edges = {name: intervals.interval(resampled[name]) for name in MEANS}
+    return {**edges, "level": intervals.LEVEL, "resamples": len(resampled["mAP"])}
 
 
 def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:

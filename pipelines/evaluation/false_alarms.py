@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics.actions import length_text
-from lstr.metrics.rates import interval_text, rate_interval
+from lstr.metrics.intervals import interval_text, rate_interval
 from lstr.pipelines.evaluation.thresholds import DETECTIONS, FOUND, GAPS, LABELS, LENGTHS, Scored, are_apart, count
 from lstr.timeline import DEFAULT, Thresholds
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics import per_frame as metrics
-from lstr.metrics.rates import rate_interval
+from lstr.metrics.intervals import rate_interval
 from lstr.pipelines.evaluation.scoring import Scores
 from lstr.pipelines.pages.figure import INK, PAGE_WIDTH, PLAIN, SOFT, thinned
 from lstr.pipelines.pages.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of

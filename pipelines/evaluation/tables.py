@@ -3,11 +3,11 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lstr.metrics import rates
+from lstr.metrics import intervals
 from lstr.metrics.actions import ONSETS, TOLERANT
 from lstr.metrics.event_errors import EDGE, EDGES, JudgedEvents
 from lstr.metrics.event_errors import OF_DETECTIONS as DETECTION_KINDS
@@ -78,8 +78,8 @@ def rate_text(one: Entry) -> str:
     rate, edges = one["false_alarms_per_hour"], (one["interval"] or {}).get("false_alarms_per_hour")
     if rate is None or edges is None:
         return figure_text(rate, 1)
-    within = rates.interval_text(edges)
-    return f"{rates.rate_text(rate)} [{within}]" if rate else within
+    within = intervals.interval_text(edges)
+    return f"{intervals.rate_text(rate)} [{within}]" if rate else within
 
 
 def with_interval(value: float | None, entry: Entry, key: str, place: int | None = None) -> str:
@@ -242,6 +242,7 @@ def csv_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
 
 def _columns(name: str, value: Any, limits: Sequence[float]) -> dict[str, Any]:
     """Return the columns of a figure, of an interval, of one figure for each limit, or of several by name."""
+    parts: Iterable[tuple[str, Any]]
     if isinstance(value, Mapping):
         parts = value.items()
     elif isinstance(value, Sequence) and not isinstance(value, str):

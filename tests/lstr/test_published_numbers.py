@@ -10,8 +10,8 @@ import torch
 
 from lstr import batch, checkpoint, streaming
 from lstr.labels.label_set import THUMOS_CLASSES
+from lstr.metrics import per_frame as action_stages
 from lstr.metrics import per_frame as metrics
-from lstr.metrics import stages as action_stages
 from lstr.windows import windows
 from lstr.windows.windows import multi_hot_cross_entropy
 

@@ -156,8 +156,8 @@ def test_a_wheel_works(installed, small_set, tmp_path):
     installed(*lstr, "extract", video, "-o", features, "--recipe", small_set.recipe, "--set", "cache=none")
     assert len(list(features.glob("*/v.npy"))) == 2
     (tmp_path / "labels.csv").write_text("video,start,end,label\nv,0.5,1.5,jump\n")
-    installed(*lstr, "labels", "convert", tmp_path / "labels.csv", "--to", "html", "-o", tmp_path / "pages")
-    assert "jump" in (tmp_path / "pages" / "v.html").read_text()
+    installed(*lstr, "labels", "convert", tmp_path / "labels.csv", "--to", "eaf", "-o", tmp_path / "eaf")
+    assert "jump" in (tmp_path / "eaf" / "v.eaf").read_text()
 
 
 @pytest.mark.slow

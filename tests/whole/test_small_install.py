@@ -124,8 +124,8 @@ def test_what_needs_torch_says_what_to_install(small, small_set, exported, tmp_p
     assert "the small one" in small("doctor")[0]
 
 
-def test_pages_and_figures_of_labels_need_no_torch(small, tmp_path):
+def test_labels_need_no_torch(small, tmp_path):
     (tmp_path / "labels.csv").write_text("video,start,end,label\nv,0.5,1.5,jump\nv,2,3,wave\n")
     assert "jump" in small("labels", "budget", tmp_path / "labels.csv")[0]
-    small("labels", "convert", tmp_path / "labels.csv", "--to", "html", "-o", tmp_path / "pages")
-    assert "jump" in (tmp_path / "pages" / "v.html").read_text()
+    small("labels", "convert", tmp_path / "labels.csv", "--to", "eaf", "-o", tmp_path / "eaf")
+    assert "jump" in (tmp_path / "eaf" / "v.eaf").read_text()

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, find, measure_events, overlaps, sentence, spans_of
-from lstr.metrics.bootstrap import draw
-from lstr.metrics.rates import rate_interval
+from lstr.metrics.intervals import draw, rate_interval
 
 CLASSES = ("Background", "hug", "point", "Ambiguous")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstr.metrics.bootstrap import draw, interval
+from lstr.metrics.intervals import draw, interval
 from lstr.metrics.segmentation import measure_segmentation
 
 CLASSES = ("Background", "A", "B", "C", "Ambiguous")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lstr.metrics.stages import per_stage, published_per_stage
+from lstr.metrics.per_frame import per_stage, published_per_stage
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 

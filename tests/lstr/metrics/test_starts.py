@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lstr.labels.label_set import segments_of
 from lstr.labels.segment import Segment
-from lstr.metrics.bootstrap import draw, interval
+from lstr.metrics.intervals import draw, interval
 from lstr.metrics.starts import confusion, detection_delay, start_precision
 
 CLASSES = ("Background", "A", "B", "Ambiguous")

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from lstr.metrics.bootstrap import interval
+from lstr.metrics.intervals import interval
 from lstr.pipelines.evaluation.analysis import analyse, compare, resample
 from lstr.pipelines.evaluation.findings import Judged
 from lstr.pipelines.evaluation.paper_table import TABLES, rows_of, write_rows

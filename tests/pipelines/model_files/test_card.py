@@ -9,7 +9,7 @@ from lstr.errors import CheckpointError
 from lstr.extractors.networks.archive import TENSORS, Archive, write_archive
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
-from lstr.metrics.bootstrap import draw
+from lstr.metrics.intervals import draw
 from lstr.pipelines.model_files.card import card_of
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model

@@ -7,11 +7,20 @@ import pytest
 from PIL import Image
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.timelines import to_timeline
 from lstr.pipelines.pages.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
 from tests.support.annotated import AWKWARD, CLASSES
 
-TIMELINE = {**to_timeline("a b", AWKWARD, CLASSES), "warnings": ["random $weights$"]}
+TIMELINE = {
+    "source": AWKWARD.media,
+    "duration": AWKWARD.duration,
+    "classes": ["Background", *CLASSES],
+    "seconds_per_chunk": 0.25,
+    "chunks": 14801,
+    "segments": [segment.to_dict() for segment in AWKWARD.segments],
+    "gaps": [],
+    "recipe": None,
+    "warnings": ["random $weights$"],
+}
 
 
 @pytest.fixture

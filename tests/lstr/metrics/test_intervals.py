@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import poisson
 
-from lstr.metrics.bootstrap import draw, interval, resampled_means
-from lstr.metrics.per_frame import per_frame
+from lstr.metrics.intervals import draw, interval, interval_text, rate_interval
+from lstr.metrics.per_frame import per_frame, resampled_means
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 
@@ -48,3 +49,25 @@ def test_interval():
     assert interval(np.arange(101) / 100) == pytest.approx([0.025, 0.975])
     assert interval(np.array([0.5, np.nan])) == [0.5, 0.5]
     assert np.isnan(interval(np.array([np.nan]))).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 130])
+@pytest.mark.parametrize("hours", [0.5, 3.0])
+def test_each_edge_leaves_a_fortieth_of_the_counts_beyond(count, hours):
+    low, high = rate_interval(count, hours)
+    assert poisson.sf(count - 1, low * hours) == pytest.approx(0.025)
+    assert poisson.cdf(count, high * hours) == pytest.approx(0.025)
+    assert low < count / hours < high
+
+
+def test_none_counted_is_a_bound_and_not_nothing():
+    low, high = rate_interval(0, 15 / 3600)
+    assert low == 0 and poisson.pmf(0, high * 15 / 3600) == pytest.approx(0.05)
+    assert interval_text([low, high]) == "below 720"
+    assert rate_interval(0, 0) is None
+
+
+def test_an_interval_is_told_with_two_figures():
+    assert interval_text([139.2, 533.9]) == "140 to 530"
+    assert interval_text([0.0253, 5.57]) == "0.025 to 5.6"
+    assert interval_text([0.0, 3.0]) == "below 3.0"

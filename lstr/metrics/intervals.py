@@ -1,9 +1,29 @@
-"""Rates of events that are counted, as false alarms an hour, and what a count leaves open about them."""
+"""What chance leaves open: intervals of figures over resamples of the videos, and of rates of counted events."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 LEVEL = 0.95
+
+
+def draw(n_videos: int, resamples: int, seed: int = 0) -> NDArray[np.int64]:
+    """How often each video is in each resample (resamples, n_videos); the same for the same numbers."""
+    drawn = np.random.default_rng(seed).integers(0, n_videos, (resamples, n_videos))
+    return np.array([np.bincount(row, minlength=n_videos) for row in drawn], dtype=np.int64).reshape(-1, n_videos)
+
+
+def interval(values: NDArray[np.float64]) -> list[float]:
+    """The middle `LEVEL` of resampled values (percentile bootstrap): [low, high]; NaN without a value."""
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return [float("nan"), float("nan")]
+    tail = 100 * (1 - LEVEL) / 2
+    return [float(edge) for edge in np.percentile(values, [tail, 100 - tail])]
 
 
 def rate_interval(count: int, hours: float) -> list[float] | None:
