@@ -10,7 +10,7 @@ from typing import Any
 from lstr.chunk import CLOCK, Clock
 from lstr.extractors.networks.weights_file import Origin
 from lstr.extractors.recipe import NetworkRecipe, Recipe
-from lstr.metrics import rates
+from lstr.metrics import intervals
 from lstr.metrics.actions import length_text
 from lstr.pipelines.model_files.description import (
     actions_of,
@@ -162,7 +162,7 @@ def _events(events: Mapping[str, Any]) -> str:
     if not isinstance(together, Mapping):
         return ""
     hours, n_false = events["hours"], together["false_alarms"]
-    rate = f": {_rate(n_false, hours)}" if rates.rate_interval(n_false, hours) else ""
+    rate = f": {_rate(n_false, hours)}" if intervals.rate_interval(n_false, hours) else ""
     said = [
         f"Of {together['labels']} labelled actions {together['found']} were found, with {n_false} false alarms in "
         f"{length_text(hours)} of video{rate} an hour."
@@ -195,10 +195,10 @@ def _classes(document: Mapping[str, Any]) -> str:
 
 def _rate(count: int, hours: float) -> str:
     """Return false alarms per hour with the interval of their count."""
-    edges = rates.rate_interval(count, hours)
+    edges = intervals.rate_interval(count, hours)
     if edges is None:
         return ""
-    within = rates.interval_text(edges)
+    within = intervals.interval_text(edges)
     return f"{count / hours:.{0 if count / hours >= 10 else 2}f} [{within}]" if count else within
 
 
