@@ -21,7 +21,6 @@ from lstr.extractors.networks.archive import (
 )
 from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.manifest import origin_of
-from lstr.extractors.networks.runtime import FORMAT as WEIGHTS_FORMAT
 from lstr.extractors.networks.weights_file import (
     DESCRIPTION,
     WeightSources,
@@ -31,6 +30,7 @@ from lstr.extractors.networks.weights_file import (
     read_content,
     read_state_dict,
 )
+from lstr.extractors.networks.weights_file import FORMAT as WEIGHTS_FORMAT
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import streams_of_model
 from lstr.files.atomic import replacing, sweep, write_bytes, write_tensors, write_text
