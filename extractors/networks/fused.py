@@ -6,6 +6,7 @@ int8 computes the same products in whole numbers. Weights have a step per output
 per convolution, by the range that was measured on videos.
 """
 
+import contextlib
 import copy
 import sys
 from collections import Counter
@@ -71,10 +72,10 @@ class _Calls(TorchFunctionMode):
 
 
 def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = True) -> nn.Module:
-    """A copy of a backbone for inference on a device: float32 or bf16 in its weights and products, channels-last.
+    """Return a copy of a backbone for inference on a device: float32 or bf16, channels-last.
 
     Each batch norm that follows a convolution goes into it; with `everywhere` False only those of the units that
-    mmaction2's layouts consist of. Other layers are as they were.
+    mmaction2's layouts consist of. Other layers stay as they were.
     """
     fused = copy.deepcopy(network)
     fused.eval()  # the ResNet of a config of mmaction2 returns None here
@@ -87,15 +88,18 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
     if everywhere and any(isinstance(module, nn.BatchNorm2d) for module in fused.modules()):
         for first, second in _pairs(fused):
             norm = cast(nn.BatchNorm2d, fused.get_submodule(second))
-            _replace(fused, first, fuse_conv_bn_eval(cast(nn.Conv2d, fused.get_submodule(first)), norm))
-            _replace(fused, second, _rest_of(norm))
+            if (rest := _rest_of(norm)) is not None:
+                fused.set_submodule(first, fuse_conv_bn_eval(cast(nn.Conv2d, fused.get_submodule(first)), norm))
+                fused.set_submodule(second, rest)
     fused.to(device=device, dtype=DTYPES[precision]).to(memory_format=torch.channels_last)
     return fused.requires_grad_(False)
 
 
 def _is_unit(module: nn.Module) -> bool:
-    """Whether a module is a convolution and its batch norm, with no shift or padding of its own before: ours, or one of
-    mmcv's where a config brought it."""
+    """Return whether a module is a convolution and its batch norm, with no shift or padding of its own before.
+
+    It is ours, or one of mmcv's where a config brought it.
+    """
     if isinstance(module, ConvNorm):
         return True
     mmcv = sys.modules.get("mmcv.cnn")
@@ -107,31 +111,23 @@ def _is_unit(module: nn.Module) -> bool:
 
 
 def _pairs(network: nn.Module) -> list[tuple[str, str]]:
-    """Names of each convolution and the batch norm that alone sees what it makes; none where no image goes through."""
+    """Return names of each convolution and the batch norm that alone sees what it makes; none where no image fits."""
     first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
     for side in SIDES:
-        image = first.weight.new_zeros(1, first.in_channels, side, side)
-        try:
+        image = first.weight.new_zeros(1, first.in_channels, side, side)  # not in the mode, which sees each call
+        with contextlib.suppress(Exception):  # of a side that it cannot take, or for any other reason
             with torch.no_grad(), _Calls(network) as calls:
                 network(image)
-        except Exception:  # of a side that it cannot take, or for any other reason; such a network stays as it is
-            continue
-        norms = {norm: network.get_submodule(norm) for _, norm in calls.pairs()}
-        return [(conv, norm) for conv, norm in calls.pairs() if _rest_of(norms[norm]) is not None]
+            return calls.pairs()
     return []
 
 
 def _rest_of(norm: nn.Module) -> nn.Module | None:
-    """What a batch norm does besides: nothing, or of timm's the activation; None where that is not known."""
+    """Return what a batch norm does besides: nothing, or of timm's the activation; None where that is unknown."""
     if type(norm) is nn.BatchNorm2d:
         return nn.Identity()
     parts = [part for name in ("drop", "act") if isinstance(part := getattr(norm, name, None), nn.Module)]
     return nn.Sequential(*parts) if len(parts) == 2 else None
-
-
-def _replace(network: nn.Module, name: str, module: nn.Module | None) -> None:
-    parent, _, last = name.rpartition(".")
-    setattr(network.get_submodule(parent), last, module)
 
 
 OUTSIDE = 10_000  # of so many values one may lie outside a range, to either side
@@ -157,7 +153,7 @@ class QuantisedConv(nn.Module):
 
 
 def quantise(fused: nn.Module, ranges: Mapping[str, Iterable[float]]) -> nn.Module:
-    """The fused network in int8, in place: `ranges` has (low, high) of the input of each convolution, by its name.
+    """Change a fused network to int8, in place: `ranges` has (low, high) of each convolution's input, by its name.
 
     Raises RecipeError where the ranges are of another network.
     """
@@ -169,14 +165,13 @@ def quantise(fused: nn.Module, ranges: Mapping[str, Iterable[float]]) -> nn.Modu
             "make them again with `lstr quantise`.",
         )
     for name, conv in found.items():
-        parent, _, last = name.rpartition(".")
         low, high = ranges[name]
-        setattr(fused.get_submodule(parent), last, QuantisedConv(conv, low, high))
+        fused.set_submodule(name, QuantisedConv(conv, low, high))
     return fused
 
 
 def convolutions(network: nn.Module) -> dict[str, nn.Conv2d]:
-    """The convolutions of a network by name."""
+    """Return the convolutions of a network by name."""
     return {name: module for name, module in network.named_modules() if isinstance(module, nn.Conv2d)}
 
 
@@ -201,20 +196,16 @@ class Ranges:
         self._counts[name] = self._counts.get(name, 0) + len(values)
 
     def result(self) -> dict[str, list[float]]:
-        """(low, high) by the name of the convolution."""
+        """Return (low, high) by the name of the convolution."""
         ranges = {}
         for name, outer in self._outer.items():
             # how many lie outside; a batch that has more than its share of these is cut at UNEVEN times that
             values, outside = torch.cat(outer, 1), self._counts[name] // OUTSIDE
-            ranges[name] = [-_at(values[0], outside), _at(values[1], outside)]
+            low, high = (float(side.topk(min(outside + 1, len(side)))[0][-1]) for side in values)
+            ranges[name] = [-low, high]
         pixels = [(edge - m) / s for m, s in zip(self._part.mean, self._part.std, strict=True) for edge in (0, 255)]
         ranges[next(iter(ranges))] = [min(pixels), max(pixels)]  # what was called first
         return {name: [float(f"{value:.6g}") for value in pair] for name, pair in ranges.items()}
-
-
-def _at(values: Tensor, outside: int) -> float:
-    """The value that so many are above."""
-    return float(values.topk(min(outside + 1, len(values)))[0][-1])
 
 
 class Scale(nn.Module):

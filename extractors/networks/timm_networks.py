@@ -51,7 +51,7 @@ class OnePixel(nn.Module):
 
 @cache
 def timm_network(name: str) -> Network:
-    """The entry of a network by timm's name of it, as `mobilenetv4_conv_small`, with or without the tag of weights.
+    """Return the entry of a network by timm's name, as `mobilenetv4_conv_small`, with or without the tag of weights.
 
     Raises RecipeError where timm is not installed, has no such network, or it makes no features of an image.
     """
@@ -66,18 +66,40 @@ def timm_network(name: str) -> Network:
         try:
             with torch.device("meta"):
                 network = _create(name, way, 3).eval()
-            side = SIDE if way else _about(network)["input_size"][-1]
-            side = math.lcm(side, multiple := _patch(network)) if way else side
+            about, maps = cast(Mapping[str, Any], network.pretrained_cfg), "global_pool" in way
+            width = int(getattr(network, "head_hidden_size", None) or network.num_features)  # type: ignore[arg-type]
+            # what a network of tokens looks at as one has sides of several pixels
+            patch: Any = getattr(getattr(network, "patch_embed", None), "patch_size", 1)
+            patch = max(patch) if isinstance(patch, tuple) else int(patch)
+            side = math.lcm(SIDE, patch) if way else about["input_size"][-1]
             with torch.inference_mode(), FlopCounterMode(display=False) as counter:
                 made = network(torch.zeros(1, 3, side, side, device="meta"))
         except Exception as error:  # networks differ in what they take
             reason = first_line(error)
             continue
-        maps = "global_pool" in way
-        if made.shape[1:2] == (_width(network),) and made.dim() == (4 if maps else 2):
-            multiple = (1 if maps else multiple) if way else side
-            multiply_adds = counter.get_total_flops() / 2 * (224 / side) ** 2
-            return _entry(name, way, network, max(SMALLEST, multiple), multiple, multiply_adds)
+        if made.shape[1:2] != (width,) or made.dim() != (4 if maps else 2):
+            continue
+        multiple = (1 if maps else patch) if way else side
+        multiply_adds = counter.get_total_flops() / 2 * (224 / side) ** 2
+        weights = sum(parameter.numel() for parameter in network.parameters())
+        groups = [module.groups for module in network.modules() if isinstance(module, nn.Conv2d)]
+        heads = about.get("classifier") or ()
+        heads = (heads,) if isinstance(heads, str) else heads
+        mean, std = (tuple(round(255 * value, 3) for value in about[key]) for key in ("mean", "std"))
+        return Network(
+            f"{TIMM}{name}",
+            width,
+            partial(_build, name, way),
+            {"rgb": Input(mean, std), "flow": FIVE_PIXELS},
+            Cost(BYTES * weights, RESNET50_COST.training * multiply_adds / RESNET50_MULTIPLY_ADDS),
+            about.get("license") or "",
+            smallest=max(SMALLEST, multiple),
+            multiple=multiple,
+            inflates=True,
+            classifier="|".join(("cls_head", *(head.replace(".", r"\.") for head in heads))),
+            depthwise=max(groups, default=1) > 1,
+            finetuning=FEW_WEIGHTS if max(groups, default=1) > 1 else {},
+        )
     raise RecipeError(f"timm's network {name} makes no features of an image ({reason}).", "choose another network.")
 
 
@@ -90,44 +112,3 @@ def _create(name: str, way: Mapping[str, Any], channels: int) -> nn.Module:
 def _build(name: str, way: Mapping[str, Any], channels: int) -> nn.Module:
     network = _create(name, way, channels).eval()
     return network if "global_pool" in way else OnePixel(network)
-
-
-def _about(network: nn.Module) -> Mapping[str, Any]:
-    """What timm says of the network's published weights."""
-    return cast(Mapping[str, Any], network.pretrained_cfg)
-
-
-def _width(network: nn.Module) -> int:
-    return int(getattr(network, "head_hidden_size", None) or network.num_features)  # type: ignore[arg-type]
-
-
-def _patch(network: nn.Module) -> int:
-    """Pixels of the side of what a network of tokens looks at as one."""
-    size = getattr(getattr(network, "patch_embed", None), "patch_size", 1)
-    return max(size) if isinstance(size, tuple) else int(size)
-
-
-def _entry(
-    name: str, way: Mapping[str, Any], network: nn.Module, smallest: int, multiple: int, multiply_adds: float
-) -> Network:
-    about = _about(network)
-    heads = about.get("classifier") or ()
-    heads = (heads,) if isinstance(heads, str) else heads
-    groups = [module.groups for module in network.modules() if isinstance(module, nn.Conv2d)]
-    known, share = RESNET50_COST, multiply_adds / RESNET50_MULTIPLY_ADDS
-    weights = sum(parameter.numel() for parameter in network.parameters())
-    mean, std = (tuple(round(255 * value, 3) for value in about[key]) for key in ("mean", "std"))
-    return Network(
-        f"{TIMM}{name}",
-        _width(network),
-        partial(_build, name, way),
-        {"rgb": Input(mean, std), "flow": FIVE_PIXELS},
-        Cost(BYTES * weights, known.training * share),
-        about.get("license") or "",
-        smallest=smallest,
-        multiple=multiple,
-        inflates=True,
-        classifier="|".join(("cls_head", *(head.replace(".", r"\.") for head in heads))),
-        depthwise=max(groups, default=1) > 1,
-        finetuning=FEW_WEIGHTS if max(groups, default=1) > 1 else {},
-    )
