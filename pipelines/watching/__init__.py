@@ -1,1 +1,1 @@
-"""Watching cameras for weeks: what was seen is kept, shown on a page and told to people."""
+"""The service of `lstr watch`: cameras for weeks, with stored events, a page and notifications."""

@@ -146,7 +146,7 @@ class Clips:
         self._woken.set()
 
     def close(self) -> None:
-        """Complete the open clips with what is there; takes at most 3 s."""
+        """Complete the open clips with the packets so far; takes at most 3 s."""
         with self._lock:
             self._deadline = monotonic() + CLOSE_S
         self._woken.set()

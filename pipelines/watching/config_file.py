@@ -149,7 +149,7 @@ def actions_in(path: Path) -> list[str]:
 
 
 def find_history(path: Path) -> Path:
-    """Return the history of a service from its configuration or its data folder. Raises LstrError if there is none."""
+    """Return the history of a service from its configuration or its data folder. Raises LstrError if it is missing."""
     folder = path
     if not path.is_dir():
         try:

@@ -284,7 +284,7 @@ class DashboardSink(Sink):
 
 
 def encode_scores(scores: NDArray[np.float32]) -> bytes:
-    """Return a byte for each score; one that is not finite is no score."""
+    """Return a byte for each score; NO_SCORE for one that is not finite."""
     finite = np.isfinite(scores)
     codes = np.rint(np.clip(np.where(finite, scores, 0), 0, 1) * FULL_SCALE).astype(np.uint8)
     codes[~finite] = NO_SCORE

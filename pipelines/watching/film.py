@@ -97,7 +97,7 @@ class ClipFolder:
 
 
 def find_file(folder: Path, event_id: str, suffix: str) -> Path | None:
-    """Return the file of an event in a folder of clips; None if there is none, and for text that is not an id."""
+    """Return the file of an event in a folder of clips; None if it is missing, and for text that is not an id."""
     if not EVENT_ID.fullmatch(event_id):
         return None
     path = folder / f"{event_id}{suffix}"
@@ -131,7 +131,7 @@ class Film:
         return monotonic() > min(self.until, self.decided + LATE_S) + GRACE_S
 
     def open(self, path: Path, before: float) -> bool:
-        """Start with a key frame `before` seconds before the event, or the first one. False while there is none."""
+        """Start with a key frame `before` seconds before the event, or the first one. False before the first packet."""
         packets = self.ring.since(self.decided, self.lag + before)
         if not packets:
             return False

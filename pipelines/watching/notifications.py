@@ -38,7 +38,7 @@ class ServiceAccess:
     ready: Callable[[], None]
     """To be called when the channel can be reached again, so that pending notices are delivered at once."""
     find_image: Callable[[str], Path | None] | None = None
-    """Returns the image of an event by its id, None while there is none; None if no images are made."""
+    """Returns the image of an event by its id, None before it is made. None if no images are made."""
     watch_source: Callable[[str, bool], None] | None = None
     """Resumes or pauses a source by its name."""
 
@@ -112,7 +112,7 @@ def describe(notice: Notice, now: datetime) -> str:
 
 
 class Delivery:
-    """Delivers the notices of one channel in a thread of its own, so that a slow channel delays no other.
+    """Delivers the notices of one channel in its own thread, so that a slow channel delays no other.
 
     After a failure all notices wait, longer at each; a new event or a channel that is ready again ends the wait. Those
     that failed least often come first. A notice counts as delivered once the history has stored it: after a kill in

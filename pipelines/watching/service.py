@@ -114,7 +114,7 @@ class Service:
                 raise LstrError(f"There is a source {name!r} already.", "choose another name.")
             if len(sources) >= MAX_SOURCES:
                 raise LstrError(f"There are {len(sources)} sources already.", "remove one of them first.")
-            self.history.set_value(ADDED, (self.history.value(ADDED) or {}) | {name: address})
+            self._keep(ADDED, name, address)
             self._distribute()
 
     def remove(self, name: str) -> None:
@@ -123,10 +123,9 @@ class Service:
             self._check_source(name)
             if name in self.config.sources:
                 raise LstrError(f"{name!r} is in {self.config.path}.", "remove it there, and send SIGHUP.")
-            added = self.history.value(ADDED) or {}
-            self.history.set_value(ADDED, {other: added[other] for other in added if other != name})
+            self._keep(ADDED, name, None)
+            self._keep(ZONES, name, None)
             self.history.set_value(PAUSED, sorted({*self.paused} - {name}))
-            self._keep_zones(name, None)
             self.policy.forget(name)
             self.dashboard.show_snoozes(self.policy.snoozes())
             self._forget(name)
@@ -139,7 +138,7 @@ class Service:
         """
         with self._lock:
             self._check_source(name)
-            self._keep_zones(name, zones)
+            self._keep(ZONES, name, zones)
             self._distribute()
 
     def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
@@ -182,8 +181,7 @@ class Service:
                 if config.timeout != before.timeout:
                     self.log(f"timeout is {config.timeout:g} s for each source that is opened from now on.")
                 for worker in self.workers.values():
-                    worker.set_timeout(config.timeout)
-                    worker.set_actions(config.actions)
+                    worker.configure(config.actions, config.timeout)
                 if self.clips and config.clips:
                     self.clips.configure(config.clips)
                 self.notifications.close()
@@ -250,9 +248,10 @@ class Service:
         if name not in self.sources:
             raise LstrError(f"There is no source {name!r}.", f"choose one of {', '.join(self.sources)}.")
 
-    def _keep_zones(self, name: str, zones: Zones | None) -> None:
-        drawn = {other: kept for other, kept in (self.history.value(ZONES) or {}).items() if other != name}
-        self.history.set_value(ZONES, drawn if zones is None else {**drawn, name: zones})
+    def _keep(self, key: str, name: str, value: Any) -> None:
+        """Keep a value of a source across restarts; None deletes it."""
+        values = (self.history.value(key) or {}) | {name: value}
+        self.history.set_value(key, {other: kept for other, kept in values.items() if kept is not None})
 
     def _forget(self, name: str) -> None:
         self.dashboard.remove_source(name)

@@ -295,7 +295,7 @@ def format_metrics(dashboard: Dashboard, service: Any) -> str:
 
 
 def build_watch_page() -> str:
-    """Return the page, which gets all that it shows from the stream."""
+    """Return the page, which gets its content from the stream."""
     document = {
         "colours": {},
         "palette": CLASSES,

@@ -117,9 +117,15 @@ class Worker:
             self._add_due()
             self._changed.notify_all()
 
-    def set_actions(self, actions: Mapping[str, ActionConfig]) -> None:
-        """Detect by the thresholds of these actions from now on; if they differ, the sources start over."""
+    def configure(self, actions: Mapping[str, ActionConfig], timeout: float) -> None:
+        """Use another timeout for sources that are opened from now on, and other thresholds at once.
+
+        If thresholds of its actions differ, all sources start over.
+        """
         with self._changed:
+            self._live = LiveOptions(timeout=timeout)
+            if self._session:
+                self._session.live = self._live
             known = self.loaded.classes if self.loaded else (*actions, *self._actions)
             before, after = (
                 {name: action.rule for name, action in group.items() if action.rule and name in known}
@@ -128,13 +134,6 @@ class Worker:
             self._actions = actions
             if before != after:
                 self._restart()
-
-    def set_timeout(self, timeout: float) -> None:
-        """Use another timeout for sources that are opened from now on."""
-        with self._changed:
-            self._live = LiveOptions(timeout=timeout)
-            if self._session:
-                self._session.live = self._live
 
     @property
     def actions(self) -> list[str]:
@@ -246,8 +245,8 @@ class Worker:
                         packets=self._clips.ring if self._clips else None,
                         pictures=self._dashboard.take_frame,
                         zones=self._zones,
+                        live=self._live,
                     )
-                    session.live = self._live
                 with session:
                     with self._changed:
                         self._add_due()

@@ -1,4 +1,4 @@
-/* The list of events: those that are on first, then the newest; filters, verdicts, clips. */
+/* The list of events: active ones first, then the latest; filters, verdicts, clips. */
 const PAGE = 50, RECENT = 600e3; /* rows at a time; milliseconds that events stay in the lanes */
 const ALL = { action: "", source: "", day: "", score: 0 };
 const shownEvents = new Map(); /* id to event, of what the filters leave */
@@ -15,7 +15,8 @@ function secondsText(seconds) {
 const today = (text) => text.slice(0, 10) === nowText().slice(0, 10);
 function whenText(event) {
   const day = today(event.start) ? "" : event.start.slice(0, 10) + " ";
-  const length = secondsText(event.seconds) + (isOn(event) ? " so far" : event.still_on ? ", until its source ended" : "");
+  const seconds = isOn(event) ? Math.max(event.seconds, (wallOf(nowText()) - wallOf(event.start)) / 1000) : event.seconds;
+  const length = secondsText(seconds) + (isOn(event) ? " so far" : event.still_on ? ", until its source ended" : "");
   return day + lastTime(event.start) + " · " + length + " · score " + scoreText(event.top_score);
 }
 
@@ -36,7 +37,7 @@ function Events() {
   const actions = [...sources.values()].flatMap((source) => actionsOf(source).map((index) => source.classes[index]));
   return html`
   <div class="heading">
-    <h2 id="count">${on ? "Events, " + on + " on now" : "Events"}</h2>
+    <h2 id="count">${on ? "Events, " + on + " active" : "Events"}</h2>
     <div class="filters">
       <select id="by-action" aria-label="Action" value=${wanted.action} onChange=${choose("action")}>${choices("All actions", actions, wanted.action)}</select>
       <select id="by-source" aria-label="Source" value=${wanted.source} onChange=${choose("source")}>${choices("All sources", sources.keys(), wanted.source)}</select>
@@ -47,7 +48,7 @@ function Events() {
   </div>
   <ol id="event-rows">${order.map((event, at) => html`<${EventRow} key=${event.id} event=${event} isFirst=${!at && !shownEvents.has(focused)} />`)}</ol>
   <p id="no-events" class="soft" hidden=${order.length > 0}>${isFiltered ? "No event fits: choose another action, source or day, or a lower score."
-    : sources.size ? "Nothing has happened yet. What is decided from now on is listed here." : "No event yet: add a source first."}</p>
+    : sources.size ? "No event yet." : "No event yet: add a source first."}</p>
   <p class="older"><${Button} id="older" hidden=${atEnd} onClick=${() => askEvents(true)}>Older events<//></p>`;
 }
 const showEvents = () => render(html`<${Events} />`, $("events"));
@@ -56,7 +57,7 @@ function askFor(filters) {
   showEvents();
   askEvents(false);
 }
-/* Ask for the events that the filters want; `older` than the ones that are listed, or anew. */
+/* Load the events that fit the filters, or those that are `older` than the listed ones. */
 async function askEvents(older) {
   const number = ++asked, oldest = [...shownEvents.values()].filter((event) => !isOn(event)).sort(newestFirst).at(-1);
   const query = new URLSearchParams({ limit: PAGE });
@@ -75,7 +76,7 @@ async function askEvents(older) {
   }
   showEvents();
 }
-/* An event in the lanes of its source, for as long as they reach. */
+/* Keep an event in the lanes of its source, for as long as they reach. */
 function keepInLane(event) {
   const source = sources.get(event.source);
   if (!source) return;
@@ -95,12 +96,6 @@ function readEvent({ phase, event }) {
   const words = event.action + " in " + event.source;
   if (phase === "new") $("announced").textContent = words + ", " + lastTime(event.start) + ", score " + scoreText(event.score);
   if (phase === "end") $("announced").textContent = words + " has ended after " + secondsText(event.seconds);
-}
-/* Events that are on become longer. */
-function lengthen() {
-  const at = wallOf(nowText()), on = [...shownEvents.values()].filter(isOn);
-  for (const event of on) event.seconds = Math.max(event.seconds, (at - wallOf(event.start)) / 1000);
-  if (on.length) showEvents();
 }
 function judge(id, verdict) {
   const event = shownEvents.get(id);
@@ -128,7 +123,7 @@ function showClip(next) {
 }
 function play(id) {
   const event = shownEvents.get(id);
-  if (!event?.clip) return tell("Of this event there is no clip.");
+  if (!event?.clip) return tell("This event has no clip.");
   showClip({ event });
   $("clip").src = "clip/" + id;
   $("player").showModal();

@@ -1,4 +1,4 @@
-/* The sources that are watched: of each its picture, its lanes and how its link is. */
+/* The watched sources: the latest frame, lanes and link of each. */
 const step = 0.25, ROWS = 2400; /* seconds of a chunk; chunks whose scores are kept */
 const fullScale = report.full_scale, missing = report.no_score;
 const SPANS = [60, 300, 600], PICTURE_EVERY = 500; /* seconds in view; milliseconds */
@@ -15,7 +15,7 @@ const act = (path, body, done) => post(path, body).then(done, (error) => tell(er
 const pathOf = (source, deed) => "source/" + encodeURIComponent(source.name) + "/" + deed;
 const actionsOf = (source) => [...source.classes.keys()].filter((index) => !report.undecidable.includes(source.classes[index]));
 
-/* All of a source, as the state has it. */
+/* The whole of a source. */
 function readSource(state) {
   const source = sources.get(state.name) ?? { name: state.name, events: [], inSight: false, shown: 0, size: null, isSure: false };
   sources.set(state.name, source);
@@ -40,7 +40,7 @@ function readScores({ source: name, first, columns, at, codes: text, picture }) 
   findGaps(source);
   showSource(source);
 }
-/* What was not decided since the first decision in view. */
+/* Chunks without a decision since the first one in view. */
 function findGaps(source) {
   source.gaps = [];
   let before = -1;
@@ -50,7 +50,7 @@ function findGaps(source) {
     before = column;
   }
 }
-/* Events are bars of a lane, on its time: that of the newest decision is the end of the view. */
+/* Events are bars of a lane; the latest decision is at its end. */
 function laneOf(source, index) {
   const label = source.classes[index], rule = source.rules[label], toTime = (wall) => wholeSeconds() + (wall - source.at) / 1000;
   const events = source.events.filter(({ action }) => action === label).map(({ start, end, decided }) => ({
@@ -91,10 +91,10 @@ class Source extends Component {
         <div class="picture">
           <div class="view">
             <img ref=${(image) => { source.image = image; }} hidden=${!size} src=${source.shown ? "picture/" + encodeURIComponent(name) + "?" + source.shown : null}
-              alt=${"The newest picture of " + name + (zones.length ? "; motion counts in " + countText(zones.length, "zone") : "")} onLoad=${() => pictureCame(source)} />
+              alt=${"Latest frame of " + name + (zones.length ? "; motion counts in " + countText(zones.length, "zone") : "")} onLoad=${() => frameLoaded(source)} />
             <svg class="veil" aria-hidden="true" viewBox=${"0 0 " + (size ?? [0, 0]).join(" ")}>${size && html`<${Veil} id=${"veil " + name} zones=${zones} size=${size} />`}</svg>
           </div>
-          ${!size && html`<p class="blank">${paused ? "Paused: nothing is read." : "No picture yet."}</p>`}
+          ${!size && html`<p class="blank">${paused ? "Paused." : "No frame yet."}</p>`}
           ${best !== undefined && !paused && html`<p class=${isOnNow(classes[best]) || source.events.some((event) => !event.end) ? "now on" : "now"} style=${spotStyle(classes[best])}>
             <${Spot} label=${classes[best]} /><span class="cut">${classes[best]}</span><output>${scoreText(last(best) / fullScale)}</output></p>`}
         </div>
@@ -131,12 +131,12 @@ function SourceMenu({ source, actions }) {
     <div class="sheet">
       <label>Snooze<select aria-label="Action">${options([["", "every action"], ...actions.map((label) => [label])])}</select></label>
       <label>for<select aria-label="For how long">${SNOOZES.map(([value, text]) => html`<option value=${value} selected=${value === "3600"}>${text}</option>`)}</select></label>
-      <${Button} onClick=${snooze}>Snooze: nobody is told<//><hr />
+      <${Button} onClick=${snooze}>Snooze notifications<//><hr />
       <${Button} onClick=${(event) => { menuOf(event).open = false; editZones(source); }}>Zones: where motion counts<//>
       <${Button} onClick=${remove}>${source.isSure ? "Press again to remove it" : "Remove this source"}<//>
     </div></details>`;
 }
-function pictureCame(source) {
+function frameLoaded(source) {
   source.size = [source.image.naturalWidth, source.image.naturalHeight];
   showSource(source);
   paintZones(source);
@@ -150,8 +150,8 @@ function showSources() {
   showFacts(all.length ? [["Live", live + " of " + countText(all.length, "source")]] : []);
   showEvents();
 }
-/* The newest picture of each source in sight, once the one before it has come; none while nobody looks. */
-function lookAtPictures() {
+/* Load the latest frame of each visible source, once the last one has loaded. */
+function loadFrames() {
   if (document.hidden) return;
   for (const source of sources.values()) {
     if (!source.inSight || !source.picture || source.picture === source.shown || !source.image.complete) continue;

@@ -18,7 +18,7 @@ function listen() {
 /* A connection may be dead without being closed, and a refused one is not opened again by the browser. */
 setInterval(() => { if (!document.hidden && Date.now() - heardAt > QUIET) listen(); }, 1000);
 
-/* Now, on the clock of the machine that watches. */
+/* Now, on the clock of the service. */
 function nowText() {
   const at = new Date(Date.now() + clockAhead), shift = zone === "Z" ? 0 : (zone[0] === "-" ? -1 : 1) * (Number(zone.slice(1, 3)) * 60 + Number(zone.slice(4, 6)));
   return new Date(at.getTime() + shift * 60000).toISOString().slice(0, 23) + zone;
@@ -80,5 +80,5 @@ document.addEventListener("keydown", key);
 new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));
 followTheme(redraw);
 listen();
-setInterval(lookAtPictures, PICTURE_EVERY);
-setInterval(() => { lengthen(); readSnoozes(snoozes); }, 1000);
+setInterval(loadFrames, PICTURE_EVERY);
+setInterval(() => { showEvents(); readSnoozes(snoozes); }, 1000);

@@ -35,7 +35,7 @@ function Veil({ id, zones, size: [width, height], chosen = null }) {
 const pointsOf = (corners, width, height) => corners.map(([x, y]) => (x * width).toFixed(2) + "," + (y * height).toFixed(2)).join(" ");
 
 function editZones(source) {
-  if (!source.size) return tell("No picture of " + source.name + " yet: zones are drawn on one.");
+  if (!source.size) return tell("There is no frame of " + source.name + " yet to draw on.");
   edited = { source, zones: structuredClone(source.zones), open: null, at: null, before: JSON.stringify(source.zones), sure: false, told: "" };
   $("zones").showModal();
   drawZones();
@@ -77,7 +77,7 @@ function ZoneEditor() {
     ${tool("zone-rectangle", addRectangle, "Add a rectangle", isFull)}${tool("corner-add", addCorner, "Add a corner", at === null || chosen === "open" || corners.length >= report.most_corners)}
     ${tool("corner-delete", deleteCorner, "Delete the corner", at === null || (chosen !== "open" && corners.length <= LEAST_CORNERS))}${tool("zone-delete", deleteZone, "Delete the zone", at === null)}
   </div>
-  <p class="keys soft">Press the picture for each corner of a zone, the first one again to close it; drag a corner to move it. Motion outside all zones does not count; without a zone all of the picture does.</p>
+  <p class="keys soft">Press the frame for each corner of a zone, the first one again to close it; drag a corner to move it. Motion outside all zones does not count; without a zone all of the frame does.</p>
   <p class="keys soft by-keys"><kbd>tab</kbd> the next corner: <kbd>←</kbd> <kbd>↑</kbd> <kbd>↓</kbd> <kbd>→</kbd> move it, with <kbd>shift</kbd> farther, <kbd>+</kbd> adds one after it, <kbd>delete</kbd> removes it · <kbd>esc</kbd> cancels</p>
   <div class="tools ends">
     <${Button} id="zones-file" hidden=${!source.drawn} onClick=${() => sendZones(null)}>As the file says<//>

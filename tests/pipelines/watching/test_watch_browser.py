@@ -115,13 +115,13 @@ def test_a_source_and_what_happens(tab, service):
     until(page, f"{LANE_INK} > {before}")
     shown = page.evaluate("document.querySelector('.source img').src")
     until(page, f"document.querySelector('.source img').src !== {shown!r}")
-    assert "Nothing has happened yet" in page.locator("#no-events").inner_text()
+    assert "No event yet" in page.locator("#no-events").inner_text()
 
     event = begin(service)
     page.locator(".event.on").wait_for()
     assert "fall in hall" in page.locator("#announced").inner_text()
     assert "so far" in page.locator(".event .when").inner_text()
-    assert page.locator("#count").inner_text() == "Events, 1 on now"
+    assert page.locator("#count").inner_text() == "Events, 1 active"
     page.get_by_role("button", name="Right: it happened").click()
     page.locator(".yes[aria-pressed=true]").wait_for()
     assert service.dashboard.history.find(event.id).verdict == "right"
@@ -232,7 +232,7 @@ def test_what_is_wanted_of_the_service(tab, service):
     until(page, "true")
     page.locator(".menu summary").first.click()
     page.locator(".sheet select").first.select_option("fall")
-    page.get_by_role("button", name="Snooze: nobody is told").first.click()
+    page.get_by_role("button", name="Snooze notifications").first.click()
     page.locator(".menu:not([open])").first.wait_for()
     service.dashboard.show_snoozes([Snooze("hall", "fall", None)])
     page.locator("#snoozes").get_by_role("button", name="End").click()

@@ -79,7 +79,7 @@ def test_a_source_that_was_never_decided_comes_back(model, stream, monkeypatch):
             made.set_sources({"hall": hall, "door": door})
             until(lambda: made.status().keys() == {"hall", "door"}, LONG)
             before = made.status()
-            made.set_actions({action: ActionConfig(on=0.5, off=0.4) for action in made.actions})
+            made.configure({action: ActionConfig(on=0.5, off=0.4) for action in made.actions}, 300.0)
             until(lambda: made.status().keys() == before.keys() and made.status()["door"] is not before["door"], LONG)
             until(lambda: made.status().keys() == before.keys() and made.status()["hall"] is not before["hall"], LONG)
     assert not kept
