@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from lstr.extractors.networks.crops import Image, Inputs
+from lstr.extractors.networks.crops import Inputs
 from lstr.extractors.networks.runtime import (
     AUTO,
     NetworkJob,
@@ -30,7 +30,7 @@ from lstr.extractors.networks.runtime import (
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, NETWORK, Ahead, StepSeconds, closed_after, torch_threads
-from lstr.extractors.streams import PICTURES, STREAMS, model_stream
+from lstr.extractors.streams import PICTURES, STREAMS
 from lstr.extractors.video.frames import Chunk
 
 if TYPE_CHECKING:  # what was converted before runs without it
@@ -110,6 +110,8 @@ class TwoStream:
         self.networks = LazyNetworks({stream: partial(_at_rest, networks, stream, device) for stream in networks})
         self.recipe = recipe
         self.inputs = Inputs(recipe)
+        self.streams = [stream for stream in STREAMS if stream in networks]
+        """Its streams, in the order in which their features are joined."""
         self.device = device
         self.sources = sources or WeightSources()
         self.options = options or RunOptions()
@@ -123,10 +125,6 @@ class TwoStream:
     def again(self, recipe: Recipe | None = None, options: RunOptions | None = None) -> "TwoStream":
         """The same networks by another recipe, or run in another way."""
         return TwoStream(self.networks, recipe or self.recipe, self.device, self.sources, options or self.options)
-
-    def _features(self, stream: str, chunks: list[list[Image]]) -> NDArray[np.float32]:
-        """Features (B, D) of B chunks' segments that fit."""
-        return self._network(stream).of_fitted(chunks, self.inputs.view(stream))
 
     def pooled(self, stream: str, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(B, images, 224, 224, C) → (B, D), averaged over space and the images of a chunk."""
@@ -228,9 +226,13 @@ class TwoStream:
         return GPU_THREADS if self.device != "cpu" else n_flow or self.options.threads
 
     def open_pool(self, workers: FlowWorkers | None) -> tuple[ThreadPoolExecutor, int]:
-        """Return the threads for `submit`, after `prepare`, and their number; shut them down."""
-        threads = self._threads(workers.workers if self._used(workers) and workers else 0)
-        return ThreadPoolExecutor(threads, "networks", self._begin_thread), threads
+        """Return the threads for `submit`, after `prepare`, and their number; those of flow, if a network takes flow.
+
+        Shut them down unless they are those of flow.
+        """
+        workers = self._used(workers)
+        threads = self._threads(workers.workers if workers else 0)
+        return workers.pool if workers else ThreadPoolExecutor(threads, "networks"), threads
 
     @property
     def batch(self) -> int:
@@ -266,11 +268,35 @@ class TwoStream:
     def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
         """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
 
-        A thread of `pool` waits for the flow.
+        The networks begin when the flow is there, so no thread waits for it, and both share the threads of `pool`.
         """
         workers = self._used(workers)
         ready = tuple((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
-        return pool.submit(lambda: NETWORK(self._batch)(ready)[0])
+        parts = [part for _, flow in ready if flow for part in flow.parts]
+        rows, left, lock = Future[list[FeatureRow]](), len(parts) + 1, Lock()
+
+        def compute() -> None:
+            try:
+                self._begin_thread()
+                rows.set_result(NETWORK(self._batch)(ready)[0])
+            except BaseException as error:  # for the one who waits for the rows, whatever it is
+                rows.set_exception(error)
+
+        def count(_: object) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                if left:
+                    return
+            try:
+                pool.submit(compute)
+            except RuntimeError as error:  # the threads have ended
+                rows.set_exception(error)
+
+        for part in parts:
+            part.add_done_callback(count)
+        count(None)
+        return rows
 
     def _timed(self, items: Iterable[T]) -> Iterator[T]:
         """The same items, the time until each counted as decoding."""
@@ -288,13 +314,15 @@ class TwoStream:
         """Rows of chunks."""
         seconds = StepSeconds()
         features: dict[str, NDArray[np.float32]] = {}
-        for stream in sorted(self.networks, key=STREAMS.index):
+        for stream in self.streams:
             flows = [part.result() if part and stream == "flow" else None for _, part in ready]
             start = perf_counter()
             images = [self.inputs.images(stream, c.frames, flow) for (c, _), flow in zip(ready, flows, strict=True)]
-            features[stream] = self._features(stream, images)
-            spent = f"{model_stream(stream)}_network"
-            setattr(seconds, spent, getattr(seconds, spent) + perf_counter() - start)
+            features[stream] = self._network(stream).of_fitted(images, self.inputs.views[stream])
+            if stream == "flow":
+                seconds.flow_network += perf_counter() - start
+            else:
+                seconds.rgb_network += perf_counter() - start
         seconds.flow = sum(part.seconds for _, part in ready if part)
         rows = [
             FeatureRow(chunk.index, chunk.end_time, {stream: made[n] for stream, made in features.items()})

@@ -238,7 +238,7 @@ def _features(model: Model, rgb: Any, flow: Any, n_streams: int) -> tuple[Tensor
         if values is None:
             raise LstrError(f"The model takes {name} features but the chunk has none.", f"Extract {name} features too.")
         try:
-            part = tensor_of(values)
+            part = values if isinstance(values, Tensor) and not values.is_complex() else tensor_of(values)
         except ValueError as error:
             raise LstrError(f"The {name} features are no numbers: {error}.", "Use features of real numbers.") from error
         if n_streams == 1 and part.ndim == 1:

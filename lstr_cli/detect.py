@@ -167,7 +167,7 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         raise click.UsageError("--events-only is about the lines of jsonl, which -f leaves out.")
     by_kind(sources, others["names"])  # reports a wrong path at once; the imports below take longer
     console.say_waiting("loading networks…")
-    from lstr.extractors.video.live_reader import LiveOptions
+    from lstr.extractors.video.live_input import LiveOptions
     from lstr.pipelines.detection.detect import DetectOptions, detect_sources
     from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
     from lstr_cli.view import Progress, View

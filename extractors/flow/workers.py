@@ -229,7 +229,8 @@ class FlowWorkers:
         # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
+        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
+        """Its threads, which may run networks too."""
         self.warnings: list[str] = []
         self._gathering: GatheringThread | None = None
         if chosen == "cuda":
@@ -255,19 +256,19 @@ class FlowWorkers:
     def submit(self, frames: NDArray[np.uint8]) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
         if self.algorithm == DIFFERENCE:
-            return ChunkFlow([self._pool.submit(_timed, partial(differences, frames))])
+            return ChunkFlow([self.pool.submit(_timed, partial(differences, frames))])
         with FLOW:
             grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
         if self._gathering and min(grey[0].shape) >= tvl1.SMALLEST:
             return ChunkFlow([self._gathering.submit(np.stack(grey))])
         pairs = [partial(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)]
-        return ChunkFlow([self._pool.submit(_timed, pair) for pair in pairs])
+        return ChunkFlow([self.pool.submit(_timed, pair) for pair in pairs])
 
     def close(self) -> None:
         """Drop what has not begun and end the threads; at most one pair per thread is waited for."""
         if self._gathering:
             self._gathering.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.pool.shutdown(wait=True, cancel_futures=True)
         cv2.setNumThreads(self._threads_before)
 
     def __enter__(self) -> "FlowWorkers":

@@ -152,41 +152,40 @@ class View:
         return image if self.crops == 10 else centre_crop(image, *self.size)[0]
 
 
-@dataclass(frozen=True)
 class Inputs:
     """The inputs that a recipe describes; of one stream the images of all segments, before or after cropping."""
 
-    recipe: Recipe
+    def __init__(self, recipe: Recipe):
+        self.views: dict[str, View] = {}
+        """What a network sees of each image, by stream."""
+        self._shown: dict[str, list[int]] = {}  # frames, by stream
+        for stream, part in recipe.parts.items():
+            directed = stream == "flow" and recipe.algorithm != DIFFERENCE
+            short_side = None if part.size else recipe.short_side
+            self.views[stream] = View(recipe.size_of(stream), part.crops, directed, short_side, part.margin)
+            # as mmaction2's SampleFrames picks them from a video of this length
+            several = [(2 * i + 1) * CHUNK // (2 * part.segments) for i in range(part.segments)]
+            self._shown[stream] = several if part.segments > 1 else [recipe.rgb_frame]
 
     def images(self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> list[Image]:
         """What a stream's network sees of a chunk, fitted: one image, or of `rgb` one for each segment.
 
         frames, flow: as for `picture_of`.
         """
-        view = self.view(stream)
+        view = self.views[stream]
         if stream == "flow" and view.short_side is not None:
             assert flow is not None, "the stream of flow needs flow"
             return [fit_planes(flow, view.short_side)]
         if stream == "change" and view.short_side is None:
             # the bytes of both frames fitted as one picture, in half the time
             return [np.concatenate([view.fitted(frames[end]) for end in ENDS], 2)]
-        n, segments = len(frames), self.recipe.parts[stream].segments
-        # as mmaction2's SampleFrames picks them from a video of this length
-        several = [(2 * i + 1) * n // (2 * segments) for i in range(segments)]
-        shown = several if segments > 1 else [self.recipe.rgb_frame]
-        return [view.fitted(picture_of(stream, frames, flow, at)) for at in shown]
-
-    def view(self, stream: str) -> View:
-        """What a network sees of each image."""
-        part, directed = self.recipe.parts[stream], stream == "flow" and self.recipe.algorithm != DIFFERENCE
-        short_side = None if part.size else self.recipe.short_side
-        return View(self.recipe.size_of(stream), part.crops, directed, short_side, part.margin)
+        return [view.fitted(picture_of(stream, frames, flow, at)) for at in self._shown[stream]]
 
     def cropped(
         self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
         """(crops · segments, height, width, C) of a chunk."""
-        return self.view(stream).of_segments(self.images(stream, frames, flow))
+        return self.views[stream].of_segments(self.images(stream, frames, flow))
 
 
 # (6, 2): how far right and down each frame of a chunk lies, as shares of the width of the picture.

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO
+from typing import Annotated, BinaryIO, Literal
 from urllib.parse import urlsplit
+
+from msgspec import Meta
 
 from lstr.errors import MissingCameraError, MissingPathError, StalledError, VideoError
 from lstr.extractors.video.containers import NETWORK
@@ -38,6 +40,20 @@ class Input:
     """Whether it has ended before, so that a recording at its address is what was decided until then."""
     named: bool = False
     """Whether a person has chosen the id."""
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """How a live source is read."""
+
+    clock: Literal["stream", "wall"] = "stream"
+    on_lag: Literal["drop", "wait"] | None = None
+    """What happens to chunks that come faster than they are taken: `drop` the oldest, or `wait` and let the source
+    wait. None drops those of cameras and streams without an end, and waits for pipes and recordings."""
+    timeout: Annotated[float, Meta(gt=0)] = 30.0
+    """Seconds without a frame, attempts to connect included, after which it has stalled."""
+    waiting: int = 4
+    """Whole chunks that wait at most."""
 
 
 def parse_live(source: str | Path) -> Input | None:

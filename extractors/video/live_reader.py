@@ -18,9 +18,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 from time import monotonic
-from typing import Annotated, Literal
-
-from msgspec import Meta
 
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
@@ -36,7 +33,7 @@ from lstr.extractors.video.frames import (
     joined,
     stretches,
 )
-from lstr.extractors.video.live_input import QUIET, Input, Link, given_up, has_ended, stalled, too_short
+from lstr.extractors.video.live_input import QUIET, Input, Link, LiveOptions, given_up, has_ended, stalled, too_short
 from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.reader import PyAVReader
@@ -53,20 +50,6 @@ class Moment:
 
     monotonic: float = field(default_factory=monotonic)
     wall: datetime = field(default_factory=lambda: datetime.now().astimezone())
-
-
-@dataclass(frozen=True)
-class LiveOptions:
-    """How a live source is read."""
-
-    clock: Literal["stream", "wall"] = "stream"
-    on_lag: Literal["drop", "wait"] | None = None
-    """What happens to chunks that come faster than they are taken: `drop` the oldest, or `wait` and let the source
-    wait. None drops those of cameras and streams without an end, and waits for pipes and recordings."""
-    timeout: Annotated[float, Meta(gt=0)] = 30.0
-    """Seconds without a frame, attempts to connect included, after which it has stalled."""
-    waiting: int = 4
-    """Whole chunks that wait at most."""
 
 
 class LiveReader:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import av
 import numpy as np
@@ -37,7 +37,6 @@ from lstr.extractors.video.containers import (
     open_container,
 )
 from lstr.extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, shrink, upright, working_size
-from lstr.extractors.video.packet_ring import PacketSink
 from lstr.extractors.video.probe import (
     AVERAGE_RATE,
     Video,
@@ -50,6 +49,9 @@ from lstr.extractors.video.probe import (
     unreadable,
 )
 from lstr.files.names import shown
+
+if TYPE_CHECKING:  # only a live source needs it
+    from lstr.extractors.video.packet_ring import PacketSink
 
 NVDEC = Opening(hardware="cuda")
 PYAV_HINT = "unset LSTR_DECODER: PyAV reads every video on the processor."
@@ -115,7 +117,7 @@ class PyAVReader:
         live: bool = False,
         opening: Opening = PLAIN,
         stopped: Callable[[], bool] = lambda: False,
-        packets: PacketSink | None = None,
+        packets: "PacketSink | None" = None,
         endless: bool = False,
     ):
         self._endless = endless

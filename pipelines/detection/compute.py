@@ -2,8 +2,8 @@
 
 import threading
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from time import monotonic
 from typing import Any
 
@@ -14,15 +14,10 @@ from lstr.extractors.devices import CAPTURING
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL
 from lstr.extractors.streams import MODEL_STREAMS
-from lstr.extractors.video.frames import Chunk
-from lstr.extractors.video.live_reader import Moment
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.model import Networks
-from lstr.pipelines.detection.track import Track
+from lstr.pipelines.detection.track import Taken, Track
 from lstr.pipelines.failures import failure_of
-
-# A chunk on its way through the networks, and when a chunk of a live source was complete.
-Taken = tuple[Track, Chunk, Moment | None]
 
 
 class NetworkPool:
@@ -42,7 +37,9 @@ class NetworkPool:
 
     def close(self) -> None:
         """Wait for the batches that have started."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        wait(rows for _, rows in self._flying)
+        if self._workers is None or self._pool is not self._workers.pool:
+            self._pool.shutdown()
 
     def has_work(self, tracks: Sequence[Track]) -> bool:
         """Return whether there is something to `send` or to `collect`."""
@@ -108,11 +105,16 @@ class Streams:
     """
 
     def __init__(self, loaded: Checkpoint, places: int = 1):
+        self._given: Callable[[NDArray[np.float32]], Any] = np.asarray
         # imported here: an exported model runs without torch
         if loaded.exported:
             from lstr import exported_streaming as streaming
         else:
+            import torch
+
             from lstr import streaming  # type: ignore[no-redef]
+
+            self._given = torch.from_numpy
         self._streaming: Any = streaming
         self._model: Any = loaded.exported or loaded.model
         self._state = self._streaming.create(self._model, places)
@@ -125,7 +127,7 @@ class Streams:
         stacked = []
         for stream in MODEL_STREAMS:
             present = [features for row in rows if (features := getattr(row, stream)) is not None]
-            stacked.append(np.stack(present) if present else None)
+            stacked.append(self._given(np.stack(present)) if present else None)
         with MODEL:
             return np.asarray(self._streaming.step_some(self._model, self._state, places, *stacked))
 

@@ -4,14 +4,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from lstr.errors import VideoError
 from lstr.extractors.stages import torch_threads
 from lstr.extractors.video.frames import Chunk, Gap
-from lstr.extractors.video.live_input import QUIET, Input
-from lstr.extractors.video.live_reader import LiveOptions, LiveReader
-from lstr.extractors.video.packet_ring import PacketSink
-from lstr.extractors.video.zones import Zones
+from lstr.extractors.video.live_input import QUIET, Input, LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.compute import NetworkPool, Streams
 from lstr.pipelines.detection.decision import Ended, MakeSink, Status, Undecided
@@ -22,6 +20,11 @@ from lstr.pipelines.detection.track import Event, Shared, Track
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Notice
 from lstr.timeline import Thresholds, thresholds_of
+
+if TYPE_CHECKING:  # a file needs no reader of live sources
+    from lstr.extractors.video.live_reader import LiveReader
+    from lstr.extractors.video.packet_ring import PacketSink
+    from lstr.extractors.video.zones import Zones
 
 OWN, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
@@ -52,9 +55,9 @@ class Session:
         output: OutputOptions = NO_FILES,
         sinks: Sequence[MakeSink] = (),
         log: FailureLog | None = None,
-        packets: Callable[[str], PacketSink | None] | None = None,
+        packets: "Callable[[str], PacketSink | None] | None" = None,
         pictures: Callable[[str, Chunk], None] | None = None,
-        zones: Callable[[str], Zones] | None = None,
+        zones: "Callable[[str], Zones] | None" = None,
     ):
         rules = thresholds_of(model) if thresholds is None else thresholds
         self._shared = Shared(model, rules, on_gap, limits, output, sinks, named=places > 1)
@@ -232,7 +235,9 @@ class Session:
                 if not track.unreadable:
                     yield track.open()
 
-    def _connect(self, name: str, given: Input, long_side: int) -> LiveReader:
+    def _connect(self, name: str, given: Input, long_side: int) -> "LiveReader":
+        from lstr.extractors.video.live_reader import LiveReader
+
         packets = self._packets and self._packets(name)
         seen, zones = self._pictures and partial(self._pictures, name), self._zones and partial(self._zones, name)
         span = (self._shared.limits.first, self._shared.limits.end)

@@ -29,7 +29,6 @@ from lstr.extractors.video.frames import (
 )
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos, is_video_name
 from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_reader import LiveReader
 from lstr.extractors.video.reader import open_chunks, probe_chunks
 from lstr.files.names import shown
 from lstr.loaded_checkpoint import Checkpoint
@@ -38,7 +37,8 @@ from lstr.pipelines.detection.options import Limits
 from lstr.pipelines.features.compatibility import check_recipe, open_learnt
 from lstr.pipelines.model_files.networks import streams_taken
 
-if TYPE_CHECKING:  # a video needs no feature folders
+if TYPE_CHECKING:  # a video needs no feature folders, and no reader of live sources
+    from lstr.extractors.video.live_reader import LiveReader
     from lstr.pipelines.features.folder import FeatureFolder
 
 QUEUED = 8  # chunks read ahead of a batch: decoding goes on while the loop is busy
@@ -78,8 +78,8 @@ class Source:
         """For readers of its scores; reading may add more."""
         self.rows = None if rows is None else iter(rows)
         """Features that need no networks."""
-        self.chunks: Ahead[Chunk] | LiveReader | None = None
-        """The queue in front of the networks."""
+        self.chunks: Ahead[Chunk] | Any | None = None
+        """The queue in front of the networks; of a live source its LiveReader."""
 
     def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
         """Start to read. `changed` is notified of each chunk, and of the end.
@@ -210,7 +210,7 @@ class LiveSource(Source):
     live = True
     batch = 1
 
-    def __init__(self, source_id: str, given: Input, connect: Callable[[int], LiveReader]):
+    def __init__(self, source_id: str, given: Input, connect: "Callable[[int], LiveReader]"):
         """`connect` makes the reader for frames of a working size."""
         super().__init__(source_id, shown(given.source) if isinstance(given.source, str) else given.id)
         self.named, self._connect = given.named, connect

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from lstr.errors import OutputError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.frames import Chunk, Gap
-from lstr.extractors.video.live_reader import LiveReader, Moment
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import (
     Decided,
@@ -37,6 +37,9 @@ from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Event as ActionEvent
 from lstr.timeline import Thresholds, Timeline
 
+if TYPE_CHECKING:  # a file needs no reader of live sources
+    from lstr.extractors.video.live_reader import LiveReader
+
 # How long a sink may take for its queue after its source has ended, unless it needs all decisions.
 SINK_TIMEOUT_S = 2.0
 # Decisions of a file, five minutes, that may wait until the files before it are reported.
@@ -46,6 +49,8 @@ TOP = 3  # classes that a decision names
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
 
 Event = SourceEvent | Notice
+# A chunk of a track on its way through the networks, and for a live source the moment at which it was complete.
+Taken = tuple["Track", Chunk, Any]
 
 
 @dataclass
@@ -77,7 +82,7 @@ class Track:
     def __init__(self, source: Source, shared: Shared, place: int):
         self.source, self.shared, self.place = source, shared, place
         self.id, self.live = source.id, source.live
-        self.reader = source.chunks if isinstance(source.chunks, LiveReader) else None
+        self.reader: LiveReader | None = source.chunks if source.live else None
         self.called = f"{source.id} ({source.origin})" if source.named else source.origin
         """Its name in messages: path or address, after the id that the user chose."""
         self.clock = shared.loaded.clock
@@ -139,7 +144,7 @@ class Track:
             return False
         return chunks.waiting >= wanted or (chunks.ended and chunks.waiting > 0)
 
-    def take_chunks(self, largest: int) -> list[tuple["Track", Chunk, Moment | None]]:
+    def take_chunks(self, largest: int) -> list[Taken]:
         """Take the chunks of its next batch for the networks, each with when it was complete if the source is live.
 
         A chunk of another shape than before may add a warning.

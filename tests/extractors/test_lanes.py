@@ -93,7 +93,7 @@ def test_features_by_replayed_networks(lane, crops, segments, monkeypatch):
     videos = chunks(made.batch + 1), chunks(1, 64, 48)
     found = [row for video in videos for row in rows(made, video)]
     mixed = [made.inputs.images("rgb", video[0][0].frames) for video in videos]
-    together = made._features("rgb", mixed)
+    together = made._network("rgb").of_fitted(mixed, made.inputs.views["rgb"])
     monkeypatch.setattr(lanes, "open_lane", open_lane)
     exact = twostream(**parts)
     expected = [row for video in videos for row in rows(exact, video)]
@@ -101,7 +101,7 @@ def test_features_by_replayed_networks(lane, crops, segments, monkeypatch):
     for stream in ("rgb", "flow"):
         ours, theirs = (np.stack([row.features[stream] for row in made]) for made in (found, expected))
         assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()
-    pair = np.stack([exact._features("rgb", [segments])[0] for segments in mixed])
+    pair = np.stack([exact._network("rgb").of_fitted([segments], exact.inputs.views["rgb"])[0] for segments in mixed])
     assert np.abs(together - pair).max() <= 1e-5 * np.abs(pair).max()
 
 

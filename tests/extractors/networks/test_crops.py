@@ -42,7 +42,7 @@ def test_change_is_the_colours_of_both_ends():
 @pytest.mark.parametrize("size", [(24, 32), (20, 64), (40, 50)])
 def test_both_ends_fitted_one_by_one_are_the_picture_of_both_fitted(size):
     inputs = Inputs(recipe("change", size))
-    whole = inputs.view("change").fitted(picture_of("change", FRAMES, None, 3))
+    whole = inputs.views["change"].fitted(picture_of("change", FRAMES, None, 3))
     assert np.array_equal(inputs.images("change", FRAMES)[0], whole)
 
 
@@ -67,7 +67,7 @@ def test_a_picture_of_that_size_is_left_as_it_is():
 @pytest.mark.parametrize("stream", PICTURES[1:])
 def test_a_network_sees_the_middle_of_the_picture_and_its_mirror_image(stream):
     made = recipe(stream)
-    view = Inputs(made).view(stream)
+    view = Inputs(made).views[stream]
     assert view == View((24, 32), 2, margin=1.25) and view.whole == (30, 40)
     seen = Inputs(made).cropped(stream, FRAMES)
     whole = picture_of(stream, FRAMES, None, 3)

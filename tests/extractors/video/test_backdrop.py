@@ -9,8 +9,8 @@ import pytest
 
 from lstr.extractors.networks.crops import picture_of
 from lstr.extractors.video.frames import Chunk
-from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_reader import LiveOptions, LiveReader
+from lstr.extractors.video.live_input import Input, LiveOptions
+from lstr.extractors.video.live_reader import LiveReader
 from lstr.extractors.video.zones import BACKDROP_SECONDS, Backdrop, inside, parse_zones
 
 LEFT = parse_zones([[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]])

@@ -19,8 +19,8 @@ import pytest
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.video import live_input, live_reader
 from lstr.extractors.video.frames import chunks_of
-from lstr.extractors.video.live_input import parse_live
-from lstr.extractors.video.live_reader import LiveOptions, LiveReader
+from lstr.extractors.video.live_input import LiveOptions, parse_live
+from lstr.extractors.video.live_reader import LiveReader
 from lstr.extractors.video.reader import PyAVReader
 from lstr.files.atomic import write_text
 from tests.support.clips import SIDE, indices, read

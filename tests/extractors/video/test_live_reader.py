@@ -12,8 +12,8 @@ import pytest
 
 from lstr.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video.frames import SourceFrame, chunks_of, stretches
-from lstr.extractors.video.live_input import Input, parse_live
-from lstr.extractors.video.live_reader import LiveOptions, LiveReader
+from lstr.extractors.video.live_input import Input, LiveOptions, parse_live
+from lstr.extractors.video.live_reader import LiveReader
 from lstr.extractors.video.reader import PyAVReader, open_chunks
 from tests.support.clips import SIDE, clip, drained, indices, read, stdin
 from tests.support.patience import patiently

@@ -10,7 +10,7 @@ import pytest
 
 from lstr.errors import MissingPathError, OutputError, VideoError
 from lstr.extractors.video import live_input
-from lstr.extractors.video.live_reader import LiveOptions
+from lstr.extractors.video.live_input import LiveOptions
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.detection.decision import Decided, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
