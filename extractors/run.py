@@ -209,7 +209,7 @@ class TwoStream:
             source, flying, threads = iter(begun), deque[Future](), self._threads(n_flow)
             most = 1 if live else 2 * threads
             pool = ThreadPoolExecutor(threads, "networks", self._begin_thread)
-            with torch_threads() if self._uses_torch else nullcontext(), pool:
+            with torch_threads() if "torch" in self.runtimes.values() else nullcontext(), pool:
                 while True:
                     # as many batches wait as there are threads, so that none is idle while the rows are used
                     while len(flying) < most and (ready := tuple(islice(source, batch))):
@@ -254,13 +254,9 @@ class TwoStream:
             images = self.recipe.parts[stream].images
             self._network(stream).prepare(batch * images for batch in batches)
 
-    @property
-    def _uses_torch(self) -> bool:
-        return "torch" in self.runtimes.values()
-
     def _begin_thread(self) -> None:
         """Let this thread, one of several that run the networks, compute alone."""
-        if self._uses_torch:
+        if "torch" in self.runtimes.values():
             import torch
 
             torch.set_num_threads(1)
@@ -288,10 +284,7 @@ class TwoStream:
                 left -= 1
                 if left:
                     return
-            try:
-                pool.submit(compute)
-            except RuntimeError as error:  # the threads have ended
-                rows.set_exception(error)
+            pool.submit(compute)
 
         for part in parts:
             part.add_done_callback(count)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lstr.errors import ConfigError
-from lstr.exported_description import AFTER, BEFORE, FEATURES, MOST_STREAMS, PLAN, SCORES, Kept, StepDescription
+from lstr.exported import AFTER, BEFORE, FEATURES, MOST_STREAMS, PLAN, SCORES, Kept, StepDescription
 from lstr.models.kind import Model
 from lstr.models.stream import Tensors, as_tensors
 from lstr.windows.plans import CHANGES, Plan, of_two_shapes, to_dict

@@ -18,7 +18,7 @@ from lstr.errors import CheckpointError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lstr.exported_streaming import ExportedStep
+    from lstr.exported import ExportedStep
     from lstr.models.kind import Model
 
 FORMAT = "lstr-checkpoint/1"

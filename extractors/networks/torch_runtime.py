@@ -41,6 +41,8 @@ class TorchNetwork(RunningNetwork):
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork."""
+        if not self.lane.captures:  # a processor, which computes in the thread that calls
+            return self.pooled(torch.from_numpy(images)).numpy()
         with self.lane.working():
             wait = self.lane.fetch(self._features(self.lane.send(images)))
         return wait()

@@ -1,7 +1,6 @@
 """Readers of anything FFmpeg opens, by PyAV: frames of files, addresses, cameras and pipes, and chunks of them.
 
-PyAV decodes everything. With LSTR_DECODER=nvdec it uses a GPU's decoder for files, which was not timed; the processor
-decodes what that decoder does not take.
+With LSTR_DECODER=nvdec PyAV uses a GPU's decoder for files, which was not timed, and the processor for what it rejects.
 """
 
 import math

@@ -108,7 +108,7 @@ class Streams:
         self._given: Callable[[NDArray[np.float32]], Any] = np.asarray
         # imported here: an exported model runs without torch
         if loaded.exported:
-            from lstr import exported_streaming as streaming
+            from lstr import exported as streaming
         else:
             import torch
 

@@ -40,10 +40,8 @@ from lstr.timeline import Thresholds, Timeline
 if TYPE_CHECKING:  # a file needs no reader of live sources
     from lstr.extractors.video.live_reader import LiveReader
 
-# How long a sink may take for its queue after its source has ended, unless it needs all decisions.
-SINK_TIMEOUT_S = 2.0
-# Decisions of a file, five minutes, that may wait until the files before it are reported.
-DECIDED_AHEAD = 1200
+SINK_TIMEOUT_S = 2.0  # for the queue of a sink after its source has ended, unless it needs all decisions
+DECIDED_AHEAD = 1200  # decisions of a file, five minutes, that may wait until the files before it are reported
 TOP = 3  # classes that a decision names
 # Counters of a live reader.
 COUNTED = ("dropped", "unseen", "gaps", "frames", "decode_errors", "reconnects")
@@ -92,8 +90,7 @@ class Track:
         self.begun = self.pending = 0
         """Chunks that went into the networks, and those that have not come out."""
         self.ready: deque[tuple[FeatureRow, float, datetime | None]] = deque()
-        """Features of its next chunks; when they were there, or a chunk of a live source was complete, on the monotonic
-        clock; and in wall-clock time for a live source."""
+        """Features of its next chunks; when these were there, or complete of a live source, and in wall-clock time."""
         self.decisions: deque[Decision] = deque()
         """Decisions that are not reported yet."""
         self.is_open = self.over = self.left = self.unreadable = False

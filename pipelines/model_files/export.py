@@ -15,11 +15,10 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from lstr import __version__, exported_streaming, streaming
+from lstr import __version__, exported, streaming
 from lstr.errors import CheckpointError, NetworkRuntimeError, WeightsError
-from lstr.exported_description import MOST_STREAMS
+from lstr.exported import MOST_STREAMS, ExportedStep, open_step
 from lstr.exported_graphs import OPSET, describe, make_graph
-from lstr.exported_streaming import ExportedStep, open_step
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.networks.archive import GRAPH
 from lstr.extractors.networks.graph_file import check_graph
@@ -228,7 +227,7 @@ def compare_steps(
     total = n + config.work_length + config.context + (config.long_length if config.n_long else 0) + BEYOND
     ours_seen = ours if whole else theirs
     rng = np.random.default_rng(0)
-    torch_state, state = streaming.create(model, B), exported_streaming.create(step, B)
+    torch_state, state = streaming.create(model, B), exported.create(step, B)
     worst = [0.0, 0.0]  # on real chunks, and after those
     for k in range(total):
         if k < n:
@@ -239,7 +238,7 @@ def compare_steps(
             share = rng.random((B, 1), dtype=np.float32)
             rows = [(share * first + (1 - share) * second).astype(np.float32)] * 2
         expected = streaming.step_ahead(model, torch_state, *parts(rows[0])).numpy()
-        found = exported_streaming.step_ahead(step, state, *parts(rows[1]))
+        found = exported.step_ahead(step, state, *parts(rows[1]))
         difference = float(np.abs(found - expected).max())
         worst[k >= n] = difference if not difference <= worst[k >= n] else worst[k >= n]
         if k % STEPS_PER_PROGRESS == 0 or k == total - 1:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
-from lstr.exported_description import ExportedConfig, StepDescription
+from lstr.exported import ExportedConfig, StepDescription
 from lstr.extractors.devices import choose_device
 from lstr.extractors.networks.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
 from lstr.extractors.networks.manifest import PublishedFile, read_manifest
@@ -263,7 +263,7 @@ def load_exported(model: ModelFile) -> Checkpoint:
 
     Raises CheckpointError if it is damaged or unsafe, LstrError if ONNX Runtime is not installed.
     """
-    from lstr.exported_streaming import open_step
+    from lstr.exported import open_step
 
     about = model.about["checkpoint"]
     with refusals(model.path):

@@ -27,7 +27,7 @@ ONE_SUBJECT = {f"lstr.extractors.{name}" for name in ("networks", "recipe", "pre
 """A recipe names networks of the table, and networks are built from a recipe; their modules form no circle."""
 
 RUN_PATH = (
-    "lstr.exported_streaming",
+    "lstr.exported",
     "lstr.extractors.networks.onnx_runtime",
     "lstr.extractors.networks.openvino_runtime",
     "lstr.extractors.twostream",
@@ -46,8 +46,8 @@ ORDER = {
         ("labels", "config"),
         ("windows", "metrics"),
         ("models",),
-        ("kinds", "exported_description"),
-        ("average", "exported_graphs", "exported_streaming"),
+        ("kinds", "exported"),
+        ("average", "exported_graphs"),
         ("loaded_checkpoint",),
         ("checkpoint",),
         ("streaming", "batch", "timeline"),
@@ -68,8 +68,9 @@ ORDER = {
         ("annotations",),
         ("model_files",),
         ("features",),
+        ("evaluation",),
         ("detection",),
-        ("evaluation", "info"),
+        ("info",),
         ("training",),
         ("learning",),
         ("demo", "models", "labelling", "watching"),

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from lstr.errors import CheckpointError, LstrError
-from lstr.exported_description import StepDescription
+from lstr.exported import StepDescription, create, open_step, reset, step_ahead, step_some
 from lstr.exported_graphs import describe, make_graph
-from lstr.exported_streaming import create, open_step, reset, step_ahead, step_some
 from lstr.kinds import KINDS
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import AVERAGED, DESIGNS, tiny, unsettled, video
@@ -143,8 +142,8 @@ def test_a_step_runs_where_there_is_no_torch(tmp_path):
 import sys
 sys.modules["torch"] = None
 import json, numpy as np
-from lstr.exported_description import StepDescription
-from lstr.exported_streaming import create, open_step, step_ahead
+from lstr.exported import StepDescription
+from lstr.exported import create, open_step, step_ahead
 about = StepDescription.from_dict(json.loads({json.dumps(description.to_dict())!r}))
 step = open_step(about, open("graph", "rb").read())
 state = create(step)
