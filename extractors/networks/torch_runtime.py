@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lstr.extractors import lanes
 from lstr.extractors.devices import keep_float32_exact
-from lstr.extractors.lanes import Lane, open_lane
+from lstr.extractors.lanes import Lane
 from lstr.extractors.networks.crops import View
 from lstr.extractors.networks.fused import PooledNetwork
 from lstr.extractors.networks.runtime import NetworkJob, RunningNetwork
@@ -21,7 +22,7 @@ def open_network(job: NetworkJob) -> "TorchNetwork":
     if job.device != "cpu" and job.precision == "float32":
         keep_float32_exact()
     pooled = job.pooled()  # before the lane, which waits for it
-    return TorchNetwork(pooled, open_lane(job.device), (*job.size, job.channels))
+    return TorchNetwork(pooled, lanes.open_lane(job.device), (*job.size, job.channels))
 
 
 class TorchNetwork(RunningNetwork):

@@ -20,7 +20,7 @@ def test_several_sources_get_an_index(lstr, small_set, tmp_path):
     assert "random weights" in index.markup and not data["failed"]
     report = Page(tmp_path / "out" / "scene_00.html").data
     assert report["recipe"] == json.loads((small_set.features / "recipe.json").read_text())
-    assert report["index"] == "./index.html" and report["given"] == data["videos"][0]["given"]
+    assert report["index"] == "./index.html"
     subsets = {name: video.subset for name, video in read_labels(small_set.labels).videos.items()}
     assert {video["id"]: video["subset"] for video in data["videos"]} == subsets and report["subset"] == "training"
 
