@@ -192,7 +192,7 @@ def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> It
         lr = training.optimiser.param_groups[0]["lr"]
         loss = training.step(target, rgb, flow, hidden)
         again.step(target, rgb, flow, hidden)
-        ours, _ = learner.step(make(drawn), step, rate(step))
+        ours, *_ = learner.step(make(drawn), step, rate(step))
         _widen(gaps, "rates (relative)", abs(rate(step) / lr - 1))
         _widen(gaps, "losses", abs(ours - loss))
         losses.append(ours)

@@ -1,7 +1,7 @@
 """`lstr finetune`: labelled videos to the weights of the feature networks."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 from msgspec import Meta, Struct
@@ -32,24 +32,7 @@ from lstr_cli.options import (
     take_run,
 )
 
-if TYPE_CHECKING:  # they bring torch
-    from collections.abc import Iterator
-
-    from lstr.pipelines.training.finetune import Event, Finetuned
-
 SOME_FAILED = 3
-
-
-def _by_stream(values: tuple[str, ...]) -> dict[str, Any]:
-    """First weights as the job names them: `init` of all networks, `inits` of single ones."""
-    first: dict[str, Any] = {"inits": {}}
-    for value in values:
-        stream, _, path = value.partition("=")
-        if stream in STREAMS and path:
-            first["inits"][stream] = path
-        else:
-            first["init"] = value
-    return first
 
 
 class Finetune(Struct):
@@ -116,28 +99,17 @@ def command(videos, lists, init, stream, settings, as_json, **others):
     """
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
-    from lstr.pipelines.training.finetune import FinetuneOptions, finetune
+    from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, finetune
+    from lstr.pipelines.training.run_folder import Step
 
     wanted, lists = RecipeChanges.of(settings), read_lists(lists)
-    networks = {f"{name}_network": network for name, network in wanted.networks.items()}
+    others |= {f"{name}_network": network for name, network in wanted.networks.items()}
     others |= {"algorithm": wanted.algorithm, "stream": stream or "both", "settings": settings, "lists": lists}
-    chosen = build_from(FinetuneOptions, take_run(settings), videos=videos, **others, **networks, **_by_stream(init))
-    result = _follow(finetune(chosen))
-    if result is None:  # another process of the run speaks
-        return
-    _show(result, as_json)
-    if not as_json:
-        console.say_next(*after_finetune(result.weights.path, videos, lists))
-    if result.failed:
-        some = ", ".join(failed.id for failed in result.failed[:5])
-        console.say(f"{len(result.failed)} of {result.n_videos} videos were left out: {some}")
-        sys.exit(SOME_FAILED)
-
-
-def _follow(events: "Iterator[Event]") -> "Finetuned | None":
-    """Show what the job yields until it is finished; its result."""
-    from lstr.pipelines.training.finetune import Filled, Filling
-    from lstr.pipelines.training.run_folder import Step
+    of_streams = {value.partition("=")[0]: value.partition("=")[2] for value in init}
+    others["inits"] = {name: path for name, path in of_streams.items() if name in STREAMS and path}
+    shared = [value for value in init if value.partition("=")[0] not in others["inits"]]
+    others["init"] = shared[-1] if shared else None
+    chosen = build_from(FinetuneOptions, take_run(settings), videos=videos, **others)
 
     def show(event: Any, bar: console.Bar) -> console.Bar | None:
         match event:
@@ -150,27 +122,31 @@ def _follow(events: "Iterator[Event]") -> "Finetuned | None":
             case Step():
                 console.say(f"{event.stage}: {event.line()}")
             case _:
-                if isinstance(bar, console.JobBar):  # what is read before has no bar of its own
+                if isinstance(bar, console.JobBar):  # videos that are only looked at have no bar
                     bar.finish(event.id)
                 if isinstance(event, Failed):
                     say_outcome(event)
         return None
 
-    return console.follow(events, "steps", show)
-
-
-def _show(result: "Finetuned", as_json: bool) -> None:
-    """The networks of a finished folder, and what to do with it."""
+    result = console.follow(finetune(chosen), "steps", show)
+    if result is None:  # another process of the run prints
+        return
     weights = result.weights
     if as_json:
         failed = [{"id": failed.id, "reason": failed.reason} for failed in result.failed]
         console.show_json({**weights.about, "output": str(weights.path), "failed": failed})
     else:
         rows = []
-        for stream, of in weights.about["metrics"].items():
-            for pair, known in of.items():
+        for stream, pairs in weights.about["metrics"].items():
+            for pair, known in pairs.items():
                 score = "" if known["mAP"] is None else f"{known['mAP']:.4f}"
                 epoch = f"{known['epoch']}/{known['epochs']}"
                 rows.append((stream, pair, score, epoch, console.clock(known["seconds"])))
         console.show_table(weights.about["name"], ("stream", "pair", "mAP", "epoch", "time"), rows, right=(2, 3, 4))
     console.say(f"weights: {weights.path}")
+    if not as_json:
+        console.say_next(*after_finetune(weights.path, videos, lists))
+    if result.failed:
+        some = ", ".join(failed.id for failed in result.failed[:5])
+        console.say(f"{len(result.failed)} of {result.n_videos} videos were left out: {some}")
+        sys.exit(SOME_FAILED)

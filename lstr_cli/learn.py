@@ -125,7 +125,6 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     videos, labels = divide_paths([*videos, labels], VIDEO_SUFFIXES)
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list, and after it the labels.")
-    from lstr.pipelines.learning.learn import learn, plan
     from lstr.pipelines.learning.options import LearnOptions
 
     output = output or f"{name_of(labels[0])}.lstr"
@@ -140,8 +139,12 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
         **others,
     )
     if dry_run:
+        from lstr.pipelines.learning.preparation import plan
+
         follow(plan(chosen), as_json)
         return
+    from lstr.pipelines.learning.learn import learn
+
     learnt = (follow_in_json if as_json and not sys.stderr.isatty() else follow)(learn(chosen))
     if make_default:
         from lstr.pipelines.detection.model import make_default as leave
@@ -163,25 +166,23 @@ class RemainingTime:
     """How long a training still takes, by its plan and by how fast the current step has been."""
 
     def __init__(self) -> None:
-        self._begun: tuple[str, float, int] = ("", 0.0, 0)
-        """Key of the step, when it was first heard of, and how much of it was done then"""
+        # the step, when its first progress came, and how much of it was done then
+        self._start: tuple[str, float, int] = ("", 0.0, 0)
 
     def update(self, event: "StepProgress", now: float) -> tuple[float, float]:
-        """Return seconds that the step and all steps still take, at the moment `now`; all never take fewer."""
-        if self._begun[0] != event.step.key:
-            self._begun = (event.step.key, now, event.done)
-        _, begun, before = self._begun
-        planned = event.step.seconds * (1 - event.done / max(1, event.total))
-        later = max(0.0, event.left - planned)
-        of_step = planned
+        """Return the seconds that the step and all steps still take, at the moment `now`."""
+        if self._start[0] != event.step.key:
+            self._start = (event.step.key, now, event.done)
+        _, start, before = self._start
+        planned = of_step = event.step.seconds * (1 - event.done / max(1, event.total))
         if event.done > before:
-            seconds = now - begun + TRUST * event.step.seconds
+            seconds = now - start + TRUST * event.step.seconds
             of_step = seconds / (event.done - before + TRUST * event.total) * (event.total - event.done)
-        return of_step, later + of_step
+        return of_step, max(0.0, event.left - planned) + of_step
 
 
 def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
-    """Show what the job yields until it is finished; its result."""
+    """Show the events of the job until it is finished; return its result."""
     from lstr.pipelines.learning.plan import StepProgress
     from lstr.pipelines.learning.preparation import Learning
 
@@ -210,11 +211,16 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
 
 
 def follow_in_json(events: "Iterator") -> Any:
-    """Write what the job yields to standard error, one JSON object per line, until it is finished; its result."""
+    """Write the events of the job to standard error, one JSON object per line; return its result."""
     from lstr.labels.check import NOTE
     from lstr.pipelines.learning.plan import StepProgress
 
     step, last, remaining, result = 0, 0.0, RemainingTime(), None
+
+    def write(**content: Any) -> None:
+        sys.stderr.write(json.dumps(content) + "\n")
+        sys.stderr.flush()
+
     with closing(events):  # type: ignore[type-var]  # jobs are generators
         for event in events:
             match event:
@@ -223,26 +229,21 @@ def follow_in_json(events: "Iterator") -> Any:
                     if number != step or done == total or monotonic() - last > PROGRESS_SECONDS:
                         step, last = number, monotonic()
                         share = done / total if total else 0.0
-                        _write_line(step=number, steps=steps, name=event.step.name, share=share, seconds_left=left)
+                        write(step=number, steps=steps, name=event.step.name, share=share, seconds_left=left)
                 case Notice(text, warning):
-                    _write_line(**{"warning" if warning else "notice": text})
+                    write(**{"warning" if warning else "notice": text})
                 case LabelFindings(_, findings):
                     for found in findings:
-                        _write_line(**{"notice" if found.severity == NOTE else "warning": found.sentence})
+                        write(**{"notice" if found.severity == NOTE else "warning": found.sentence})
                 case Failed(name, reason):
-                    _write_line(warning=f"{name} was skipped: {reason}")
+                    write(warning=f"{name} was skipped: {reason}")
                 case Finished(result):
                     pass
     return result
 
 
-def _write_line(**content: Any) -> None:
-    sys.stderr.write(json.dumps(content) + "\n")
-    sys.stderr.flush()
-
-
 def _say_plan(planned: "Learning") -> None:
-    """What will be done, how long it takes and how much disk."""
+    """Print the steps, how long they take, and how much disk they need."""
     plan = planned.plan
     rows = [(f"{at}", step.name, console.clock(step.seconds)) for at, step in enumerate(plan.steps, start=1)]
     videos = ", ".join(f"{n} {subset}" for subset, n in plan.videos.items())
@@ -250,10 +251,10 @@ def _say_plan(planned: "Learning") -> None:
     console.say(f"{plan.n_classes} classes; videos: {videos}, {minutes:.1f} minutes in all; {plan.split}")
     console.show_table("plan, by the speed of this machine", ("", "step", "time"), rows, (0, 2), is_result=False)
     within = f" (may take {console.clock(plan.budget)})" if plan.budget else ""
-    trained = (f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items() if n)
-    kept = (f"the {stream} network as it is" for stream, n in plan.epochs.items() if not n)
-    epochs = ", ".join([*trained, *kept])
-    console.say(f"about {console.clock(plan.seconds)} in all{within}; {epochs}; {plan.bytes / 1e6:.0f} MB of disk")
+    epochs = [f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items() if n]
+    epochs += [f"the {stream} network as it is" for stream, n in plan.epochs.items() if not n]
+    size = f"{plan.bytes / 1e6:.0f} MB of disk"
+    console.say(f"about {console.clock(plan.seconds)} in all{within}; {', '.join(epochs)}; {size}")
     models = " and ".join("+".join(streams) for streams in plan.models)
     console.say(f"models ({plan.preset}): {models}{', averaged' if len(plan.models) > 1 else ''}")
     begun = "resumes in" if planned.is_resumed else "everything is kept in"

@@ -1,6 +1,6 @@
 """`lstr train`: features and labels to a checkpoint."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 from msgspec import Struct
@@ -23,9 +23,6 @@ from lstr_cli.options import (
     set_option,
     take_named,
 )
-
-if TYPE_CHECKING:  # it brings torch
-    from lstr.pipelines.training.train import TrainOptions
 
 
 class Train(Struct):
@@ -85,32 +82,22 @@ def command(features, print_config, settings, **others):
       lstr train i3d/ --labels labels.json -o run --set features.rate=7.5
       torchrun --nproc-per-node 8 --no-python lstr train features --labels labels.json -o run
     """
-    from lstr.pipelines.training.train import TrainOptions, planned_settings
+    from lstr.pipelines.training.train import TrainOptions, planned_settings, train
 
     data = take_named(settings, OF_DATA)
     chosen = build_from(TrainOptions, data, features=features, settings=settings, **others)
     if print_config:
         console.show_json(console.follow(planned_settings(chosen)))
-    else:
-        _train(chosen)
-
-
-def _train(options: "TrainOptions") -> None:
-    """Train, with a line of progress, and one that stays for each evaluation and the end."""
-    from lstr.pipelines.training.train import Started, train
+        return
 
     def show(event: Any, bar: console.Bar) -> None:
-        if isinstance(event, Started):
-            console.say(f"{event.n_videos} videos, {event.n_chunks} chunks, {event.n_classes} classes")
-            return
         bar.update(event.stage or "train", event.step, event.steps, event.line())
         if event.evaluation or event.step == event.steps:
             console.say(f"{f'{event.stage}: ' if event.stage else ''}step {event.step}/{event.steps} {event.line()}")
 
-    trained = console.follow(train(options), "steps", show)
-    if trained is None:  # another process of the run speaks
+    trained = console.follow(train(chosen), "steps", show)
+    if trained is None:  # another process of the run prints
         return
     console.say(f"curves: {trained.curves}")
     console.say(f"checkpoint: {trained.checkpoint}")
-    features, labels = [str(path) for path in options.features], str(options.labels)
-    console.say_next(*after_train(trained.checkpoint, features, labels, trained.held_out))
+    console.say_next(*after_train(trained.checkpoint, list(map(str, features)), str(chosen.labels), trained.held_out))

@@ -138,8 +138,8 @@ def write_tensors(path: Path, content: Any) -> None:
         os.fsync(file.fileno())
 
 
-def lock(file: IO[Any]) -> bool:
-    """Lock an open file until it is closed; the system frees the lock of a killed process.
+def lock(file: IO[Any] | int) -> bool:
+    """Lock an open file or folder until it is closed; the system frees the lock of a killed process.
 
     Returns:
         False if another process has the lock. On a file system without locks always True.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from lstr.errors import LabelsError, few
 from lstr.labels.label_set import Labels
 from lstr.labels.video_ids import check_match, recording_of
-from lstr.pipelines.training.folds import actions_of, round_robin
+from lstr.pipelines.training.training_videos import actions_of, round_robin
 
 TRAINING, VALIDATION, TESTING = "training", "validation", "testing"
 HELD_OUT_SHARE = 4  # one recording of so many is held out for testing
@@ -17,18 +17,14 @@ N_FOLDS = 3
 
 @dataclass(frozen=True)
 class Division:
-    """Labels whose subsets are training, validation (may be empty) and testing.
-
-    Attributes:
-        labels: The labels with these subsets.
-        sentence: How the result is measured, for people.
-        folds: The number of folds of the training videos. Each fold is scored by networks and models that have not
-            seen it. 0 if videos are held out instead.
-    """
+    """Labels whose subsets are training, validation (may be empty) and testing."""
 
     labels: Labels
     sentence: str
+    """How the result is measured, for people."""
     folds: int = 0
+    """Folds of the training videos, each scored by networks and models that have not seen it; 0 if videos are held out
+    instead."""
 
     def of(self, subset: str) -> list[str]:
         """Return the sorted ids of a subset."""
@@ -53,23 +49,49 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
         LabelsError: No video is left to learn from or to hold out.
     """
     check_match(labels.videos, present)
-    named = _subsets_of(labels, present)
-    subsets = {*named.values()}
-    if n_folds and not {*seen} & {*named} and (division := _divide_into_folds(labels, named, n_folds)):
-        return division
-    if subsets & {TESTING, VALIDATION}:
-        if TESTING not in subsets:
+    subsets = {i: video.subset if labels.has_subsets else TRAINING for i, video in labels.videos.items()}
+    usable = {TRAINING, VALIDATION} if TRAINING in subsets.values() else {*subsets.values()} - {TESTING}
+    subsets = {i: subset for i, subset in subsets.items() if i in present}
+    named = {i: subset for i, subset in subsets.items() if subset in (*usable, TESTING)}
+    if not usable & {*named.values()}:
+        called = few(sorted({*subsets.values()}))
+        raise LabelsError(
+            f"None of the labelled videos here is for training: the labels call them {called}.",
+            "add videos that the labels call training, or leave the subsets out of the labels.",
+        )
+    if TRAINING not in named.values():
+        named = {i: subset if subset == TESTING else TRAINING for i, subset in named.items()}
+    testing, folds = [i for i, subset in named.items() if subset == TESTING], list[list[str]]()
+    if n_folds and not {*seen} & {*named}:
+        training = [i for i in named if i not in testing]
+        folds = folds_of(training, n_folds)
+        # without a fold, some action must be left to learn
+        if not all(any(actions_of(labels, i) for i in training if i not in fold) for fold in folds):
+            folds = []
+    if folds:
+        named = {i: TESTING if i in testing else TRAINING for i in named}
+        sentence = f"measured on models that each lacked the video, in {len(folds)} folds of all {len(training)} videos"
+        if testing:
+            sentence = f"measured on the {count_videos(testing)} that the labels hold out, which teach nothing"
+    elif {TESTING, VALIDATION} & {*named.values()}:
+        if not testing:
             named = {i: TESTING if subset == VALIDATION else subset for i, subset in named.items()}
-        testing = [i for i, subset in named.items() if subset == TESTING]
+            testing = [i for i, subset in named.items() if subset == TESTING]
         if already_seen := [i for i in testing if i in seen]:
             raise LabelsError(
                 f"The initial networks have seen {len(already_seen)} of the testing videos, first {already_seen[0]!r}.",
                 "hold out other videos, or leave out --init.",
             )
-        sentence = f"measured on the {_count(len(testing))} that the labels hold out"
+        sentence = f"measured on the {count_videos(testing)} that the labels hold out"
     else:
-        named, sentence = _hold_out_recordings(labels, sorted(named), seen)
-    return Division(_with_subsets(labels, named), sentence)
+        named, sentence = hold_out_recordings(labels, sorted(named), {recording_of(video_id) for video_id in seen})
+    videos = {i: replace(labels.videos[i], subset=subset) for i, subset in named.items()}
+    return Division(replace(labels, videos=videos, has_subsets=True), sentence, len(folds))
+
+
+def count_videos(ids: Collection[str]) -> str:
+    """Return "1 video" or "2 videos"."""
+    return f"{len(ids)} video{'' if len(ids) == 1 else 's'}"
 
 
 def folds_of(ids: Sequence[str], n_folds: int = N_FOLDS) -> list[list[str]]:
@@ -80,46 +102,11 @@ def folds_of(ids: Sequence[str], n_folds: int = N_FOLDS) -> list[list[str]]:
     return [folds[fold] for fold in sorted(folds)] if len(folds) > 1 else []
 
 
-def _count(n_videos: int) -> str:
-    return f"{n_videos} video{'' if n_videos == 1 else 's'}"
+def hold_out_recordings(labels: Labels, ids: Sequence[str], known: Collection[str]) -> tuple[dict[str, str], str]:
+    """Return the subset of each id, whole recordings being held out, and a sentence that says so.
 
-
-def _with_subsets(labels: Labels, subsets: Mapping[str, str]) -> Labels:
-    videos = {i: replace(labels.videos[i], subset=subset) for i, subset in subsets.items()}
-    return replace(labels, videos=videos, has_subsets=True)
-
-
-def _subsets_of(labels: Labels, present: Collection[str]) -> dict[str, str]:
-    """Return training, validation or testing for each usable video; raise LabelsError if none is for training."""
-    named = {i: video.subset if labels.has_subsets else TRAINING for i, video in labels.videos.items()}
-    teaching = {TRAINING, VALIDATION} if TRAINING in named.values() else {*named.values()} - {TESTING}
-    found = {i: subset for i, subset in named.items() if i in present}
-    kept = {i: subset for i, subset in found.items() if subset in (*teaching, TESTING)}
-    if not teaching & {*kept.values()}:
-        raise LabelsError(
-            f"None of the labelled videos here is for training: the labels call them {few(sorted({*found.values()}))}.",
-            "add videos that the labels call training, or leave the subsets out of the labels.",
-        )
-    if TRAINING not in kept.values():
-        kept = {i: subset if subset == TESTING else TRAINING for i, subset in kept.items()}
-    return kept
-
-
-def _divide_into_folds(labels: Labels, named: Mapping[str, str], n_folds: int) -> Division | None:
-    """Return all videos except testing as training, in folds; None if all actions are in a single fold."""
-    subsets = {i: TESTING if subset == TESTING else TRAINING for i, subset in named.items()}
-    training = [i for i, subset in subsets.items() if subset == TRAINING]
-    folds = folds_of(training, n_folds)
-    if not folds or not all(any(actions_of(labels, i) for i in training if i not in fold) for fold in folds):
-        return None
-    sentence = f"measured on models that each lacked the video, in {len(folds)} folds of all {len(training)} videos"
-    if n_testing := len(subsets) - len(training):
-        sentence = f"measured on the {_count(n_testing)} that the labels hold out, which teach nothing"
-    return Division(_with_subsets(labels, subsets), sentence, len(folds))
-
-
-def _hold_out_recordings(labels: Labels, ids: Sequence[str], seen: Collection[str]) -> tuple[dict[str, str], str]:
-    """Return the subset of each id, whole recordings being held out, and a sentence that says so."""
+    known: recordings that the initial networks have seen. Raises LabelsError if no recording can be held out.
+    """
     actions: dict[str, set[str]] = {}
     for video_id in ids:
         actions.setdefault(recording_of(video_id), set()).update(actions_of(labels, video_id))
@@ -129,24 +116,22 @@ def _hold_out_recordings(labels: Labels, ids: Sequence[str], seen: Collection[st
             f"All labelled videos are of one recording, {next(iter(actions))!r}: none is left to measure on.",
             "add videos of another day or place, or name subsets in the labels.",
         )
-    known = {recording_of(video_id) for video_id in seen}
-    testing = _choose_recordings(actions, max(1, round(len(actions) / HELD_OUT_SHARE)), known)
+    testing = choose_recordings(actions, max(1, round(len(actions) / HELD_OUT_SHARE)), known)
     left = {recording: shown for recording, shown in actions.items() if recording not in testing}
     n_validation = len(left) // VALIDATION_SHARE if len(left) >= MIN_RECORDINGS_TO_VALIDATE else 0
-    validation = _choose_recordings(left, n_validation, known) if n_validation else set()
+    validation = choose_recordings(left, n_validation, known) if n_validation else set()
     subset_of = {**dict.fromkeys(testing, TESTING), **dict.fromkeys(validation, VALIDATION)}
     sentence = f"measured on {len(testing)} of {len(actions)} recordings held out here ({few(sorted(testing))})"
     return {i: subset_of.get(recording_of(i), TRAINING) for i in ids}, sentence
 
 
-def _choose_recordings(actions: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:
+def choose_recordings(actions: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:
     """Choose recordings to hold out: evenly spaced, with most actions, and no action without another recording.
 
-    actions: of each recording. known: recordings that the initial networks have seen, which are not chosen. Raises
-    LabelsError if each other recording is the only one of an action.
+    actions: of each recording. known: recordings that are not chosen. Raises LabelsError if each other recording is the
+    only one of an action.
     """
-    names = list(actions)
-    step = len(names) / wanted
+    names, step = list(actions), len(actions) / wanted
     evenly = [names[int(step * (at + 0.5))] for at in range(wanted)]
     order = [*evenly, *(name for name in names if name not in evenly)]
     chosen: set[str] = set()

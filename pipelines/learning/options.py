@@ -16,7 +16,7 @@ from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.training.finetune import VideoOptions
 from lstr.pipelines.training.network_config import defaults, trainable, trainable_network
 from lstr.pipelines.training.recogniser import initial_weights
-from lstr.settings import Positive, check_fields
+from lstr.settings import Positive
 
 # Recipes that start from ImageNet weights: the default, and the one with one stream fewer for a short time limit. A
 # single recording is always learnt with the second one: a model that sees appearance overfits it.
@@ -54,7 +54,6 @@ class LearnOptions(VideoOptions):
     def __post_init__(self) -> None:
         """Raises ConfigError for values out of range."""
         super().__post_init__()
-        check_fields(self)
         if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
             raise ConfigError(
                 f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",

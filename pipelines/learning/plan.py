@@ -2,10 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import torch
 
 from lstr.config import WindowConfig
@@ -17,13 +18,13 @@ from lstr.files.remote import Place
 from lstr.pipelines.features.chunk_cache import planes_of
 from lstr.pipelines.features.extraction_plan import cost_of, row_bytes, widths_of
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division, folds_of
-from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.training.config import TrainConfig, preset_for, resolve
-from lstr.pipelines.training.frame_cache import check_room, chunks_of
-from lstr.pipelines.training.model_run import check_teacher
+from lstr.pipelines.learning.options import Features, LearnOptions
+from lstr.pipelines.progress import Notice
+from lstr.pipelines.training.config import TrainConfig, check_teacher, preset_for, resolve
 from lstr.pipelines.training.networks import best_at_once, threads_of
 from lstr.pipelines.training.recogniser import NetworksToTrain
 from lstr.pipelines.training.speed import FEATURES_SHARE, measure_chunks, measure_model, measure_training
+from lstr.pipelines.training.training_videos import check_room, chunks_of
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
 NETWORKS = {stream: f"{stream} network" for stream in STREAMS}
@@ -77,43 +78,37 @@ class StepProgress:
 
 @dataclass(frozen=True)
 class LearnPlan:
-    """The steps of a learning and what they work on.
-
-    Attributes:
-        videos: The number of videos by subset.
-        chunks: The number of chunks by subset.
-        n_classes: Actions to learn.
-        split: How the result is measured, a sentence.
-        steps: All steps in their order.
-        epochs: Epochs of the network of each stream; 0 for a network that is not trained.
-        draws: Images per epoch.
-        models: The streams of each model; the scores of all models are averaged.
-        preset: The training preset of the models.
-        bytes: Disk space, about.
-        threads: Threads of torch. A resumed run keeps the number, so that it ends in the same bits.
-        at_once: Networks of a stream that are trained at once, each with `threads`.
-        budget: The time limit in seconds.
-        folds: Folds of the videos, each with its own networks and models; 0 if videos are held out instead.
-        recipe: How features are made, if the plan chose it.
-        is_one_recording: Whether all training videos are of one recording.
-    """
+    """The steps of a learning and what they work on."""
 
     videos: Mapping[str, int]
+    """The number of videos by subset; `chunks` alike."""
     chunks: Mapping[str, int]
     n_classes: int
     split: str
+    """How the result is measured, a sentence."""
     steps: tuple[PlannedStep, ...]
     epochs: Mapping[str, int]
+    """By stream; 0 for a network that is not trained."""
     draws: int
+    """Images per epoch."""
     models: tuple[tuple[str, ...], ...]
+    """The streams of each model; the scores of all models are averaged."""
     preset: str
+    """The training preset of the models."""
     bytes: int
+    """Disk space, about."""
     threads: int = 1
+    """Threads of torch. A resumed run keeps the number, so that it ends in the same bits."""
     at_once: int = 1
+    """Networks of a stream that are trained at once, each with `threads`."""
     budget: float | None = None
+    """The time limit in seconds."""
     folds: int = 0
+    """Folds of the videos, each with its own networks and models; 0 if videos are held out instead."""
     recipe: str | None = None
+    """How features are made, if the plan chose it."""
     is_one_recording: bool = False
+    """Whether all training videos are of one recording."""
 
     @property
     def warning(self) -> str:
@@ -152,38 +147,15 @@ class LearnPlan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LearnPlan":
-        """Return the plan of a JSON object. Raises TypeError or KeyError for that of another version."""
-        kept = {name: value for name, value in values.items() if name != "seconds"}
-        kept["steps"] = tuple(PlannedStep(step["key"], step["seconds"]) for step in values["steps"])
-        kept["models"] = tuple(map(tuple, values["models"]))
-        return cls(**kept)
+        """Return the plan of a JSON object. Raises msgspec.ValidationError for that of another version."""
+        return msgspec.convert(values, cls)
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What the header of a video says: chunks, and width and height in pixels at which flow is computed."""
 
     chunks: int
     size: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class Speed:
-    """How fast this machine is, in seconds.
-
-    Attributes:
-        chunk: To decode a chunk, with its flow.
-        sample: To train a network on a sample, by stream. If several networks are trained at once, the share of each.
-        model: To train a model on all training videos.
-        threads: Threads of torch that are fastest.
-        at_once: Networks of a stream that are trained at once.
-    """
-
-    chunk: float
-    sample: Mapping[str, float]
-    model: float
-    threads: int = 1
-    at_once: int = 1
 
 
 def models_of(streams: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -215,110 +187,158 @@ def configure_models(
     return name, found
 
 
-def make_plan(
-    options: LearnOptions,
-    division: Division,
-    networks: NetworksToTrain,
-    headers: Mapping[str, Header],
-    speed: Speed,
-    is_last: bool = True,
-) -> LearnPlan:
-    """Plan a learning. A time limit leaves networks fewer images per epoch.
+class Planner:
+    """Plans a learning for this machine, with networks of the first recipe that a time limit allows.
 
-    is_last: whether no cheaper plan is left to try. Otherwise networks get MIN_SHARE of their training or more.
-
-    Raises:
-        TooShortError: The time limit leaves networks too little training.
-        OutputError: The cache has no room for the chunks.
+    Args:
+        networks: by recipe, the best one first.
+        headers: of all labelled videos that can be read.
     """
-    preset, configs, folds = networks.preset, networks.configs, division.folds
-    chunks, n_videos, cached = Counter[str](), Counter[str](), 0
-    planes, square = planes_of(chunks_of(preset)), (preset.long_side, preset.long_side)
-    for video_id, video in division.labels.videos.items():
-        header = headers[video_id]
-        n_videos[video.subset] += 1
-        chunks[video.subset] += header.chunks
-        cached += header.chunks * math.prod(header.size or square) * planes if video.subset != TESTING else 0
-    training, validation, testing = (chunks[subset] for subset in (TRAINING, VALIDATION, TESTING))
-    epochs = {stream: config.epochs for stream, config in configs.items()}
-    draws = max(config.draws_of(training) for config in configs.values())
-    row = {stream: FEATURES_SHARE * speed.sample[stream] * preset.parts[stream].crops for stream in epochs}
-    # features by networks that lack each video, and by each network that has seen some: once, and for 3 folds 3 times
-    passes = {stream: 1 + folds if n else 1 for stream, n in epochs.items()}
-    features = sum((passes[s] * training + validation + testing) * row[s] for s in epochs) + testing * speed.chunk
-    model_folds = folds or (0 if validation else len(folds_of(division.of(TRAINING))))
-    model = MODEL_START_S * (1 + model_folds) + speed.model * max(1, model_folds)  # each fold trains on the others
 
-    def steps(draws: int) -> tuple[PlannedStep, ...]:
+    def __init__(
+        self,
+        options: LearnOptions,
+        networks: Mapping[Features, NetworksToTrain],
+        headers: Mapping[str, Header],
+        videos: Mapping[str, Place],
+        device: str,
+    ):
+        self.options, self.networks, self.headers, self.videos = options, networks, headers, videos
+        self.device = device
+
+    def choose(
+        self, division: Division, held_out: Division | None
+    ) -> Generator[Notice, None, tuple[Division, Features, LearnPlan]]:
+        """Measure this machine, and plan the best that the time limit allows.
+
+        A short limit first drops the folds, if videos can be held out instead, and then a stream. Raises ConfigError
+        for settings of the models, TooShortError, OutputError and VideoError.
+        """
+        choices = [*self.networks]
+        for choice in choices:
+            configure_models(self.options, self.networks[choice].preset, self.lengths(division))
+        yield Notice("measuring this machine …", warning=False)
+        self.measure(division, self.networks[choices[0]])
+        divisions = [division, *([held_out] if held_out else [])]
+        rungs = [(one, choices[0]) for one in divisions] + [(divisions[-1], choice) for choice in choices[1:]]
+        too_short = ""
+        for at, (chosen, features) in enumerate(rungs):
+            is_last = at == len(rungs) - 1
+            try:
+                plan = self.plan(chosen, self.networks[features], is_last)
+            except TooShortError as error:
+                if is_last:
+                    raise
+                too_short = too_short or str(error)
+                continue
+            break
+        if too_short:
+            changes = ["videos are held out to measure on, and not learnt from"] if chosen is held_out else []
+            changes += [f"only the {features[0]} network is trained"] if features != choices[0] else []
+            yield Notice(f"{too_short} So {' and '.join(changes)}.")
+        return chosen, features, plan
+
+    def lengths(self, division: Division) -> list[int]:
+        """Return the chunks of each training video."""
+        return [self.headers[i].chunks for i in division.of(TRAINING)]
+
+    def measure(self, division: Division, networks: NetworksToTrain) -> None:
+        """Measure this machine for a few seconds. Raises ConfigError for settings of the model, VideoError."""
+        preset, configs, classes = networks.preset, networks.configs, division.labels.classes
+        lengths, n_networks = self.lengths(division), 1 + division.folds
+        _, (model, *_) = configure_models(self.options, preset, lengths)
+        images = max(config.epochs * config.draws_of(sum(lengths)) for config in configs.values())
+        self.at_once = min(self.options.at_once or best_at_once(n_networks, images, self.device), n_networks)
+        threads = [threads_of(self.at_once)] if self.at_once > 1 else [1, torch.get_num_threads()]
+        image, self.threads = measure_training(preset, configs, len(classes), self.device, threads)
+        share = -(-n_networks // self.at_once) / n_networks  # of networks that are trained at once
+        # seconds to train a network on a sample, to train a model on all training videos, and to decode a chunk
+        self.sample_s = {stream: seconds * share * configs[stream].segments for stream, seconds in image.items()}
+        with torch_threads(self.threads):
+            self.model_s = measure_model(*model, lengths, classes, self.device)
+        headers = self.headers
+        shortest = sorted((i for i in headers if headers[i].chunks), key=lambda i: (headers[i].chunks, i))
+        self.chunk_s = measure_chunks([self.videos[i] for i in shortest], preset)
+
+    def plan(self, division: Division, networks: NetworksToTrain, is_last: bool) -> LearnPlan:
+        """Plan a learning. A time limit leaves networks fewer images per epoch.
+
+        is_last: whether no cheaper plan is left to try. Otherwise networks get MIN_SHARE of their training or more.
+
+        Raises:
+            TooShortError: The time limit leaves networks too little training.
+            OutputError: The cache has no room for the chunks.
+        """
+        options, preset, configs, folds = self.options, networks.preset, networks.configs, division.folds
+        chunks, n_videos, cached = Counter[str](), Counter[str](), 0
+        planes, square = planes_of(chunks_of(preset)), (preset.long_side, preset.long_side)
+        for video_id, video in division.labels.videos.items():
+            header = self.headers[video_id]
+            n_videos[video.subset] += 1
+            chunks[video.subset] += header.chunks
+            cached += header.chunks * math.prod(header.size or square) * planes if video.subset != TESTING else 0
+        check_room(n_videos.total() - n_videos[TESTING], cached, options.cache_size)
+        epochs = {stream: config.epochs for stream, config in configs.items()}
+        draws = max(config.draws_of(chunks[TRAINING]) for config in configs.values())
+
+        def steps(draws: int) -> tuple[PlannedStep, ...]:
+            return self.steps(division, preset, epochs, chunks, draws)
+
+        if options.seconds is not None:
+            least = min(draws, MIN_DRAWS) if is_last else math.ceil(draws * MIN_SHARE)
+            others, whole = (sum(step.seconds for step in steps(n)) for n in (0, draws))
+            per_draw = (whole - others) / draws
+            fitting = math.floor((options.seconds / TIME_MARGIN - others) / per_draw) if per_draw else draws
+            needed = TIME_MARGIN * (others + per_draw * least)
+            if fitting < least or needed > options.seconds:
+                in_folds = f" in {folds} folds" if folds else ""
+                raise TooShortError(
+                    f"Learning{in_folds} takes at least {math.ceil(needed)} s on this machine, and the time limit is "
+                    f"{options.seconds:g} s.",
+                    f"give --time {math.ceil(needed / 60)}m or more, or fewer videos.",
+                )
+            draws = min(draws, fitting)
+        network_bytes = sum(cost_of(part.network).bytes for part in preset.parts.values())
+        return LearnPlan(
+            dict(n_videos),
+            dict(chunks),
+            len(division.labels.classes) - 1,
+            division.sentence,
+            steps(draws),
+            epochs,
+            draws,
+            models_of(preset.streams),
+            configure_models(options, preset, self.lengths(division))[0],
+            int(cached + chunks.total() * row_bytes(preset) + (1 + folds) * network_bytes),
+            self.threads,
+            self.at_once,
+            options.seconds,
+            folds,
+            is_one_recording=not folds_of(division.of(TRAINING)),
+        )
+
+    def steps(
+        self, division: Division, preset: Preset, epochs: Mapping[str, int], chunks: Mapping[str, int], draws: int
+    ) -> tuple[PlannedStep, ...]:
+        """Return all steps with their times, if an epoch of the networks has so many draws."""
+        training, validation, testing = (chunks[subset] for subset in (TRAINING, VALIDATION, TESTING))
+        folds, n_models = division.folds, len(models_of(preset.streams))
         trained = in_training_order([stream for stream, n in epochs.items() if n])
-        seconds = {s: (1 + folds) * (STEP_START_S + epochs[s] * draws * speed.sample[s]) for s in trained}
+        networks = {s: (1 + folds) * (STEP_START_S + epochs[s] * draws * self.sample_s[s]) for s in trained}
+        features = testing * self.chunk_s
+        for stream, n in epochs.items():
+            row = FEATURES_SHARE * self.sample_s[stream] * preset.parts[stream].crops
+            # by networks that lack each video, and by each network that has seen some: once, and for 3 folds 3 times
+            passes = 1 + folds if n else 1
+            features += (passes * training + validation + testing) * row
+        model_folds = folds or (0 if validation else len(folds_of(division.of(TRAINING))))
+        model = MODEL_START_S * (1 + model_folds) + self.model_s * max(1, model_folds)  # a fold trains on the others
         return (
-            PlannedStep(CHUNKS, STEP_START_S + (training + validation) * speed.chunk),
-            *(PlannedStep(NETWORKS[stream], seconds[stream]) for stream in trained),
+            PlannedStep(CHUNKS, STEP_START_S + (training + validation) * self.chunk_s),
+            *(PlannedStep(NETWORKS[stream], seconds) for stream, seconds in networks.items()),
             PlannedStep(FEATURES, STEP_START_S + features),
-            PlannedStep(MODEL, len(models_of(preset.streams)) * model),
+            PlannedStep(MODEL, n_models * model),
             PlannedStep(THRESHOLDS, STEP_START_S),
             PlannedStep(MEASURE, STEP_START_S + (testing or training) * REPORT_S_PER_CHUNK),
             PlannedStep(PACK, 1.0),
         )
-
-    if options.seconds is not None:
-        least = min(draws, MIN_DRAWS) if is_last else math.ceil(draws * MIN_SHARE)
-        others = sum(step.seconds for step in steps(0))
-        per_draw = (sum(step.seconds for step in steps(draws)) - others) / draws
-        fitting = math.floor((options.seconds / TIME_MARGIN - others) / per_draw) if per_draw else draws
-        needed = TIME_MARGIN * (others + per_draw * least)
-        if fitting < least or needed > options.seconds:
-            in_folds = f" in {folds} folds" if folds else ""
-            raise TooShortError(
-                f"Learning{in_folds} takes at least {math.ceil(needed)} s on this machine, and the time limit is "
-                f"{options.seconds:g} s.",
-                f"give --time {math.ceil(needed / 60)}m or more, or fewer videos.",
-            )
-        draws = min(draws, fitting)
-    check_room(n_videos.total() - n_videos[TESTING], cached, options.cache_size)
-    lengths = [headers[i].chunks for i in division.of(TRAINING)]
-    network_bytes = sum(cost_of(part.network).bytes for part in preset.parts.values())
-    return LearnPlan(
-        dict(n_videos),
-        dict(chunks),
-        len(division.labels.classes) - 1,
-        division.sentence,
-        steps(draws),
-        epochs,
-        draws,
-        models_of(preset.streams),
-        configure_models(options, preset, lengths)[0],
-        int(cached + chunks.total() * row_bytes(preset) + (1 + folds) * network_bytes),
-        speed.threads,
-        speed.at_once,
-        options.seconds,
-        folds,
-        is_one_recording=not folds_of(division.of(TRAINING)),
-    )
-
-
-def measure_speed(
-    options: LearnOptions,
-    division: Division,
-    networks: NetworksToTrain,
-    headers: Mapping[str, Header],
-    videos: Mapping[str, Place],
-    device: str,
-) -> Speed:
-    """Measure this machine for a few seconds. Raises ConfigError for settings of the model, VideoError."""
-    preset, configs, classes = networks.preset, networks.configs, division.labels.classes
-    lengths = [headers[i].chunks for i in division.of(TRAINING)]
-    _, models = configure_models(options, preset, lengths)
-    n_networks = 1 + division.folds
-    images = max(config.epochs * config.draws_of(sum(lengths)) for config in configs.values())
-    at_once = min(options.at_once or best_at_once(n_networks, images, device), n_networks)
-    threads = [threads_of(at_once)] if at_once > 1 else [1, torch.get_num_threads()]
-    image, best_threads = measure_training(preset, configs, len(classes), device, threads)
-    share = -(-n_networks // at_once) / n_networks  # of networks that are trained at once
-    sample = {stream: seconds * share * configs[stream].segments for stream, seconds in image.items()}
-    with torch_threads(best_threads):
-        model = max(measure_model(*one, lengths, classes, device) for one in models[:1])
-    shortest = sorted((i for i in headers if headers[i].chunks), key=lambda i: (headers[i].chunks, i))
-    chunk = measure_chunks([videos[i] for i in shortest], preset)
-    return Speed(chunk, sample, model, best_threads, at_once)

@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
+from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.networks.weights_file import sha256_of
 from lstr.extractors.presets import PRESETS, shape_of
@@ -25,13 +25,13 @@ from lstr.pipelines.learning.options import (
     initial_recipe,
     settings_of_networks,
 )
-from lstr.pipelines.learning.plan import Header, LearnPlan, configure_models, make_plan, measure_speed
+from lstr.pipelines.learning.plan import Header, LearnPlan, Planner
 from lstr.pipelines.learning.workspace import StoredPlan, Workspace
 from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
 from lstr.pipelines.training.finetune import not_learnt
-from lstr.pipelines.training.folds import FEWEST, actions_of
 from lstr.pipelines.training.recogniser import NetworksToTrain, settle
+from lstr.pipelines.training.training_videos import FEWEST, actions_of
 
 # Settings of networks by which validation videos choose the epoch.
 EPOCH_SETTINGS = ("eval_every", "patience", "chosen_by")
@@ -40,26 +40,21 @@ ANSWERED_FINDINGS = ("no subsets", "one subset")  # by folds, or by holding reco
 
 @dataclass(frozen=True)
 class Learning:
-    """What is learnt from which videos, how, and where the result goes.
-
-    Attributes:
-        model: The path of the model file.
-        failed: Videos that are skipped because they cannot be read, by id.
-        settings: Settings of the networks.
-        stored: The plan and what it was made for.
-        is_resumed: Whether an earlier run has started this plan.
-    """
+    """What is learnt from which videos, how, and where the result goes."""
 
     model: Path
     workspace: Workspace
     videos: Mapping[str, Place]
     failed: Mapping[str, Failed]
+    """Videos that are skipped because they cannot be read, by id."""
     division: Division
     settings: Mapping[str, str]
+    """Settings of the networks."""
     features: Features
     device: str
     stored: StoredPlan
     is_resumed: bool
+    """Whether an earlier run has started this plan."""
 
     @property
     def plan(self) -> LearnPlan:
@@ -69,7 +64,12 @@ class Learning:
     @property
     def is_finished(self) -> bool:
         """Whether the model file is the one that this plan makes."""
-        return _is_made_for(self.stored.request, self.model)
+        return is_made_for(self.stored.request, self.model)
+
+
+def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed | Learning, None, None]:
+    """Check everything and yield the plan; nothing is written. Raises what `learn` raises before its first step."""
+    yield (yield from prepare(options))
 
 
 def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed, None, Learning]:
@@ -81,19 +81,26 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     device, initial = choose_device(options.device), initial_recipe(options.init)
     choices = choose_features(options, initial)
     settings = settings_of_networks(options, initial, choices[0])
-    _check_draws(options)
+    for name, value in options.network_settings.items():
+        stream, dot, setting = name.rpartition(".")
+        if dot and setting in ("draws", "fewest_draws"):
+            raise ConfigError(
+                f"{name} is of the {stream} network, and all networks learn from the same number of images per epoch.",
+                f"set it for all of them: --set {setting}={value}.",
+            )
     if any("." in name for name in settings):  # settings of one stream are for the first recipe
         choices = choices[:1]
     networks = {choice: settle(choice, settings, options.init, device) for choice in choices}
     first = networks[choices[0]]
     labelled = {name: source for name, source in found.items() if name in labels.videos}
-    teaching = [i for i in labelled if labels.videos[i].subset == TRAINING]
-    headers, failed = _read_headers(labelled, first.preset.long_side, teaching or [*labelled])
+    headers, failed = read_headers(labelled, first.preset.long_side)
     yield from failed.values()
-    present, seen = [i for i in found if i not in failed], _seen_videos(labelled, first)
+    needed = [i for i in labelled if labels.videos[i].subset == TRAINING] or [*labelled]
+    if needed and not any(i in headers and headers[i].chunks for i in needed):
+        raise VideoError("None of the training videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
+    present, seen = [i for i in found if i not in failed], seen_videos(labelled, first)
     division = divide(labels, present, seen, N_FOLDS if options.folds is None else options.folds)
-    _check_actions(options, division)
-    _check_epochs(options, division)
+    check_division(options, division)
     is_chosen_here = len(choices) > 1
     if is_chosen_here and (is_one_recording := not folds_of(division.of(TRAINING))):
         choices = choices[-1:]
@@ -107,30 +114,30 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     shape = shape_of(size for i in division.of(TRAINING) if (size := headers[i].size))
     networks = {choice: networks[choice].seeing(shape) for choice in choices}
     videos = {i: found[i] for i in sorted(division.labels.videos)}
-    request, task = (_request(one, networks, division, videos) for one in (options, replace(options, seconds=None)))
+    request, task = (hash_of(one, networks, division, videos) for one in (options, replace(options, seconds=None)))
     workspace = Workspace(model)
     before = workspace.read_plan()
-    is_same_task = before is not None and task == before.task and not _is_made_for(before.request, model)
-    if before and (before.request == request or (is_same_task and workspace.has_networks)):
+    is_same_task = before is not None and task == before.task and not is_made_for(before.request, model)
+    is_resumed = before is not None and (before.request == request or (is_same_task and workspace.has_networks))
+    if before and is_resumed:
         plan = replace(before.plan, budget=options.seconds, at_once=options.at_once or before.plan.at_once)
         if before.request != request:
             text = "only the time limit has changed: learning resumes with its plan, and keeps to the new limit"
             yield Notice(f"{text}; to plan again, remove {workspace.path}.", warning=False)
         if plan.folds != division.folds:
             division = divide(labels, present, seen, plan.folds)
-        is_resumed = True
     else:
         if before is None and workspace.plan_file.exists():
             text = f"{workspace.plan_file} cannot be read, or is of another version: learning starts over."
             yield Notice(text, warning=False)
         if before and not is_same_task:
             yield Notice("videos, labels or options have changed: learning starts over.", warning=False)
-        is_resumed = False
         held_out = None
         if division.folds and options.folds is None:
             with suppress(LabelsError):  # no recording can be held out if each is the only one of an action
                 held_out = divide(labels, present, seen)
-        division, features, plan = yield from _plan(options, division, held_out, networks, headers, videos, device)
+        planner = Planner(options, networks, headers, videos, device)
+        division, features, plan = yield from planner.choose(division, held_out)
         if is_chosen_here:
             plan = replace(plan, recipe=str(features[0]))
             if is_one_recording:
@@ -140,44 +147,6 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     features = next((choice for choice in choices if choice[0] == plan.recipe), choices[0])
     stored = StoredPlan(request, task, plan)
     return Learning(model, workspace, videos, failed, division, settings, features, device, stored, is_resumed)
-
-
-def _plan(
-    options: LearnOptions,
-    division: Division,
-    held_out: Division | None,
-    networks: Mapping[Features, NetworksToTrain],
-    headers: Mapping[str, Header],
-    videos: Mapping[str, Place],
-    device: str,
-) -> Generator[Notice, None, tuple[Division, Features, LearnPlan]]:
-    """Measure this machine, and plan the best that the time limit allows.
-
-    A short limit first drops the folds, if videos can be held out instead, and then a stream.
-    """
-    choices = [*networks]
-    for choice in choices:
-        configure_models(options, networks[choice].preset, [headers[i].chunks for i in division.of(TRAINING)])
-    yield Notice("measuring this machine …", warning=False)
-    speed = measure_speed(options, division, networks[choices[0]], headers, videos, device)
-    divisions = [division, *([held_out] if held_out else [])]
-    rungs = [(one, choices[0]) for one in divisions] + [(divisions[-1], choice) for choice in choices[1:]]
-    for at, (chosen, features) in enumerate(rungs):
-        is_last = at == len(rungs) - 1
-        try:
-            plan = make_plan(options, chosen, networks[features], headers, speed, is_last)
-        except TooShortError as error:
-            if is_last:
-                raise
-            if at == 0:
-                too_short = str(error)
-            continue
-        break
-    if at:
-        changes = ["videos are held out to measure on, and not learnt from"] if chosen is held_out else []
-        changes += [f"only the {features[0]} network is trained"] if features != choices[0] else []
-        yield Notice(f"{too_short} So {' and '.join(changes)}.")
-    return chosen, features, plan
 
 
 def check_output(output: str | Path, init: str | None = None) -> Path:
@@ -199,7 +168,8 @@ def check_output(output: str | Path, init: str | None = None) -> Path:
     return path
 
 
-def _check_actions(options: LearnOptions, division: Division) -> None:
+def check_division(options: LearnOptions, division: Division) -> None:
+    """Raise LabelsError if no action is left to learn, ConfigError if a setting needs validation videos."""
     training = division.of(TRAINING)
     if not any(actions_of(division.labels, i) for i in training):
         videos = "video" if len(training) == 1 else "videos"
@@ -207,11 +177,8 @@ def _check_actions(options: LearnOptions, division: Division) -> None:
             f"{options.labels_named} labels no action in the {len(training)} {videos} to learn from.",
             "label segments of them, or add videos that show some.",
         )
-
-
-def _check_epochs(options: LearnOptions, division: Division) -> None:
     names = [name for name in ("train.eval_every", "train.patience") if options.model_settings.get(name, "0") != "0"]
-    if division.folds or len(division.of(TRAINING)) < FEWEST:  # more videos spare some for the networks
+    if division.folds or len(training) < FEWEST:  # more videos spare some for the networks
         names += [name for name in options.network_settings if name.rpartition(".")[2] in EPOCH_SETTINGS]
     if names and (division.folds or not division.of(VALIDATION)):
         raise ConfigError(
@@ -220,21 +187,12 @@ def _check_epochs(options: LearnOptions, division: Division) -> None:
         )
 
 
-def _check_draws(options: LearnOptions) -> None:
-    for name, value in options.network_settings.items():
-        stream, dot, setting = name.rpartition(".")
-        if dot and setting in ("draws", "fewest_draws"):
-            raise ConfigError(
-                f"{name} is of the {stream} network, and all networks learn from the same number of images per epoch.",
-                f"set it for all of them: --set {setting}={value}.",
-            )
-
-
-def _is_made_for(request: str, model: Path) -> bool:
+def is_made_for(request: str, model: Path) -> bool:
+    """Return whether a model file is the result of a request."""
     return is_model(model) and open_model(model).about.get("request") == request
 
 
-def _seen_videos(videos: Mapping[str, Place], networks: NetworksToTrain) -> set[str]:
+def seen_videos(videos: Mapping[str, Place], networks: NetworksToTrain) -> set[str]:
     """Return the ids of videos that the initial weights have learnt from, by id or by content."""
     known = {name for begins in networks.initial.values() for pair in begins.seen.items() for name in pair}
     if not known:
@@ -242,10 +200,8 @@ def _seen_videos(videos: Mapping[str, Place], networks: NetworksToTrain) -> set[
     return {i for i, path in videos.items() if i in known or (isinstance(path, Path) and sha256_of(path) in known)}
 
 
-def _read_headers(
-    videos: Mapping[str, Place], long_side: int, needed: Sequence[str]
-) -> tuple[dict[str, Header], dict[str, Failed]]:
-    """Return the headers of readable videos, and why others fail; raise VideoError if all `needed` ones fail."""
+def read_headers(videos: Mapping[str, Place], long_side: int) -> tuple[dict[str, Header], dict[str, Failed]]:
+    """Return the headers of readable videos, and why others fail."""
 
     def read(video: tuple[str, Place]) -> Header | Failure:
         source = video[1]
@@ -263,12 +219,10 @@ def _read_headers(
             failed[video_id] = Failed(video_id, found.reason, found.hint)
         else:
             headers[video_id] = found
-    if needed and not any(i in headers and headers[i].chunks for i in needed):
-        raise VideoError("None of the training videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
     return headers, failed
 
 
-def _request(
+def hash_of(
     options: LearnOptions,
     networks: Mapping[Features, NetworksToTrain],
     division: Division,

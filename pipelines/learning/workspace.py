@@ -5,9 +5,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple
+
+import msgspec
 
 from lstr.errors import OutputError
 from lstr.files.atomic import lock, unwritable
@@ -19,12 +20,10 @@ from lstr.pipelines.learning.plan import LearnPlan
 from lstr.pipelines.training.run_folder import CONFIG
 
 FORMAT = "lstr-learn/2"
-LOCK = "lock"
 
 
-@dataclass(frozen=True)
-class StoredPlan:
-    """The plan of an earlier run, what it was made for (`request`), and the same without the time limit (`task`)."""
+class StoredPlan(NamedTuple):
+    """A plan, a hash of what it was made for (`request`), and the same without the time limit (`task`)."""
 
     request: str
     task: str
@@ -32,34 +31,24 @@ class StoredPlan:
 
 
 class Workspace:
-    """The working folder of a model file: fall.learn next to fall.lstr.
-
-    Attributes:
-        labels: The labels with their subsets.
-        weights: The weights folder of the networks.
-        features: Features of all videos, by networks that have not learnt from them.
-        models: The models that see the features.
-        report: What `lstr evaluate` writes.
-        plan_file: The plan, and what it was made for.
-    """
+    """The working folder of a model file: fall.learn next to fall.lstr."""
 
     def __init__(self, model: Path):
         self.path = model.with_suffix(".learn")
-        self.labels, self.plan_file = self.path / "labels.json", self.path / "plan.json"
-        self.weights, self.features = self.path / "weights", self.path / "features"
-        self.report, self.models = self.path / "report", self.path / "models"
+        self.plan_file = self.path / "plan.json"
+        self.labels = self.path / "labels.json"  # with their subsets
+        self.weights, self.models = self.path / "weights", self.path / "models"
+        self.features = self.path / "features"  # of all videos, by networks that have not learnt from them
+        self.report = self.path / "report"  # of `lstr evaluate`
 
     def seen_features(self, fold: int) -> Path:
-        """Return the folder of features by the networks without a fold, of the videos that they have learnt from.
-
-        fold: 0 for the networks of all videos.
-        """
+        """Return the folder of features by the networks without a fold (0: of all), of videos that they learnt from."""
         return self.path / "seen" / (f"without_{fold}" if fold else "all")
 
     @property
     def is_foreign(self) -> bool:
         """Whether the folder has files that no learning has written."""
-        own = {LOCK, self.labels.name}  # of a learning that was stopped at once
+        own = {"lock", self.labels.name}  # of a learning that was stopped at once, `lock` by an earlier version
         has_others = self.path.is_dir() and any(path.name not in own for path in self.path.iterdir())
         return has_others and not self.plan_file.is_file()
 
@@ -75,48 +64,28 @@ class Workspace:
         Raises OutputError if another process holds it, or if it cannot be written.
         """
         try:
-            lock_file = self._lock()
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_RDONLY)
         except OSError as error:
             raise unwritable(self.path.parent, error) from error
-        with lock_file:
-            try:
-                yield
-            finally:
-                with suppress(OSError):
-                    if [path.name for path in self.path.iterdir()] == [LOCK]:
-                        (self.path / LOCK).unlink()
-                        self.path.rmdir()
-
-    def _lock(self) -> TextIO:
-        """Return the locked file, which has the number of this process; the system frees it even after a kill."""
-        path = self.path / LOCK
-        while True:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+", encoding="utf-8")
-            if not lock(file):
-                with file:
-                    file.seek(0)
-                    holder = file.read().strip()
+        try:
+            if not lock(handle):  # the system frees the lock of a killed process
                 raise OutputError(
-                    f"Another learning is writing {self.path}{holder and f' (process {holder})'}.",
-                    "wait until it is done, or name another file with -o.",
+                    f"Another learning is writing {self.path}.", "wait until it is done, or name another file with -o."
                 )
-            with suppress(FileNotFoundError):  # its last holder has just removed it
-                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                    file.truncate(0)
-                    file.write(f"{os.getpid()}\n")
-                    file.flush()
-                    return file
-            file.close()
+            yield
+        finally:
+            with suppress(OSError):  # it is not empty
+                self.path.rmdir()
+            os.close(handle)
 
     def read_plan(self) -> StoredPlan | None:
         """Return the stored plan; None if there is none, or if another version wrote it."""
         try:
             content = json.loads(self.plan_file.read_text(encoding="utf-8"))
-            if content["format"] != FORMAT:
-                return None
-            return StoredPlan(content["request"], content["task"], LearnPlan.from_dict(content["plan"]))
-        except (OSError, ValueError, KeyError, TypeError):
+            plan = LearnPlan.from_dict(content["plan"])
+            return StoredPlan(content["request"], content["task"], plan) if content["format"] == FORMAT else None
+        except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
             return None
 
     def write_plan(self, stored: StoredPlan, labels: Labels, is_resumed: bool) -> None:

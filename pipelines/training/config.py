@@ -10,7 +10,7 @@ from lstr import kinds
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.files.content import read_text
-from lstr.kinds import KINDS, change
+from lstr.kinds import KINDS, change, usable
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
 
@@ -101,13 +101,28 @@ class TrainConfig(Settings, frozen=True):
                 )
 
 
+def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> None:
+    """Raise ConfigError if a kind cannot have a teacher, or it would see more than the longest video, in chunks."""
+    if config.teacher and not model.uses.teacher:
+        able = ", ".join(name for name, kind in usable().items() if kind.uses.teacher)
+        raise ConfigError(
+            f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
+            f"Leave train.teacher 0, or use one of the kinds {able}.",
+        )
+    if config.teacher and config.teacher >= longest:
+        raise ConfigError(
+            f"train.teacher is {config.teacher}, and the longest training video has {longest} chunks.",
+            "Give fewer chunks, such as --set train.teacher=8.",
+        )
+
+
 def presets() -> dict[str, tuple[WindowConfig, TrainConfig]]:
-    """What a model is made of and how it is trained, by the names of the presets of all kinds."""
+    """Return the settings of model and training by the names of the presets of all kinds."""
     return {name: (preset.model, TrainConfig(**preset.train)) for name, preset in kinds.presets().items()}
 
 
 SMALL_UP_TO = 14_400  # chunks: one hour
-# Chunks of it, 16 s, that a kind made for one has where its preset has none. LSTR alone was measured without.
+# Chunks of it, 16 s, that a kind with a long memory has if its preset has none. LSTR alone was measured without.
 LONG_MEMORY = 64
 # The most that the small preset of a kind has of each.
 SMALL_SIZES = {
@@ -137,7 +152,13 @@ def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})
 
 
 def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
-    """Both configurations of a preset, which may be the small one of a kind. Raises ConfigError for an unknown one."""
+    """Return both configurations of a preset. Raises ConfigError for an unknown one.
+
+    KIND-small without settings of its own is the kind as published, except for SMALL_SIZES, trained as `lstr-small`,
+    except for OWN_TRAINING; nothing of it was measured. Without published settings it has those of `thumos14`. Dropout
+    is that of `rnn-small`, and there are no groups of long-memory slots (MAT), for training hides slots until no window
+    has any. Of windows at `every` chunk a quarter is drawn, in a quarter of the epochs, so that it takes about as long.
+    """
     known = presets()
     name = "rnn-small" if name == "small" else name  # its earlier name, in the files of runs
     if name in known:
@@ -145,23 +166,13 @@ def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
     kind = name.removesuffix("-small")
     if kind == name or kind not in KINDS:
         raise ConfigError(f"There is no preset {name!r}.", f"use KIND-small, or one of {', '.join(known)}.")
-    return small_preset(kind)
-
-
-def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
-    """A kind for minutes of video: as published but for SMALL_SIZES, and trained as `lstr-small` but for OWN_TRAINING.
-
-    Nothing of it was measured. Without published settings it has those of `thumos14`. Dropout is that of `rnn-small`,
-    and there are no groups of long-memory slots (MAT), for slots are hidden in training until no window has any. Of
-    windows at `every` chunk a quarter is drawn, in a quarter of the epochs, so that it takes about as long.
-    """
-    described, known = KINDS[kind], presets()
+    described, small = KINDS[kind], known["lstr-small"][1]
     published = described.published_preset
     model, train = known[published] if published else (described.config(), TrainConfig())
     sizes = {name: min(getattr(model, name), most) for name, most in SMALL_SIZES.items() if hasattr(model, name)}
     if not described.uses.long_memory:
         sizes["long_length"] = 0
-    small = known["lstr-small"][1].replace(**{name: getattr(train, name) for name in OWN_TRAINING})
+    small = small.replace(**{name: getattr(train, name) for name in OWN_TRAINING})
     if train.windows == "every":
         small = small.replace(epochs=small.epochs // 4, stride=max(4, train.stride))
     return change(model, {**sizes, "dropout": known["rnn-small"][0].dropout}), small
@@ -170,11 +181,11 @@ def small_preset(kind: str) -> tuple[WindowConfig, TrainConfig]:
 def resolve(
     preset: str, changes: Mapping[str, str], dims: tuple[int, int], file: Mapping[str, Mapping] | None = None
 ) -> tuple[WindowConfig, TrainConfig]:
-    """Both configurations of a preset, with those of a file (`read_config`) and `model.x`, `train.x` changes on top.
+    """Return both configurations of a preset, changed by a file (`read_config`) and by `model.x` and `train.x`.
 
-    dims: widths of the features. A width of 0 among the changes leaves that stream out. With another kind that looks
-    back on a long memory, a preset without one has LONG_MEMORY, unless its length is set.
-    Raises ConfigError for an unknown preset, an unknown name or a value of the wrong type.
+    dims: widths of the features; a width of 0 among the changes removes that stream. If another kind with a long memory
+    is chosen, a preset without one has LONG_MEMORY, unless its length is set. Raises ConfigError for an unknown preset,
+    an unknown name or a value of the wrong type.
     """
     plain, training = preset_named(preset)
     parts: dict[str, dict[str, str]] = {"model": {}, "train": {}}
@@ -195,7 +206,7 @@ def resolve(
 
 
 def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[str, object]:
-    """What is set otherwise than by a preset, as {"model.NAME" or "train.NAME": value}; widths of features aside."""
+    """Return {"model.NAME" or "train.NAME": value} of settings that a preset does not have; without feature widths."""
     plain, training = preset_named(preset)
     plain = plain.replace(rgb_dim=model.rgb_dim, flow_dim=model.flow_dim)
     made_of = {**type(model)().to_dict(), **plain.to_dict()}  # of what the preset's kind has not, the defaults
@@ -222,23 +233,20 @@ def without_removed(train: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_config(path: str | Path) -> dict:
-    """The `model` and `train` settings, the `preset` and the `store` of a file that `--print-config` or a run wrote.
+    """Return `model`, `train`, `preset` and `store` of a file that `--print-config` or a run wrote.
 
-    The preset is None where the file names none that is known; the store is there of features of other people.
-    Raises ConfigError.
+    The preset is None if the file names no known one; the store describes features of other people. Raises ConfigError.
     """
     try:
         content = json.loads(read_text(Path(path)))
-        parts = {part: content[part] for part in ("model", "train")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is no configuration of a run ({error}).", "give a RUN/config.json.") from error
-    if not all(isinstance(values, dict) for values in parts.values()):
-        raise ConfigError(f"{path} is no configuration of a run.", "give a RUN/config.json.")
+        found: dict[str, Any] = {part: dict(content[part]) for part in ("model", "train")}
+        found["store"] = dict(content.get("data", {}).get("store", {}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is not the configuration of a run ({error}).", "give a RUN/config.json.") from error
+    found["train"] = without_removed(found["train"])
+    found["preset"] = str(content.get("preset"))
     try:
-        preset_named(preset := str(content.get("preset")))
+        preset_named(found["preset"])
     except ConfigError:
-        preset = None
-    data = content.get("data")
-    store = data.get("store") if isinstance(data, dict) else None
-    found = {"model": parts["model"], "train": without_removed(parts["train"]), "preset": preset}
-    return found | ({"store": store} if isinstance(store, dict) else {})
+        found["preset"] = None
+    return found

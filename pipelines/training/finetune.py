@@ -21,36 +21,39 @@ from lstr.labels.label_set import Labels
 from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.annotations.videos import footage_of_files
 from lstr.pipelines.failures import FAILED, LOGS, FailureLog
-from lstr.pipelines.features.chunk_cache import DEFAULT_SIZE, ChunkCache
+from lstr.pipelines.features.chunk_cache import DEFAULT_SIZE, CachedVideo, ChunkCache
 from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
-from lstr.pipelines.training.folds import Pair, check_blind, check_labels, make_pairs, parts_of, unlearnt
-from lstr.pipelines.training.frame_cache import (
-    Cached,
+from lstr.pipelines.training.ranks import Ranks, join_ranks
+from lstr.pipelines.training.recogniser import RANDOM, settle
+from lstr.pipelines.training.run_folder import CONFIG, LOG, RunFolder, Step
+from lstr.pipelines.training.training_videos import (
     Filled,
     Filling,
-    SoundVideo,
+    Pair,
+    check_blind,
+    check_labels,
     chunks_of,
     fill,
     find_cached,
     look_at,
+    make_pairs,
+    parts_of,
+    unlearnt,
 )
-from lstr.pipelines.training.ranks import Ranks, join_ranks
-from lstr.pipelines.training.recogniser import RANDOM, NetworksToTrain, settle
-from lstr.pipelines.training.run_folder import CONFIG, LOG, RunFolder, Step
 from lstr.settings import Count, Positive, check_fields
 
 
 @dataclass(frozen=True)
 class VideoOptions:
-    """What every job takes that learns from labelled videos."""
+    """The options of every job that learns from labelled videos."""
 
     videos: Sequence[str]
     """Files, folders, patterns, URLs."""
     labels: str | Sequence[str]
-    """Labels of any form, see `read_label_file`; of several files, where the last one counts for a video."""
+    """Labels of any form, see `read_label_file`; if several files have a video, the last one counts."""
     output: str | Path
-    """Folder for weights, or a model file; what that is made of is kept in a folder beside it."""
+    """Folder for weights, or a model file; its parts are kept in a folder next to it."""
     lists: Sequence[str] = ()
     """Files that name more videos."""
     endings: Sequence[str] = ()
@@ -58,26 +61,27 @@ class VideoOptions:
     root: str | None = None
     """The folder that ids are relative to."""
     init: str | None = None
-    """First weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
+    """Initial weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
     cache: str | Path | None = None
-    """Where frames and flow are kept; None for the usual folder."""
+    """The folder for frames and flow; None for the usual one."""
     cache_size: int = DEFAULT_SIZE
-    """Bytes that the cache may take in all."""
+    """Maximum bytes of the cache."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """By NAME for both networks, rgb.NAME or flow.NAME for one (`FinetuneConfig`)."""
     seed: int | None = None
     seconds: float | None = None
-    """Seconds that all of it may take; None for as long as it takes."""
+    """Maximum time; None without a limit."""
     device: str | None = None
-    """`cpu` or `cuda`; None for the GPU where the machine has one."""
+    """`cpu` or `cuda`; None for the GPU if the machine has one."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a time that is none."""
+        """Raises ConfigError for a value out of range."""
+        check_fields(self)
         if self.seconds is not None and self.seconds <= 0:
-            raise ConfigError(f"A time of {self.seconds:g} s is none.", "give a positive number of seconds.")
+            raise ConfigError(f"The time limit is {self.seconds:g} s.", "give a positive number of seconds.")
 
     def read(self, dataset: str | None = None, tell: Tell | None = None) -> tuple[dict[str, Place], Labels]:
-        """The videos by id, and their labels; `dataset` is which of a data_info.json, `tell` as of `find_sources`."""
+        """Return the videos by id, and their labels; dataset: of a data_info.json; tell: as for `find_sources`."""
         found = find_sources([*self.videos, *self.lists], self.endings or VIDEO_SUFFIXES, self.root, tell)
         roots = [video for video in self.videos if Path(video).is_dir()]
         return found, read_label_files(self.label_files, roots, dataset, lenient=True, skip_missing=True, present=found)
@@ -89,15 +93,15 @@ class VideoOptions:
 
     @property
     def labels_named(self) -> str:
-        """The label files in a sentence."""
+        """The label files as part of a sentence."""
         return few(self.label_files)
 
     def check(
         self, labels: Labels, found: Mapping[str, Place], answered: Collection[str] = ()
     ) -> Iterator[LabelFindings]:
-        """What is wrong or odd in the labels of videos, but for kinds of findings that the job itself answers.
+        """Yield what is odd in the labels of videos, except kinds of findings that the job answers itself.
 
-        Raises LabelsError for what is wrong.
+        Raises LabelsError for errors.
         """
         footage = footage_of_files({name: found[name] for name in labels.videos if name in found})
         findings = [finding for finding in check(labels, footage=footage) if finding.kind not in answered]
@@ -107,19 +111,15 @@ class VideoOptions:
 
 
 def not_learnt(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]:
-    """The videos of each group (ids, what they are, whether to warn) that has some."""
-    for ids, what, warning in groups:
+    """Yield a notice about each group of videos (ids, why they are not used, whether to warn) that has some."""
+    for ids, reason, warning in groups:
         if ids:
-            some = few(ids)
-            yield Notice(f"{what}: {some} ({len(ids)} in all).", warning=warning)
+            yield Notice(f"{reason}: {few(ids)} ({len(ids)} in all).", warning=warning)
 
 
 @dataclass(frozen=True)
 class FinetuneOptions(VideoOptions):
-    """Which networks to train on which videos; `lstr finetune` has an option for each.
-
-    Where `seconds` are given, a network ends with the epoch that reaches its part of what the chunks left.
-    """
+    """Which networks to train on which videos; `lstr finetune` has an option for each."""
 
     dataset: str | None = None
     """Which data set of a data_info.json."""
@@ -128,14 +128,14 @@ class FinetuneOptions(VideoOptions):
     inits: Mapping[str, str] = field(default_factory=dict)
     """Initial weights of single networks, by stream."""
     folds: int | None = None
-    """How many more pairs of networks to train, each without one fold of the videos."""
+    """Number of additional pairs of networks, each trained without one fold of the videos."""
     align: bool = True
     """Whether the networks of folds get a layer that maps their features to those of the network of all videos."""
     spare: bool = True
-    """Whether one in five of many training videos is spared to choose the epoch, where no others do"""
+    """Whether one in five of many training videos is held out to choose the epoch, if no others do"""
     subset: str = "training"
     eval_subset: str | None = None
-    """The subset that chooses the epoch; None for `validation` where it exists, else one in five training videos."""
+    """The subset that chooses the epoch; None for `validation` if it exists, else one in five training videos."""
     recipe: str | Preset = "fast"
     """How features will be made: a preset or its name, or a recipe file."""
     rgb_network: str | None = None
@@ -149,23 +149,18 @@ class FinetuneOptions(VideoOptions):
     """Threads that compute flow; None for one per core."""
     flow_backend: Backend = "auto"
     at_once: Positive | None = None
-    """Networks of a stream that are trained at once on a CPU; None for what suits job and machine."""
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for a time, a number or a choice that is none."""
-        super().__post_init__()
-        check_fields(self)
+    """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""
 
 
 @dataclass(frozen=True)
 class Finetuned:
-    """What came of a finetuning."""
+    """The result of a finetuning."""
 
     weights: WeightsFolder
     failed: Sequence[Failed] = ()
-    """Videos that were left out because they cannot be read"""
+    """Videos that were skipped because they cannot be read"""
     n_videos: int = 0
-    """with those"""
+    """including those"""
 
 
 Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Filled | Step | Finished[Finetuned]
@@ -174,10 +169,15 @@ Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Filled 
 def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
     """Train the networks, or resume a training. Started by torchrun, rank 0 alone yields events, and writes.
 
-    Yields LabelFindings and Notices; Failed of each video that cannot be read; Filling, then Progress by video id and
+    With a time limit, a network ends with the epoch that reaches its share of the time after the chunks are computed.
+
+    Yields LabelFindings and Notices; Failed for each video that cannot be read; Filling, then Progress by video id and
     an Outcome of each video whose chunks are in the cache, and Filled; Progress by network after each step, a Step
-    after each; and Finished with Finetuned. Close the generator to end what it started; what is finished is kept.
-    Raises CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError or WeightsError.
+    after each epoch; and Finished with Finetuned. Close the generator to end what it started; finished parts are kept.
+
+    Raises:
+        CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError, WeightsError: inputs and
+            options cannot be used, or do not fit together.
     """
     with join_ranks(choose_device(options.device)) as (ranks, device):
         with closing(_events(options, device, ranks)) as events:
@@ -201,9 +201,10 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         check_writable(output)  # before hours of flow
         if options.resume:
             yield Notice(f"{output} holds no run to resume: a new one starts.", warning=False)
+    seed = {} if options.seed is None else {"seed": str(options.seed)}
     networks = settle(
         (options.recipe, options.stream, options.algorithm),
-        {**options.settings, **({"seed": str(options.seed)} if options.seed is not None else {})},
+        {**options.settings, **seed},
         options.init,
         device,
         {"rgb": options.rgb_network, "flow": options.flow_network},
@@ -214,58 +215,46 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     found, labels = options.read(options.dataset, not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
     yield from options.check(labels, found)
-    parts = parts_of(labels, found, options.subset, options.eval_subset)
-    others = [i for i in parts.unlabelled if i in labels.videos]  # kept unseen on purpose, so nobody is warned
+    training, validation, unused, absent = parts_of(labels, found, options.subset, options.eval_subset)
+    others = [i for i in unused if i in labels.videos]  # kept unseen on purpose, so there is no warning
     subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
-    unlabelled = [i for i in parts.unlabelled if i not in labels.videos]
     yield from not_learnt(
-        (parts.absent, f"labelled in {options.labels_named}, but not among the videos", True),
-        (unlabelled, f"left out, having no label in {options.labels_named}", True),
+        (absent, f"labelled in {options.labels_named}, but not among the videos", True),
+        ([i for i in unused if i not in labels.videos], f"left out, having no label in {options.labels_named}", True),
         (others, f"kept unseen, being labelled as {subsets}", False),
     )
-    used = {i: found[i] for i in (*parts.training, *parts.validation)}
+    used = {i: found[i] for i in (*training, *validation)}
 
-    def pairs_of(present: Mapping[str, SoundVideo | Cached]) -> tuple[list[Pair], dict[str, int], str]:
-        """The pairs of videos that can be read, their folds, and a warning."""
-        training, validation = ([i for i in ids if i in present] for ids in (parts.training, parts.validation))
-        warning = check_labels(labels, training, options.labels_named)
+    def pairs_of(present: Mapping[str, str]) -> tuple[list[Pair], dict[str, int], str]:
+        """Return the pairs, the folds, and a warning; present: SHA-256 of the readable videos by id."""
+        ids = [i for i in training if i in present]
+        warning = check_labels(labels, ids, options.labels_named)
         if options.folds:
-            check_blind(networks.initial, {i: video.sha256 for i, video in present.items()})
-        made = make_pairs(labels, training, validation, options.folds or 0, options.spare)
-        return *made, warning
+            check_blind(networks.initial, present)
+        chosen_by = [i for i in validation if i in present]
+        return *make_pairs(labels, ids, chosen_by, options.folds or 0, options.spare), warning
 
-    cache = ChunkCache(
-        Path(options.cache) if options.cache else home() / "chunks", chunks_of(networks.preset), options.cache_size
-    )
+    folder = Path(options.cache) if options.cache else home() / "chunks"
+    cache = ChunkCache(folder, chunks_of(networks.preset), options.cache_size)
     failed = FailureLog(output)
-    cached: dict[str, Cached] = {}
+    cached: dict[str, CachedVideo] = {}
     if ranks.first:
         yield Notice(f"looking at {len(used)} videos", warning=False)
         sound = yield from look_at(used, cache, failed)
-        pairs_of(sound)  # raises what keeps from training before hours of flow
+        pairs_of({i: video.sha256 for i, video in sound.items()})  # raises its errors before hours of flow
         flow = networks.preset.algorithm, options.flow_threads, options.flow_backend, device
         with flow_workers(*flow) as workers:
             yield from map(Notice, workers.warnings if workers else ())
             cached = yield from fill(sound, cache, workers, failed)
         failed.finish(used)
-    known = ranks.from_first(lambda: {i: video.sha256 for i, video in cached.items()})
+    known = ranks.from_first(lambda: {i: video.record["sha256"] for i, video in cached.items()})
     if not ranks.first:
         cached = find_cached(cache, known)
-    shown = [cached[i].chunks.chunks.shape for i in parts.training if i in cached]
+    shown = [cached[i].chunks.shape for i in training if i in cached]
     networks = networks.seeing(shape_of((width, height) for *_, height, width in shown))
-    pairs, folds, warning = pairs_of(cached)
+    pairs, folds, warning = pairs_of(known)
     if warning:
         yield Notice(warning)
-    yield from _plan(labels, pairs, networks, options.init)
-    left = None if options.seconds is None else max(0.001, options.seconds - (perf_counter() - started))
-    training = Training(networks, labels, cached, pairs, folds, left)
-    chosen = device, options.resume, options.loaders, ranks, options.at_once, options.align
-    for event in train_networks(training, output, *chosen):
-        yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event
-
-
-def _plan(labels: Labels, pairs: Sequence[Pair], networks: NetworksToTrain, init: str | None) -> Iterator[Notice]:
-    """What is to be trained, and what of it a person should know."""
     whole = pairs[0]
     chosen = f"{len(whole.validation)} choose the epoch" if whole.validation else "none chooses the epoch"
     also = f", and {len(pairs) - 1} times without a fold" if len(pairs) > 1 else ""
@@ -275,10 +264,14 @@ def _plan(labels: Labels, pairs: Sequence[Pair], networks: NetworksToTrain, init
         begins = networks.initial[stream]
         origin = f"the {'RGB ' if begins.crossed else ''}weights of {begins.path}" if begins.path else "random weights"
         images = f"images of {' × '.join(map(str, config.size))} pixels, in {config.precision}"
-        text = f"{stream}: begins with {origin}; {config.epochs} epochs at most, of {images}"
-        yield Notice(text, warning=False)
-        if init not in (None, RANDOM) and not begins.path:
-            yield Notice(f"{init} does not fit the {stream} network, which begins with random weights.")
+        yield Notice(f"{stream}: begins with {origin}; {config.epochs} epochs at most, of {images}", warning=False)
+        if options.init not in (None, RANDOM) and not begins.path:
+            yield Notice(f"{options.init} does not fit the {stream} network, which begins with random weights.")
     for pair in pairs[1:]:
         if missing := unlearnt(pair.training, labels):
             yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")
+    left = None if options.seconds is None else max(0.001, options.seconds - (perf_counter() - started))
+    job = Training(networks, labels, cached, pairs, folds, left)
+    how = device, options.resume, options.loaders, ranks, options.at_once, options.align
+    for event in train_networks(job, output, *how):
+        yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event

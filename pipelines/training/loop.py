@@ -1,34 +1,35 @@
-"""The training loop of models and feature networks, its learning rate, and when it saves.
+"""The training loop of models and feature networks: steps, learning rates, and when to save.
 
-It knows no model: a Run makes the batches, takes the steps, evaluates and saves. All randomness follows from a seed and
-from where in the run it is needed, so that a Position and a Run's tensors are all that a resumed run needs.
+A `Run` makes the batches, computes the losses, evaluates and saves. All randomness follows from a seed and from the
+position in the run, so a run resumes to the bit from a Position and its tensors.
 """
 
 import ctypes
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
+from lstr.errors import LstrError
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import peak_memory_mb
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.ranks import Ranks
+from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others
 from lstr.pipelines.training.run_folder import Position, RunLog, Step
 
-Batch = TypeVar("Batch")
-Item = TypeVar("Item")
 SHARE_OF_SAVING = 0.05  # of the time, at most: at the published size a save of LSTR writes a gigabyte
+FACTOR = "factor"  # in an optimiser's groups: what the learning rate of a group is multiplied by
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # names of glibc's settings (malloc.h)
-NEVER = -1
 # What glibc itself comes to in a program that has once freed a block of 32 MB.
 USUAL = {MMAP_MAX: 65536, MMAP_THRESHOLD: 32 << 20, TRIM_THRESHOLD: 64 << 20}
-# Variables by which a person says how memory is to be kept.
+# Variables by which a person chooses how memory is kept.
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
@@ -41,116 +42,113 @@ class StepPlan:
     rate: Callable[[int], float]
     """the learning rate of a step"""
     log_every: int = 0
-    """steps between two logged intervals, which also end with each epoch; 0 is only then"""
+    """steps between two log lines; an epoch always ends with one"""
     eval_every: int = 0
     """epochs between two evaluations; 0 is never"""
     patience: int = 0
-    """evaluations without a better one after which the run ends; 0 is never"""
+    """evaluations without improvement after which the run ends; 0 is never"""
     is_late: Callable[[], bool] = lambda: False
-    """whether the time is over, asked at the end of an epoch"""
+    """whether the time limit is reached, asked at the end of an epoch"""
 
     def is_over(self, position: Position) -> bool:
-        """Whether the run ends here, at its last step or early."""
+        """Return whether the run ends here, at its last step or early."""
         if position.step >= self.steps or 0 < self.patience <= position.stale:
             return True
         return bool(position.step and not position.batch and self.is_late())
 
 
-class Saves:
-    """When the state of a run is saved: not so often that it takes more than a twentieth of the time.
-
-    least: seconds between two saves; grace: how many may come at once before.
-    """
-
-    def __init__(self, least: float = 0.0, grace: int = 0):
-        self.least, self.grace = least, grace
-        self._last, self._took = perf_counter(), 0.0
-
-    def are_due(self) -> bool:
-        """Whether enough time has passed since the last save."""
-        return self.grace > 0 or perf_counter() - self._last >= max(self.least, self._took / SHARE_OF_SAVING)
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Around a save."""
-        start = perf_counter()
-        yield
-        self._last = perf_counter()
-        self._took, self.grace = self._last - start, self.grace - 1
-
-
-class Interval:
-    """Sums of one process since the last line of the log."""
-
-    def __init__(self) -> None:
-        self.loss, self.norm, self.samples, self.steps, self.waiting = 0.0, 0.0, 0, 0, 0.0
-        self.start = perf_counter()
-
-    def add(self, loss: float, norm: float, samples: int) -> None:
-        """Count one step: this process's part of the loss, and the samples of all."""
-        self.loss += loss * samples
-        self.norm += norm
-        self.samples += samples
-        self.steps += 1
-
-    def close(self, ranks: Ranks, device: torch.device) -> dict[str, Any]:
-        """The values of the interval that `Step` holds; every process has to call it."""
-        seconds = perf_counter() - self.start
-        (loss,) = ranks.sum([self.loss])
-        on_gpu = device.type == "cuda"
-        return {
-            "loss": loss / self.samples,
-            "grad_norm": self.norm / self.steps,
-            "rate": self.samples / seconds,
-            "waiting": self.waiting / seconds,
-            "memory_mb": torch.cuda.max_memory_allocated(device) / 1e6 if on_gpu else peak_memory_mb(),
-        }
-
-
-class Run(Protocol[Batch]):
-    """What is trained."""
+class Run:
+    """A model in training with its optimiser; subclasses add batches, losses, evaluation and saving."""
 
     name: str
-    ranks: Ranks
-    device: torch.device
+    save_seconds: float = 0.0
+    """seconds between two saves"""
+    free_saves: int = 0
+    """saves that may come at once before, so that a short run keeps every epoch"""
 
-    def n_batches(self, epoch: int) -> int:
-        """How many batches an epoch (from 0) has."""
+    def __init__(
+        self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, clip: float, ranks: Ranks, unused: bool
+    ):
+        self.model, self.optimiser, self.clip, self.ranks = model, optimiser, clip or math.inf, ranks
+        self.device = next(model.parameters()).device
+        self.joined = distributed_model(model, ranks, unused)
 
-    def batches(self, epoch: int, first: int, most: int) -> Iterable[Batch]:
-        """The batches of an epoch from `first` on, `most` at most; the model is ready for training."""
+    def batches(self, position: Position, most: int) -> tuple[int, Iterable[Any]]:
+        """Return the number of batches of an epoch, and its batches from a position on, `most` at most.
 
-    def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float, int]:
-        """Take a step: this process's part of the loss, the norm of the gradient, and the samples of all processes."""
+        The model is ready for training.
+        """
+        raise NotImplementedError
+
+    def step(self, batch: Any, number: int, lr: float) -> tuple[float, float, int]:
+        """Take a step; return this process's part of the loss, the gradient's norm, and the samples of all."""
+        raise NotImplementedError
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
-        """Metrics of the validation videos, judged by the position, and the best weights kept; only on rank 0."""
+        """Return metrics of the validation videos, and keep the best weights; called on rank 0 only."""
+        raise NotImplementedError
 
     def save(self, step: Step, position: Position) -> None:
-        """Save the state; only on rank 0."""
+        """Save the state; called on rank 0 only."""
+        raise NotImplementedError
+
+    def divergence(self, problem: str) -> LstrError:
+        """Return the error for a loss or gradient that is not finite."""
+        raise NotImplementedError
+
+    def optimise(
+        self, losses: Sequence[Callable[[], Tensor]], number: int, lr: float, seed: int
+    ) -> tuple[float, float]:
+        """Take step `number` on the sum of some losses, each computed when its turn comes.
+
+        Args:
+            seed: of everything random in this step of this process.
+
+        Returns:
+            This process's part of the loss, and the gradient's norm before clipping.
+        """
+        torch.manual_seed(seed)
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr * group.get(FACTOR, 1.0)
+        self.optimiser.zero_grad()
+        parts = []
+        with lost_others(self.ranks):
+            for i, compute in enumerate(losses):
+                waits = isinstance(self.joined, DistributedDataParallel) and i + 1 < len(losses)
+                with self.joined.no_sync() if waits else nullcontext():  # type: ignore[operator]
+                    loss = compute()
+                    (loss * self.ranks.size).backward()  # gradients are averaged over processes; this is a sum
+                parts.append(loss.detach())
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+            *values, length = torch.stack([*parts, norm]).tolist()  # all that a step waits for
+            for value, name in ((sum(values), "loss"), (length, "gradient's norm")):
+                if not math.isfinite(value):
+                    raise self.divergence(f"The {name} is {value} at step {number + 1}")
+            self.optimiser.step()
+        return sum(values), length
 
 
-def train_steps(
-    run: Run[Batch], plan: StepPlan, position: Position, log: RunLog | None, saves: Saves
-) -> Iterator[Progress | Step]:
-    """Train from a position to the end, in place: Progress after each step, a Step after each logged interval.
+def train_steps(run: Run, plan: StepPlan, position: Position, log: RunLog | None) -> Iterator[Progress | Step]:
+    """Train from a position to the end, in place: Progress after each step, a Step after each log line.
 
-    Each process of a run goes through the same steps; `log` is None but on rank 0. A Step is logged and, where due, the
-    state is saved before it is yielded; each log line is written before the state that follows it, so that none is lost
-    between the two.
+    Each process of a run goes through the same steps; `log` is None except on rank 0. Each log line is written before
+    the state that follows it, so that none is lost between the two.
     """
-    ranks, interval, since = run.ranks, Interval(), perf_counter()
+    ranks, since, saved, save_took = run.ranks, perf_counter(), perf_counter(), 0.0
+    sums, start = dict.fromkeys(("loss", "norm", "samples", "steps", "waiting"), 0.0), perf_counter()
     while not plan.is_over(position):
-        epoch, n_batches = position.epoch + 1, run.n_batches(position.epoch)
-        batches = iter(run.batches(position.epoch, position.batch, plan.steps - position.step))
+        epoch, (n_batches, batches) = position.epoch + 1, run.batches(position, plan.steps - position.step)
+        left = iter(batches)
         while True:
             waiting = perf_counter()
-            batch = next(batches, None)
-            interval.waiting += perf_counter() - waiting
+            batch = next(left, None)
+            sums["waiting"] += perf_counter() - waiting
             if batch is None:
                 break
             lr = plan.rate(position.step)
-            interval.add(*run.step(batch, position.step, lr))
+            loss, norm, samples = run.step(batch, position.step, lr)
+            for name, value in (("loss", loss * samples), ("norm", norm), ("samples", samples), ("steps", 1)):
+                sums[name] += value
             position.step += 1
             position.batch += 1
             yield Progress(run.name, position.step, plan.steps)
@@ -160,21 +158,32 @@ def train_steps(
                 continue
             if ended:
                 position.epoch, position.batch = epoch, 0
-            values, evaluation = interval.close(ranks, run.device), None
+            seconds, on_gpu = perf_counter() - start, run.device.type == "cuda"
+            (loss,) = ranks.sum([sums["loss"]])
+            values: dict[str, Any] = {
+                "loss": loss / sums["samples"],
+                "grad_norm": sums["norm"] / sums["steps"],
+                "rate": sums["samples"] / seconds,
+                "waiting": sums["waiting"] / seconds,
+                "memory_mb": torch.cuda.max_memory_allocated(run.device) / 1e6 if on_gpu else peak_memory_mb(),
+            }
+            evaluation = None
             if plan.eval_every and (done or (ended and epoch % plan.eval_every == 0)):
                 if ranks.first:
                     evaluation = run.evaluate(position, epoch, values)
                 position.stale = int(ranks.of_first(position.stale))  # or some would go on when others end
             step = Step(epoch, plan.epochs, position.step, plan.steps, lr=lr, evaluation=evaluation, **values)
-            over = plan.is_over(position)
-            position.seconds, since = position.seconds + perf_counter() - since, perf_counter()
+            over, now = plan.is_over(position), perf_counter()
+            position.seconds, since = position.seconds + now - since, now
             if log:
                 log.write(step)
-                if over or saves.are_due():
-                    with saves.timed():
-                        run.save(step, position)
+                is_due = run.free_saves > 0 or now - saved >= max(run.save_seconds, save_took / SHARE_OF_SAVING)
+                if over or is_due:
+                    run.save(step, position)
+                    run.free_saves -= 1
+                    saved, save_took = perf_counter(), perf_counter() - now
             yield step
-            interval = Interval()
+            sums, start = dict.fromkeys(sums, 0.0), perf_counter()
             if over:
                 break
 
@@ -221,20 +230,20 @@ def rates(config: TrainConfig, steps: int, epoch_steps: int) -> Callable[[int], 
 
 @contextmanager
 def kept_memory(device: str = "cpu") -> Iterator[bool]:
-    """Keep freed memory for what comes next, and give it back at the end; yields whether that is done.
+    """Keep freed memory for what comes next, and give it back at the end; yield whether that works here.
 
     glibc returns large blocks to the system when they are freed, and the system clears each page of them when it is
     touched again: on a processor a training step frees and touches hundreds of thousands of pages. Only on a processor
-    with glibc, and not where the person who started this has set how memory is kept.
+    with glibc, and not if the user has chosen how memory is kept.
     """
     library = ctypes.CDLL(None) if os.name == "posix" else None
-    if device != "cpu" or not hasattr(library, "gnu_get_libc_version") or any(name in os.environ for name in OWN):
+    is_glibc = library is not None and hasattr(library, "gnu_get_libc_version")
+    if device != "cpu" or not is_glibc or any(name in os.environ for name in OWN):
         yield False
         return
     assert library
-    kept = library.mallopt(MMAP_MAX, 0) and library.mallopt(TRIM_THRESHOLD, NEVER)
     try:
-        yield bool(kept)
+        yield bool(library.mallopt(MMAP_MAX, 0) and library.mallopt(TRIM_THRESHOLD, -1))  # -1 is never
     finally:
         for name, value in USUAL.items():
             library.mallopt(name, value)

@@ -24,27 +24,31 @@ from lstr.labels.label_set import Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.progress import Progress
-from lstr.pipelines.training.loop import Saves, StepPlan, kept_memory, learning_rate, train_steps
+from lstr.pipelines.training.loop import Run, StepPlan, kept_memory, learning_rate, train_steps
 from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.network_samples import Images, SampleSet
-from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others, step_seed
-from lstr.pipelines.training.recogniser import FACTOR, Recogniser, batch_norms, make_optimiser
+from lstr.pipelines.training.ranks import Ranks, step_seed
+from lstr.pipelines.training.recogniser import Recogniser, batch_norms, make_optimiser
 from lstr.pipelines.training.run_folder import Position, RunFolder, RunLog, Step
 from lstr.pipelines.training.window_samples import read_ahead
 
-LATE = 0.1  # of all steps, that a run may be behind its time before the rate goes by time
-GRACE = 10  # saves that may come at once, so that a short run leaves every epoch
+LATE = 0.1  # of all steps, that a run may be behind its time limit before the rate follows the time
 SCORED = 32  # images at a time
 LEAST = 1e-7  # probability, so that one error is no infinite loss
 
 
-class NetworkRun:
-    """A recogniser and its optimiser, as the loop trains it (`lstr.pipelines.training.loop.Run`).
+class NetworkRun(Run):
+    """A recogniser in training with its samples.
 
-    card: what its state, which is also a weights file of its last epoch, says about itself
-    (`lstr.extractors.networks.weights_file`). validation: the videos that choose its epoch. seconds: maximum training
-    time; None without a limit.
+    Args:
+        card: what its state, which is also a weights file of its last epoch, says about itself
+            (`lstr.extractors.networks.weights_file`).
+        validation: the videos that choose its epoch.
+        seconds: maximum training time; None without a limit.
     """
+
+    model: Recogniser
+    free_saves = 10
 
     def __init__(
         self,
@@ -59,24 +63,23 @@ class NetworkRun:
         labels: Labels,
         seconds: float | None = None,
     ):
-        self.config, self.data, self.loaders, self.ranks = data.config, data, loaders, ranks
+        self.config, self.data, self.loaders = data.config, data, loaders
         if data.batch_size < ranks.size:
             sentence = f"A step has {data.batch_size} samples, and there are {ranks.size} processes."
             raise ConfigError(sentence, f"use a batch_size, and draws, of {ranks.size} or more.")
-        self.folder, self.name, self.stream, self.card, self.model = folder, folder.stage, stream, card, model
+        self.folder, self.name, self.stream, self.card = folder, folder.stage, stream, card
         self.validation, self.labels, self.seconds = validation, labels, seconds
-        self.device = next(model.parameters()).device
-        self.optimiser = make_optimiser(model, self.config)
+        optimiser = make_optimiser(model, self.config)
         self.kept = batch_norms(model)[1:] if self.config.partial_bn else []
         for norm in self.kept:
             norm.requires_grad_(False)
-        self.joined = distributed_model(model, ranks, unused=False)
+        super().__init__(model, optimiser, self.config.clip, ranks, unused=False)
         self.best: dict[str, torch.Tensor] = {}
         self.best_mAP: float | None = None
         self.position = Position()
         if state := folder.read_state():
             model.load_state_dict(state["state_dict"])
-            self.optimiser.load_state_dict(state["optimiser"])
+            optimiser.load_state_dict(state["optimiser"])
             self.best, self.best_mAP = state["best"], state["best_mAP"]
             self.position = Position(**json.loads(state["position"]))
         self.saved_epoch, self.first_step, self.started = self.position.epoch, self.position.step, perf_counter()
@@ -85,21 +88,31 @@ class NetworkRun:
     def train(self) -> Iterator[Progress | Step]:
         """Train in place, and leave the weights of the best epoch (the last, without validation) in the model.
 
-        Yields Progress after each step, a Step after each epoch. Raises LstrError when the loss is not finite,
+        Yields Progress after each step, a Step after each epoch. Raises LstrError if the loss is not finite,
         CacheError for a damaged chunk.
         """
         config, steps = self.config, self.config.epochs * self.data.n_batches
         warmup = min(1.0, config.warmup_steps / steps) if config.warmup_steps else config.warmup
+
+        def spent() -> float:
+            """Return the share of the time limit that has passed, the same on all processes."""
+            return self.ranks.of_first((perf_counter() - self.started) / self.seconds) if self.seconds else 0.0
+
+        def rate(step: int) -> float:
+            by_time = self.first_step + spent() * (steps - self.first_step)
+            # of a later step if time runs out, so that the rate still falls to 0
+            at = min(steps, round(by_time)) if by_time > step + LATE * steps else step
+            return learning_rate(at, steps, config.lr, warmup)
+
         plan = StepPlan(
             config.epochs,
             steps,
-            lambda step: learning_rate(self._step_by_time(step, steps), steps, config.lr, warmup),
+            rate,
             eval_every=config.eval_every if self.validation else 0,
             patience=config.patience,
-            # never before its rate has fallen
-            is_late=lambda: self.position.step > self.first_step and self._spent() >= 1,
+            is_late=lambda: self.position.step > self.first_step and spent() >= 1,  # never before its rate has fallen
         )
-        # of all epochs that are left, so that none begins with waiting
+        # of all remaining epochs, so that none begins with waiting
         epochs = range(self.position.epoch, config.epochs)
         keys = (self.ranks.share(keys) for number in epochs for keys in self.data.epoch(number))
         log = RunLog(self.folder) if self.ranks.first else None
@@ -108,7 +121,7 @@ class NetworkRun:
                 kept_memory(self.device.type),
                 closing(read_ahead(keys, self.data.batch, self.loaders)) as self._batches,
             ):
-                for event in train_steps(self, plan, self.position, log, Saves(grace=GRACE)):
+                for event in train_steps(self, plan, self.position, log):
                     yield replace(event, stage=self.name) if isinstance(event, Step) else event
         except CacheError as error:
             hint = "run the same command again with --resume, which makes it again."
@@ -117,63 +130,46 @@ class NetworkRun:
             self.model.load_state_dict(self.best)
         self.model.eval()
 
-    def _spent(self) -> float:
-        """The share of this run's time that has passed, the same on all processes; 0 without a bound."""
-        return self.ranks.of_first((perf_counter() - self.started) / self.seconds) if self.seconds else 0.0
-
-    def _step_by_time(self, step: int, steps: int) -> int:
-        """The step that the learning rate is of: a later one where time runs out, so that the rate still falls to 0."""
-        by_time = self.first_step + self._spent() * (steps - self.first_step)
-        return min(steps, round(by_time)) if by_time > step + LATE * steps else step
-
-    def n_batches(self, epoch: int) -> int:
-        """How many batches each epoch has."""
-        return self.data.n_batches
-
-    def batches(self, epoch: int, first: int, most: int) -> Iterator[Images]:
-        """The batches of the next epoch; an epoch is saved whole, so it begins where the one before has ended."""
+    def batches(self, position: Position, most: int) -> tuple[int, Iterator[Images]]:
+        """Return the number of batches of an epoch, and those of the next one; epochs are saved whole."""
         self.model.train()
         for norm in self.kept:  # all batch norms but the first keep their statistics (TSN, section 3.3)
             norm.eval()
-        return islice(self._batches, self.data.n_batches)
+        return self.data.n_batches, islice(self._batches, self.data.n_batches)
 
     def step(self, batch: Images, number: int, lr: float) -> tuple[float, float, int]:
-        """Take a step: this process's part of the loss, the norm of the gradient, and the images of all processes.
+        """Take a step; return this process's part of the loss, the gradient's norm, and the images of all processes.
 
-        Raises LstrError when the loss is not finite.
+        Raises LstrError if the loss is not finite.
         """
-        config, ranks = self.config, self.ranks
-        images, labels = batch
+        config, ranks, (images, labels) = self.config, self.ranks, batch
         if self.device.type == "cuda":
             images = images.pin_memory().to(self.device, non_blocking=True)
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr * group[FACTOR]
-        first = config.seed * 1_000_003 + number
-        torch.manual_seed(first if ranks.first else step_seed(config.seed, number, ranks.rank))
-        with lost_others(ranks):
+
+        def compute() -> torch.Tensor:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
                 loss = self.joined(*self.model.prepare(images, torch.tensor(labels)))
-            value = loss.item()
-            if not math.isfinite(value):
-                epoch, path = self.saved_epoch, self.folder.path / self.folder.state
-                kept = f"epoch {epoch} is kept in {path}" if epoch else "no epoch was finished"
-                begin = f" and --init {path}" if epoch else ""
-                raise LstrError(
-                    f"The loss of step {number + 1} in epoch {number // self.data.n_batches + 1} is {value}; {kept}.",
-                    f"start over in another folder with a lower rate: --set lr={config.lr / 10:g}{begin}.",
-                )
-            share = len(labels) / self.data.batch_size
-            (loss * (share * ranks.size)).backward()  # gradients are averaged over processes; this is a mean of samples
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip or math.inf).item()
-            self.optimiser.step()
-            self.optimiser.zero_grad()
+            return loss * (len(labels) / self.data.batch_size)  # this process's part of a mean of samples
+
+        first_seed = config.seed * 1_000_003 + number
+        seed = first_seed if ranks.first else step_seed(config.seed, number, ranks.rank)
+        loss, norm = self.optimise([compute], number, lr, seed)
         if (number + 1) % self.data.n_batches == 0:
             statistics = ((norm.running_mean, norm.running_var) for norm in batch_norms(self.model))
             ranks.average([statistic for pair in statistics for statistic in pair if statistic is not None])
-        return value * share, norm, self.data.batch_size * config.segments
+        return loss, norm, self.data.batch_size * config.segments
+
+    def divergence(self, problem: str) -> LstrError:
+        """Return the error for a loss or gradient that is not finite."""
+        path = self.folder.path / self.folder.state
+        kept, begin = "no epoch was finished", ""
+        if self.saved_epoch:
+            kept, begin = f"epoch {self.saved_epoch} is kept in {path}", f" and --init {path}"
+        lower = f"--set lr={self.config.lr / 10:g}{begin}"
+        return LstrError(f"{problem}; {kept}.", f"start over in another folder with a lower rate: {lower}.")
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
-        """mAP and loss of the validation chunks; the best weights are kept. None where no chunk shows an action."""
+        """Return mAP and loss of the validation chunks, and keep the best weights; None if no chunk shows an action."""
         config, ids, classes = self.config, self.validation, self.labels.classes
         truth = np.concatenate([targets(self.labels.videos[i], classes, len(video)) for i, video in ids.items()])
         scores = chunk_scores(self.model, list(ids.values()), self.stream, config, self.loaders)
@@ -193,7 +189,7 @@ class NetworkRun:
 
 
 def loss_of(scores: np.ndarray, truth: np.ndarray) -> float:
-    """The mean cross entropy of chunks' class probabilities (N, C) with what they show (N, C), if anything."""
+    """Return the mean cross entropy of chunks' class probabilities (N, C) with the classes that they show (N, C)."""
     shown = truth.sum(1) > 0
     shares = truth[shown] / truth[shown].sum(1, keepdims=True)
     return float(-(shares * np.log(scores[shown] + LEAST)).sum(1).mean())
@@ -203,10 +199,9 @@ def loss_of(scores: np.ndarray, truth: np.ndarray) -> float:
 def chunk_scores(
     model: Recogniser, videos: Sequence[CachedVideo], stream: str, config: FinetuneConfig, loaders: int
 ) -> np.ndarray:
-    """Class probabilities (N, C) of all single chunks of videos, each seen in one centre crop, in evaluation mode."""
-    was_training, device = model.training, next(model.parameters()).device
+    """Return class probabilities (N, C) of all chunks of videos, each seen in one centre crop, in evaluation mode."""
+    was_training, device, view = model.training, next(model.parameters()).device, config.view
     model.eval()
-    view = config.view
     places = [(video, chunk) for video in videos for chunk in range(len(video))]
 
     def read(some: Sequence[tuple[CachedVideo, int]]) -> torch.Tensor:

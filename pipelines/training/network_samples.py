@@ -2,7 +2,7 @@
 
 A sample is a segment cut in equal parts, with a chunk drawn at random from each; or a single chunk. Stretches without a
 label are cut in pieces as long as a typical action, and are a class of their own. Every draw follows from (seed, epoch,
-sample), so a run that goes on from an epoch draws what it would have drawn.
+sample), so a resumed run draws what it would have drawn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,18 @@ from lstr.pipelines.training.network_config import FinetuneConfig
 Images = tuple[torch.Tensor, tuple[int, ...]]
 # (epoch, draw, index) of a sample: all that is drawn of it follows from them, and the seed
 Key = tuple[int, int, int]
+# Width and height of a crop as shares of the fitted image, and its position as shares of the room left.
+Box = tuple[float, float, float, float]
+# Order of the channels, and factors of saturation, contrast and brightness.
+Tint = tuple[tuple[int, ...], float, float, float]
 # Scales of a crop's sides against the short side; its two sides are at most one step apart (TSN, section 3.3).
 SCALES = (1.0, 0.875, 0.75, 0.66)
+CORNERS = tuple((x, y) for y in (0.0, 1.0) for x in (0.0, 1.0))
+EDGES = ((0.5, 0.0), (0.0, 0.5), (1.0, 0.5), (0.5, 1.0))
+# Corners, centre, the middles of the edges, and half way from the centre to the corners (TSN's published code).
+PLACES = (*CORNERS, (0.5, 0.5), *EDGES, *((0.25 + x / 2, 0.25 + y / 2) for x, y in CORNERS))
+GREY = SWAPPED = 0.3  # shares of images
+SHAKEN = 0.5  # share of samples
 
 
 @dataclass(frozen=True)
@@ -38,10 +48,13 @@ class Sample:
 
 
 def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[str]) -> list[Sample]:
-    """One sample per labelled segment, and one per piece of background; (labels, chunks) by video id.
+    """Return one sample per labelled segment, and one per piece of background.
 
-    Of actions that overlap each is a sample. Ambiguous stretches are no background, nor an action where none is
-    labelled besides. A piece of background is as long as the median action.
+    Each of several overlapping actions is a sample. Ambiguous stretches are in no sample, unless an action is labelled
+    there too. A piece of background is as long as the median action.
+
+    Args:
+        videos: labels and number of chunks by video id.
     """
     column = {name: index for index, name in enumerate(classes)}
     samples = []
@@ -56,22 +69,22 @@ def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[
         for first, last in runs(nothing > 0):
             pieces = max(1, round((last - first) / length))
             edges = np.linspace(first, last, pieces + 1).round().astype(int)
-            samples += [
-                Sample(video_id, int(a), int(b), column[BACKGROUND]) for a, b in zip(edges, edges[1:], strict=False)
-            ]
+            spans = zip(edges, edges[1:], strict=False)
+            samples += [Sample(video_id, int(a), int(b), column[BACKGROUND]) for a, b in spans]
     return samples
 
 
 def single_chunks(samples: Sequence[Sample]) -> list[Sample]:
-    """Each chunk of samples as a sample of its own, once for each class that it shows."""
+    """Return each chunk of samples as a sample of its own, once for each class that it shows."""
     chunks = (Sample(s.video, at, at + 1, s.label) for s in samples for at in range(s.start, s.end))
     return list(dict.fromkeys(chunks))
 
 
 class SampleSet:
-    """Training samples of a stream, and what is drawn of them in each epoch.
+    """Training samples of a stream, and the draws of each epoch.
 
-    directed: whether the x of flow is a direction, which a mirror turns round; that of differences is not.
+    Args:
+        directed: whether the x of flow is a direction, which mirroring inverts; the x of differences is not.
     """
 
     def __init__(
@@ -84,24 +97,18 @@ class SampleSet:
     ):
         self.samples, self.videos, self.stream = samples, videos, stream
         self.config, self.directed = config, directed
-        n_chunks = sum(map(len, videos.values()))
-        self.n_draws = config.draws_of(n_chunks)
+        self.n_draws = config.draws_of(sum(map(len, videos.values())))
         self.batch_size = min(config.batch_size, self.n_draws)
         self.n_batches = self.n_draws // self.batch_size
         """in an epoch; the rest of it is no step, for a batch of one image has no batch-norm statistics"""
 
-    @property
-    def is_shaken(self) -> bool:
-        """Whether some of its pictures are as a camera that shakes has them."""
-        return self.stream in COMPARING and self.config.shake > 0
-
     def epoch(self, epoch: int) -> list[list[Key]]:
-        """The batches of an epoch, of samples in the order that they are learnt from."""
+        """Return the batches of an epoch, in their order."""
         drawn, size = self.drawn_in(epoch), self.batch_size
         return [drawn[at * size : (at + 1) * size] for at in range(self.n_batches)]
 
     def drawn_in(self, epoch: int) -> list[Key]:
-        """The samples of an epoch: each of a class as often as any other, and classes as `balanced` says."""
+        """Return the samples of an epoch: each of a class as often as any other, and classes as `balanced` says."""
         random = np.random.default_rng((self.config.seed, epoch, 2**31))
         labels = np.array([sample.label for sample in self.samples])
         groups, power = [np.arange(len(labels))], self.config.balanced
@@ -109,12 +116,14 @@ class SampleSet:
             groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         weights = np.array([float(len(group)) for group in groups]) ** (1 - power)
         wanted = np.ceil((self.n_draws * weights / weights.sum()).round(6)).astype(int)  # a rounding error is no draw
-        drawn = np.concatenate([_repeated(random, group, n) for group, n in zip(groups, wanted, strict=True)])
-        drawn = random.permutation(drawn)[: self.n_draws]
+        parts = []
+        for group, n in zip(groups, wanted, strict=True):  # whole shuffles of a class, one after the other
+            parts.append(np.concatenate([random.permutation(group) for _ in range(-(-n // len(group)))])[:n])
+        drawn = random.permutation(np.concatenate(parts))[: self.n_draws]
         return [(epoch, draw, int(index)) for draw, index in enumerate(drawn)]
 
     def batch(self, keys: Sequence[Key]) -> Images:
-        """The images and classes of samples. Raises CacheError where a chunk is damaged."""
+        """Return the images and classes of samples. Raises CacheError if a chunk is damaged."""
         samples = [self.draw(key) for key in keys]
         flipped, images = self.stream == "flow" and self.directed, []
         for sample in samples:
@@ -126,7 +135,7 @@ class SampleSet:
         return pixels.unflatten(0, (len(samples), -1)), tuple(sample.label for sample in samples)
 
     def draw(self, key: Key) -> "Drawn":
-        """What a sample is before its images are read."""
+        """Draw everything random of a sample, before its images are read."""
         epoch, draw, index = key
         sample, config = self.samples[index], self.config
         random = np.random.default_rng((config.seed, epoch, draw))
@@ -134,41 +143,27 @@ class SampleSet:
         mirrored = config.mirror and bool(random.random() < 0.5)
         chunks = draw_chunks(random, sample, config.segments)
         tint = draw_tint(random, config.colour) if self.stream == "rgb" and config.colour else None
-        shakes = self.is_shaken and random.random() < SHAKEN
+        shakes = self.stream in COMPARING and config.shake > 0 and random.random() < SHAKEN
         movements = [draw_movement(random, config.shake) if shakes else None for _ in chunks]
         return Drawn(sample.video, sample.label, chunks, box, mirrored, tint, movements)
 
 
 def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
-    """One chunk of each of `n_segments` equal parts; a short sample gives some of its chunks more than once."""
+    """Draw one chunk of each of `n_segments` equal parts; a short sample gives some of its chunks more than once."""
     edges = np.linspace(sample.start, sample.end, n_segments + 1)
     drawn = (random.uniform(a, b) for a, b in zip(edges, edges[1:], strict=False))
     return [min(int(chunk), sample.end - 1) for chunk in drawn]
 
 
-# Width and height of a crop as shares of what an image is fitted to, and where it lies as shares of the room left.
-Box = tuple[float, float, float, float]
-
-
-CORNERS = tuple((x, y) for y in (0.0, 1.0) for x in (0.0, 1.0))
-EDGES = ((0.5, 0.0), (0.0, 0.5), (1.0, 0.5), (0.5, 1.0))
-# Corners, centre, the middles of the edges, and half way from the centre to the corners (TSN's published code).
-PLACES = (*CORNERS, (0.5, 0.5), *EDGES, *((0.25 + x / 2, 0.25 + y / 2) for x, y in CORNERS))
-
-
-GREY = SWAPPED = 0.3  # shares of images
-SHAKEN = 0.5  # share of samples
-
-
 def draw_crop(random: np.random.Generator) -> Box:
-    """A crop in one of 13 places, its sides of two neighbouring scales."""
+    """Draw a crop in one of 13 places, its sides of two neighbouring scales."""
     first = int(random.integers(len(SCALES)))
     second = int(np.clip(first + random.integers(-1, 2), 0, len(SCALES) - 1))
     return SCALES[first], SCALES[second], *PLACES[random.integers(len(PLACES))]
 
 
 def draw_plain_crop(random: np.random.Generator, config: FinetuneConfig) -> Box:
-    """A crop of the size that features see, or with `zoom` of one near to it, anywhere in the larger image."""
+    """Draw a crop of the size that features see, or with `zoom` of one near to it, anywhere in the larger image."""
     (height, width), whole = config.size, config.training_view.whole
     across, down, scale = width / whole[1], height / whole[0], 1.0
     if config.zoom > 1:
@@ -178,19 +173,8 @@ def draw_plain_crop(random: np.random.Generator, config: FinetuneConfig) -> Box:
 
 
 @dataclass(frozen=True)
-class Tint:
-    """What is done to the colours of an image."""
-
-    order: tuple[int, ...]
-    """Order of the channels."""
-    saturation: float
-    contrast: float
-    brightness: float
-
-
-@dataclass(frozen=True)
 class Drawn:
-    """A training sample before its images are read."""
+    """Everything random of a training sample."""
 
     video: str
     label: int
@@ -199,27 +183,28 @@ class Drawn:
     mirrored: bool
     tint: Tint | None
     movements: Sequence[Movement | None]
-    """How the camera moves in each chunk; None where it stands still."""
+    """How the camera moves in each chunk; None if it does not."""
 
 
 def draw_tint(random: np.random.Generator, colour: float) -> Tint:
-    """Each property changed by a share of up to `colour`; in three of ten images grey, in as many colours swapped."""
+    """Draw changes of up to a share `colour`; three of ten images are grey, and as many have their colours swapped."""
     order = random.permutation(3) if random.random() < SWAPPED else np.arange(3)
     saturation = 0.0 if random.random() < GREY else random.uniform(1 - colour, 1 + colour)
-    return Tint(tuple(order.tolist()), saturation, *random.uniform(1 - colour, 1 + colour, 2).tolist())
+    return tuple(order.tolist()), saturation, *random.uniform(1 - colour, 1 + colour, 2).tolist()
 
 
 def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
-    """(H, W, 3) uint8 with other colours."""
-    pixels = image[..., tint.order].astype(np.float32)
+    """Return an image (H, W, 3) uint8 with other colours."""
+    order, saturation, contrast, brightness = tint
+    pixels = image[..., order].astype(np.float32)
     grey = pixels.mean(2, keepdims=True)
     mean = grey.mean()
-    pixels = grey + (pixels - grey) * tint.saturation
-    return np.clip((pixels - mean) * tint.contrast + mean * tint.brightness, 0, 255).astype(np.uint8)
+    pixels = grey + (pixels - grey) * saturation
+    return np.clip((pixels - mean) * contrast + mean * brightness, 0, 255).astype(np.uint8)
 
 
 def augment(image: np.ndarray, box: Box, mirrored: bool, config: FinetuneConfig, inverted: bool) -> np.ndarray:
-    """(H, W, C) uint8 → (*config.size, C); the x of mirrored flow may be inverted (255 − v)."""
+    """Crop an image (H, W, C) uint8 to (*config.size, C); the x of mirrored flow may be inverted (255 − v)."""
     view = config.training_view
     image = view.fitted(image)
     x, y, w, h = patch_of(box, view.whole, image.shape[1], image.shape[0])
@@ -228,12 +213,6 @@ def augment(image: np.ndarray, box: Box, mirrored: bool, config: FinetuneConfig,
 
 
 def patch_of(box: Box, whole: tuple[int, int], width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, top, width and height of a crop in a fitted image, in pixels; its sides are shares of those of `whole`."""
+    """Return left, top, width and height in pixels of a crop in a fitted image; its sides are shares of `whole`."""
     w, h = round(box[0] * whole[1]), round(box[1] * whole[0])
     return round(box[2] * (width - w)), round(box[3] * (height - h)), w, h
-
-
-def _repeated(random: np.random.Generator, group: np.ndarray, n: int) -> np.ndarray:
-    """`n` of a group: whole shuffles of it, one after the other."""
-    rounds = -(-n // len(group))
-    return np.concatenate([random.permutation(group) for _ in range(rounds)])[:n]

@@ -1,6 +1,7 @@
-"""The weights that each stream's network begins with: from a file, a weights folder or a model file, or random.
+"""What is trained of a stream: its network with a head for these classes, its initial weights, its optimiser.
 
-What is trained of a stream: its network with a head for these classes, its first weights, its optimiser."""
+Initial weights are random, or come from a file, a weights folder or a model file.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from lstr.extractors.networks.weights_file import Origin, network_file, read_car
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
 from lstr.extractors.streams import STREAMS, model_stream
+from lstr.pipelines.training.loop import FACTOR
 from lstr.pipelines.training.network_config import FinetuneConfig, resolve, trainable
 
 RANDOM = "random"
@@ -31,106 +33,99 @@ RANDOM = "random"
 
 @dataclass(frozen=True)
 class Initial:
-    """What one network begins with; without a path, seeded random weights."""
+    """The weights that one network begins with; without a path, seeded random weights."""
 
     path: Path | None = None
     sha256: str | None = None
     """SHA-256 of the file."""
     crossed: bool = False
-    """Whether it is of an RGB network and the stream is flow: its first layer is made for flow (TSN, section 3.3)."""
+    """Whether RGB weights begin a flow network: its first layer is made for flow (TSN, section 3.3)."""
     seen: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each video file, by id, that these weights have seen as far as they say."""
     origin: Origin | None = None
-    """The file that they are or began with, whose licence goes on into what is trained."""
+    """The published file that they are or began with, whose licence applies to the trained network too."""
     dataset: str | None = None
-    """What the weights were trained on: a published data set, as `imagenet`, or `custom`."""
+    """What the weights were trained on: a published data set such as `imagenet`, or `custom`."""
 
 
 def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, str | None]) -> dict[str, Initial]:
-    """What each stream of a preset begins with.
+    """Return the initial weights of each stream of a preset.
 
-    shared: of all streams that it fits: the path of a weights file or folder, the name or recipe of fetched weights, or
-    `random`; None for those of the preset. by_stream: the same of one stream alone, which must fit. Raises WeightsError
-    or MissingPathError.
+    Args:
+        shared: of all streams that they fit: the path of a weights file or folder, the name or recipe of fetched
+            weights, or `random`; None for those of the preset.
+        by_stream: the same of one stream alone, which they must fit.
+
+    Raises:
+        WeightsError, MissingPathError: there are no such weights, or they do not fit.
     """
     for stream in STREAMS:
         if by_stream.get(stream) and stream not in preset.streams:
             raise WeightsError(f"--init {stream} is of a stream that is not trained.", f"leave out --init {stream}.")
     found, unfit = {}, []
     for stream in preset.streams:
-        network, own = preset.parts[stream].network, by_stream.get(stream)
-        named = own or shared or preset.parts[stream].weights or RANDOM
+        own = by_stream.get(stream)
         try:
-            found[stream] = _initial(named, stream, known_network(network), network)
+            named = own or shared or preset.parts[stream].weights or RANDOM
+            found[stream] = Initial() if named == RANDOM else _initial(named, stream, preset.parts[stream].network)
         except UnfitError as error:
             if own:
                 raise
             found[stream] = Initial()
             unfit.append(error)
-    sharing = [stream for stream in preset.streams if not by_stream.get(stream)]
-    if unfit and len(unfit) == len(sharing):
+    if unfit and len(unfit) == sum(not by_stream.get(stream) for stream in preset.streams):
         raise unfit[0]
     return found
 
 
-def _initial(named: str, stream: str, entry: Network | None, network: str) -> Initial:
-    if named == RANDOM:
-        return Initial()
-    path = _file(named, stream)
-    has, of = identify(path, entry)
+def _initial(named: str, stream: str, network: str) -> Initial:
+    def exists(file: Path) -> bool:
+        return file.name in Archive(file.parent) if is_member(file) else file.is_file()
+
+    published = published_as(named)
+    if (Path(named).is_dir() and not published) or is_archive(named):
+        has = [name for name in STREAMS if exists(network_file(named, name))]
+        if not has:
+            raise WeightsError(
+                f"{named} holds no network.",
+                "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
+            )
+        fitting = [name for name in (stream, "rgb") if name in has]
+        if not fitting:
+            raise UnfitError(f"{named} holds no {stream} network.", f"give --init {stream}=PATH, or random.")
+        path = network_file(named, fitting[0])
+    else:
+        path = Path(find_weights(named, "rgb" if {entry.stream for entry in published} == {"rgb"} else stream))
+    architecture, of = identify(path, known_network(network))
     crossed = (of, stream) == ("rgb", "flow")
-    if has != network:
+    if architecture != network:
         raise UnfitError(
-            f"{path} holds a {has}, and the {stream} network here is a {network}.",
+            f"{path} holds a {architecture}, and the {stream} network here is a {network}.",
             f"give weights of a {network} as --init {stream}=PATH, or train another network: "
-            f"--set recipe.{stream}.network={has}.",
+            f"--set recipe.{stream}.network={architecture}.",
         )
     if of != model_stream(stream) and not crossed:
         sentence = f"{path} holds {of} weights, and a network of the {stream} stream cannot begin with them."
         raise UnfitError(sentence, f"give {stream} weights, or random.")
     card = read_card(path)
-    seen = card.seen if card else {}
-    return Initial(path, sha256_of(path), crossed, seen, origin_of(path), dataset_of(path))
-
-
-def _file(named: str, stream: str) -> Path:
-    """The file that is meant; also a fetched one of RGB, or the RGB network of a weights folder."""
-    published = published_as(named)
-    if (Path(named).is_dir() and not published) or is_archive(named):
-        files = [network_file(named, name) for name in dict.fromkeys((stream, "rgb"))]
-        found = next((file for file in files if _exists(file)), None)
-        if found is None and any(_exists(network_file(named, name)) for name in STREAMS):
-            raise UnfitError(f"{named} holds no {stream} network.", f"give --init {stream}=PATH, or random.")
-        if found is None:
-            raise WeightsError(
-                f"{named} holds no network.",
-                "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
-            )
-        return found
-    return Path(find_weights(named, "rgb" if {entry.stream for entry in published} == {"rgb"} else stream))
-
-
-def _exists(file: Path) -> bool:
-    """Whether a weights file is there, or is in its model file."""
-    return file.name in Archive(file.parent) if is_member(file) else file.is_file()
+    return Initial(path, sha256_of(path), crossed, card.seen if card else {}, origin_of(path), dataset_of(path))
 
 
 MOMENTUM = 0.9  # published TSN
-FACTOR = "factor"  # in an optimiser's groups
 HEAD_STD = 0.01  # of the classifier's first weights (published TSN)
 MIDDLE = 127.5  # of the scale of bytes
 
 
 @dataclass(frozen=True)
 class NetworksToTrain:
-    """What is trained: the streams of a preset with the sizes of their images, their settings and first weights."""
+    """The streams of a preset with the sizes of their images, their settings and initial weights."""
 
     preset: Preset
     configs: Mapping[str, FinetuneConfig]
     initial: Mapping[str, Initial]
 
     def seeing(self, shape: float | None) -> "NetworksToTrain":
-        """They for videos of this shape, as `Preset.seeing`."""
+        """Return the same for videos of this shape, as `Preset.seeing`."""
         preset, configs = self.preset.seeing(shape), dict(self.configs)
         for stream, part in preset.parts.items():
             if part.follows and part.size:
@@ -147,17 +142,21 @@ def settle(
     inits: Mapping[str, str | None] = MappingProxyType({}),
     backend: str = "auto",
 ) -> NetworksToTrain:
-    """All that there is to choose of networks, before anything takes long.
+    """Choose everything about networks, before anything takes long.
 
-    features: recipe, streams and flow algorithm, with other `networks` by stream: as for `trainable`. settings: as for
-    `resolve`. init and inits: as for `initial_weights`. backend: what computes flow. Raises what these do, and
-    FlowError.
+    Args:
+        features: recipe, streams and flow algorithm, with other `networks` by stream: as for `trainable`.
+        settings: as for `resolve`.
+        init: with `inits` as for `initial_weights`.
+        backend: what computes flow.
+
+    Raises:
+        ConfigError, RecipeError, WeightsError, FlowError: these do not exist, or do not fit together.
     """
     recipe, stream, algorithm = features
     preset = trainable(recipe, stream, networks, algorithm)
     initial = initial_weights(preset, init, inits)
-    begun = {name: begins.dataset for name, begins in initial.items()}
-    preset, configs = resolve(preset, begun, settings, device)
+    preset, configs = resolve(preset, {name: begins.dataset for name, begins in initial.items()}, settings, device)
     if preset.algorithm:
         choose_backend(preset.algorithm, backend)
     return NetworksToTrain(preset, configs, initial)
@@ -182,9 +181,9 @@ class Head(nn.Module):
 
 
 class Recogniser(nn.Module):
-    """The network of a stream as its features are made, and a head: `backbone` and `cls_head`, as mmaction2 calls them.
+    """The network of a stream, as it makes features, and a head: `backbone` and `cls_head`, as mmaction2 calls them.
 
-    `prepare` makes of bytes what `forward` takes.
+    `prepare` turns bytes into the input of `forward`.
     """
 
     mean: Tensor
@@ -198,13 +197,15 @@ class Recogniser(nn.Module):
         self.register_buffer("std", torch.tensor(part.std).view(-1, 1, 1), persistent=False)
 
     def scaled(self, images: Tensor) -> Tensor:
-        """Images (N, segments, C, H, W) uint8 on any device → float32, as the network is given them."""
+        """Scale images (N, segments, C, H, W) uint8 on any device to float32, as the network takes them."""
         images = images.to(self.mean.device).contiguous()
         return ((images[:, :, [2, 1, 0]] if self.bgr else images) - self.mean) / self.std
 
     def prepare(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """A batch to learn from: images as `scaled`, changed and blended as the settings say, and of labels (N,) the
-        share of each class (N, C) where there is more than one."""
+        """Scale a batch, and change and blend its images as the settings say.
+
+        Returns images, and labels (N,), or the share of each class (N, C) if samples are blended.
+        """
         config, device = self.config, self.mean.device
         images = self.scaled(jittered(images.to(device), config.contrast, config.brightness))
         labels = labels.to(device)
@@ -212,20 +213,16 @@ class Recogniser(nn.Module):
             return images, labels
         return mixed(images, functional.one_hot(labels, self.cls_head.fc_cls.out_features).float(), config.mixup)
 
-    def scores(self, images: Tensor) -> Tensor:
-        """Scaled images (N, segments, C, H, W) → class scores (N, C)."""
-        return self.cls_head(self.backbone(images.flatten(0, 1)), images.shape[1])
-
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """What `prepare` made → the loss, the mean of the samples' cross entropies."""
-        scores = self.scores(images)
+        """Return the loss of what `prepare` returned, the mean of the samples' cross entropies."""
+        scores = self.cls_head(self.backbone(images.flatten(0, 1)), images.shape[1])  # (N, C)
         if labels.dim() == 1:
             return functional.cross_entropy(scores, labels)
         return -(labels * functional.log_softmax(scores, 1)).sum(1).mean()
 
 
 def jittered(images: Tensor, contrast: float, brightness: float) -> Tensor:
-    """Images (N, segments, C, H, W) uint8 with another contrast and brightness for each sample, as float32.
+    """Change contrast and brightness of each sample of images (N, segments, C, H, W) uint8; return float32.
 
     Nothing is cut at 0 and 255. contrast, brightness: as in FinetuneConfig.
     """
@@ -239,16 +236,16 @@ def jittered(images: Tensor, contrast: float, brightness: float) -> Tensor:
 def mixed(images: Tensor, shares: Tensor, parameter: float) -> tuple[Tensor, Tensor]:
     """Blend each of N images, and the shares (N, C) of their classes, with another one of the step (mixup).
 
-    parameter: of the Beta distribution of the share that stays.
+    parameter: of the Beta distribution of the share that an image keeps.
     """
     share, order = Beta(parameter, parameter).sample(), torch.randperm(len(images))
     return share * images + (1 - share) * images[order], share * shares + (1 - share) * shares[order]
 
 
 def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig) -> Recogniser:
-    """The network of a stream as its features are made, and a head for these classes.
+    """Build the network of a stream, as it makes features, and a head for these classes.
 
-    The head's weights follow from the seed; those of the network are for `begin_with`.
+    The head's weights follow from the seed; `begin_with` sets those of the network.
     """
     part = network_recipe(stream, preset)
     with torch.random.fork_rng(devices=[]):
@@ -259,7 +256,7 @@ def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: Finetu
 
 
 def begin_with(model: Recogniser, initial: Initial, network: Network, seed: int) -> None:
-    """Give a recogniser's network its first weights, in place. Raises WeightsError."""
+    """Give a recogniser's network its initial weights, in place. Raises WeightsError."""
     if initial.path is not None:
         load_weights(model.backbone, initial.path, network, inflate=initial.crossed)
         return
@@ -278,12 +275,12 @@ def begin_with(model: Recogniser, initial: Initial, network: Network, seed: int)
 
 
 def batch_norms(model: Recogniser) -> list[nn.modules.batchnorm._BatchNorm]:
-    """The batch norms of a recogniser's network, the first first."""
+    """Return the batch norms of a recogniser's network, in their order."""
     return [module for module in model.backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
 def make_optimiser(model: Recogniser, config: FinetuneConfig) -> torch.optim.Optimizer:
-    """AdamW or stochastic gradient descent on what of a recogniser is to be trained."""
+    """Return AdamW or stochastic gradient descent on the trained weights of a recogniser."""
     body, head = ([p for p in part.parameters() if p.requires_grad] for part in (model.backbone, model.cls_head))
     groups = [{"params": [*body, *head], FACTOR: 1.0}]
     if config.head_lr:

@@ -7,7 +7,7 @@ after an error in the first step.
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,14 @@ from lstr.errors import CheckpointError, OutputError
 from lstr.extractors.networks.weights_file import DESCRIPTION
 from lstr.files.atomic import check_kept, replacing, sweep, write_tensors
 from lstr.files.content import append_jsonl, keep_jsonl, read_jsonl, write_json
-from lstr.pipelines.pages.palette import colour_of
 
 CONFIG, LOG = "config.json", "metrics.jsonl"
 NETWORK_STATES = "training"
 # Files that show that a run has begun: states of a model, of its teacher and of networks, and finished networks.
 STATES = ("resume.pt", "teacher-*/resume.pt", f"{NETWORK_STATES}/[!.]*", DESCRIPTION)
-MAX_CHANGES = 5  # in an error message
-MAX_CHARACTERS = 60  # of a value in an error message
+MAX_CHANGES, MAX_CHARACTERS = 5, 60  # of a value, in an error message
 MISSING = object()
+LOGGED = ("loss", "lr", "grad_norm", "rate", "waiting", "memory_mb")
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,12 @@ class Position:
     """spent on training and evaluation"""
 
     def judge(self, score: float | None, epoch: int) -> bool:
-        """Count one evaluation; whether its score is the best so far."""
-        better = score is not None and (self.best is None or score > self.best)
-        if better:
-            self.best, self.best_epoch, self.stale = score, epoch, 0
-        else:
+        """Count one evaluation; return whether its score is the best so far."""
+        if score is None or (self.best is not None and not score > self.best):
             self.stale += 1
-        return better
+            return False
+        self.best, self.best_epoch, self.stale = score, epoch, 0
+        return True
 
 
 @dataclass(frozen=True)
@@ -99,11 +97,11 @@ class RunFolder:
     """What is trained (`Step.stage`), where the folder is that of several trainings"""
 
     def is_begun(self) -> bool:
-        """Whether the run has a state to resume from."""
+        """Return whether the run has a state to resume from."""
         return any(any(self.path.glob(pattern)) for pattern in STATES)
 
     def check_free(self, resume: bool) -> None:
-        """Raise CheckpointError where a run is in the way that is not to be resumed."""
+        """Raise CheckpointError if the folder has a run that is not to be resumed."""
         if (self.path / DESCRIPTION).is_file() and not resume:
             raise CheckpointError(f"{self.path} holds finished weights.", "choose another folder with -o.")
         if self.is_begun() and not resume:
@@ -115,32 +113,27 @@ class RunFolder:
 
         Args:
             settings: everything that the result depends on, and `made_by`, which may differ.
-            resume: whether a run in the folder is to be resumed.
-            upgrade: makes of the settings of a run of an earlier version those that this version would have written.
+            upgrade: turns the settings of a run of an earlier version into those that this version would have written.
 
         Raises:
-            CheckpointError: where a run is in the way, or had other settings.
+            CheckpointError: a run is in the way, or had other settings.
         """
         sweep(self.path)
         if not self.is_begun():
             write_json(self.path / CONFIG, settings)
             return
         self.check_free(resume)
-        now = json.loads(json.dumps(settings))  # lists for tuples, as the file has them
-        if changed := find_changes({**upgrade(self.config()), "made_by": now["made_by"]}, now):
+        file, now = self.path / CONFIG, json.loads(json.dumps(settings))  # lists for tuples, as the file has them
+        try:
+            before = upgrade(dict(json.loads(file.read_text(encoding="utf-8"))))
+        except (OSError, ValueError, TypeError) as error:
+            raise CheckpointError(f"{file} cannot be read ({error}).", "use another folder.") from error
+        if changed := find_changes({**before, "made_by": now["made_by"]}, now):
             shown = "; ".join(changed[:MAX_CHANGES]) + ("; …" if len(changed) > MAX_CHANGES else "")
             raise CheckpointError(
                 f"{self.path} was begun with other settings ({shown}).",
-                f"use the settings in {self.path / CONFIG} and the same videos and labels, or choose another folder "
-                "with -o.",
+                f"use the settings in {file} and the same videos and labels, or choose another folder with -o.",
             )
-
-    def config(self) -> dict[str, Any]:
-        """Return the settings that the run was begun with. Raises CheckpointError where they cannot be read."""
-        try:
-            return dict(json.loads((self.path / CONFIG).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise CheckpointError(f"{self.path / CONFIG} cannot be read ({error}).", "use another folder.") from error
 
     def read_state(self) -> dict[str, Any] | None:
         """Return what was last saved; None for a training that starts."""
@@ -178,10 +171,10 @@ class RunLog:
     """The log of a training: a line per interval in metrics.jsonl, and with `events` the same for TensorBoard."""
 
     def __init__(self, run: RunFolder, events: Any = None):
-        self.run, self._events = run, events
+        self.run, self.events = run, events
 
     def write(self, step: Step) -> None:
-        """Add one interval. Raises OutputError where the folder cannot be written, or was deleted."""
+        """Add one interval. Raises OutputError if the folder cannot be written, or was deleted."""
         check_kept(self.run.path / CONFIG)
         line = {**asdict(step), "stage": self.run.stage}
         for name in ("epochs", *(name for name in ("stage", "evaluation") if not line[name])):
@@ -190,17 +183,16 @@ class RunLog:
             if isinstance(value, float) and not math.isfinite(value):
                 line[name] = None  # JSON has no other word for it
         append_jsonl(self.run.path / LOG, line)
-        if not self._events:
+        if not self.events:
             return
-        for name in ("loss", "lr", "grad_norm", "rate", "waiting", "memory_mb"):
-            tag = "windows_per_second" if name == "rate" else name
-            self._events.add_scalar(f"train/{tag}", getattr(step, name), step.step)
+        scores = {f"train/{'windows_per_second' if name == 'rate' else name}": line[name] for name in LOGGED}
         evaluation = step.evaluation or {}
-        scores = {name: evaluation[name] for name in ("mAP", "mcAP") if evaluation.get(name) is not None}
-        scores |= {f"AP/{label}": value for label, value in evaluation.get("per_class", {}).items()}
+        scores |= {f"validation/{name}": evaluation.get(name) for name in ("mAP", "mcAP")}
+        scores |= {f"validation/AP/{label}": value for label, value in evaluation.get("per_class", {}).items()}
         for name, value in scores.items():
-            self._events.add_scalar(f"validation/{name}", value, step.step)
-        self._events.flush()
+            if value is not None:
+                self.events.add_scalar(name, value, step.step)
+        self.events.flush()
 
 
 @contextmanager
@@ -216,32 +208,29 @@ def open_log(run: RunFolder, step: int) -> Iterator[RunLog]:
             f"The log for TensorBoard cannot be opened ({error.strerror or error}).",
             f"make {run.path} and /dev/shm writable: locks between threads and processes are made in the latter.",
         ) from error
-    try:
+    with closing(events):
         yield RunLog(run, events)
-    finally:
-        events.close()
 
 
 def draw_curves(folder: Path) -> Path:
     """Write curves.png from the log: loss, learning rate, gradient norm, and mAP where it was measured."""
     from matplotlib.figure import Figure  # half a second to import, and only needed at the end
 
+    from lstr.pipelines.pages.palette import colour_of
+
     log = read_jsonl(folder / LOG)
-    steps = [line["step"] for line in log]
-    evaluated = [(line["step"], line["evaluation"]) for line in log if "evaluation" in line]
-    panels = [("loss", "training loss"), ("lr", "learning rate"), ("grad_norm", "gradient norm")]
-    figure = Figure(figsize=(4 * (len(panels) + bool(evaluated)), 3), layout="constrained")
-    axes = figure.subplots(1, len(panels) + bool(evaluated))
-    marker = "." if len(log) < 30 else ""
-    for axis, (name, title) in zip(axes, panels, strict=False):
-        axis.plot(steps, [line[name] for line in log], marker=marker, color=colour_of(0))
+    evaluated = [line["evaluation"] | {"step": line["step"]} for line in log if "evaluation" in line]
+    panels = [(name, log, [name]) for name in ("loss", "lr", "grad_norm")]
+    panels += [("validation", evaluated, ["mAP", "mcAP"])] if evaluated else []
+    figure = Figure(figsize=(4 * len(panels), 3), layout="constrained")
+    for axis, (title, rows, names) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        for place, name in enumerate(names):
+            values = [row[name] for row in rows]
+            axis.plot([row["step"] for row in rows], values, marker=".", label=name, color=colour_of(place))
         axis.set(title=title, xlabel="step")
     if evaluated:
-        for place, name in enumerate(("mAP", "mcAP")):
-            values = [evaluation[name] for _, evaluation in evaluated]
-            axes[-1].plot([step for step, _ in evaluated], values, marker=".", label=name, color=colour_of(place))
-        axes[-1].set(title="validation", xlabel="step", ylim=(0, 1.02))
-        axes[-1].legend()
+        axis.set_ylim(0, 1.02)
+        axis.legend()
     path = folder / "curves.png"
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=120)

@@ -30,8 +30,8 @@ from lstr.pipelines.training.window_samples import PieceMaker, count_steps, draw
 
 FEATURES_SHARE = 0.2  # of the time of a training step, that an image takes as a feature; .16 measured
 TIMED_CHUNKS = 12  # of the first video
-TIMED_STEPS = 2  # after one that warms up
-LONG_STEP_S, LONG_FIRST_STEP_S = 2.0, 10.0  # a slower step is not repeated; the first one may be five times as slow
+# Seconds after which a step is not repeated; the first one warms up, and may be five times as slow.
+LONGEST_STEPS_S = (10.0, 2.0, 2.0)
 
 
 def measure_chunks(sources: Sequence[Place], preset: Preset) -> float:
@@ -60,7 +60,7 @@ def measure_training(
     """
     found = []
     for n in sorted({*threads}):
-        with torch_threads(n):
+        with torch_threads(n), torch.random.fork_rng(devices=[]), kept_memory(torch.device(device).type):
             seconds = {s: _measure_step(s, preset, config, n_classes, device) for s, config in configs.items()}
         found.append((sum(seconds.values()), n, seconds))
     _, n, seconds = min(found, key=lambda measured: measured[0])
@@ -68,32 +68,29 @@ def measure_training(
 
 
 def _measure_step(stream: str, preset: Preset, config: FinetuneConfig, n_classes: int, device: str) -> float:
-    with torch.random.fork_rng(devices=[]):
-        model = recogniser(stream, preset.parts[stream], n_classes, config)
-        model.to(device=device).to(memory_format=torch.channels_last).train()
-        optimiser = make_optimiser(model, config)
-        shape = (config.batch_size, config.segments, CHANNELS_OF[stream], *config.size)
-        images = torch.zeros(shape, dtype=torch.uint8)
-        labels = torch.zeros(config.batch_size, dtype=torch.long)
+    """Return the seconds of an image in a training step of a network."""
+    model = recogniser(stream, preset.parts[stream], n_classes, config)
+    model.to(device=device).to(memory_format=torch.channels_last).train()
+    optimiser = make_optimiser(model, config)
+    shape = (config.batch_size, config.segments, CHANNELS_OF[stream], *config.size)
+    images, labels = torch.zeros(shape, dtype=torch.uint8), torch.zeros(config.batch_size, dtype=torch.long)
 
-        def step() -> None:
-            with (
-                torch.autocast(torch.device(device).type, torch.bfloat16, enabled=config.precision == "bf16"),
-                torch.set_grad_enabled(config.epochs > 0),
-            ):
-                loss = model(*model.prepare(images, labels))
-            if config.epochs:
-                loss.backward()
-                optimiser.step()
-                optimiser.zero_grad()
-            if device.startswith("cuda"):
-                torch.cuda.synchronize()
+    def step() -> None:
+        is_rough = config.precision == "bf16"
+        with (
+            torch.autocast(torch.device(device).type, torch.bfloat16, enabled=is_rough),
+            torch.set_grad_enabled(config.epochs > 0),
+        ):
+            loss = model(*model.prepare(images, labels))
+        if config.epochs:
+            loss.backward()
+            optimiser.step()
+            optimiser.zero_grad()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
 
-        with kept_memory(model.mean.device.type):  # as in a training
-            seconds = fastest(step, device)
-    if not config.epochs:  # only features are computed by it
-        seconds /= FEATURES_SHARE
-    return seconds / (config.batch_size * config.segments)
+    seconds = fastest(step, device) / (config.batch_size * config.segments)
+    return seconds if config.epochs else seconds / FEATURES_SHARE  # without epochs it computes features only
 
 
 def measure_model(
@@ -124,7 +121,7 @@ def fastest(step: Callable[[], object], device: str) -> float:
     """
     clock = process_time if device == "cpu" and torch.get_num_threads() == 1 else perf_counter
     seconds = math.inf
-    for longest in (LONG_FIRST_STEP_S, *[LONG_STEP_S] * TIMED_STEPS):
+    for longest in LONGEST_STEPS_S:
         start = clock()
         step()
         seconds = min(seconds, clock() - start)

@@ -1,7 +1,6 @@
 """Training samples of models: windows drawn from videos, their targets, and batches of them that threads read ahead."""
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,27 +21,28 @@ from lstr.pipelines.training.ranks import Ranks
 from lstr.windows.indices import window_ends
 from lstr.windows.windows import Outputs, Supervision, WindowIndices, Windows, gather, join, window_indices
 
-# Chunks of a class that a kind is given before its first step.
-MOST = 1000
+MOST = 1000  # chunks of a class that a kind is given before its first step
+SHARE = 0.5  # of a GPU's free memory that features may take: model, optimiser and activations need the rest
+READERS = 4  # threads at most, unless more are requested: each holds a batch, 107 MB at the THUMOS'14 size
+Job = TypeVar("Job")
+Made = TypeVar("Made")
 
 
 def ignored_class(classes: Sequence[str], train: TrainConfig) -> int | None:
-    """The column of the ambiguous class, where chunks that carry it have no part in training."""
+    """Return the column of the ambiguous class if its chunks have no part in training."""
     return classes.index(AMBIGUOUS) if train.ambiguous == "ignored" and AMBIGUOUS in classes else None
 
 
 def draw_windows(
     videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int
 ) -> list[tuple[int, int]]:
-    """(video, end chunk) of every window of an epoch, shuffled; a pure function of the seed and the epoch.
+    """Return (video, end chunk) of every window of an epoch, shuffled; a pure function of the seed and the epoch.
 
-    A video of L chunks gives ceil(L / work_length) windows, one shorter than the work memory one, not full; or, with
-    windows at every stride-th chunk, about L / stride, the first of them not full. Without `tails` a tiled video gives
-    the windows that end before its last chunk, which may be none.
+    A video of L chunks gives ceil(L / work_length) windows; a video shorter than the work memory gives one that is not
+    full. At every stride-th chunk it gives about L / stride, the first of them not full. Without `tails` a tiled video
+    gives the windows that end before its last chunk, which may be none.
     """
-    random = np.random.default_rng([train.seed, epoch])
-    work = model.work_length
-    drawn = []
+    random, work, drawn = np.random.default_rng([train.seed, epoch]), model.work_length, []
     for v, video in enumerate(videos):
         length = len(video.features)
         if train.windows == "tiled":
@@ -56,7 +56,7 @@ def draw_windows(
 
 
 def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig) -> int:
-    """Optimiser steps of a whole run. Raises ConfigError where an epoch has none."""
+    """Return the number of optimiser steps of a whole run. Raises ConfigError if an epoch has none."""
     steps = 0
     for epoch in range(train.epochs):
         more = epoch_steps(videos, model, train, epoch)
@@ -72,15 +72,13 @@ def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainCo
 
 
 def epoch_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int = 0) -> int:
-    """Optimiser steps of one epoch."""
+    """Return the number of optimiser steps of one epoch."""
     return math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size)
 
 
 def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (D,) over all chunks, one video in memory at a time."""
-    total = np.zeros(1)
-    squares = np.zeros(1)
-    count = 0
+    """Return mean and standard deviation (D,) over all chunks; one video is in memory at a time."""
+    total, squares, count = np.zeros(1), np.zeros(1), 0
     for video in videos:
         rows = video.features[:].astype(np.float64)
         total, squares, count = total + rows.sum(0), squares + (rows**2).sum(0), count + len(rows)
@@ -93,7 +91,7 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
 def rows_of_class(
     videos: Sequence[LabelledVideo], label: int, ignore: int | None, random: np.random.Generator
 ) -> Tensor:
-    """Features (N, D) of chunks of a class that are not ambiguous; drawn at random where it has more than `MOST`."""
+    """Return features (N, D) of the chunks of a class that are not ambiguous, `MOST` drawn at random if it has more."""
     places = []
     for v, video in enumerate(videos):
         truth = np.asarray(video.targets)
@@ -109,7 +107,7 @@ def rows_of_class(
 def read_windows(
     videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: WindowConfig, stretched: bool
 ) -> Windows:
-    """The windows (video, end chunk) of videos, read from their features."""
+    """Return the windows (video, end chunk) of videos, read from their features."""
     # stored features take indices as an array does
     rows = [cast(NDArray[np.float32], videos[v].features) for v, _ in drawn]
     return join([gather(features, [end], config, stretched) for features, (_, end) in zip(rows, drawn, strict=True)])
@@ -118,35 +116,27 @@ def read_windows(
 def make_targets(
     videos: list[LabelledVideo], drawn: list[tuple[int, int]], config: WindowConfig, outputs: Outputs, delay: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """The targets (B, N, C) of a model's N outputs of windows, and which of them count (B, N).
+    """Return the targets (B, N, C) of a model's N outputs of windows, and which of them count (B, N).
 
-    An output counts when its slot is filled and the chunk that it is about is in the video, or has the last one's
-    target there. With a delay it is about that many chunks before, as far as they are in the window too.
+    An output counts if its slot is filled and the chunk that it is about is in the video, or repeats the last one's
+    target there. With a delay it is about a chunk `delay` before, as far as that is in the window too.
     """
     targets, counts = [], []
     for v, end in drawn:
         of_video = videos[v].targets
-        about, exists = _about(len(of_video), end, config, outputs, delay)
+        about, exists = predicted_chunks(len(of_video), end, config, outputs, delay)
         targets.append(torch.from_numpy(of_video[about].astype(np.float32)))  # (N, C)
         counts.append(torch.from_numpy(exists))
     return torch.stack(targets), torch.stack(counts)
 
 
-def make_soft(scores: Sequence[Tensor], drawn: list[tuple[int, int]], config: WindowConfig, outputs: Outputs) -> Tensor:
-    """A teacher's scores (B, N, C) of what the outputs of windows are about, of its scores (L, C) of each video."""
-    rows = []
-    for v, end in drawn:
-        about, exists = (torch.from_numpy(part) for part in _about(len(scores[v]), end, config, outputs))
-        rows.append(scores[v][about].masked_fill(~exists[:, None], 0))
-    return torch.stack(rows)
-
-
-def _about(
+def predicted_chunks(
     length: int, end: int, config: WindowConfig, outputs: Outputs, delay: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Which chunk each output of the window that ends at `end` is about, 0 where it does not count, and (N,) which do.
+    """Return the chunk (N,) that each output of the window that ends at `end` is about, and (N,) which outputs count.
 
-    A delay keeps an output from what the window has not seen, but not one that is about the past in any case.
+    The chunk is 0 where an output does not count. A delay keeps an output from what the window has not seen, but not
+    one that is about the past in any case.
     """
     start = max(0, end - config.work_length + 1)
     at = np.where(outputs.slots < 0, end, start + outputs.slots)
@@ -157,32 +147,25 @@ def _about(
 
 
 def standardise(windows: Windows, mean: Tensor, std: Tensor) -> Windows:
-    """Windows of features brought to zero mean and unit variance by mean (D,) and std (D,)."""
+    """Return windows of features brought to zero mean and unit variance by mean (D,) and std (D,)."""
     scaled = {name: (getattr(windows, name) - mean) / std for name in ("long", "work", "older", "context")}
     return replace(windows, **scaled)
 
 
 def hide_slots(windows: Windows, share: float) -> Windows:
-    """Windows with this share of the long memory's slots hidden; never the newest, so that no softmax is empty."""
+    """Hide this share of the long memory's slots; never the latest, so that no softmax is empty."""
     if share == 0 or windows.long_mask.shape[1] == 0:
         return windows
     kept = torch.rand(windows.long_mask.shape) >= share  # (B, n_long), the same on every device
     kept[:, -1] = True
-    device = windows.long_mask.device
-    if device.type == "cuda":
-        kept = kept.pin_memory().to(device, non_blocking=True)
+    if windows.long_mask.is_cuda:
+        kept = kept.pin_memory().to(windows.long_mask.device, non_blocking=True)
     # zeros, for kinds that see hidden slots
     return replace(windows, long_mask=windows.long_mask & kept, long=windows.long.masked_fill(~kept[..., None], 0))
 
 
-Job = TypeVar("Job")
-Made = TypeVar("Made")
-SHARE = 0.5  # of a GPU's free memory that features may take: model, optimiser and activations need the rest
-READERS = 4  # threads at most, unless more are requested: each holds a batch, 107 MB at the THUMOS'14 size
-
-
 class KeptFeatures:
-    """The rows of all videos, one video after the other, on a device; float16 where every file is, else float32.
+    """The rows of all videos, one video after the other, on a device; float16 if every file is, else float32.
 
     Windows are gathered there: only indices travel to it.
     """
@@ -191,27 +174,26 @@ class KeptFeatures:
         lengths = [len(video.features) for video in videos]
         self.starts = np.concatenate([[0], np.cumsum(lengths)])  # (videos + 1,)
         width = videos[0].features[:0].shape[1]
-        self.rows = torch.empty(int(self.starts[-1]), width, dtype=_dtype(videos), device=device)
+        self.rows = torch.empty(int(self.starts[-1]), width, dtype=stored_dtype(videos), device=device)
         for start, video in zip(self.starts, videos, strict=False):
             self.rows[start : start + len(video.features)] = torch.from_numpy(video.features[:])
 
     def indices(self, drawn: list[tuple[int, int]], config: WindowConfig, stretched: bool) -> WindowIndices:
-        """Which rows the windows (video, end chunk) are made of; on the CPU."""
+        """Return which rows the windows (video, end chunk) consist of; on the CPU."""
         which, ends = np.array(drawn, np.int64).reshape(-1, 2).T
         return window_indices(ends, config, stretched).after(torch.from_numpy(self.starts[which]))
 
 
 def fit_on(videos: list[LabelledVideo], device: torch.device) -> bool:
-    """Whether a device is a GPU with room for the features; a processor reads them from their files as well."""
+    """Return whether a device is a GPU with room for the features; a processor reads them from their files as well."""
     if device.type != "cuda":
         return False
-    n_chunks = sum(len(video.features) for video in videos)
-    needed = n_chunks * videos[0].features[:0].shape[1] * _dtype(videos).itemsize
-    return needed <= SHARE * torch.cuda.mem_get_info(device)[0]
+    n_values = sum(len(video.features) for video in videos) * videos[0].features[:0].shape[1]
+    return n_values * stored_dtype(videos).itemsize <= SHARE * torch.cuda.mem_get_info(device)[0]
 
 
-def _dtype(videos: list[LabelledVideo]) -> torch.dtype:
-    """What every stored value is exact in."""
+def stored_dtype(videos: list[LabelledVideo]) -> torch.dtype:
+    """Return the type in which every stored value is exact."""
     arrays = (array for video in videos for array in (video.features.rgb, video.features.flow))
     stored = {array.dtype for array in arrays if array.shape[1]}
     return torch.float16 if stored == {np.dtype(np.float16)} else torch.float32
@@ -219,23 +201,23 @@ def _dtype(videos: list[LabelledVideo]) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Piece:
-    """Windows (b) that were read, or the indices of those in `kept`, and what they are held against; on the CPU."""
+    """Windows (b) that were read, or the indices of those in `kept`, and their supervision; on the CPU."""
 
     windows: Windows | WindowIndices
     held: Supervision
     kept: KeptFeatures | None = None
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Piece":
-        """The same with every tensor changed, but for what is kept."""
+        """Return the piece with every tensor changed, except kept features."""
         held, soft = self.held, self.held.soft
         targets, counts, soft = change(held.targets), change(held.counts), None if soft is None else change(soft)
         return Piece(self.windows.map(change), replace(held, targets=targets, counts=counts, soft=soft), self.kept)
 
     def to(self, device: torch.device) -> tuple[Windows, Supervision]:
-        """Windows and what they are held against on a device; nobody waits for it where the piece is pinned."""
+        """Return windows and supervision on a device; nothing waits for it if the piece is pinned."""
         moved = self.map(lambda tensor: tensor.to(device, non_blocking=True))
         if isinstance(moved.windows, WindowIndices):
-            assert self.kept, "indices are of what is kept"
+            assert self.kept, "indices are of kept features"
             return moved.windows.gather(self.kept.rows), moved.held
         return moved.windows, moved.held
 
@@ -248,7 +230,7 @@ class Batch:
     n_windows: int
     """of all processes together"""
     videos: list[str]
-    """that this share's windows are from"""
+    """the videos of this share's windows"""
 
 
 @dataclass(frozen=True)
@@ -262,14 +244,14 @@ class PieceMaker:
     ranks: Ranks
     device: torch.device
     kept: KeptFeatures | None = None
-    """The features of `videos` where they are on the device."""
+    """The features of `videos` if they are on the device."""
     delay: int = 0
-    """Chunks that what is learned is late: a teacher's"""
+    """Chunks by which the targets are late: a teacher's"""
     soft: Sequence[Tensor] | None = None
     """A teacher's scores (L, C) of each of `videos`"""
 
     def __call__(self, drawn: list[tuple[int, int]]) -> Batch:
-        """This process's share of the windows (video, end chunk) of a step.
+        """Return this process's share of the windows (video, end chunk) of a step.
 
         A process without any takes the first and counts none of it: all must go through the model together.
         """
@@ -287,19 +269,22 @@ class PieceMaker:
         else:
             windows = read_windows(self.videos, drawn, self.model, stretched)
         targets, counts = make_targets(self.videos, drawn, self.model, self.outputs, self.delay)
-        soft = None if self.soft is None else make_soft(self.soft, drawn, self.model, self.outputs)
+        soft = None
+        if self.soft is not None:
+            rows = []  # a teacher's scores (N, C) of what the outputs of each window are about
+            for v, end in drawn:
+                about, exists = map(
+                    torch.from_numpy, predicted_chunks(len(self.soft[v]), end, self.model, self.outputs)
+                )
+                rows.append(self.soft[v][about].masked_fill(~exists[:, None], 0))
+            soft = torch.stack(rows)
         held = Supervision(targets, counts if counted else torch.zeros_like(counts), soft=soft)
         piece = Piece(windows, held, self.kept)
         return piece.map(Tensor.pin_memory) if self.device.type == "cuda" else piece
 
 
-def default_readers() -> int:
-    """Threads that read ahead on this machine."""
-    return max(1, min(READERS, os.cpu_count() or 1))
-
-
 def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Made], readers: int) -> Generator[Made, None, None]:
-    """make(job) of each job in order, made in threads while the caller works; one more than `readers` at most wait.
+    """Yield make(job) of each job in order, made in threads ahead of the caller; at most `readers` + 1 wait.
 
     Without readers the caller makes each.
     """

@@ -11,11 +11,10 @@ from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.features.chunk_cache import CachedVideo
-from lstr.pipelines.training.folds import make_pairs
-from lstr.pipelines.training.frame_cache import Cached
 from lstr.pipelines.training.network_config import resolve
 from lstr.pipelines.training.networks import Training
 from lstr.pipelines.training.recogniser import Initial, NetworksToTrain
+from lstr.pipelines.training.training_videos import make_pairs
 
 CLASSES = (BACKGROUND, "rows", "columns")
 SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an action
@@ -24,7 +23,7 @@ SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an acti
 SMALL = {"short_side": 32, "crop": 32, "batch_size": 4, "draws": 4, "segments": 1, "precision": "float32", "mixup": 0}
 
 
-def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, Cached]]:
+def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, CachedVideo]]:
     """Labels and chunks of videos v0, v1, …, the last ones for validation: noise, and striped where an action is.
 
     Which way the stripes run is the class. All planes carry the same, and mirroring leaves rows and columns what they
@@ -43,8 +42,8 @@ def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, C
         subset = "training" if v < n_training else "validation"
         videos[f"v{v}"] = VideoLabels(subset, LENGTH / 4, tuple(segments))
         record = {"crc32": [zlib.crc32(np.ascontiguousarray(chunk)) for chunk in chunks]}
-        sha256 = hashlib.sha256(f"v{v}".encode()).hexdigest()
-        cached[f"v{v}"] = Cached(sha256, CachedVideo(Path(f"v{v}.npy"), chunks, record, {"rgb_frame": 3}))
+        record["sha256"] = hashlib.sha256(f"v{v}".encode()).hexdigest()
+        cached[f"v{v}"] = CachedVideo(Path(f"v{v}.npy"), chunks, record, {"rgb_frame": 3})
     return Labels(CLASSES, videos), cached
 
 

@@ -12,7 +12,7 @@ from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.training.frame_cache import chunks_of
+from lstr.pipelines.training.training_videos import chunks_of
 
 pytestmark = pytest.mark.long
 

@@ -22,8 +22,9 @@ from lstr.pipelines.evaluation.scoring import means_of
 from lstr.pipelines.evaluation.thresholds import Scored, choose_without_each
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.learning.learn import Learnt, plan
+from lstr.pipelines.learning.learn import Learnt
 from lstr.pipelines.learning.plan import NETWORKS, STEP_START_S
+from lstr.pipelines.learning.preparation import plan
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Finished, Notice
 from tests.support.learning import options, run

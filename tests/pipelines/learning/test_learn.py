@@ -13,10 +13,10 @@ import pytest
 from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.chosen_thresholds import ONE_RECORDING
-from lstr.pipelines.learning.learn import Learnt, learn, plan
+from lstr.pipelines.learning.learn import Learnt, learn
 from lstr.pipelines.learning.options import LearnOptions, choose_features
 from lstr.pipelines.learning.plan import StepProgress
-from lstr.pipelines.learning.preparation import Learning
+from lstr.pipelines.learning.preparation import Learning, plan
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Failed, Notice, result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes

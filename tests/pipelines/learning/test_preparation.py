@@ -8,9 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError
-from lstr.pipelines.learning.learn import plan
 from lstr.pipelines.learning.plan import STEP_START_S
-from lstr.pipelines.learning.preparation import Learning, check_output
+from lstr.pipelines.learning.preparation import Learning, check_output, plan
 from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.progress import Failed
 from tests.support.learning import SMALL, options

@@ -1,6 +1,5 @@
 """One learning writes a folder at a time."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import pytest
 
 from lstr.errors import OutputError
 from lstr.labels.label_set import Labels
-from lstr.pipelines.learning.workspace import LOCK, Workspace, write_labels
+from lstr.pipelines.learning.workspace import Workspace, write_labels
 
 HOLD = """
 import sys, time
@@ -27,16 +26,14 @@ def test_another_process_is_refused_at_once_and_a_killed_one_holds_nothing(tmp_p
     with subprocess.Popen([sys.executable, "-c", HOLD, str(model)], stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout and other.stdout.readline() == "held\n"
-            with pytest.raises(
-                OutputError, match=f"Another learning is writing .*fall.learn .process {other.pid}"
-            ) as caught:
+            with pytest.raises(OutputError, match="Another learning is writing .*fall.learn") as caught:
                 with Workspace(model).locked():
                     pass
             assert "-o" in caught.value.hint and caught.value.exit_code == 2
         finally:
             other.send_signal(signal.SIGKILL)
     with Workspace(model).locked():
-        assert (model.with_suffix(".learn") / LOCK).read_text() == f"{os.getpid()}\n"
+        assert model.with_suffix(".learn").is_dir()
 
 
 def test_a_folder_into_which_nothing_came_goes_away(tmp_path):
@@ -47,7 +44,7 @@ def test_a_folder_into_which_nothing_came_goes_away(tmp_path):
     with workspace.locked():
         (workspace.path / "part").touch()
         assert workspace.is_foreign
-    assert sorted(path.name for path in workspace.path.iterdir()) == [LOCK, "part"]
+    assert [path.name for path in workspace.path.iterdir()] == ["part"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

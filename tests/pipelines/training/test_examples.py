@@ -10,7 +10,7 @@ from lstr.batch import predict
 from lstr.kinds import configure, make_model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training import window_samples
-from lstr.pipelines.training.config import TrainConfig, resolve
+from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.learner import Learner
 from lstr.pipelines.training.loop import learning_rate, rates
 from lstr.pipelines.training.window_samples import feature_statistics, standardise
@@ -72,19 +72,6 @@ def test_what_was_trained_on_one_scale_says_the_same_of_raw_features(kind):
         trained = model(standardise(windows, learner.mean, learner.std))
         model.absorb(learner.mean, learner.std)
         torch.testing.assert_close(model(windows), trained, atol=2e-5, rtol=1e-4)
-
-
-def test_presets_are_the_published_settings():
-    model, train = resolve("gatehub-thumos14", {}, (2048, 2048))
-    assert (model.kind, model.work_length, model.n_long + model.work_length, model.n0) == ("gatehub", 8, 1024, 16)
-    assert (train.lr, train.schedule, train.warmup, train.clip) == (1.2e-4, "onecycle", 0.25, 1.0)
-    model, train = resolve("oadtr-thumos14", {}, (2048, 2048))
-    assert (model.kind, model.work_length, model.l_enc, model.l_dec, model.n_ahead) == ("oadtr", 64, 3, 5, 8)
-    assert (model.n_heads, model.decoder_heads, train.batch_size, train.schedule) == (8, 4, 128, "tenths")
-    model, train = resolve("colar-thumos14", {}, (2048, 2048))
-    assert (model.kind, model.work_length, model.exemplars, train.lr) == ("colar", 64, 10, 3e-4)
-    model, train = resolve("trn-thumos14", {}, (2048, 1024))
-    assert (model.kind, model.d_token, model.d_model, model.n_ahead, train.lr) == ("trn", 3072, 4096, 7, 5e-4)
 
 
 def test_one_cycle_is_pytorchs_and_tenths_fall_by_epoch():

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -11,8 +10,7 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training.network_config import PICTURES, FinetuneConfig, defaults, resolve
-from lstr.pipelines.training.network_run import loss_of
-from lstr.pipelines.training.network_samples import Sample, SampleSet, draw_plain_crop, patch_of, single_chunks
+from lstr.pipelines.training.network_samples import Sample, SampleSet, single_chunks
 from lstr.pipelines.training.networks import train_networks
 from lstr.pipelines.training.recogniser import FACTOR, initial_weights, make_optimiser, recogniser
 from lstr.pipelines.training.run_folder import CONFIG, Step
@@ -34,23 +32,6 @@ def test_imagenet_weights_have_defaults_of_their_own():
     assert data.n_batches * PICTURES.epochs == 224
 
 
-@pytest.mark.parametrize(("said", "meant"), [("0.5", 0.5), ("1", 1.0)])
-def test_balance_is_a_power(said, meant):
-    for name in ("balanced", "rgb.balanced"):
-        found = resolve(LITE, {"rgb": None}, {name: said}, "cpu")[1]["rgb"].balanced
-        assert found == meant and isinstance(found, float)
-    with pytest.raises(ConfigError):
-        resolve(LITE, {"rgb": None}, {"balanced": "half"}, "cpu")
-
-
-def test_classes_are_drawn_by_the_power_of_their_counts():
-    samples = [Sample("v", at, at + 1, int(at >= 100)) for at in range(125)]
-    for power, share in ((0.0, 0.2), (0.5, 1 / 3), (1.0, 0.5)):
-        data = SampleSet(samples, {}, "rgb", FinetuneConfig(balanced=power, draws=300))
-        rare = [samples[index].label for _, _, index in data.drawn_in(0)]
-        assert len(rare) == 300 and np.mean(rare) == pytest.approx(share, abs=0.02)
-
-
 def test_single_chunks_of_segments():
     segments = [Sample("v", 2, 5, 1), Sample("v", 4, 6, 1), Sample("v", 4, 5, 2)]
     assert {(s.start, s.end, s.label) for s in single_chunks(segments)} == {
@@ -59,35 +40,6 @@ def test_single_chunks_of_segments():
     assert len(single_chunks(segments)) == 5
     with pytest.raises(ConfigError, match="one chunk has no 3 segments"):
         FinetuneConfig(samples="chunks", segments=3)
-
-
-@pytest.mark.parametrize("sizes", [{"short_side": 100, "crop": 96}, {"height": 96, "width": 96, "margin": 1.0}])
-def test_a_plain_crop_lies_anywhere_in_a_larger_image(sizes):
-    config = FinetuneConfig(**sizes, crop_range=1.15 if "crop" in sizes else 115 / 96)
-    random, places = np.random.default_rng(0), set()
-    assert config.training_view.whole == (115, 115)
-    for _ in range(500):
-        x, y, w, h = patch_of(draw_plain_crop(random, config), config.training_view.whole, 153, 115)
-        assert (w, h) == (96, 96) and 0 <= x <= 153 - 96 and 0 <= y <= 115 - 96
-        places.add((x, y))
-    assert {x for x, _ in places} == set(range(58)) and {y for _, y in places} == set(range(20))
-    with pytest.raises(ConfigError, match="crop_range"):
-        FinetuneConfig(crop_range=0.9)
-
-
-def test_crops_of_many_sizes_are_of_the_shape_that_is_seen():
-    config = FinetuneConfig(height=60, width=80, crop_range=1.2, zoom=1.5)
-    random, whole = np.random.default_rng(0), config.training_view.whole
-    cut = [patch_of(draw_plain_crop(random, config), whole, 96, 72) for _ in range(1000)]
-    widths = np.array([w for _, _, w, _ in cut])
-    assert whole == (72, 96) and widths.min() <= 55 and widths.max() >= 94
-    assert np.median(widths) == pytest.approx(80 * (1.2 / 1.5) ** 0.5, rel=0.05), "near and far alike"
-    for x, y, w, h in cut:
-        assert abs(w * 60 / 80 - h) <= 1 and 0 <= x <= 96 - w and 0 <= y <= 72 - h
-    with pytest.raises(ConfigError, match="zoom"):
-        FinetuneConfig(zoom=0.5)
-    with pytest.raises(ConfigError, match="zoom is 1.5"):
-        FinetuneConfig(zoom=1.5)
 
 
 def test_rates_of_body_and_head():
@@ -101,11 +53,6 @@ def test_rates_of_body_and_head():
     assert set(found.values()) == {1}
     plain = make_optimiser(recogniser("rgb", preset, 3, FinetuneConfig()), FinetuneConfig())
     assert len(plain.param_groups) == 1
-
-
-def test_the_loss_of_chunks_is_of_those_that_show_something():
-    scores, truth = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]]), np.array([[1, 1], [0, 0], [0, 1]])
-    assert loss_of(scores, truth) == pytest.approx(-(np.log(0.5) + np.log(0.8)) / 2, abs=1e-5)
 
 
 def test_a_run_from_before_there_was_a_setting_resumes(tmp_path):

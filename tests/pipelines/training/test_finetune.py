@@ -12,13 +12,12 @@ from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights_file import read_card, read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
-from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.progress import Progress, result_of
-from lstr.pipelines.training.folds import check_blind
 from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.networks import train_networks
 from lstr.pipelines.training.recogniser import Initial, begin_with, initial_weights, recogniser
 from lstr.pipelines.training.run_folder import RunLog, Step
+from lstr.pipelines.training.training_videos import check_blind
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted, planted_training
 
@@ -210,7 +209,7 @@ def test_what_changed_since_is_told(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(job, tmp_path / "weights", tell=stop)
     videos = dict(job.videos)
-    videos["v1"] = replace(videos["v1"], sha256="0" * 64)
+    videos["v1"] = replace(videos["v1"], record=videos["v1"].record | {"sha256": "0" * 64})
     others = {
         "flow.lr was 0.002, is 0.02": planted_training(("flow",), epochs=2, lr=0.02),
         r"videos\.v1\.sha256 was": replace(job, videos=videos),
@@ -234,17 +233,16 @@ def test_what_was_stopped_before_it_began_begins(tmp_path):
 
 
 def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():
-    for seen in ({"v1": "0" * 64}, {"other": planted(3)[1]["v1"].sha256}):
+    for seen in ({"v1": "0" * 64}, {"other": planted(3)[1]["v1"].record["sha256"]}):
         with pytest.raises(WeightsError, match="seen 1 of these videos, first 'v1'"):
-            check_blind({"flow": Initial(seen=seen)}, {i: video.sha256 for i, video in planted(3)[1].items()})
+            check_blind({"flow": Initial(seen=seen)}, {i: video.record["sha256"] for i, video in planted(3)[1].items()})
 
 
 @pytest.mark.parametrize("loaders", [0, 1])
 def test_a_damaged_chunk_ends_the_run_in_a_sentence(loaders, tmp_path):
     job = planted_training(("flow",), 2, epochs=1)
-    chunks = job.videos["v0"].chunks
-    broken = CachedVideo(chunks.path, chunks.chunks, {"crc32": [0] * len(chunks)}, chunks.recipe)
-    job.videos["v0"] = replace(job.videos["v0"], chunks=broken)
+    video = job.videos["v0"]
+    job.videos["v0"] = replace(video, record=video.record | {"crc32": [0] * len(video)})
     with pytest.raises(CacheError, match=r"^Chunk \d+ of v0.npy is damaged\.") as failed:
         train(job, tmp_path / "weights", loaders=loaders)
     assert "--resume" in failed.value.hint

@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from lstr.errors import ConfigError, LabelsError
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.training.folds import FEWEST, check_labels, hold_out, make_pairs, parts_of, round_robin, unlearnt
 from lstr.pipelines.training.networks import Training
 from lstr.pipelines.training.recogniser import settle
+from lstr.pipelines.training.training_videos import (
+    FEWEST,
+    check_labels,
+    hold_out,
+    make_pairs,
+    parts_of,
+    round_robin,
+    unlearnt,
+)
 
 CLASSES = (BACKGROUND, "a", "b")
 
@@ -65,9 +73,9 @@ def test_what_each_video_is_for():
     videos = labels_of({"a": "a", "b": "b"}).videos | labels_of({"c": "a"}, "validation").videos
     labels = Labels(CLASSES, videos | labels_of({"d": "a"}, "testing").videos)
     parts = parts_of(labels, ["a", "c", "d", "x"], "training", None)
-    assert (parts.training, parts.validation, parts.unlabelled, parts.absent) == (("a",), ("c",), ("d", "x"), ("b",))
-    assert parts_of(labels, ["a", "d"], "training", None).validation == ()
-    assert parts_of(labels, ["a", "d"], "training", "testing").validation == ("d",)
+    assert parts == (["a"], ["c"], ["d", "x"], ["b"])
+    assert parts_of(labels, ["a", "d"], "training", None)[1] == []
+    assert parts_of(labels, ["a", "d"], "training", "testing")[1] == ["d"]
     for subset, evaluated, given_ids in (("other", None, "a"), ("training", "testing", "a"), ("training", None, "x")):
         with pytest.raises(LabelsError, match="None of the 1 videos"):
             parts_of(labels, [given_ids], subset, evaluated)

@@ -18,8 +18,8 @@ from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Notice, Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
-from lstr.pipelines.training.frame_cache import Filled, Filling, chunks_of, fill, look_at
 from lstr.pipelines.training.run_folder import RunFolder
+from lstr.pipelines.training.training_videos import Filled, Filling, chunks_of, fill, look_at
 from tests.support.extraction import returned
 from tests.support.injected import SIZE, inject, write_bad
 from tests.support.small_set import SMALL
@@ -73,18 +73,18 @@ def test_made_once_then_kept_then_made_again(videos, cache, failed):
     events, made = filled(videos, cache, progress=shown.append)
     assert states(events) == ["done", "done"] and shown[-1] == Progress("scene_01", 16, 16)
     first, second = made.values()
-    assert first.chunks.chunks.shape[1] == 3 and first.sha256 != second.sha256
+    assert first.chunks.shape[1] == 3 and first.record["sha256"] != second.record["sha256"]
     for chunk in open_chunks(videos["scene_00"], 320)[2]:
-        frames, flow = first.chunks.read(chunk.index)
+        frames, flow = first.read(chunk.index)
         assert (frames[3] == chunk.frames[3]).all() and flow.shape[0] == 0
     assert states(filled(videos, cache)[0]) == ["kept", "kept"]
-    content = bytearray(first.chunks.path.read_bytes())
+    content = bytearray(first.path.read_bytes())
     content[-1] ^= 1
-    first.chunks.path.write_bytes(content)
+    first.path.write_bytes(content)
     events, made = filled(videos, cache)
     assert states(events) == ["done", "kept"]
     assert Notice("scene_00 was damaged in the cache, and was made again.") in events
-    assert returned(made["scene_00"].chunks.verify("scene_00"))
+    assert returned(made["scene_00"].verify("scene_00"))
 
 
 def test_a_cache_that_is_too_small_is_told_before_anything_is_made(videos, cache, tmp_path, failed):

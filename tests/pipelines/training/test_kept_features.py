@@ -11,8 +11,8 @@ from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.learner import Learner
 from lstr.pipelines.training.ranks import Ranks
-from lstr.pipelines.training.window_samples import SHARE, KeptFeatures, PieceMaker, draw_windows, fit_on, hide_slots
-from lstr.windows.windows import Supervision, distillation, loss_of
+from lstr.pipelines.training.window_samples import KeptFeatures, PieceMaker, draw_windows, hide_slots
+from lstr.windows.windows import Supervision, distillation
 
 MODEL = configure(
     rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=16, work_length=6, long_length=16, long_stride=2, n0=3
@@ -67,17 +67,6 @@ def test_a_process_without_windows_counts_none():
     assert batch.n_windows == 1 and batch.videos == [] and not batch.pieces[0].held.counts.any()
 
 
-def test_what_is_kept(monkeypatch):
-    """On a GPU with room enough for the model besides; float16 files at half the room."""
-    halves, exact = videos(), videos(np.float32)
-    needed = 723 * 8 * 2
-    gpu = torch.device("cuda")
-    for free, fits in ((needed / SHARE, (True, False)), (needed / SHARE - 1, (False, False)), (10**9, (True, True))):
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 10**12))
-        assert (fit_on(halves, gpu), fit_on(exact, gpu)) == fits
-    assert not fit_on(halves, CPU)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -106,22 +95,6 @@ def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     loss = model.loss(logits, windows, held) + distillation(model.logits_of(logits), outputs, held, 2.0)
     loss.backward()
     assert loss.device == meta and loss.shape == ()
-
-
-def test_the_loss_without_waiting_is_the_loss():
-    """Where nobody counts on the device what takes part: on a stand-in of it, the sum of what does."""
-    random = torch.Generator().manual_seed(0)
-    logits, outputs = torch.randn(3, 6, 4, generator=random), make_model(MODEL, 4).outputs()
-    targets = (torch.rand(3, 6, 4, generator=random) < 0.4).float()
-    counts = torch.rand(3, 6, generator=random) < 0.7
-
-    class Elsewhere(torch.Tensor):
-        device = torch.device("cuda")
-
-    supervision = Supervision(targets, counts, 2, [7.0, 0.0])
-    exact = loss_of(logits, outputs, supervision)
-    ours = loss_of(logits.as_subclass(Elsewhere), outputs, supervision)
-    assert float(exact) == pytest.approx(float(ours), rel=1e-6) and float(exact) > 0
 
 
 @pytest.mark.gpu

@@ -11,10 +11,10 @@ import torch
 from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.extractors.stages import torch_threads
-from lstr.pipelines.child_process import tell_parent
+from lstr.pipelines.child_process import ChildProcess, tell_parent
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training import networks
-from lstr.pipelines.training.networks import FEWEST_IMAGES, NetworkProcess, best_at_once, threads_of, train_networks
+from lstr.pipelines.training.networks import FEWEST_IMAGES, best_at_once, threads_of, train_networks
 from lstr.pipelines.training.run_folder import Step
 from tests.support.planted import planted_training
 
@@ -26,17 +26,17 @@ def job(tmp_path):
     videos = {}
     for video_id, cached in planted.videos.items():
         path = tmp_path / f"{video_id}.npy"
-        np.save(path, cached.chunks.chunks)
-        videos[video_id] = replace(cached, chunks=replace(cached.chunks, path=path))
+        np.save(path, cached.chunks)
+        videos[video_id] = replace(cached, path=path)
     return replace(planted, videos=videos)
 
 
 @pytest.fixture
-def started(monkeypatch) -> list[NetworkProcess]:
+def started(monkeypatch) -> list[ChildProcess]:
     """Every process that is started, as it starts."""
     made = []
-    start = NetworkProcess.__init__
-    monkeypatch.setattr(NetworkProcess, "__init__", lambda self, *given: (made.append(self), start(self, *given))[1])
+    start = ChildProcess.__init__
+    monkeypatch.setattr(ChildProcess, "__init__", lambda self, *given: (made.append(self), start(self, *given))[1])
     return made
 
 
@@ -59,8 +59,7 @@ def test_networks_at_once_are_those_of_one_after_the_other(job, started, tmp_pat
     with pytest.raises(LstrError, match=r"trained the flow without fold 1 network ended \(signal SIGKILL\)") as caught:
         for event in train_networks(job, folder, at_once=2):
             if isinstance(event, Step) and event.stage == "flow without fold 1":
-                (process,) = (one for one in started if one.job.network.fold == 1)
-                process.process.kill()
+                started[1].process.kill()
     assert "the same command again" in caught.value.hint
     assert len(started) == 2 and all(process.process.poll() is not None for process in started)
     with torch_threads(1):

@@ -14,17 +14,10 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.network_samples import (
-    PLACES,
-    SCALES,
     Sample,
     SampleSet,
-    Tint,
     augment,
-    draw_chunks,
-    draw_crop,
-    draw_tint,
     samples_of,
-    tinted,
 )
 from tests.support.planted import ACTION, CLASSES, LENGTH, planted
 
@@ -53,15 +46,6 @@ def test_ambiguous_chunks_and_what_lies_past_the_end_are_in_no_sample():
     assert {(s.start, s.end, classes[s.label]) for s in samples} == {(0, 4, "a"), (10, 12, "a"), (8, 10, BACKGROUND)}
 
 
-@given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 7), st.integers(0, 1000))
-def test_each_part_of_a_sample_gives_a_chunk_of_it(start, length, n_segments, seed):
-    chunks = draw_chunks(np.random.default_rng(seed), Sample("v", start, start + length, 1), n_segments)
-    assert len(chunks) == n_segments and chunks == sorted(chunks)
-    assert start <= chunks[0] and chunks[-1] < start + length
-    for part, chunk in enumerate(chunks):
-        assert part * length / n_segments - 1 < chunk - start < (part + 1) * length / n_segments
-
-
 def drawn_in(epoch: int, samples: list[Sample], **settings) -> list[tuple[int, int, int]]:
     return SampleSet(samples, {}, "flow", FinetuneConfig(**settings)).drawn_in(epoch)
 
@@ -87,23 +71,6 @@ def test_draws_follow_from_seed_and_epoch_alone():
     assert drawn_in(4, samples, seed=1) == drawn_in(4, samples, seed=1)
     orders = {tuple(i for _, _, i in drawn_in(epoch, samples, seed=s)) for s in (1, 2) for epoch in range(5)}
     assert len(orders) == 10
-
-
-def test_crops_lie_in_thirteen_places_and_their_sides_are_neighbours():
-    random = np.random.default_rng(0)
-    boxes = [draw_crop(random) for _ in range(600)]
-    assert {box[2:] for box in boxes} == set(PLACES) and {(0, 0), (1, 0), (0, 1), (1, 1), (0.5, 0.5)} < set(PLACES)
-    steps = {(SCALES.index(w), SCALES.index(h)) for w, h, *_ in boxes}
-    assert steps == {(i, j) for i in range(4) for j in range(4) if abs(i - j) <= 1}
-
-
-def test_an_augmented_image_is_that_part_of_it():
-    image = np.indices((64, 96)).transpose(1, 2, 0).astype(np.uint8)  # (H, W, 2): y and x
-    whole = FinetuneConfig(short_side=64, crop=64)
-    right = augment(image, (1.0, 1.0, 1, 0), False, whole, False)
-    np.testing.assert_array_equal(right, image[:, 32:])
-    part = augment(image, (0.5, 0.5, 0, 1), False, whole, False)
-    assert part.shape == (64, 64, 2) and part[..., 1].max() < 32 <= part[..., 0].min()
 
 
 @pytest.mark.parametrize("stream", ["rgb", "flow"])
@@ -139,25 +106,11 @@ def test_mirrored_differences_keep_their_sign():
     assert torch.equal(turned[mirrored][:, :, ::2], 255 - kept[mirrored][:, :, ::2]) and mirrored.any()
 
 
-def test_changed_colours():
-    image = np.random.default_rng(0).integers(0, 256, (16, 20, 3), np.uint8)
-    assert np.abs(tinted(image, Tint((0, 1, 2), 1.0, 1.0, 1.0)).astype(int) - image).max() <= 1
-    assert np.abs(tinted(image, Tint((2, 0, 1), 1.0, 1.0, 1.0)).astype(int) - image[..., [2, 0, 1]]).max() <= 1
-    grey = tinted(image, Tint((0, 1, 2), 0.0, 1.0, 1.0)).astype(int)
-    assert np.ptp(grey, axis=2).max() == 0 and np.abs(grey[..., 0] - image.mean(2)).max() <= 1
-    assert tinted(image, Tint((0, 1, 2), 1.0, 1.0, 0.5)).mean() < 0.8 * image.mean()
-    tints = [draw_tint(np.random.default_rng(seed), 0.5) for seed in range(200)]
-    assert all(0.5 <= value <= 1.5 for tint in tints for value in (tint.contrast, tint.brightness))
-    assert 30 < sum(tint.saturation == 0 for tint in tints) < 90
-    assert {tuple(sorted(tint.order)) for tint in tints} == {(0, 1, 2)} and len({tint.order for tint in tints}) == 6
-
-
 @pytest.mark.parametrize(("stream", "channels"), [("rgb", 3), ("flow", 10)])
 def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
     known, cached = planted(1)
-    chunks = {i: video.chunks for i, video in cached.items()}
     samples = samples_of({i: (known.videos[i], LENGTH) for i in cached}, CLASSES)
-    data = SampleSet(samples, chunks, stream, FinetuneConfig(segments=3, short_side=40, crop=32, seed=5))
+    data = SampleSet(samples, cached, stream, FinetuneConfig(segments=3, short_side=40, crop=32, seed=5))
     images, labels = data.batch([(2, 7, 1)])
     assert images.shape == (1, 3, channels, 32, 32) and images.dtype == torch.uint8 and labels == (samples[1].label,)
     assert torch.equal(data.batch([(2, 7, 1)])[0], images) and not torch.equal(data.batch([(2, 8, 1)])[0], images)
@@ -176,7 +129,6 @@ def test_half_of_the_samples_are_seen_by_a_camera_that_shakes(stream):
     keys = plain.drawn_in(0)
     before, after = (data.batch(keys)[0] for data in (plain, moving))
     changed = (before != after).flatten(1).any(1)
-    assert moving.is_shaken == (stream in ("grey", "difference", "change")) and not plain.is_shaken
-    assert 70 < changed.sum() < 130 if moving.is_shaken else not changed.any()
+    assert 70 < changed.sum() < 130 if stream in ("grey", "difference", "change") else not changed.any()
     shaken = torch.tensor([moving.draw(key).movements[0] is not None for key in keys])
     assert torch.equal(changed, shaken) and torch.equal(moving.batch(keys)[0], after)

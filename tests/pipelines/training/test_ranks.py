@@ -14,7 +14,7 @@ from lstr.errors import LstrError
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.model_run import Task, train_model
-from lstr.pipelines.training.ranks import Ranks, join_ranks, step_seed
+from lstr.pipelines.training.ranks import join_ranks
 from tests.support.feature_set import TINY_SETTINGS
 
 SETTINGS = {**TINY_SETTINGS, "model.dropout": "0", "train.hide_long": "0", "train.log_every": "1"}
@@ -96,12 +96,3 @@ def test_more_processes_than_gpus(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(LstrError, match="Process 98 has no GPU of its own"), join_ranks("cuda"):
         pass
-
-
-def test_shares_and_seeds():
-    windows = list(range(7))
-    shares = [Ranks(rank, 3).share(windows) for rank in range(3)]
-    assert sorted(sum(shares, [])) == windows and [len(share) for share in shares] == [3, 2, 2]
-    assert Ranks(2, 3).share([1]) == [] and Ranks().share(windows) == windows
-    seeds = {step_seed(seed, step, rank) for seed in range(3) for step in range(50) for rank in range(4)}
-    assert len(seeds) == 600 and step_seed(1, 2, 3) == step_seed(1, 2, 3)

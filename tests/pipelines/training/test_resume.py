@@ -15,7 +15,7 @@ from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.training.config import read_config, resolve
-from lstr.pipelines.training.model_run import Task, train_model
+from lstr.pipelines.training.model_run import ModelRun, Task, train_model
 from tests.support.feature_set import TINY_SETTINGS
 
 MEASURED = ("rate", "waiting", "memory_mb")
@@ -46,8 +46,13 @@ def test_closed_within_and_between_epochs(split, feature_set, tmp_path, monkeypa
     model, config = resolve("lstr-small", {**SETTINGS, "train.epochs": "3", "train.eval_every": "1"}, split.dims)
     for _ in train_model(Task(split, model, config, validation), tmp_path / "whole"):
         pass
-    asked = iter(range(10_000))
-    monkeypatch.setattr("lstr.pipelines.training.loop.Saves.are_due", lambda self: next(asked) % 5 == 0)
+    asked, save = iter(range(10_000)), ModelRun.save
+
+    def save_seldom(run, step, position):
+        if next(asked) % 5 == 0 or step.step == step.steps:
+            save(run, step, position)
+
+    monkeypatch.setattr(ModelRun, "save", save_seldom)
     for resume, more in ((False, 7), (True, 6), (True, 9), (True, 99)):
         stopped = train_model(Task(split, model, config, validation), tmp_path / "parts", resume=resume)
         list(islice(stopped, more))

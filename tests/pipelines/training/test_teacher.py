@@ -15,7 +15,7 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray, read_split
 from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.learner import Learner
-from lstr.pipelines.training.model_run import Task, in_time, train_model
+from lstr.pipelines.training.model_run import Task, train_model
 from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.window_samples import PieceMaker, draw_windows, make_targets, read_windows
 from lstr.windows.windows import Outputs
@@ -59,12 +59,6 @@ def test_a_teacher_is_late():
     assert counts[1].tolist() == [False] * 2 + [True] * 2 + [False] * 2 + [True, False]
 
 
-def test_what_it_says_late_is_about_the_chunk_before():
-    late = torch.arange(5.0)[:, None] + 10
-    assert in_time(late, 2)[:, 0].tolist() == [12, 13, 14, 0, 0]
-    assert in_time(late, 7)[:, 0].tolist() == [0] * 5
-
-
 def learner_of(kind, soft, **changes):
     """A learner after one step on two videos of 40 chunks, with its gradients."""
     random = np.random.default_rng(0)
@@ -77,7 +71,7 @@ def learner_of(kind, soft, **changes):
     nothing = torch.zeros(1), torch.ones(1)
     learner = Learner(model, config, tuple("abcde"), nothing, "cpu", ALONE)
     make = PieceMaker(videos, model, config, learner.outputs, ALONE, CPU, soft=soft)
-    loss, _ = learner.step(make(draw_windows(videos, model, config, 0)), 0, config.lr)
+    loss, *_ = learner.step(make(draw_windows(videos, model, config, 0)), 0, config.lr)
     return loss, {name: p.grad.clone() for name, p in learner.model.named_parameters() if p.grad is not None}
 
 

@@ -22,8 +22,7 @@ from lstr.pipelines.provenance import git_revision
 from lstr.pipelines.training.config import TrainConfig, presets, resolve
 from lstr.pipelines.training.loop import learning_rate
 from lstr.pipelines.training.model_run import Task, train_model
-from lstr.pipelines.training.window_samples import draw_windows, feature_statistics, hide_slots, read_ahead
-from lstr.windows.windows import gather
+from lstr.pipelines.training.window_samples import draw_windows
 from tests.support.feature_set import TINY_SETTINGS
 
 SETTINGS = {"model.d_model": "16", "model.n_heads": "2", "model.d_feedforward": "16", "model.work_length": "32"}
@@ -82,34 +81,6 @@ def test_windows_cover_and_differ_by_epoch():
     _, tiled = resolve("lstr-small", {"train.windows": "tiled"}, (3, 2))
     ends = sorted(end for v, end in draw_windows(videos, model, tiled, 0) if v == 0)
     assert set(np.diff(ends[:-1])) == {32} and ends[-1] == 199
-
-
-def test_hidden_slots():
-    model, _ = resolve("lstr-small", {"model.long_length": "64"}, (3, 2))
-    windows = gather(video(200).features, [20, 199, 150, 120], model)
-    torch.manual_seed(0)
-    hidden = hide_slots(windows, 0.7)
-    assert not (hidden.long_mask & ~windows.long_mask).any(), "what was not there stays hidden"
-    assert hidden.long_mask[:, -1].all(), "no softmax is empty"
-    assert 0.15 < hidden.long_mask[1:, :-1].float().mean() < 0.45
-    assert hide_slots(windows, 0.0) is windows
-
-
-def test_folded_statistics_change_nothing():
-    from lstr.models.lstr import LSTR
-
-    videos = [video(60), video(50, seed=1)]
-    mean, std = feature_statistics(videos)
-    rows = np.concatenate([v.features[:] for v in videos])
-    assert np.allclose(mean, rows.mean(0), atol=1e-4) and np.allclose(std, rows.std(0), atol=1e-4)
-    model, _ = resolve("lstr-small", {}, (3, 2))
-    trained, exported = LSTR(model, 3).eval(), LSTR(model, 3).eval()
-    exported.load_state_dict(trained.state_dict())
-    exported.absorb(mean, std)
-    raw = gather(videos[0].features, [40], model)
-    scaled = gather((videos[0].features[:] - mean.numpy()) / std.numpy(), [40], model)
-    with torch.no_grad():
-        assert torch.allclose(exported(raw), trained(scaled), atol=1e-4)
 
 
 def test_it_learns(small_set):
@@ -338,18 +309,3 @@ def test_out_of_memory_says_what_to_lower(easy, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     assert "train.accumulate=2" in caught.value.hint
-
-
-def test_reading_ahead_keeps_order_and_memory_bounded():
-    asked = []
-
-    def make(job):
-        asked.append(job)
-        return job * 2
-
-    ahead = read_ahead(iter(range(50)), make, readers=3)
-    assert [next(ahead), next(ahead)] == [0, 2]
-    assert max(asked) <= 5
-    assert list(ahead) == list(range(4, 100, 2))
-    with pytest.raises(ZeroDivisionError):
-        list(read_ahead([1, 0], lambda job: 1 / job, readers=2))

@@ -1,0 +1,312 @@
+"""The videos that feature networks learn from: what each is for, and its chunks and flow in the cache."""
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from lstr.errors import ConfigError, LabelsError, MissingPathError, OutputError, VideoError, WeightsError, few
+from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers, algorithm_of, too_small
+from lstr.extractors.networks.build import network_recipe
+from lstr.extractors.networks.weights_file import sha256_of
+from lstr.extractors.presets import Preset
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.streams import MODEL_STREAMS
+from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.reader import open_chunks
+from lstr.files.remote import Place
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
+from lstr.labels.video_ids import recording_of
+from lstr.pipelines.failures import Failure, FailureLog, failure_of
+from lstr.pipelines.features.chunk_cache import CachedVideo, ChunkCache, chunk_recipe, serving
+from lstr.pipelines.features.extraction import Outcome
+from lstr.pipelines.features.output_folder import map_in_threads
+from lstr.pipelines.progress import Failed, Notice, Progress
+from lstr.pipelines.training.recogniser import Initial
+
+HELD_OUT = 5  # one training video in so many chooses the epoch if none is labelled for validation
+FEWEST = 15  # training videos before some are held out: of fewer, each is needed to learn from
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Which videos one network of each stream learns from; by video ids."""
+
+    fold: int | None
+    """The fold that it never sees; None for the network of all videos."""
+    training: tuple[str, ...]
+    validation: tuple[str, ...]
+    """They choose the epoch; none of too few videos."""
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """All videos that had a part in it."""
+        return tuple(sorted({*self.training, *self.validation}))
+
+    @property
+    def name(self) -> str:
+        """The name of its files: `all` or `fold_2`."""
+        return f"fold_{self.fold}" if self.fold else "all"
+
+
+def actions_of(labels: Labels, video_id: str) -> set[str]:
+    """Return the classes that are labelled in a video, except background and ambiguous stretches."""
+    return {s.label for s in labels.videos[video_id].segments if s.start < s.end} - {BACKGROUND, AMBIGUOUS}
+
+
+def round_robin(ids: Collection[str], n_folds: int) -> dict[str, int]:
+    """Return the fold of each id, from 1: the sorted recordings in turn, as clips of one must share a fold."""
+    number = {recording: at % n_folds + 1 for at, recording in enumerate(sorted(set(map(recording_of, ids))))}
+    return {video_id: number[recording_of(video_id)] for video_id in sorted(ids)}
+
+
+def hold_out(ids: Collection[str], shows: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """Return one in HELD_OUT ids, evenly over the sorted ones, or none of fewer than FEWEST.
+
+    A video that shows no class, or a class that no other one shows, is not held out; another is, instead. `shows` has
+    the classes in each video.
+    """
+    ids = sorted(ids)
+    evenly = ids[HELD_OUT // 2 :: HELD_OUT]
+    held: list[str] = []
+    for video_id in (*evenly, *(other for other in ids if other not in evenly)) if len(ids) >= FEWEST else ():
+        others = set().union(*(shows[other] for other in ids if other not in held and other != video_id))
+        if len(held) < len(evenly) and shows[video_id] and shows[video_id] <= others:
+            held.append(video_id)
+    return tuple(sorted(held))
+
+
+def parts_of(
+    labels: Labels, videos: Collection[str], subset: str, eval_subset: str | None
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Return the sorted ids for training, for validation, of neither subset, and those whose videos are missing.
+
+    eval_subset: None for `validation`, if the labels have it. Raises LabelsError if a named subset has no video.
+    """
+    subset, eval_subset = subset_named(subset), eval_subset and subset_named(eval_subset)
+    if subset == eval_subset:
+        raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another eval_subset, or none.")
+    names = subset, eval_subset or "validation"
+    training, validation = ({i for i, video in labels.videos.items() if video.subset == name} for name in names)
+    for name, ids, option in ((subset, training, "subset"), (eval_subset, validation, "eval_subset")):
+        if name and not ids & set(videos):
+            present = sorted({video.subset for video in labels.videos.values()})
+            raise LabelsError(
+                f"None of the {len(videos)} videos is labelled as {name}.",
+                f"the labels have {', '.join(present) or 'no subset'} (choose with {option}), and ids such as "
+                f"{min(labels.videos, default='none')!r}; the first of the videos is {min(videos, default='none')!r}.",
+            )
+    used, here = training | validation, set(videos)
+    return sorted(training & here), sorted(validation & here), sorted(here - used), sorted(used - here)
+
+
+def make_pairs(
+    labels: Labels, training: Collection[str], validation: Collection[str], n_folds: int, spare: bool = True
+) -> tuple[list[Pair], dict[str, int]]:
+    """Return the pair of all videos and one without each fold, and the fold of each video.
+
+    A video of a fold neither trains its pair nor chooses its epoch. Without validation videos some training videos are
+    held out, if `spare`. Raises ConfigError or LabelsError for too few videos or labels.
+    """
+    most = len(set(map(recording_of, training)))
+    if n_folds and not 2 <= n_folds <= most:
+        what = "videos" if most == len(training) else f"videos of {most} recordings"
+        raise ConfigError(f"{n_folds} folds of {len(training)} training {what}.", f"use a number from 2 to {most}.")
+    folds = round_robin(training, n_folds) | round_robin(validation, n_folds) if n_folds else {}
+    shows = {video_id: actions_of(labels, video_id) for video_id in {*training, *validation}}
+    pairs = []
+    for fold in (None, *range(1, n_folds + 1)):
+        left = [video_id for video_id in training if fold is None or folds[video_id] != fold]
+        chosen = tuple(sorted(i for i in validation if fold is None or folds[i] != fold))
+        if not any(shows[video_id] for video_id in chosen):
+            chosen = hold_out(left, shows) if spare else ()
+        pair = Pair(fold, tuple(sorted(set(left) - set(chosen))), chosen)
+        if not any(shows[video_id] for video_id in pair.training):
+            raise LabelsError(
+                f"Without fold {fold} no training video has a labelled action.", "use more folds, or label more videos."
+            )
+        pairs.append(pair)
+    return pairs, folds
+
+
+def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> None:
+    """Raise WeightsError if initial weights, by stream, have seen some of the videos: no fold would be unseen.
+
+    videos: SHA-256 of their files by id.
+    """
+    for stream, begins in initial.items():
+        known = {*begins.seen, *begins.seen.values()}
+        if seen := [video_id for video_id, sha256 in videos.items() if {video_id, sha256} & known]:
+            raise WeightsError(
+                f"The first weights of the {stream} network have seen {len(seen)} of these videos, first {seen[0]!r}: "
+                "no pair would be without it.",
+                "begin with other weights, or leave out --folds.",
+            )
+
+
+def unlearnt(training: Collection[str], labels: Labels) -> list[str]:
+    """Return the classes that no training video shows."""
+    shown = set().union(*(actions_of(labels, video_id) for video_id in training))
+    return [name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS) and name not in shown]
+
+
+def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
+    """Return warnings about a single video and classes without a sample. Raises LabelsError if there are no actions."""
+    missing, n_classes = unlearnt(training, labels), len({*labels.classes} - {BACKGROUND, AMBIGUOUS})
+    if len(missing) == n_classes:
+        what = "video" if len(training) == 1 else "videos"
+        raise LabelsError(
+            f"{source} labels no action in the {len(training)} training {what}.",
+            "label segments of them, or label other videos.",
+        )
+    warnings = []
+    if len(training) == 1:
+        warnings.append(f"what is learnt from one training video, {training[0]!r}, may hold for that video alone")
+    if missing:
+        warnings.append(
+            f"no training video shows {few(missing)}: {len(missing)} of {n_classes} classes have no sample; add "
+            'videos that show them, or take them out of "classes"'
+        )
+    return "; ".join(warnings)
+
+
+@dataclass(frozen=True)
+class SoundVideo:
+    """A video that can be read, as far as its packets show."""
+
+    source: Place
+    sha256: str
+    n_chunks: int
+    n_bytes: int
+    """Bytes that its chunks take in the cache."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """An event: the chunks of these videos are computed next if the cache lacks them; their numbers by id."""
+
+    chunks: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """An event: the cache has all chunks that the networks learn from."""
+
+    n_chunks: int
+    n_videos: int
+    n_made: int
+    """videos whose chunks were computed now"""
+    cache: Path
+
+
+def chunks_of(preset: Preset) -> dict[str, Any]:
+    """Return the part of a preset that makes chunks and flow, as the cache takes it."""
+    parts: dict[str, Any] = {stream: network_recipe(stream, preset.parts[stream]) for stream in preset.streams}
+    algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]
+    parts |= {stream: None for stream in MODEL_STREAMS if stream not in parts}
+    recipe = Recipe(**parts, flow_algorithm=algorithm, rgb_frame=preset.rgb_frame, long_side=preset.long_side)
+    return chunk_recipe(recipe)
+
+
+def look_at(
+    videos: Mapping[str, Place], cache: ChunkCache, failed: FailureLog
+) -> Generator[Failed, None, dict[str, SoundVideo]]:
+    """Return the videos that can be read, as far as their packets show; add the others to `failed`.
+
+    Raises VideoError if none can be read, OutputError if the cache is too small for those that can.
+    """
+
+    def look(video: tuple[str, Place]) -> SoundVideo | Failure:
+        source = video[1]
+        try:
+            with at_hand(source) as (path, _):
+                opened = open_chunks(path, cache.recipe["long_side"])[0]
+                planes, height, width = cache.shape(opened)
+                if too_small(algorithm_of(cache.recipe["flow_algorithm"]), width, height):
+                    sentence = f"{source} is {width}×{height} pixels, too small for DIS flow."
+                    return Failure(sentence, "use --set recipe.flow_algorithm=tvl1.")
+                n_bytes = opened.n_chunks * planes * height * width
+                return SoundVideo(source, sha256_of(path), opened.n_chunks, n_bytes)
+        except Exception as error:
+            return failure_of(error, source)
+
+    sound = {}
+    for (video_id, source), found in map_in_threads(look, videos.items()):
+        if isinstance(found, Failure):
+            yield failed.add(video_id, source, found)
+        else:
+            sound[video_id] = found
+    if not sound:
+        raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
+    check_room(len(sound), sum({video.sha256: video.n_bytes for video in sound.values()}.values()), cache.size)
+    return sound
+
+
+def check_room(n_videos: int, needed: int, size: int) -> None:
+    """Raise OutputError if the chunks of videos need more bytes than the `size` of the cache."""
+    if needed > size:
+        raise OutputError(
+            f"The chunks of {n_videos} videos need {needed / 1e9:.3g} GB, and the cache may have {size / 1e9:.3g} GB.",
+            f"use --set cache_size={needed // 10**9 + 1}GB, or fewer videos.",
+        )
+
+
+def fill(
+    videos: Mapping[str, SoundVideo], cache: ChunkCache, workers: FlowWorkers | None, failed: FailureLog
+) -> Generator[Filling | Progress | Outcome | Notice | Failed | Filled, None, dict[str, CachedVideo]]:
+    """Return the chunks of each video, computed if the cache lacks them or they are damaged; Progress by video id.
+
+    Videos that cannot be read to their end are added to `failed`. What was computed is kept whatever happens later.
+    Raises VideoError if no video can be read to its end, and as `failure_of`.
+    """
+    keep, cached, n_made = {video.sha256 for video in videos.values()}, dict[str, CachedVideo](), 0
+    yield Filling({video_id: video.n_chunks for video_id, video in videos.items()})
+    for video_id, video in videos.items():
+        start = perf_counter()
+        try:
+            chunks = find_chunks(cache, video.sha256)
+            damaged = chunks if chunks and not (yield from chunks.verify(video_id)) else None
+            if damaged:
+                cache.drop(damaged)
+            is_kept = chunks is not None and not damaged
+            if chunks is None or damaged:
+                with at_hand(video.source) as (path, _):
+                    opened = open_chunks(path, cache.recipe["long_side"])
+                    chunks = yield from cache.fill(video.sha256, path, opened, workers, keep, video_id)
+        except Exception as error:
+            yield failed.add(video_id, video.source, failure_of(error, video.source))
+            continue
+        seconds = 0.0 if is_kept else perf_counter() - start
+        yield Outcome(video_id, video.source, "kept" if is_kept else "done", len(chunks), seconds)
+        cached[video_id] = chunks
+        n_made += not is_kept
+        if damaged:
+            yield Notice(f"{video_id} was damaged in the cache, and was made again.")
+    if not cached:
+        raise VideoError("None of the videos can be read to its end.", "each is named above, with what to do.")
+    yield Filled(sum(map(len, cached.values())), len(cached), n_made, cache.path)
+    return cached
+
+
+def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, CachedVideo]:
+    """Return the chunks that another process has put in the cache, by id; `videos` are SHA-256 of their files.
+
+    Raises MissingPathError if the processes do not share the cache.
+    """
+    found = {}
+    for video_id, sha256 in videos.items():
+        chunks = find_chunks(cache, sha256)
+        if chunks is None:
+            raise MissingPathError(
+                f"{cache.path} has no chunks of {video_id}, which the first process has put there.",
+                "name a folder that all machines share: --set cache=DIR.",
+            )
+        found[video_id] = chunks
+    return found
+
+
+def find_chunks(cache: ChunkCache, sha256: str) -> CachedVideo | None:
+    """Return the cached chunks of a video file; also those of a recipe that keeps more than is needed."""
+    caches = (ChunkCache(cache.root, made) for made in serving(cache.recipe))
+    return next((found for place in caches if (found := place.find(sha256))), None)
