@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.chunk import CLOCK, Clock
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, segments_of
-from lstr.labels.segment import Segment
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics import intervals
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import VideoEvents, measure_events, resampled_f1
@@ -20,10 +18,9 @@ from lstr.metrics.segmentation import measure_segmentation
 from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 from lstr.pipelines.evaluation.false_alarms import describe_curves, sweep
 from lstr.pipelines.evaluation.findings import FIGURE_PATHS, figure_at
-from lstr.pipelines.evaluation.scoring import Evaluation, counted, means_of, rule_of
+from lstr.pipelines.evaluation.scoring import Evaluation, counted, labelled_segments, means_of, rule_of
 from lstr.pipelines.evaluation.thresholds import Scored
-from lstr.pipelines.features.dataset import LabelledVideo, Split
-from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
+from lstr.timeline import Timeline, thresholds_of
 
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")
@@ -34,45 +31,59 @@ Resampled = dict[str, np.ndarray]
 
 
 def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
-    """The document of an evaluation with everything that a report shows; keys are added, none changed.
+    """Return the document of an evaluation with everything that a report shows.
 
-    `conventions`: mAP and mcAP corrected and published; `published_rule`: whose code the published one is of;
+    It adds `conventions`: mAP and mcAP corrected and published; `published_rule`: whose code the published one is of;
     `absent_classes`; `interval`: bootstrap over videos; `stages`; `starts`; `segments`; `delay`; `confusion`;
-    `per_video`; `events`: what detection would announce, and `instances`: the same as it was told when it ended. All
-    but the first and `interval` are of every chunk of the videos. Intervals are all of the same draws of videos.
+    `per_video`: the mAP of each, NaN without an action, and the share of its chunks decided right; `events`: what
+    detection announces, and the thresholds for it; and `instances`: the same when actions end. All but the first and
+    `interval` are of every chunk of the videos. All intervals are of the same draws of videos.
     """
-    split, scores = evaluation.split, evaluation.scores
+    split, scores, clock = evaluation.split, evaluation.scores, evaluation.split.clock
     classes, videos = split.labels.classes, split.videos
     targets = [video.targets for video in videos]
     segments = [labelled_segments(split, video) for video in videos]
-    scored = evaluation.document["lstr"]["per_class"]
-    draws, detected = intervals.draw(len(videos), len(resampled["mAP"])), _detected(evaluation)
+    scored, resamples = evaluation.document["lstr"]["per_class"], len(resampled["mAP"])
+    draws, rules = intervals.draw(len(videos), resamples), thresholds_of(evaluation.loaded)
+    interval = {name: intervals.interval(resampled[name]) for name in MEANS} if resamples else {}
+    swept = sweep([Scored(*pair) for pair in zip(scores, segments, strict=True)], classes, rules, clock)
+    per_video = []
+    for video, rows in zip(videos, scores, strict=True):
+        on = video.targets > 0
+        right = on[np.arange(len(on)), predicted_classes(rows, classes)][metrics.counted(on, classes)]
+        own = metrics.per_frame(rows, video.targets, classes)["mAP"] if len(rows) else float("nan")
+        share = float(right.mean()) if len(right) else float("nan")
+        per_video.append({"id": video.id, "chunks": len(rows), "mAP": own, "right": share})
     return {
         **evaluation.document,
         "conventions": conventions(evaluation),
         "published_rule": rule_of(evaluation.loaded).code,
         "absent_classes": [name for name in classes if name not in (BACKGROUND, AMBIGUOUS, *scored)],
-        "interval": _intervals(resampled),
+        "interval": {**interval, "level": intervals.LEVEL, "resamples": resamples} if resamples else None,
         "stages": {
             "corrected": per_stage(scores, targets, classes),
             "published": published_per_stage(np.concatenate(scores), np.concatenate(targets), classes),
         },
-        "starts": start_precision(scores, targets, segments, classes, clock=split.clock, draws=draws),
+        "starts": start_precision(scores, targets, segments, classes, clock=clock, draws=draws),
         "segments": measure_segmentation(scores, targets, classes, draws),
-        "delay": detection_delay(scores, targets, segments, classes, split.clock),
+        "delay": detection_delay(scores, targets, segments, classes, clock),
         "confusion": {"classes": list(classes), "counts": confusion(scores, targets, classes).tolist()},
-        "per_video": [_of_video(video, rows, classes) for video, rows in zip(videos, scores, strict=True)],
-        "events": analyse_events(evaluation, detected, draws),
-        "instances": measure_instances(detected, classes, draws),
+        "per_video": per_video,
+        "events": {
+            **measure_with_kinds(evaluation.events, classes, draws),
+            "thresholds": Timeline(classes, rules, clock).describe(),
+            "operating_curves": describe_curves(swept),
+        },
+        "instances": measure_instances(evaluation.events, classes, draws),
     }
 
 
 def conventions(evaluation: Evaluation) -> dict[str, Any]:
-    """mAP, mcAP, videos and chunks by the corrected and by the published convention, of the videos that were scored.
+    """Return mAP, mcAP, videos and chunks by the corrected and by the published convention, of the scored videos.
 
     Corrected: every chunk but ambiguous ones. Published: those that the published evaluation of the kind scores
-    (`lstr.metrics.scoring_rule`); its values are None where that is no chunk. `seen` counts the videos that networks
-    of their features have seen, if they have.
+    (`lstr.metrics.scoring_rule`); its values are None if it scores no chunk. `seen` counts the videos that networks of
+    their features have seen, if any.
     """
     split, seen, found = evaluation.split, evaluation.document.get("seen", ()), {}
     for name, rule in (("corrected", EVERY_CHUNK), ("published", rule_of(evaluation.loaded))):
@@ -87,24 +98,26 @@ def conventions(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
-    """mAP, mcAP, event F1 and instance mAP (resamples,) of draws of videos with replacement, the same for every
-    checkpoint."""
+    """Return mAP, mcAP, event F1 and instance mAP (resamples,) of draws of videos, the same for every checkpoint."""
     split, classes = evaluation.split, evaluation.split.labels.classes
     scored = (*counted(split, evaluation.scores, evaluation.rule), classes)
-    draws, detected = intervals.draw(len(split.videos), resamples), _detected(evaluation)
+    draws = intervals.draw(len(split.videos), resamples)
     return {
         "mAP": metrics.resampled_means(*scored, draws),
         "mcAP": metrics.resampled_means(*scored, draws, calibrated=True),
-        "event F1": resampled_f1(detected, classes, draws),
-        "instance mAP": resampled_instances(detected, classes, draws),
+        "event F1": resampled_f1(evaluation.events, classes, draws),
+        "instance mAP": resampled_instances(evaluation.events, classes, draws),
     }
 
 
 def compare(
     names: Sequence[str], documents: Sequence[dict[str, Any]], resampled: Sequence[Resampled]
 ) -> list[dict[str, Any]]:
-    """How far each later checkpoint is ahead of the first in mAP, mcAP, event F1 (at an IoU of 0.3) and instance mAP,
-    with intervals over the same resamples (None without any), and the `verdict` on the two."""
+    """Return how far each later checkpoint is ahead of the first, and the `verdict` on the two.
+
+    That is in mAP, mcAP, event F1 (at an IoU of 0.3) and instance mAP, with intervals over the same resamples (None
+    without resamples).
+    """
     rows, old = [], documents[0]
     for name, new, means in list(zip(names, documents, resampled, strict=True))[1:]:
         row: dict[str, Any] = {"checkpoint": new["checkpoint"], "against": old["checkpoint"]}
@@ -120,116 +133,49 @@ def compare(
 
 
 def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[str, Any]:
-    """`better`: the name of the system that is, by more than chance, or None; `sentence`: that for people.
+    """Return `better`, the name of the better system or None, and `sentence`, the same for people.
 
-    row: for each of JUDGED the values of `new` and `old`, their `difference` (new less old) and its `interval`, by the
-    same resamples of the videos for both. A difference is more than chance where its interval leaves out 0 in at least
-    FEWEST videos; without an interval nobody can tell. One of a figure that has no value is none.
+    A difference is more than chance if its interval excludes 0, with at least FEWEST videos; without an interval that
+    is unknown.
+
+    Args:
+        new: The name of the newer system.
+        old: The name of the older one.
+        row: For each of JUDGED the values of `new` and `old`, their `difference` (new less old) and its `interval`, by
+            the same resamples of the videos for both.
+        n_videos: How many videos both were measured on.
     """
-    signs = {name: _sign(row[name], n_videos) for name in JUDGED}
-    figures = " and ".join(f"{name} {_figures(row[name])}" for name in JUDGED if row[name]["difference"] is not None)
-    ahead, behind = ([name for name, sign in signs.items() if sign == side] for side in (1, -1))
+    ahead, behind, figures = [], [], []
+    for name in JUDGED:
+        own = row[name]
+        if own["difference"] is None:
+            continue
+        low, high = own["interval"] or (0, 0)
+        if n_videos >= FEWEST:
+            ahead += [name] * (low > 0)
+            behind += [name] * (high < 0)
+        edges = f" [{low:+.2f}, {high:+.2f}]" if own["interval"] else ""
+        figures.append(f"{name} {own['new']:.2f} against {own['old']:.2f} ({own['difference']:+.2f}{edges})")
     better = None if bool(ahead) == bool(behind) else new if ahead else old
     if ahead and behind:
-        said = f"{new} is better than {old} in {ahead[0]} and worse in {behind[0]}, both by more than chance"
+        result = f"{new} is better than {old} in {ahead[0]} and worse in {behind[0]}, both by more than chance"
     elif better:
         where = "" if len(ahead or behind) == len(JUDGED) else f" in {(ahead or behind)[0]}"
-        said = f"{better} is better than {old if better == new else new}{where}, by more than chance"
+        result = f"{better} is better than {old if better == new else new}{where}, by more than chance"
     elif n_videos < FEWEST:
-        said = f"Which of {old} and {new} is better cannot be told from fewer than {FEWEST} videos"
+        result = f"Which of {old} and {new} is better cannot be told from fewer than {FEWEST} videos"
     elif any(row[name]["interval"] is None for name in JUDGED if row[name]["difference"] is not None):
-        said = f"Which of {old} and {new} is better cannot be told without resamples of the videos"
+        result = f"Which of {old} and {new} is better cannot be told without resamples of the videos"
     else:
-        said = f"Neither of {old} and {new} is better by more than chance"
+        result = f"Neither of {old} and {new} is better by more than chance"
     on = f"on {n_videos} video{'' if n_videos == 1 else 's'}"
-    return {"better": better, "sentence": f"{said}: {new} has {figures or 'no figures'}, {on}."}
-
-
-def _sign(row: Mapping[str, Any], n_videos: int) -> int:
-    """1 where the new system is ahead by more than chance, -1 where the old one is, else 0."""
-    if n_videos < FEWEST or row["difference"] is None or row["interval"] is None:
-        return 0
-    low, high = row["interval"]
-    return int(low > 0) - int(high < 0)
-
-
-def _figures(row: Mapping[str, Any]) -> str:
-    edges = f" [{row['interval'][0]:+.2f}, {row['interval'][1]:+.2f}]" if row["interval"] else ""
-    return f"{row['new']:.2f} against {row['old']:.2f} ({row['difference']:+.2f}{edges})"
-
-
-def _intervals(resampled: Resampled) -> dict[str, Any] | None:
-    if not len(resampled["mAP"]):
-        return None
-    edges = {name: intervals.interval(resampled[name]) for name in MEANS}
-    return {**edges, "level": intervals.LEVEL, "resamples": len(resampled["mAP"])}
-
-
-def _of_video(video: LabelledVideo, scores: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
-    """A video's own mAP, NaN without an action, and the share of its chunks, ambiguous ones aside, decided right."""
-    on = video.targets > 0
-    keep = metrics.counted(on, classes)
-    right = on[np.arange(len(on)), predicted_classes(scores, classes)][keep]
-    return {
-        "id": video.id,
-        "chunks": len(scores),
-        "mAP": metrics.per_frame(scores, video.targets, classes)["mAP"] if len(scores) else float("nan"),
-        "right": float(right.mean()) if len(right) else float("nan"),
-    }
+    return {"better": better, "sentence": f"{result}: {new} has {' and '.join(figures) or 'no figures'}, {on}."}
 
 
 def measure_with_kinds(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
 ) -> dict[str, Any]:
-    """What `measure_events` says, each entry with its `kinds` of labels and detections as `measure_errors` has them."""
+    """Return what `measure_events` returns, each entry with the `kinds` of `measure_errors`."""
     found, errors = measure_events(videos, classes, draws), measure_errors(videos, classes)
     per_class = {label: one | {"kinds": errors["per_class"][label]} for label, one in found["per_class"].items()}
     return {**found, "together": found["together"] | {"kinds": errors["together"]}, "per_class": per_class}
-
-
-def analyse_events(evaluation: Evaluation, videos: Sequence[VideoEvents], draws: NDArray[np.int64]) -> dict[str, Any]:
-    """Event metrics at the thresholds that `lstr detect` uses, those thresholds, and the operating curves."""
-    classes, clock, rules = evaluation.split.labels.classes, evaluation.split.clock, thresholds_of(evaluation.loaded)
-    scored = [Scored(rows, video.truth) for rows, video in zip(evaluation.scores, videos, strict=True)]
-    found = measure_with_kinds(videos, classes, draws)
-    return {
-        **found,
-        "thresholds": Timeline(classes, rules, clock).describe(),
-        "operating_curves": describe_curves(sweep(scored, classes, rules, clock)),
-    }
-
-
-def _detected(evaluation: Evaluation) -> list[VideoEvents]:
-    """What `lstr detect` announces of each video, by the thresholds that decide on it."""
-    split = evaluation.split
-    pairs = zip(evaluation.scores, split.videos, strict=True)
-    return [
-        detect_events(
-            rows, split.labels.classes, evaluation.rules_of(video.id), labelled_segments(split, video), split.clock
-        )
-        for rows, video in pairs
-    ]
-
-
-def detect_events(
-    scores: np.ndarray,
-    classes: Sequence[str],
-    rules: Thresholds | Mapping[str, Thresholds],
-    truth: Sequence[Segment] = (),
-    clock: Clock = CLOCK,
-) -> VideoEvents:
-    """What `lstr detect` announces of a video with scores (L, C), and when, beside its labels."""
-    timeline, seconds = Timeline(tuple(classes), rules, clock), clock.at(len(scores))
-    events = [e for k, row in enumerate(scores) for e in timeline.push(clock.at(k + 1), row)]
-    events += timeline.finish(seconds)
-    segments = segments_in(events)
-    started = {(event.label, event.start): event.time for event in events if event.event == "started"}
-    announced = [started[segment.label, segment.start] for segment in segments]
-    told = [event.time for event in events if event.event == "ended"]
-    return VideoEvents(truth, segments, seconds, announced, told)
-
-
-def labelled_segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:
-    """A video's labelled actions; from its chunks where the labels are chunks alone."""
-    labelled = split.labels.videos[video.id].segments
-    return labelled or segments_of(video.targets, split.labels.classes, split.clock)

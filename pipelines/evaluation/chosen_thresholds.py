@@ -11,8 +11,9 @@ from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics.actions import labelled_spans, largest_pairs, measure_events, overlaps, spans_of
-from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments, measure_with_kinds
+from lstr.pipelines.evaluation.analysis import measure_with_kinds
 from lstr.pipelines.evaluation.false_alarms import choose_within, doubts
+from lstr.pipelines.evaluation.scoring import detect_events, labelled_segments
 from lstr.pipelines.evaluation.threshold_choice import write_thresholds
 from lstr.pipelines.evaluation.thresholds import Scored, choose_rule, choose_without_each
 from lstr.pipelines.features.compatibility import seen_in

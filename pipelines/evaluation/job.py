@@ -10,12 +10,7 @@ from lstr.errors import ConfigError, LabelsError, RecipeError, few
 from lstr.files.atomic import check_writable
 from lstr.labels.label_set import subset_named
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.evaluation.analysis import (
-    RESAMPLES,
-    analyse,
-    compare,
-    resample,
-)
+from lstr.pipelines.evaluation.analysis import RESAMPLES, analyse, compare, resample
 from lstr.pipelines.evaluation.chosen_thresholds import choose_stored_thresholds
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.report import write_evaluation

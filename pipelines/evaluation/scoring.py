@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Any, Literal
 
@@ -12,9 +13,11 @@ from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import CheckpointError, ConfigError, LabelsError
-from lstr.labels.label_set import Labels, select, targets, with_ambiguous
+from lstr.labels.label_set import Labels, segments_of, select, targets, with_ambiguous
+from lstr.labels.segment import Segment
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics import per_frame as metrics
+from lstr.metrics.actions import VideoEvents
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
 from lstr.pipelines.features.compatibility import (
     check_recipe,
@@ -24,10 +27,10 @@ from lstr.pipelines.features.compatibility import (
     warn_of_learnt,
     warn_of_training,
 )
-from lstr.pipelines.features.dataset import Split
+from lstr.pipelines.features.dataset import LabelledVideo, Split
 from lstr.pipelines.model_files.networks import streams_taken
 from lstr.pipelines.progress import Finished, Progress
-from lstr.timeline import Thresholds, thresholds_of
+from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 Scores = NDArray[np.float32]
 Rules = Mapping[str, Thresholds]
@@ -81,9 +84,41 @@ class Evaluation:
     rules: Mapping[str, Rules] = field(default_factory=dict)
     """Thresholds of single videos, by id"""
 
-    def rules_of(self, video_id: str) -> Thresholds | Rules:
-        """What decides on a video: thresholds that were chosen without it, else those that the checkpoint carries."""
-        return self.rules.get(video_id) or thresholds_of(self.loaded)
+    @cached_property
+    def events(self) -> list[VideoEvents]:
+        """What `lstr detect` announces of each video.
+
+        It is decided by thresholds that were chosen without the video, else by those that the checkpoint stores.
+        """
+        own, classes, clock = thresholds_of(self.loaded), self.split.labels.classes, self.split.clock
+        return [
+            detect_events(rows, classes, self.rules.get(v.id) or own, labelled_segments(self.split, v), clock)
+            for v, rows in zip(self.split.videos, self.scores, strict=True)
+        ]
+
+
+def detect_events(
+    scores: np.ndarray,
+    classes: Sequence[str],
+    rules: Thresholds | Mapping[str, Thresholds],
+    truth: Sequence[Segment] = (),
+    clock: Clock = CLOCK,
+) -> VideoEvents:
+    """Return what `lstr detect` announces of a video with scores (L, C), and when, with its labels."""
+    timeline, seconds = Timeline(tuple(classes), rules, clock), clock.at(len(scores))
+    events = [e for k, row in enumerate(scores) for e in timeline.push(clock.at(k + 1), row)]
+    events += timeline.finish(seconds)
+    segments = segments_in(events)
+    started = {(event.label, event.start): event.time for event in events if event.event == "started"}
+    announced = [started[segment.label, segment.start] for segment in segments]
+    ended = [event.time for event in events if event.event == "ended"]
+    return VideoEvents(truth, segments, seconds, announced, ended)
+
+
+def labelled_segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:
+    """Return a video's labelled actions; those of its chunks if the labels are chunks alone."""
+    labelled = split.labels.videos[video.id].segments
+    return labelled or segments_of(video.targets, split.labels.classes, split.clock)
 
 
 def baseline_scores(labels: Labels, lengths: list[int], clock: Clock = CLOCK) -> dict[str, list[Scores]]:

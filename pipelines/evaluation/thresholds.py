@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -14,15 +13,20 @@ from lstr.labels.segment import Segment
 from lstr.metrics.actions import Spans, find, is_ambiguous, labelled_spans, spans_of
 from lstr.timeline import DEFAULT, Thresholds, is_highest
 
+# The grid that is tried: start thresholds, end thresholds as shares of them, minimum lengths and gaps in seconds.
+# Each length delays what is reported by one chunk less than itself.
 LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
-SHARES = (0.9, 0.7, 0.5)  # of `on`, tried as `off`
-LENGTHS = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5)  # seconds; each delays what is reported by as much less a chunk
+SHARES = (0.9, 0.7, 0.5)
+LENGTHS = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5)
 GAPS = (0.0, 0.5, 1.0)
-# How many labels of its own weigh for a class as much as all others together, where it chooses its `on`. With 20 the
-# action that is hardest to tell was lost at levels that suit the others (`few-videos.json`).
+Axes = tuple[Sequence[float], ...]
+GRID: Axes = (LEVELS, SHARES, LENGTHS, GAPS)
+# The grid for videos that the networks have seen
+SEEN_GRID: Axes = (tuple(level for level in LEVELS if level <= DEFAULT.on), SHARES, LENGTHS[:3], GAPS)
+# How many labels of its own weigh for a class as much as all others together, when it chooses its start threshold. With
+# 20 the action that is hardest to detect was lost at levels that suit the others (`few-videos.json`).
 PRIOR_LABELS = 5
-SEEN_AS_GOOD = 0.01  # of F1: what is this near the best is as good, where networks have seen the videos
-SEEN_LENGTHS = LENGTHS[:3]
+SEEN_AS_GOOD = 0.01  # of F1: rules this near the best are as good, if networks have seen the videos
 TIED = 1e-9
 # With fewer labels than this it is chance that no two actions happen together
 FEWEST_LABELS = 20
@@ -39,33 +43,13 @@ class Scored:
 
 @dataclass(frozen=True)
 class Rule:
-    """The thresholds that were chosen, and their F1 on the videos they were chosen on, where there were labels."""
+    """The thresholds that were chosen, and their F1 on the videos they were chosen on, if there were labels."""
 
     thresholds: Thresholds
     """The rule of all classes together."""
     f1: float | None
     by_class: Mapping[str, Thresholds] = field(default_factory=dict)
-    """What a checkpoint carries: the same rule with each class's own `on` and `off`."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The rules that are tried: each `on`, share of it as `off`, minimum length and gap, all of one `highest`."""
-
-    axes: tuple[Sequence[float], ...]
-    highest: bool = False
-
-    @cached_property
-    def rules(self) -> list[Thresholds]:
-        """All of them, the last axis the fastest."""
-        return [
-            Thresholds(on, round(on * share, 4), length, gap, self.highest)
-            for on, share, length, gap in product(*self.axes)
-        ]
-
-
-GRID = Grid((LEVELS, SHARES, LENGTHS, GAPS))
-SEEN_GRID = Grid((tuple(level for level in LEVELS if level <= DEFAULT.on), SHARES, SEEN_LENGTHS, GAPS))
+    """What a checkpoint stores: the same rule with each class's own start and end thresholds."""
 
 
 def choose_rule(
@@ -74,38 +58,45 @@ def choose_rule(
     seen: bool = False,
     clock: Clock = CLOCK,
 ) -> Rule:
-    """The thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`).
+    """Return the thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`).
 
-    The best of a grid fits its few events: what is compared is the mean of each rule's F1 with those of its neighbours
-    in all four values, over all classes together, so that no single score decides. Each class then takes its own `on`,
-    by its own counts and those of all others, which weigh no more than PRIOR_LABELS of its own. Of equal rules the one
-    that delays least is taken, and then the nearest to the default. seen: whether the feature networks have seen the
-    videos, which then score higher and more evenly than new ones and ask for levels that are too high and lengths that
-    are too short: no level above the default is tried, none of a class alone, and of rules that are as good the longest
-    length is taken. Where actions never happen together (see `are_apart`) only the highest of them is on.
+    The best rule of a grid overfits a few events. So the mean of each rule's F1 with those of its neighbours in all
+    four values is compared, over all classes together. Each class then takes its own start threshold, by its own
+    counts and those of all others, which weigh no more than PRIOR_LABELS of its own. Of equal rules the one that delays
+    least is taken, and then the one nearest to the default. If actions never happen together (see `are_apart`), only
+    the highest of them is active.
+
+    Args:
+        videos: The videos.
+        classes: The columns of their scores.
+        seen: Whether the feature networks have seen the videos. These then score higher and more evenly than new ones,
+            and ask for levels that are too high and lengths that are too short: no level above the default is tried,
+            none of a class alone, and of rules that are as good the longest length is taken.
+        clock: That of the scores.
     """
-    grid = replace(SEEN_GRID if seen else GRID, highest=are_apart([video.truth for video in videos], clock))
-    return _chosen(count(videos, classes, grid.rules, clock), classes, grid, seen, clock)
+    highest, axes = are_apart([video.truth for video in videos], clock), SEEN_GRID if seen else GRID
+    return _choose(count(videos, classes, _rules(axes, highest), clock), classes, axes, highest, seen, clock)
 
 
 def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[str]) -> tuple[Rule, list[Rule]]:
-    """The rule that `choose_rule` chooses on all videos, and for each group of them that of all others.
+    """Return the rule that `choose_rule` chooses on all videos, and for each group of them that of all others.
 
-    What is decided of a video by a rule that was chosen without it is as good as that of a new video.
+    Decisions on a video by a rule that was chosen without it are as good as those on a new video.
     """
-    every = [video.truth for videos in groups for video in videos]
+    together = are_apart([video.truth for videos in groups for video in videos])
     others = [[video.truth for other in groups if other is not videos for video in other] for videos in groups]
-    of_all = replace(GRID, highest=are_apart(every))
-    of_each = [replace(GRID, highest=are_apart(truth) if truth else of_all.highest) for truth in others]
-    counts = {one.highest: [count(videos, classes, one.rules) for videos in groups] for one in {of_all, *of_each}}
+    without = [are_apart(truth) if truth else together for truth in others]
+    tried = {highest: _rules(GRID, highest) for highest in {together, *without}}
+    counts = {highest: [count(videos, classes, rules) for videos in groups] for highest, rules in tried.items()}
     total = {highest: np.sum(own, axis=0) for highest, own in counts.items()}
-    without = [total[one.highest] - counts[one.highest][at] for at, one in enumerate(of_each)]
-    chosen = [_chosen(own, classes, one) for own, one in zip(without, of_each, strict=True)]
-    return _chosen(total[of_all.highest], classes, of_all), chosen
+    chosen = [
+        _choose(total[highest] - counts[highest][at], classes, GRID, highest) for at, highest in enumerate(without)
+    ]
+    return _choose(total[together], classes, GRID, together), chosen
 
 
 def are_apart(truth: Sequence[Sequence[Segment]], clock: Clock = CLOCK) -> bool:
-    """Whether labels of each video show that different actions never happen together, for as much as a chunk."""
+    """Return whether the labels of videos show that different actions never overlap by a chunk or more."""
     labelled = [sorted((s for s in video if s.label != AMBIGUOUS), key=lambda s: s.start) for video in truth]
     labels = [segment.label for video in labelled for segment in video]
     if len(labels) < FEWEST_LABELS or len({*labels}) < 2:
@@ -120,19 +111,28 @@ def are_apart(truth: Sequence[Sequence[Segment]], clock: Clock = CLOCK) -> bool:
     return True
 
 
-def _chosen(
-    counted: NDArray[np.int64], classes: Sequence[str], grid: Grid, seen: bool = False, clock: Clock = CLOCK
+def _rules(axes: Axes, highest: bool) -> list[Thresholds]:
+    """Return all rules of a grid, the last axis the fastest."""
+    return [Thresholds(on, round(on * share, 4), length, gap, highest) for on, share, length, gap in product(*axes)]
+
+
+def _choose(
+    counted: NDArray[np.int64],
+    classes: Sequence[str],
+    axes: Axes,
+    highest: bool,
+    seen: bool = False,
+    clock: Clock = CLOCK,
 ) -> Rule:
-    """The rule of `choose_rule`, from what each rule of the grid gives (rules, actions, 3)."""
+    """Return the rule of `choose_rule`, from the counts (rules, actions, 3) of each rule of the grid."""
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     if not counted[..., LABELS].any():
         return Rule(DEFAULT, None, {label: DEFAULT for label in actions})
-    levels, rules = grid.axes[0], grid.rules
-    counts = counted.reshape(*map(len, grid.axes), len(actions), 3)
+    levels, rules = axes[0], _rules(axes, highest)
+    counts = counted.reshape(*map(len, axes), len(actions), 3)
     smooth = f1_of(counts.sum(axis=-2))
-    for axis in range(len(grid.axes)):
+    for axis in range(len(axes)):
         smooth = _smooth(smooth, axis)
-    flat = smooth.ravel()
 
     def cost(at: int) -> tuple[float, ...]:
         rule, delays = rules[at], rules[at].delays(clock)
@@ -140,23 +140,23 @@ def _chosen(
         share = abs(rule.off / rule.on - DEFAULT.off / DEFAULT.on)
         return longest, delays["started"] + delays["ended"] / 2, abs(rule.on - DEFAULT.on), share
 
-    near = np.flatnonzero(flat >= flat.max() - (SEEN_AS_GOOD if seen else TIED)).tolist()
+    near = np.flatnonzero(smooth.ravel() >= smooth.max() - (SEEN_AS_GOOD if seen else TIED)).tolist()
     best = min(near, key=cost)
     place, share, length, gap = (int(i) for i in np.unravel_index(best, smooth.shape))
     line = counts[:, share, length, gap]  # (levels, actions, 3), with the other three values of the best
-    places = [place if seen else _level(line[:, c], line.sum(axis=1) - line[:, c], place) for c in range(len(actions))]
+    places = [place] * len(actions)
+    for c in range(len(actions)) if not seen else ():
+        own, others = line[:, c], line.sum(axis=1) - line[:, c]
+        weight = min(1.0, PRIOR_LABELS / max(1, others[0, LABELS]))
+        value = _smooth(f1_of(own + weight * others), 0)
+        places[c] = min(np.flatnonzero(value >= value.max() - TIED).tolist(), key=lambda k: abs(k - place))
     ratio = rules[best].off / rules[best].on
-    own = [replace(rules[best], on=levels[k], off=round(levels[k] * ratio, 4)) for k in places]
-    together = sum(line[k, c] for c, k in enumerate(places))
-    return Rule(rules[best], float(f1_of(together)), dict(zip(actions, own, strict=True)))
-
-
-def _level(own: NDArray[np.int64], others: NDArray[np.int64], shared: int) -> int:
-    """Which `on` is one class's, from its counts and those of all others (levels, 3); of equal ones the nearest to the
-    shared one."""
-    weight = min(1.0, PRIOR_LABELS / max(1, others[0, LABELS]))
-    value = _smooth(f1_of(own + weight * others), 0)
-    return min(np.flatnonzero(value >= value.max() - TIED).tolist(), key=lambda k: abs(k - shared))
+    by_class = {
+        label: replace(rules[best], on=levels[k], off=round(levels[k] * ratio, 4))
+        for label, k in zip(actions, places, strict=True)
+    }
+    total = sum(line[k, c] for c, k in enumerate(places))
+    return Rule(rules[best], float(f1_of(total)), by_class)
 
 
 def count(
@@ -192,20 +192,20 @@ def count(
 
 
 def f1_of(counts: NDArray[np.integer | np.floating]) -> NDArray[np.float64]:
-    """F1 of counts (..., 3)."""
+    """Return the F1 of counts (..., 3)."""
     whole = counts[..., LABELS] + counts[..., DETECTIONS]
     return 2 * counts[..., FOUND] / np.maximum(whole, TIED)
 
 
 def _smooth(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Means with both neighbours along an axis, a value counting twice; at an edge it stands for its neighbour too."""
+    """Return means with both neighbours along an axis, a value counting twice, and at an edge for its neighbour too."""
     moved = np.moveaxis(values, axis, 0)
     padded = np.concatenate([moved[:1], moved, moved[-1:]])
     return np.moveaxis((padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4, 0, axis)
 
 
 def hysteresis(curve: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
-    """Chunks (L,) that are on: from one at `on` to before one below `off`; a video begins off."""
+    """Return which chunks (L,) are active: from one at `on` to before one below `off`; a video begins inactive."""
     switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: as before
     switch[0] = curve[0] >= on
     last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(curve)), 0))
@@ -213,14 +213,15 @@ def hysteresis(curve: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
 
 
 def curves_of(scores: np.ndarray, actions: Sequence[int], highest: bool) -> np.ndarray:
-    """The curves (L, A) of the actions (columns) of scores (L, C); with `highest` -1 where another scores higher."""
+    """Return the curves (L, A) of the actions (columns) of scores; with `highest`, -1 if another scores higher."""
     return np.where(is_highest(scores, actions), scores[:, actions], -1.0) if highest else scores[:, actions]
 
 
 def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> Spans:
-    """The segments (N, 2) in seconds that `Timeline` makes of a curve (L,) of `curves_of`, all at once.
+    """Return the segments (N, 2) in seconds that `Timeline` makes of a curve (L,) of `curves_of`, all at once.
 
-    Starts are backdated as far as the class's own detection before, also with `highest`: there is no other class here.
+    Starts are backdated at most to the end of the class's own previous detection, also with `highest`, because there is
+    no other class here.
     """
     if not len(curve):
         return np.zeros((0, 2))
@@ -229,7 +230,7 @@ def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> 
     if (gap := rules.gap_chunks(clock)) and len(found):
         apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > gap)
         found = np.stack([found[np.append(0, apart + 1), 0], found[np.append(apart, len(found) - 1), 1]], axis=1)
-    kept = (found[:, 1] - found[:, 0] >= rules.min_chunks(clock)) | (found[:, 1] == len(curve))  # or on at the end
+    kept = (found[:, 1] - found[:, 0] >= rules.min_chunks(clock)) | (found[:, 1] == len(curve))  # or active at the end
     found = found[kept]
     if (backdate := rules.backdate_chunks(clock)) and len(found):
         found[:, 0] = np.maximum(found[:, 0] - backdate, np.append(0, found[:-1, 1]))

@@ -10,7 +10,6 @@ import numpy as np
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.event_errors import JudgedEvents, judge_events
-from lstr.pipelines.evaluation.analysis import detect_events, labelled_segments
 from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.tables import words_of
 from lstr.pipelines.pages.figure import thinned
@@ -81,10 +80,7 @@ def _judged_videos(entry: Judged) -> list[Shown]:
     evaluation = entry.evaluation
     split = evaluation.split
     classes, shown = split.labels.classes, []
-    for video, rows in zip(split.videos, evaluation.scores, strict=True):
-        events = detect_events(
-            rows, classes, evaluation.rules_of(video.id), labelled_segments(split, video), split.clock
-        )
+    for video, rows, events in zip(split.videos, evaluation.scores, evaluation.events, strict=True):
         labels: list[Entry] = []
         detections: list[Entry] = []
         for label, one in judge_events(events, classes).items():

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from lstr import checkpoint
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, measure_events, sentence, spans_of
-from lstr.pipelines.evaluation.analysis import detect_events
 from lstr.pipelines.evaluation.false_alarms import (
     FEW_LABELS,
     LEVELS,
@@ -24,6 +23,7 @@ from lstr.pipelines.evaluation.false_alarms import (
     describe_curves,
     sweep,
 )
+from lstr.pipelines.evaluation.scoring import detect_events
 from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.timeline import DEFAULT, Thresholds, thresholds_of
 

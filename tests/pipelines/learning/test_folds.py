@@ -17,8 +17,7 @@ from lstr.extractors.networks.build import ALIGNMENT
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.metrics.actions import measure_events
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
-from lstr.pipelines.evaluation.analysis import detect_events
-from lstr.pipelines.evaluation.scoring import means_of
+from lstr.pipelines.evaluation.scoring import detect_events, means_of
 from lstr.pipelines.evaluation.thresholds import Scored, choose_without_each
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
