@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, cast
 
 from msgspec import Meta, defstruct
 
@@ -169,6 +169,14 @@ class WindowConfig(Settings, frozen=True):
 
 def define_config(module: str, name: str, kind: str, uses: Uses) -> type[WindowConfig]:
     """Return the settings of a kind that adds none; pickle finds the class as `name` in `module`."""
-    how = {"frozen": True, "kw_only": True, "forbid_unknown_fields": True}
-    namespace = {"uses": uses, "__doc__": f"Settings of {kind}."}
-    return defstruct(name, [("kind", str, kind)], bases=(WindowConfig,), module=module, namespace=namespace, **how)
+    made = defstruct(
+        name,
+        [("kind", str, kind)],
+        bases=(WindowConfig,),
+        module=module,
+        namespace={"uses": uses, "__doc__": f"Settings of {kind}."},
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+    return cast(type[WindowConfig], made)

@@ -1,4 +1,4 @@
-"""How checkpoints of a kind's published code are read: known by their tensors, renamed, and sized."""
+"""How checkpoints of published code are read: their tensors show the kind, get our names, and give the sizes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Tables = Mapping[str, Tensor]
 
 
 class Published:
-    """What is so of many kinds; a kind states what differs in a subclass, and a value of it."""
+    """Reads checkpoints of the published code of a kind, which states in a subclass what differs."""
 
     config: WindowConfig
-    """The settings of the published code: what no tensor tells is as here."""
+    """Settings of the published code, used where no tensor shows a setting."""
     marks: tuple[str, ...] = ()
-    """Tensors, by their published names or by ours, that show that a file is of this kind: any of these, or all of some
-    with spaces between."""
+    """Published or our names of tensors that show that a file is of this kind. Any of them is enough; names with spaces
+    between belong together."""
     absent: tuple[str, ...] = ()
-    """Tensors that a file of this kind never has."""
+    """Names of tensors that a file of this kind never has."""
     names: Mapping[str, str] = {}
-    """First part of a published tensor's name to ours, where they differ."""
+    """Published first part of the name of a tensor to ours, where they differ."""
     sizes: Mapping[str, tuple[str, int]] = {}
-    """By a setting, the tensor of our names and its axis that give it."""
+    """For a setting, the tensor (our name) and the axis that give it."""
     layers: Mapping[str, str] = {}
-    """By a setting, the beginning of the names of the layers that it counts."""
+    """For a setting that counts layers, the prefix of their names."""
     needed: tuple[str, ...] = ()
-    """Settings without whose tensors nothing can be made of a file."""
+    """Settings that the tensors must give."""
     unknown: tuple[str, ...] = ()
-    """Settings that no tensor tells, and that make a difference."""
+    """Settings that no tensor shows, and that change the scores."""
 
     def fits(self, tensors: Tables) -> bool:
         """Return whether tensors, of published names or of ours, are of this kind."""
@@ -42,15 +42,15 @@ class Published:
         return shown and not any(name in tensors for name in self.absent)
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The tensors in what the published code saves, where it has a form of its own; None in all other content."""
+        """Return the tensors in what the published code saves, if it has a special form; None for other content."""
         return None
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """Published tensors under our names. Raises LookupError, RuntimeError or TypeError where they are not whole."""
+        """Return the tensors under our names. Raises LookupError, RuntimeError or TypeError if one is missing."""
         return with_prefixes(tensors, self.names)
 
     def shapes(self, tensors: Tables) -> dict[str, int]:
-        """What shapes tell: d_model, input_dim, n_classes, `sizes` and `layers`, as far as their tensors exist."""
+        """Return d_model, input_dim, n_classes, `sizes` and `layers`, as far as there are tensors that show them."""
         sizes = {
             "n_classes": ("classifier.weight", 0),
             "d_model": ("classifier.weight", 1),
@@ -62,37 +62,34 @@ class Published:
             for name, (key, axis) in sizes.items()
             if key in tensors and tensors[key].ndim > axis
         }
-        counted = {name: count_layers(tensors, prefix) for name, prefix in self.layers.items()}
-        return found | {name: count for name, count in counted.items() if count}
+        for name, prefix in self.layers.items():
+            numbers = {key.removeprefix(prefix).split(".")[0] for key in tensors if key.startswith(prefix)}
+            found |= {name: len(numbers)} if numbers else {}
+        return found
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that follow from what `shapes` found; `changes` are those that somebody names.
+        """Return the settings that follow from what `shapes` found; `changes` are those of the caller.
 
-        Raises CheckpointError where features may be split in many ways.
+        Raises CheckpointError if features may be split in several ways.
         """
         known: dict[str, Any] = {name: value for name, value in found.items() if name not in ("n_classes", "input_dim")}
         input_dim = found["input_dim"]
         if "rgb_dim" in found:
-            return known  # as two branches tell
+            return known  # two branches show both widths
         if input_dim in INPUT_DIMS:
             known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
         elif not {"rgb_dim", "flow_dim"} <= set(changes):
             raise CheckpointError(
-                f"It takes features {input_dim} wide, which may be split in many ways.",
+                f"It takes features {input_dim} wide, which may be split in several ways.",
                 "Add --set model.rgb_dim=… and --set model.flow_dim=…",
             )
         return known
 
 
 def with_prefixes(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
-    """Tensors whose names begin otherwise: by `names`, first part to first part; the others keep theirs."""
+    """Return tensors with the first part of their names replaced by `names`; the others keep theirs."""
     found = {}
     for name, tensor in tensors.items():
         first = next((prefix for prefix in names if name.startswith(prefix)), "")
         found[names.get(first, "") + name.removeprefix(first)] = tensor
     return found
-
-
-def count_layers(tensors: Tables, prefix: str) -> int:
-    """Return how many numbered parts there are whose names begin so."""
-    return len({key.removeprefix(prefix).split(".")[0] for key in tensors if key.startswith(prefix)})
