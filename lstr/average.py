@@ -139,13 +139,9 @@ class Average(Model):
         parts = zip(self._parts(features), given, strict=True)
         return self._mean([model.video_logits(part, batch_size, own) for (model, part), own in parts])
 
-    def constants(self) -> Any:
+    def constants(self, packed: bool = True) -> Any:
         """Return the constants of each member."""
-        return [model.constants() for model in self._models]
-
-    def plain_constants(self) -> Any:
-        """Return the plain constants of each member."""
-        return [model.plain_constants() for model in self._models]
+        return [model.constants(packed) for model in self._models]
 
     def begin(self, n_streams: int) -> Tensors:
         """Return the tensors of each member, named NUMBER/NAME."""

@@ -32,7 +32,7 @@ class PureStep(nn.Module):
 
     def __init__(self, model: Model, plan: Plan, tensors: Tensors) -> None:
         super().__init__()
-        self.model, self.constants = model, model.plain_constants()
+        self.model, self.constants = model, model.constants(packed=False)
         self.plan, self.tensors = list(plan), list(tensors)
 
     def forward(self, features: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:

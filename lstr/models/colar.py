@@ -102,7 +102,7 @@ class Colar(FixedWindow):
         return (STATIC * static + DYNAMIC * dynamic).clamp(min=LOWEST)[:, None]
 
     @torch.no_grad()
-    def constants(self) -> Tensors:
+    def constants(self, packed: bool = True) -> Tensors:
         """See `Model.constants`."""
         weight = torch.cat([self.keys.weight, self.values.weight])  # (2 * d_model, d_model, 3)
         bias = torch.cat([self.keys.bias, self.values.bias])  # type: ignore[list-item]

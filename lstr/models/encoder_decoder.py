@@ -216,7 +216,7 @@ class TTPP(Looking):
         )
         self.register_buffer("table", sinusoid(config.work_length, d_model), persistent=False)  # (W, d_model)
 
-    def constants(self) -> tuple[Tensor, Tensor]:
+    def constants(self, packed: bool = True) -> tuple[Tensor, Tensor]:
         """Return what distances add to keys and to values, (W, d_model) each."""
         return F.linear(self.table, self.key.weight), F.linear(self.table, self.value.weight)
 

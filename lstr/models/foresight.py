@@ -228,13 +228,9 @@ class Foresight(Model):
             made.append(model.decide(learned, work[slots], shown, past))
         return torch.cat(made)
 
-    def constants(self) -> Constants:
-        """Return the model with packed weights, and `learned`."""
-        return pack(self), self.learned()
-
-    def plain_constants(self) -> Constants:
-        """Return `constants` with the weights as they are."""
-        return self, self.learned()
+    def constants(self, packed: bool = True) -> Constants:
+        """Return the model, with packed weights or itself, and `learned`."""
+        return pack(self) if packed else self, self.learned()
 
     def begin(self, n_streams: int) -> Tensors:
         """Rings of work tokens and of the long memory's keys and values, and what the long memory came to."""

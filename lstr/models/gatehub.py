@@ -172,7 +172,7 @@ class GateHUB(Model):
         return torch.cat(rows)
 
     @torch.no_grad()
-    def constants(self) -> Gates:
+    def constants(self, packed: bool = True) -> Gates:
         """See `Model.constants`."""
         attention = self.gated.attention
         d_model, n_heads = self.config.d_model, self.config.n_heads

@@ -221,13 +221,12 @@ class Model(nn.Module, ABC):
         `constants` are those of `constants()`, None to compute them.
         """
 
-    def constants(self) -> Any:
-        """Return what follows from the weights alone, shared by streams and videos; None if nothing does."""
-        return None
+    def constants(self, packed: bool = True) -> Any:
+        """Return what follows from the weights alone, shared by streams and videos; None if nothing does.
 
-    def plain_constants(self) -> Any:
-        """Return `constants` with weights and operators that any runtime knows, for export."""
-        return self.constants()
+        packed: whether weights may be laid out for this processor; an exported step needs them as they are.
+        """
+        return None
 
     @abstractmethod
     def begin(self, n_streams: int) -> Tensors:

@@ -27,13 +27,9 @@ class LSTR(LSTRNetwork):
         """See `Model.video_logits`; what windows have in common is computed once."""
         return dense.video_logits(constants or self.constants(), features, batch_size)
 
-    def constants(self) -> lstr_step.Constants:
-        """Return packed weights, and what queries and positions amount to."""
-        return lstr_step.constants(self, pack(self))
-
-    def plain_constants(self) -> lstr_step.Constants:
-        """Return `constants` with the weights as they are."""
-        return lstr_step.constants(self, self)
+    def constants(self, packed: bool = True) -> lstr_step.Constants:
+        """See `Model.constants`."""
+        return lstr_step.constants(self, pack(self) if packed else self)
 
     def begin(self, n_streams: int) -> Tensors:
         """Return the rings and caches of B streams, see `lstr.models.lstr_step`."""

@@ -1,25 +1,18 @@
 """What a stream of LSTR keeps between chunks, and the arithmetic that makes that enough (paper, section 3.6).
 
 Keys and values are linear in token plus position. So each is a sum of a part of the chunk, computed when it arrives,
-and a part of the position, computed once (`Constants`). The rest of a step, in products of a token with a D x D matrix:
+and a part of the position, computed once (`Constants`). What is left of a step:
 
-- Decoder, every chunk: 3 for query, key and value of the newest chunk; then for each layer but the last 5 (output,
-  cross query, cross output, 2 feed-forward) for all W work tokens, and 3 W more from the second layer on; in the last
-  layer 8, for the newest chunk alone. All tokens of earlier layers change with every chunk, because their slots move.
+- Decoder, every chunk: query, key and value of the newest chunk; then all layers for all work tokens, whose slots move
+  with every chunk, except the last layer, which only the newest chunk needs.
 - Encoder, only if chunks or positions of the long memory changed (fixed grid and slot positions: once per stride, else
-  every chunk): the weighted sums, n0 D for each ring row and for each slot, which alone grow with the memory; 3 n0
-  after them; for stage 2, 2 n0 + 3 n1 in the first layer, 8 n1 + 2 n0 in each other; 2 n1 for keys and values of each
-  decoder layer. The feature heads take one product of D_in x D, that of the long memory only for chunks of its grid.
+  every chunk): the weighted sums, which alone grow with the memory, and the layers on the n0 and n1 queries.
 
 TeSTra has no positions in the long memory. Its decoder layers attend to the work tokens as they enter the first layer;
-those keys and values split in the same way: 2 more products per layer, for the newest chunk alone.
+those keys and values split in the same way.
 
 Encoders without stage 1 ("one-stage" and others) run again from stored tokens when the memory changes; "joined" runs
 at every chunk, because there each work token meets the whole long memory in every layer.
-
-A stream stores, in floats: for the long memory D + n_heads * n0 per stored chunk (D without stage 1), of which a fixed
-grid keeps (long_length + W) / stride + 2 and another long_length + W + 2; 4 (W + 1) D for the work memory; 2 n1 D for
-each decoder layer, and 2 (W + 1) D more for TeSTra; with a GRU (long_length + W + 2) D.
 """
 
 from __future__ import annotations
