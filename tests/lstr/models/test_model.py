@@ -8,10 +8,8 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from lstr.kinds import configure
-from lstr.models.layers import DecoderLayer, EncoderLayer
 from lstr.models.lstr import LSTR
 from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
 from lstr.windows.windows import gather, join
@@ -92,42 +90,6 @@ def test_initial_weights_as_published():
     bound = 16**-0.5
     assert 0.8 * bound < first.linear1.weight.abs().max() <= bound
     assert first.self_attn.in_proj_bias.abs().max() == 0 and first.self_attn.out_proj.bias.abs().max() == 0
-
-
-@pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_layer_equals_torch(kind):
-    torch.manual_seed(0)
-    ours, theirs = {
-        "decoder": (DecoderLayer(16, 4, 24, 0.0), nn.TransformerDecoderLayer(16, 4, 24, 0.0, batch_first=True)),
-        "encoder": (EncoderLayer(16, 4, 24, 0.0), nn.TransformerEncoderLayer(16, 4, 24, 0.0, batch_first=True)),
-    }[kind]
-    theirs.load_state_dict(ours.state_dict())
-    x, memory = torch.randn(2, 6, 16), torch.randn(2, 9, 16)
-    causal = torch.ones(6, 6, dtype=torch.bool).tril()
-    hidden = torch.zeros(2, 9, dtype=torch.bool)
-    hidden[1, :5] = True
-    if kind == "decoder":
-        expected = theirs(x, memory, tgt_mask=~causal, memory_key_padding_mask=hidden)
-        torch.testing.assert_close(ours(x, memory, causal, ~hidden[:, None, None]), expected, atol=1e-5, rtol=0)
-    else:
-        torch.testing.assert_close(ours(x, None, causal), theirs(x, src_mask=~causal), atol=1e-5, rtol=0)
-
-
-def test_layers_of_each_design():
-    """Designs are compared at the same number of layers, so l_enc and l_dec must reach all of them."""
-    shape = {"l_enc": 3, "l_dec": 4}
-    expected = {"two-stage": [1, 3], "one-stage": [4], "stage2-self-attention": [1, 3], "self-attention": [3]}
-    for encoder, integration in DESIGNS:
-        model = design(encoder, integration, **shape)
-        assert [len(stack.layers) for stack in model.enc_modules] == expected.get(encoder, [])
-        if integration == "mlp":
-            assert not hasattr(model, "dec_modules")
-        else:
-            assert len(model.dec_modules.layers) == (7 if encoder == "joined" else 4)
-            cross = isinstance(model.dec_modules.layers[0], DecoderLayer)
-            assert cross == (integration == "cross-attention" and encoder != "joined")
-    alone = tiny(long_length=0, **shape)
-    assert len(alone.dec_modules.layers) == 4 and not alone.enc_modules and not hasattr(alone, "feature_head_long")
 
 
 @each_design

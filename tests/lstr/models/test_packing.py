@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -13,15 +12,11 @@ from lstr.errors import LstrError
 from lstr.kinds import configure
 from lstr.models.layers import Attention
 from lstr.models.lstr import LSTR
-from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
 from lstr.models.stream import PackedLinear, pack
 from lstr.windows.windows import gather
 from tests.support.tiny_models import of_each_window, unsettled, video
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
-DESIGNS = [
-    pair for pair in itertools.product(ENCODERS, INTEGRATIONS) if pair[0] != "joined" or pair[1] == INTEGRATIONS[0]
-]
 
 
 def tiny(seed=0, **changes):

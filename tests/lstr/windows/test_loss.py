@@ -13,12 +13,6 @@ from lstr.errors import LstrError
 from lstr.windows.windows import Outputs, Part, Supervision, distillation, loss_of, multi_hot_cross_entropy, totals_of
 
 
-def test_one_class_a_chunk_is_cross_entropy():
-    logits, labels = torch.randn(2, 7, 5), torch.randint(0, 5, (2, 7))
-    loss = multi_hot_cross_entropy(logits, F.one_hot(labels, 5))
-    torch.testing.assert_close(loss, F.cross_entropy(logits.flatten(0, 1), labels.flatten()))
-
-
 def test_ambiguous_leaves_the_softmax_and_its_chunks_leave_the_mean():
     logits = torch.randn(6, 4, requires_grad=True)
     targets = torch.eye(4)[[0, 1, 2, 3, 3, 1]]
@@ -52,31 +46,6 @@ def test_by_hand():
     only_first = torch.tensor([True, False, True, True])
     loss = multi_hot_cross_entropy(odds.log(), targets, ignore=3, valid=only_first)
     assert loss.item() == pytest.approx(two_labels, abs=1e-6)
-
-
-def test_a_chunk_without_a_label_counts_in_the_mean():
-    """It teaches nothing, but it is a chunk: leaving it out would weigh the others more."""
-    logits = torch.randn(2, 4, requires_grad=True)
-    loss = multi_hot_cross_entropy(logits, torch.tensor([[0, 1, 0, 0], [0, 0, 0, 0]]))
-    torch.testing.assert_close(loss, F.cross_entropy(logits[:1], torch.tensor([1])) / 2)
-    loss.backward()
-    assert logits.grad[1].abs().max() == 0
-
-
-def test_an_all_ambiguous_batch_of_windows():
-    """As training has it: windows (B, N, C), of which no output has a class and some are not present."""
-    logits = torch.randn(2, 3, 4, requires_grad=True)
-    targets = torch.zeros(2, 3, 4)
-    targets[..., 3] = 1
-    targets[0, 1, 2] = 1
-    loss = multi_hot_cross_entropy(
-        logits, targets, ignore=3, valid=torch.tensor([[True, True, False], [True, False, False]])
-    )
-    loss.backward()
-    assert loss.item() == 0 and logits.grad.abs().max() == 0
-    targets[1, 0] = torch.tensor([0.0, 1.0, 0.0, 0.0])
-    loss = multi_hot_cross_entropy(logits, targets, ignore=3)
-    torch.testing.assert_close(loss, F.cross_entropy(logits[1, :1, :3], torch.tensor([1])))
 
 
 @pytest.mark.parametrize("ignore, valid", [(1, None), (None, torch.zeros(3, dtype=torch.bool))])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -11,15 +9,11 @@ import torch
 from lstr.errors import LstrError
 from lstr.kinds import configure
 from lstr.models.lstr import LSTR
-from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather, join
 
 W, L = 6, 16
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
-DESIGNS = [
-    pair for pair in itertools.product(ENCODERS, INTEGRATIONS) if pair[0] != "joined" or pair[1] == "cross-attention"
-]
 
 
 def config_of(**changes):
@@ -79,40 +73,6 @@ def test_windows_hold_the_chunks_that_the_memory_names(grid, stretched):
         present = torch.arange(K) < windows.older_count[T]
         assert chunks_in(windows.older[T], present) == list(range(max(0, T - W + 1 - L)))
     assert (windows.work[~windows.work_mask] == 0).all()
-
-
-def test_a_gru_sees_the_newest_of_what_is_older():
-    """At most 512, so that a long video does not make training long; fewer give a narrower batch."""
-    config = config_of(gru=True)
-    length = W + L + 512 + 40
-    features = numbered(length)
-    windows = gather(features, [W + L - 1, W + L + 9, length - 1], config)
-    assert windows.older_count.tolist() == [0, 10, 512] and windows.older.shape == (3, 512, 8)
-    assert chunks_in(windows.older[1], torch.arange(512) < 10) == list(range(10))
-    assert chunks_in(windows.older[2], torch.ones(512, dtype=torch.bool)) == list(range(40, 552))
-    short = gather(features[: W + L + 10], [W + L + 9, 3], config)
-    assert short.older.shape == (2, 10, 8) and gather(features[:20], [19], config).older.shape == (1, 0, 8)
-    one = gather(features, [W + L], config)  # a single index, which numpy may take for a number
-    assert one.older.shape == (1, 1, 8) and (one.older == 1).all()
-    without = gather(features, [length - 1], config_of())
-    assert without.older.shape == (1, 0, 8) and without.older_count.tolist() == [0]
-
-
-def test_chunks_a_window_lacks_do_not_reach_a_gru():
-    """Slots after the last older chunk are filled with something, which must not count."""
-    model = tiny(gru=True)
-    windows = gather(video(60), [30, 59], model.config)
-    absent = torch.arange(windows.older.shape[1]) >= windows.older_count[:, None]
-    assert windows.older_count.tolist() == [9, 38] and absent.any()
-    other = windows.map(torch.clone)
-    other.older[absent] = 100.0
-    seen = windows.map(torch.clone)
-    seen.older[0, 8] += 1.0
-    with torch.no_grad():
-        before, after, changed = model(windows), model(other), model(seen)
-    assert (
-        torch.equal(before, after) and (changed[0] - before[0]).abs().min() > 0 and torch.equal(changed[1], before[1])
-    )
 
 
 def test_windows_of_several_videos_as_one_batch():
