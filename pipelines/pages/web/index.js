@@ -14,7 +14,7 @@ for (const video of videos) {
   Object.assign(video, { found: null, falseAlarms: null, labelled: null, missed: 0, foundLabels: [], missedLabels: [] });
   video.detected = spans(video.segments);
   if (!video.truth) continue;
-  const all = spans(video.truth), labels = all.filter(({ label }) => !UNDECIDABLE.includes(label)), { pairs } = judge(labels, video.detected);
+  const all = spans(video.truth), labels = all.filter(({ label }) => !UNDECIDABLE.includes(label)), pairs = judge(labels, video.detected);
   const right = new Set(pairs.map(([, detection]) => detection)), caught = new Set(pairs.map(([label]) => label));
   for (const detection of video.detected) detection.isFalse = !right.has(detection);
   video.missedLabels = labels.filter((label) => !caught.has(label));

@@ -1,7 +1,7 @@
 /* Training on the labels: a button, the progress, and the models with their results. */
-let timeLimit = "", ownMinutes = 30, trainSaid = ""; /* trainSaid: for a screen reader, each step once */
+let timeLimit = "", trainSaid = ""; /* trainSaid: for a screen reader, each step once */
 let training = { progress: null, warnings: [], error: "", hint: "", models: [], command: "" };
-const TIME_LIMITS = [["", "no time limit"], ["720", "at most 12 minutes"], ["3600", "at most 1 hour"], ["own", "at most …"]];
+const TIME_LIMITS = [["", "no time limit"], ["720", "at most 12 minutes"], ["3600", "at most 1 hour"]];
 
 /* "40 s", "3 min", "2 h 5 min" of seconds. */
 function lengthText(seconds) {
@@ -17,7 +17,6 @@ function Command({ text, label }) {
   const copy = ({ currentTarget }) => copyText(text, currentTarget.previousElementSibling, tell);
   return html`<div class="command"><code tabindex="0" aria-label=${label}>${text}</code><${Button} onClick=${copy}>Copy<//></div>`;
 }
-const timeSeconds = () => (timeLimit === "own" ? ownMinutes * 60 : timeLimit ? Number(timeLimit) : null);
 const askTraining = (deed, content = {}) => post("/training/" + deed, { project: report.project, ...content }).catch((error) => tell(explain(error)));
 
 /* Show a state from the stream of events. */
@@ -39,18 +38,13 @@ function ModelRow({ model: { number, path, result, report: hasReport }, isLatest
 function Training() {
   const known = videos.filter(({ id }) => aboutOf(id).complete || Object.values(labelsOf(id)).some(({ end }) => end !== null));
   const count = known.reduce((sum, { id }) => sum + Object.values(labelsOf(id)).filter(({ action, end }) => action !== nothing && end !== null).length, 0);
-  const { progress, error, hint, warnings, models, command } = training, percent = progress && Math.round(progress.share * 100), seconds = timeSeconds();
-  const chooseTime = ({ target }) => {
-    timeLimit = target.value;
-    draw();
-    if (timeLimit === "own") $("train-minutes").focus();
-  };
+  const { progress, error, hint, warnings, models, command } = training, percent = progress && Math.round(progress.share * 100), seconds = timeLimit ? Number(timeLimit) : null;
+  const chooseTime = ({ target }) => { timeLimit = target.value; draw(); };
   return html`<section class="card" id="training" aria-label="Train">
     <div class="heading"><h2>Train a model</h2><p class="soft" id="train-from">${count ? "On " + countText(count, "label") + " in " + countText(known.length, "video") + ", as they are when you press the button." : "Label an action in a few videos first."}</p></div>
     <form id="train-form" hidden=${Boolean(progress)} onSubmit=${(event) => { event.preventDefault(); askTraining("begin", { seconds }); }}>
       <button type="submit" id="train" title="Train a model on all labels, in the background" disabled=${!count}>Train on these labels</button>
       <select id="train-time" aria-label="Time limit" onChange=${chooseTime}>${options(TIME_LIMITS)}</select>
-      ${timeLimit === "own" && html`<label><input type="number" id="train-minutes" min="1" max="10080" step="1" value=${ownMinutes} aria-label="Minutes of training" onInput=${({ target }) => { ownMinutes = Number(target.value); draw(); }} /> minutes</label>`}
       <details><summary>The command that does the same</summary><${Command} text=${command + (seconds ? " --time " + seconds / 60 + "m" : "")} label="The command that trains such a model" /></details>
     </form>
     <div id="train-run" hidden=${!progress}>

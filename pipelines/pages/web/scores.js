@@ -61,12 +61,11 @@ function compare() {
   for (const segment of segments) segment.match = null;
   for (const entry of truth || []) entry.found = null;
   const shown = segments.filter(passes), labels = (truth || []).filter((entry) => shows(entry) && !UNDECIDABLE.includes(entry.label));
-  for (const [entry, segment] of judge(labels, shown).pairs) [entry.found, segment.match] = [segment, entry];
-  const judged = truth ? shown : [], { falseSeconds } = judge(labels, judged);
+  for (const [entry, segment] of judge(labels, shown)) [entry.found, segment.match] = [segment, entry];
   const delays = labels.filter(({ found }) => found && found.announced !== undefined).map(({ found, start }) => found.announced - start);
   verdict = {
     labelled: labels.length, found: labels.filter(({ found }) => found).length,
-    falseAlarms: judged.filter(({ match }) => !match).length, falseSeconds, delay: delays.length ? middle(delays) : null,
+    falseAlarms: shown.filter(isFalse).length, delay: delays.length ? middle(delays) : null,
   };
 }
 const codeAt = (index, chunk) => (chunk < 0 || index >= classes.length ? missing : codes[index * chunks + chunk]);

@@ -102,10 +102,9 @@ class Rows extends Component {
   }
 }
 function Verdict() {
-  const { labelled, found, falseAlarms, falseSeconds, delay } = verdict;
+  const { labelled, found, falseAlarms, delay } = verdict;
   return html`<p id="verdict" role="status" hidden=${!truth || !(labelled || falseAlarms)}><b>${numberText(found) + " of " + countText(labelled, "label")}</b> found
-    ${delay !== null && html`, announced <b>${signed(delay)}</b> from their start (median)`} · <b>${countText(falseAlarms, "false alarm")}</b>
-    ${falseSeconds > 0.005 && html` · <b>${falseSeconds.toFixed(1)} s</b> detected outside labels`}</p>`;
+    ${delay !== null && html`, announced <b>${signed(delay)}</b> from their start (median)`} · <b>${countText(falseAlarms, "false alarm")}</b></p>`;
 }
 const COLUMNS = [["label", "Action"], ["start", "Start"], ["end", "End"], ["span", "Length"], ["announced", "Announced"], ["late", "From label"], ["mean", "Score"]];
 function sortBy(key) {

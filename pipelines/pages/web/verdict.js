@@ -44,30 +44,6 @@ function pairUp(labels, detections) {
   return pair;
 }
 
-/* Pieces of time, joined where they touch, by start. */
-function joined(spans) {
-  const whole = [];
-  for (const { start, end } of [...spans].sort((one, other) => one.start - other.start)) {
-    const last = whole.at(-1);
-    if (last && start <= last.end) last.end = Math.max(last.end, end);
-    else whole.push({ start, end });
-  }
-  return whole;
-}
-/* Seconds of the detections of one class that no label of the class covers. */
-function uncoveredSeconds(detections, labels) {
-  const covers = joined(labels);
-  let seconds = 0, first = 0;
-  for (const { start, end } of joined(detections)) {
-    seconds += end - start;
-    while (first < covers.length && covers[first].end <= start) first++;
-    for (let index = first; index < covers.length && covers[index].start < end; index++) {
-      seconds -= Math.min(end, covers[index].end) - Math.max(start, covers[index].start);
-    }
-  }
-  return seconds;
-}
-
 /* Entries by class, each group by start. */
 function groupByClass(entries) {
   const groups = new Map();
@@ -78,14 +54,11 @@ function groupByClass(entries) {
   for (const group of groups.values()) group.sort((one, other) => one.start - other.start || one.end - other.end);
   return groups;
 }
-/* The pairs [label, detection] of all classes, and the seconds of false detection. */
+/* The pairs [label, detection] of all classes. */
 function judge(labels, detections) {
-  const labelled = groupByClass(labels), detected = groupByClass(detections), pairs = [];
-  let falseSeconds = 0;
-  for (const [name, group] of labelled) {
+  const detected = groupByClass(detections);
+  return [...groupByClass(labels)].flatMap(([name, group]) => {
     const others = detected.get(name) || [];
-    pairUp(group, others).forEach((index, at) => { if (index >= 0) pairs.push([group[at], others[index]]); });
-  }
-  for (const [name, group] of detected) falseSeconds += uncoveredSeconds(group, labelled.get(name) || []);
-  return { pairs, falseSeconds };
+    return [...pairUp(group, others)].flatMap((index, at) => (index < 0 ? [] : [[group[at], others[index]]]));
+  });
 }
