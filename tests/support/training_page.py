@@ -10,7 +10,7 @@ from lstr.pipelines.labelling.training import Training
 from tests.support.learning import SMALL, write_videos
 
 SETTINGS = {**SMALL, "draws": "24", "train.epochs": "2", "learn.folds": "2"}
-OPTIONS = ("--set", "recipe.flow_algorithm=dis", "--recipe", "fast", "--stream", "flow")
+OPTIONS = ("--set", "recipe.flow_algorithm=dis", "--recipe", "fast", "--set", "recipe.stream=flow")
 OPTIONS += tuple(word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}"))
 PATIENCE = 300.0  # seconds that a training may take on a machine with other work
 

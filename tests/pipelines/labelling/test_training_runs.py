@@ -84,7 +84,7 @@ def test_what_is_cancelled_resumes_after_a_restart(root):
         assert [one["number"] for one in training.describe()["models"]] == [1]
         training.begin()
         state = wait(training)
-        assert [one["number"] for one in state["models"]] == [2, 1] and not state["error"]
+        assert [one["number"] for one in state["models"]] == [2, 1] and not state["error"], state
         assert state["models"][0]["result"] == state["models"][1]["result"], "the same labels make the same model"
     assert json.loads(plan.read_bytes()) == json.loads(before), "which was not planned again"
 
