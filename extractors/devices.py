@@ -47,9 +47,16 @@ def default_device() -> str:
 
 
 def fast_precision(device: str) -> str:
-    """`bf16` where networks are faster in it on this device, else `float32`."""
+    """Return `bf16` where networks are faster in it on this device, else `float32`.
+
+    Processors gain by it with AMX, which multiplies tiles, and on AMD's AVX-512. The AVX-512 of an Intel Xeon
+    multiplies bfloat16 too, but no faster than float32, and the conversions cost time. On AMD's, Zen 5, networks took
+    half the time. Unknown processors, such as ARM's, use float32.
+    """
     if device == "cpu":
-        return "bf16" if gains_by_bfloat16() else "float32"
+        is_amd = _facts().get("vendor_id") == "AuthenticAMD"
+        gains = "amx_bf16" in extensions() or (is_amd and "avx512_bf16" in extensions())
+        return "bf16" if gains else "float32"
     import torch
 
     return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
@@ -105,30 +112,19 @@ def release_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _cpu_lines() -> list[str]:
-    """Return what Linux says about the first core, one fact a line; empty on another system."""
-    with suppress(OSError):
-        return CPU.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
-    return []
-
-
-def _facts() -> dict[str, str]:
-    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in _cpu_lines())}
+def processor_lines() -> list[str]:
+    """Return model and instruction sets of the processor, as Linux says them; nothing on another system."""
+    return [line for line in _cpu_lines() if line.startswith(("model name", "flags", "Features", "CPU part"))]
 
 
 def extensions() -> set[str]:
-    """Instruction sets as Linux abbreviates them: avx512_vnni, amx_tile; none on another system."""
+    """Return instruction sets as Linux abbreviates them: avx512_vnni, amx_tile; none on another system."""
     facts = _facts()
     return set(f"{facts.get('flags', '')} {facts.get('Features', '')}".split())
 
 
-def processor_lines() -> list[str]:
-    """Model and instruction sets of the processor; nothing on another system."""
-    return [line for line in _cpu_lines() if line.startswith(("model name", "flags", "Features", "CPU part"))]
-
-
 def about_processor() -> dict:
-    """The name of the processor, and which instructions it has of those that networks gain by."""
+    """Return the name of the processor, and which instructions it has of those that networks gain by."""
     known = extensions()
     return {
         "processor": _facts().get("model name", ""),
@@ -136,11 +132,12 @@ def about_processor() -> dict:
     }
 
 
-def gains_by_bfloat16() -> bool:
-    """Whether networks are faster in bfloat16 than in float32: with AMX, which multiplies tiles, and on AMD's AVX-512.
+def _facts() -> dict[str, str]:
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in _cpu_lines())}
 
-    The AVX-512 of an Intel Xeon multiplies bfloat16 too, but no faster than float32, and the conversions cost time. On
-    AMD's, Zen 5, networks took half the time. What is not known, such as ARM, counts as not.
-    """
-    known = extensions()
-    return "amx_bf16" in known or (_facts().get("vendor_id") == "AuthenticAMD" and "avx512_bf16" in known)
+
+def _cpu_lines() -> list[str]:
+    """Return what Linux says about the first core, one fact a line; empty on another system."""
+    with suppress(OSError):
+        return CPU.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    return []

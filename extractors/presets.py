@@ -11,12 +11,12 @@ import os
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
 from lstr.errors import MissingPathError, RecipeError
-from lstr.extractors.flow.workers import Algorithm
+from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.networks.manifest import published_as
 from lstr.extractors.networks.network import TIMM, is_network_name
 from lstr.extractors.networks.table import known_network
@@ -58,9 +58,9 @@ class Preset(OfStreams[StreamPreset]):
 
     rgb: StreamPreset | None
     flow: StreamPreset | None
-    flow_algorithm: Algorithm = "tvl1"
+    flow_algorithm: Annotated[str, Meta(pattern=rf"^({'|'.join(ALGORITHMS)})\Z")] = "tvl1"
     """`tvl1` as published (denseflow -a=tvl1 -b=20), or `dis`."""
-    precision: Literal["float32", "bf16", "fast"] = "float32"
+    precision: Annotated[str, Meta(pattern=r"^(float32|bf16|fast)\Z")] = "float32"
     rgb_frame: Annotated[int, Meta(ge=0, lt=CHUNK)] = RGB_FRAME
     long_side: Annotated[int, Meta(ge=64, le=4096)] = 320
     """320 × 180 for THUMOS'14."""
@@ -80,12 +80,21 @@ class Preset(OfStreams[StreamPreset]):
         return self.flow_algorithm if self.flow else None
 
     def seeing(self, shape: float | None) -> "Preset":
-        """It for videos of this shape, width by height; None leaves it as it is."""
+        """Return it for videos of this shape, width by height; None leaves it as it is.
+
+        A size that follows gets as many pixels in that shape, as far as the network takes them.
+        """
         if shape is None:
             return self
-        parts = {stream: part for stream, part in self.parts.items() if part.follows and part.size}
-        sizes = {stream: _shaped(part, shape) for stream, part in parts.items()}
-        return self.having({stream: replace(parts[stream], size=size) for stream, size in sizes.items()})
+        parts: dict[str, StreamPreset] = {}
+        for stream, part in self.parts.items():
+            if part.follows and part.size:
+                pixels, entry = math.prod(part.size), known_network(part.network)
+                height = round(math.sqrt(pixels / min(max(shape, 1 / WIDEST), WIDEST)))
+                size = height, round(pixels / height)
+                fits = entry is None or all(map(entry.fits, size))
+                parts[stream] = replace(part, size=size if fits else part.size)
+        return self.having(parts)
 
     def seeing_as(self, recipe: Recipe) -> "Preset":
         """It with the sizes of a recipe where they follow."""
@@ -103,15 +112,6 @@ def shape_of(sizes: Iterable[tuple[int, int]]) -> float | None:
     """The shape of most videos, width by height, by the (width, height) of each; None of none."""
     shapes = sorted(width / height for width, height in sizes)
     return shapes[len(shapes) // 2] if shapes else None
-
-
-def _shaped(part: StreamPreset, shape: float) -> tuple[int, int]:
-    """Height and width of as many pixels as a stream's network sees, of this shape, as far as it takes them."""
-    assert part.size, "it has a size that follows"
-    pixels, entry = math.prod(part.size), known_network(part.network)
-    height = round(math.sqrt(pixels / min(max(shape, 1 / WIDEST), WIDEST)))
-    size = height, round(pixels / height)
-    return size if entry is None or all(map(entry.fits, size)) else part.size
 
 
 # Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
@@ -200,39 +200,25 @@ def read_preset(path: str | Path) -> Preset:
         raise RecipeError(f"{path}: based_on is {brief(named)}.", f"choose one of: {', '.join(PRESETS)}.")
     base = PRESETS[named]
     for stream in STREAMS:
-        if isinstance(values.get(stream), dict):
-            values[stream] = _completed(path.parent, values[stream], base.parts.get(stream))
+        if isinstance(part := values.get(stream), dict):
+            weights, given = part.get("weights"), base.parts.get(stream)
+            if isinstance(weights, str) and os.path.exists(path.parent / weights):
+                if not published_as(weights, path.parent):
+                    part["weights"] = str(path.parent / weights)
+            if given and "size" in part:
+                given = replace(given, follows=False)
+            if given and part.get("network", given.network) != given.network:
+                given = replace(given, mean=None, std=None)  # the scale of another network's input is its own
+            values[stream] = (asdict(given) if given else {}) | part
     try:
         preset = built(Preset, asdict(base) | values)
     except ValueError as error:
         known = f"known are {', '.join(ENTRIES)}; of a stream {', '.join(STREAM_ENTRIES)}."
         raise RecipeError(f"{path}: {error}.", known) from error
-    _check(path, preset)
-    return preset
-
-
-def _completed(folder: Path, values: dict[str, Any], base: StreamPreset | None) -> dict[str, Any]:
-    """Entries of a stream with those that they leave out; the scale of another network's input is its own."""
-    weights = values.get("weights")
-    if isinstance(weights, str) and os.path.exists(folder / weights) and not published_as(weights, folder):
-        values["weights"] = str(folder / weights)
-    if base and "size" in values:
-        base = replace(base, follows=False)
-    if base and values.get("network", base.network) != base.network:
-        base = replace(base, mean=None, std=None)
-    return (asdict(base) if base else {}) | values
-
-
-def _check(path: Path, preset: Preset) -> None:
-    """Raise RecipeError, naming the entry, for what its type does not say."""
-
-    def demand(fits: bool, entry: str, value: object, wanted: str) -> None:
-        if not fits:
-            raise RecipeError(f"{path}: {entry} is {brief(value)}.", f"write {wanted}.")
-
     if not preset.streams:
         raise RecipeError(f"{path}: rgb and flow are both null.", f"keep a stream: {', '.join(STREAMS)}.")
-    demand(preset.crop <= preset.short_side, "crop", preset.crop, "at most short_side")
+    if preset.crop > preset.short_side:
+        raise RecipeError(f"{path}: crop is {preset.crop}.", "write at most short_side.")
     for stream, part in preset.parts.items():
         # a recipe file may come from anywhere, and a config would be run
         if not is_network_name(part.network) or "." in part.network and not part.network.startswith(TIMM):
@@ -243,7 +229,7 @@ def _check(path: Path, preset: Preset) -> None:
                 "file.",
             )
         entry = known_network(part.network)
-        if entry:
-            size = preset.size_of(stream)
-            what, value = (f"{stream}.size", list(size)) if part.size else ("crop", preset.crop)
-            demand(all(map(entry.fits, size)), what, value, f"{entry.sides} for {entry.name}")
+        if entry and not all(map(entry.fits, preset.size_of(stream))):
+            entry_name = f"{stream}.size is {list(part.size)}" if part.size else f"crop is {preset.crop}"
+            raise RecipeError(f"{path}: {entry_name}.", f"write {entry.sides} for {entry.name}.")
+    return preset

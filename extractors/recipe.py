@@ -21,7 +21,7 @@ Size = Annotated[int, Meta(ge=16, le=4096)]
 # Pixels of an image: many times the usual, and no terabyte.
 Side = Annotated[int, Meta(ge=1, le=4096)]
 
-Precision = Literal["float32", "bf16", "int8"]
+Precision = Annotated[str, Meta(pattern=r"^(float32|bf16|int8)\Z")]
 PRECISIONS = ("float32", "bf16")  # that a person chooses
 INT8 = "int8"  # of networks whose ranges were measured on videos
 STEPS = 127  # in int8, of a weight and of a signed input, to either side of zero
@@ -62,7 +62,7 @@ class NetworkRecipe:
     features of the network that has not seen it, every other video those of `sha256`."""
     ranges: dict[str, list[float]] | None = field(default=None, hash=False)
     """For an int8 network the lowest and highest input of each convolution, by its name."""
-    stem: Literal["mean"] | None = None
+    stem: Annotated[str, Meta(pattern=r"^mean\Z")] | None = None
     """`mean` where its weights are those of an RGB network, its first kernels the mean over the colours, repeated."""
     size: tuple[Size, Size] | None = None
     """Height and width of what it sees of the whole picture, in pixels; None for the recipe's square crop."""
