@@ -85,7 +85,7 @@ def notifier_class(kind: Any) -> type[Notifier]:
     """Return the class of a kind of channel. Raises ConfigError for an unknown or broken one."""
     places = {place.name: place for place in entry_points(group=GROUP)}
     places |= {name: EntryPoint(name, value, GROUP) for name, value in NOTIFIERS.items()}
-    if kind not in places:
+    if not isinstance(kind, str) or kind not in places:
         raise ConfigError(f"{kind!r} is not a kind of channel.", f"choose one of {', '.join(sorted(places))}.")
     try:
         found = places[kind].load()

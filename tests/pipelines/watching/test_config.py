@@ -151,6 +151,7 @@ def test_hosts_and_names_that_can_be(write):
         ('[telling]\nquiet = ["10:00-24:30"]', "not a part of a day"),
         ("[telling]\nmost_an_hour = 0", "telling.most_an_hour: Expected `int` >= 1"),
         ("[channels.a]", "channels.a.kind: None is not a kind of channel"),
+        ('[channels.a]\nkind = ["mqtt"]', "channels.a.kind: ['mqtt'] is not a kind of channel"),
         (
             '[channels.a]\nkind = "pigeon"',
             "channels.a.kind: 'pigeon' is not a kind of channel. choose one of apprise, ",

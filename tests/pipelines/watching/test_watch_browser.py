@@ -87,6 +87,7 @@ def tab(chromium, service):
         own = (address, "data:", f"blob:{address}")
         page.on("request", lambda request: request.url.startswith(own) or complaints.append(request.url))
         page.goto(service.server.address)
+        page.locator(".source").first.wait_for()  # the stream brings the state
         return page
 
     yield open_tab
