@@ -1,4 +1,4 @@
-"""What a person sees: progress and warnings on standard error, tables on standard output."""
+"""Output for people: progress and warnings on standard error, tables on standard output."""
 
 import json
 import shlex
@@ -29,29 +29,29 @@ _out = Console(highlight=False)
 
 
 def say(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     _err.print(displayed(text), markup=False, soft_wrap=True)
 
 
 def say_waiting(text: str) -> None:
-    """A line for a person who waits; nothing where standard error is no terminal."""
+    """Print a line for a person who waits; nothing if standard error is not a terminal."""
     if _err.is_terminal:
         say(text)
 
 
 def say_next(*words: object) -> None:
-    """Return what to type next, to be copied into a shell as it is; nothing without words."""
+    """Print the next command to type, ready for a shell; nothing without words."""
     if words:
         say(f"next: {shlex.join(map(str, words))}")
 
 
 def warn(text: str) -> None:
-    """A yellow line on standard error."""
+    """Print a yellow line on standard error."""
     _err.print(displayed(f"warning: {text}"), style="yellow", markup=False, soft_wrap=True)
 
 
 def show(text: str) -> None:
-    """A line of the result on standard output."""
+    """Print a line of the result on standard output."""
     _out.print(_fit_for(_out, text), markup=False, soft_wrap=True)
 
 
@@ -60,7 +60,7 @@ def _fit_for(console: Console, text: str) -> str:
 
 
 def size(n: float) -> str:
-    """Bytes for people: 1.5 GB."""
+    """Return a number of bytes for people: 1.5 GB."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if n < 1000 or unit == "TB":
             break
@@ -69,7 +69,7 @@ def size(n: float) -> str:
 
 
 def show_json(value: object) -> None:
-    """Return the result as one JSON document on standard output."""
+    """Print the result as one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -111,30 +111,30 @@ def is_terminal() -> bool:
 
 
 def standard_error() -> Console:
-    """Return what draws on standard error."""
+    """Return the console that draws on standard error."""
     return _err
 
 
 def clock(seconds: float) -> str:
-    """Seconds as h:mm:ss."""
+    """Return seconds as h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 class Left(ProgressColumn):
-    """How long is left: as the task says, else by how fast it is."""
+    """The remaining time: that of the task, else estimated from its speed."""
 
     def render(self, task: Task) -> Text:
-        """Return the time with its name; empty where nobody knows yet."""
+        """Return the time with its name; empty if it is not known yet."""
         told = task.fields["left"]
         seconds = task.time_remaining if told is None else told
         return Text("" if seconds is None else f"{clock(seconds)} left", style="progress.remaining")
 
 
 class Bar:
-    """Progress with remaining time; a plain line every ten seconds when standard error is no terminal.
+    """Progress with remaining time; a plain line every ten seconds if standard error is not a terminal.
 
-    A context manager, which leaves no bar behind.
+    A context manager that removes the bar at the end.
     """
 
     def __init__(self, unit: str):
@@ -157,7 +157,7 @@ class Bar:
             )
 
     def update(self, what: str, done: int, total: int, note: str = "", left: float | None = None) -> None:
-        """Show that `done` of `total` units of `what` are finished; `left` is the time that is left, if it is known."""
+        """Show that `done` of `total` units of `what` are finished; `left` is the remaining time, if known."""
         if self._rich:
             if what not in self._tasks:
                 self._tasks[what] = self._rich.add_task(what, total=total, note=note, left=left)
@@ -178,7 +178,7 @@ class Bar:
                 say(f"{words} {note}".rstrip())
 
     def drop(self, what: str) -> None:
-        """Show `what` no longer, however far it came."""
+        """Stop showing `what`, finished or not."""
         if self._rich and what in self._tasks:
             self._rich.remove_task(self._tasks.pop(what))
 
@@ -195,10 +195,10 @@ class Bar:
 
 
 class JobBar(Bar):
-    """Progress of a job over many files: of each one in hand, and above them of all together with how fast they go.
+    """Progress of a job over many files: of each current file, and above them of all files with their speed.
 
-    `planned` units of each will be done; `speed` puts units per second into words. Call `update` for what is in hand,
-    and `finish` for each one that is over: it counts as it was planned, however far it came.
+    `planned` has the units of each file; `speed` puts units per second into words. Call `update` for a current file,
+    and `finish` for each one that ends: it counts as planned, finished or not.
     """
 
     def __init__(self, unit: str, planned: Mapping[str, int], speed: Callable[[float], str]):
@@ -219,7 +219,7 @@ class JobBar(Bar):
             super().update(what, done, total, note or self._speed(rate), left)
 
     def finish(self, what: str) -> None:
-        """It is over, and no longer in hand."""
+        """Count a file that has ended."""
         self._over += self._planned.get(what, 0)
         self._in_hand.pop(what, None)
         self._begun.pop(what, None)
@@ -234,9 +234,9 @@ class JobBar(Bar):
 
 
 def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Bar | None] | None" = None) -> Any:
-    """Run a job to its end: progress as a bar, notices as lines, what is odd in labels as a table; its result.
+    """Run a job to its end and return its result: progress as a bar, notices as lines, findings in labels as a table.
 
-    `show` is called with each other event and the bar; a bar that it returns takes the place of that one.
+    `show` is called with each other event and the bar; a bar that it returns replaces that one.
     """
     result = None
     with closing(events), ExitStack() as shown:  # type: ignore[type-var]  # jobs are generators
@@ -260,7 +260,7 @@ def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Ba
 
 
 def findings_table(findings: Iterable[Any]) -> tuple:
-    """Columns, rows and number columns of a table with one row per kind of finding."""
+    """Return columns, rows and number columns of a table with one row per kind of finding."""
     rows = []
     for (severity, kind), group in groupby(findings, key=lambda found: (found.severity, found.kind)):
         members = list(group)

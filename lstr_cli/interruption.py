@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first winds the command down, a second ends it at once.
+"""Ctrl-C, SIGTERM and SIGHUP: the first ends the command in order, a second one at once.
 
-The first raises KeyboardInterrupt in the main thread, so that everything is closed and what is finished is written. A
-thread hears them too, for the main thread may be in a call that returns late or never. What is ignored from the start
-stays so, as SIGHUP under `nohup`.
+The first raises KeyboardInterrupt in the main thread, so that everything is closed and finished work is written. A
+thread receives them too, because the main thread may be in a call that returns late or never. A signal that is ignored
+from the start stays ignored, such as SIGHUP under `nohup`.
 """
 
 import os
@@ -29,9 +29,9 @@ _listening: "Interruptions | None" = None
 
 
 class Interruptions:
-    """Listens while a command runs; use it as a context manager. In another thread than the main one it does nothing.
+    """Handles signals while a command runs; a context manager. Outside the main thread it does nothing.
 
-    `heard` is the signal that winds the command down.
+    `heard` is the signal that ends the command.
     """
 
     def __init__(self):
@@ -74,7 +74,7 @@ class Interruptions:
 
     @property
     def sentence(self) -> str:
-        """What is told to the user; without a signal, as at an end of input, it is Ctrl-C's."""
+        """The message for the user; without a signal, such as at the end of input, that of Ctrl-C."""
         return SENTENCES[self.heard or SIGINT]
 
     @property

@@ -1,6 +1,6 @@
-"""What a person types after a command: its words, with the paths that the command was called with.
+"""The next command after another one, as words, with the paths of that one.
 
-A path that no command has been told yet stands as VIDEOS, VIDEO or LABELS.
+Unknown paths are VIDEOS, VIDEO or LABELS.
 """
 
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def after_fetch(published: str) -> list[str]:
-    """Extract with fetched weights, by the name of what they are published as: with the recipe of that name, or the
-    largest one that begins with them; nothing where there is neither."""
+    """Extract with fetched weights, by their published name: with the recipe of that name, else the largest recipe that
+    uses them; nothing if there is neither."""
     from lstr.extractors.presets import PRESETS  # which every other command reads when it is called
 
     having = [name for name, one in PRESETS.items() if {part.weights for part in one.parts.values()} == {published}]
@@ -32,7 +32,7 @@ def after_extract(features: object) -> list[str]:
 
 
 def after_train(checkpoint: Path, features: Sequence[str], labels: str, held_out: bool) -> list[str]:
-    """Evaluate where the labels have videos to evaluate on, else detect."""
+    """Evaluate if the labels have videos to evaluate on, else detect."""
     if not held_out:
         return after_evaluate(str(checkpoint))
     report = str(checkpoint.with_name("evaluation"))
@@ -45,5 +45,5 @@ def after_evaluate(checkpoint: str) -> list[str]:
 
 
 def after_convert(to: str, files: Sequence[Path]) -> list[str]:
-    """Check labels that can be trained on; nothing for what is to be looked at."""
+    """Check labels that can be trained on; nothing for formats that people look at."""
     return ["lstr", "labels", "check", str(files[-1])] if to == "activitynet" and files else []
