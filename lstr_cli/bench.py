@@ -2,13 +2,15 @@
 
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import click
 from msgspec import Struct
 
 from lstr_cli import console
 from lstr_cli.options import DATA, NETWORKS, Command, Json, RecipeChanges, build_from, option, options, set_option
+
+FAST = ("avx512_vnni", "avx512_bf16", "amx_bf16")  # what makes networks fast on a processor
 
 
 class Bench(Struct):
@@ -50,17 +52,16 @@ def command(inputs, recipe, settings, as_json):
 
     if settings and not recipe:
         raise click.UsageError(f"--set {next(iter(settings))} changes how one recipe is measured: add --recipe.")
-    start = monotonic()
+    start, videos = monotonic(), [Path(path) for path in inputs]
     if recipe:
         changes, chunks = RecipeChanges.of(settings), int(settings.pop("chunks", 80))
         wanted = build_from(NetworkOptions, settings)
         preset = choose_recipe(recipe, algorithm=changes.algorithm, precision=changes.precision)
-        assert isinstance(preset, Preset), "--recipe takes names of presets alone"
+        assert isinstance(preset, Preset), "--recipe takes only names of presets"
         more = {name: getattr(wanted, name) for name in ("flow_threads", "runtime")}
-        events = bench_chain(preset, [Path(path) for path in inputs], chunks, **more)
+        record = console.follow(bench_chain(preset, videos, chunks, **more), "chunks")
     else:
-        events = bench_choices([Path(path) for path in inputs], None)
-    record = console.follow(events, "chunks" if recipe else "parts")
+        record = console.follow(bench_choices(videos, None), "parts")
     if as_json:
         console.show_json(record)
     else:
@@ -68,67 +69,48 @@ def command(inputs, recipe, settings, as_json):
     console.say(f"measured in {monotonic() - start:.0f} s")
 
 
-def _show_recipes(record: dict) -> None:
+def _show_recipes(record: dict[str, Any]) -> None:
     rows = []
     for recipe, row in record["recipes"].items():
+        best = row["best"]
         for variant in row["variants"]:
-            best = row["best"]
-            chosen = all(variant[key] == best[key] for key in ("runtime", "precision"))
             name = (recipe, variant["runtime"], variant["precision"])
             if "failed" in variant:
                 rows.append((*name, "-", "-", "-", "-", variant["failed"]))
                 continue
-            cost = f"{variant['processor_seconds_per_second']:.3f}"
-            delays = best["latency_ms"]
-            lag = f"{delays['p50']:.0f} / {delays['p95']:.0f}" if chosen else ""
-            rows.append((*name, cost, f"{variant['real_time']:.1f}", str(variant["cameras"]), lag, "best" * chosen))
-    video = record["input"]
-    columns = (
-        "recipe",
-        "runtime",
-        "precision",
-        "processor s per video s",
-        "× real time",
-        "cameras",
-        "lag p50 / p95 ms",
-        "",
-    )
-    title = f"{record['machine']}, {_processor(record)}; {video['name']}, {video['width']}×{video['height']}"
-    console.show_table(title, columns, rows, right=(3, 4, 5, 6))
+            is_best = name[1:] == (best["runtime"], best["precision"])
+            lag = "{p50:.0f} / {p95:.0f}".format(**best["latency_ms"]) if is_best else ""
+            speed = (f"{variant['processor_seconds_per_second']:.3f}", f"{variant['real_time']:.1f}")
+            rows.append((*name, *speed, str(variant["cameras"]), lag, "best" * is_best))
+    columns = ("recipe", "runtime", "precision", "processor s per video s", "× real time", "cameras")
+    video, fast = record["input"], [name for name in FAST if name in record["extensions"]]
+    processor = f"{record['processor'] or 'processor unknown'} ({', '.join(fast) or 'no bfloat16'})"
+    title = f"{record['machine']}, {processor}; {video['name']}, {video['width']}×{video['height']}"
+    console.show_table(title, (*columns, "lag p50 / p95 ms", ""), rows, right=(3, 4, 5, 6))
     console.show(record["advice"])
 
 
-def _processor(record: dict) -> str:
-    """Its name, and what of it makes networks fast."""
-    fast = [name for name in ("avx512_vnni", "avx512_bf16", "amx_bf16") if name in record["extensions"]]
-    return f"{record['processor'] or 'processor unknown'} ({', '.join(fast) or 'no bfloat16'})"
+def _show_chain(record: dict[str, Any]) -> None:
+    paper, whole = record["paper"], record["end_to_end"]
+    overlapped, latency = whole["overlapped"], whole["overlapped"]["latency_ms"]
 
+    def cell(value: float | None) -> str:
+        return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
 
-def _show_chain(record: dict) -> None:
-    paper = record["paper"]
-    rows = [
-        (name.replace("_", " "), f"{s['per_second']:.1f} {s['unit']}", _cell(s["decisions_per_second"]))
-        + (f"{100 * s['share']:.0f} %", _cell(paper.get(name)))
-        for name, s in record["stages"].items()
-    ]
-    whole = record["end_to_end"]
-    rows.append(("serial", "", _cell(whole["serial"]["decisions_per_second"]), "100 %", _cell(paper["serial"])))
-    rows.append(("overlapped", "", _cell(whole["overlapped"]["decisions_per_second"]), "", "-"))
+    rows = []
+    for name, stage in record["stages"].items():
+        rate = (f"{stage['per_second']:.1f} {stage['unit']}", cell(stage["decisions_per_second"]))
+        rows.append((name.replace("_", " "), *rate, f"{100 * stage['share']:.0f} %", cell(paper.get(name))))
+    rows.append(("serial", "", cell(whole["serial"]["decisions_per_second"]), "100 %", cell(paper["serial"])))
+    rows.append(("overlapped", "", cell(overlapped["decisions_per_second"]), "", "-"))
     recipe, flow = record["recipe"], record["flow"]
     crops = ", ".join(f"{n} of {stream}" for stream, n in recipe["crops"].items())
     by = f"{recipe['flow_algorithm']} by {flow['backend']}, {flow['workers']} threads" if flow else "no flow"
     title = f"{record['machine']}, {record['device']}; images a chunk: {crops}; {recipe['precision']}; {by}"
     columns = ("stage", "per second", "decisions per second", "share", f"paper, {paper['device']}")
     console.show_table(title, columns, rows, right=(1, 2, 3, 4))
-    overlapped, latency = whole["overlapped"], whole["overlapped"]["latency_ms"]
     console.show(f"{overlapped['realtime_factor']:.2f} × real time; a live source needs 4 decisions per second")
     console.show(
         f"live, from a chunk's last frame to its decision: p50 {latency['p50']:.0f} ms, p95 {latency['p95']:.0f} ms, "
         f"p99 {latency['p99']:.0f} ms; peak memory {record['peak_memory_mb']:,} MB"
     )
-
-
-def _cell(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

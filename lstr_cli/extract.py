@@ -30,11 +30,7 @@ from lstr_cli.options import (
     set_option,
 )
 
-if TYPE_CHECKING:  # they bring torch
-    from collections.abc import Iterator
-
-    from lstr.pipelines.features.extract import Event
-    from lstr.pipelines.features.extraction import ExtractOptions, Summary
+if TYPE_CHECKING:  # imports torch
     from lstr.pipelines.features.extraction_plan import Plan
 
 SOME_FAILED = 3
@@ -88,7 +84,7 @@ class Extract(Struct):
 @click.command("extract", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
 @options(Extract)
-def command(videos, lists, settings, dry_run, as_json, **others):
+def command(videos, output, recipe, stream, weights, calibrate, lists, settings, dry_run, as_json, **others):
     """Decode, compute optical flow, run both TSN networks, and write one array per stream and video.
 
     A PATTERN in quotes, as 'videos/**/*.mp4', is expanded here. Sources and FEATURES may be URLs that fsspec knows,
@@ -109,51 +105,24 @@ def command(videos, lists, settings, dry_run, as_json, **others):
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
     console.say_waiting("loading networks…")
-    from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
-    from lstr.pipelines.features.extract import extract, plan
-
-    root = settings.pop("root", None)
-    chosen = _options(settings=settings, **others)
-    found = find_sources([*videos, *read_lists(lists)], VIDEO_SUFFIXES, root, console.say)
-    if dry_run:
-        _show_plan(plan(found, chosen), as_json)
-        return
-    summary = _follow(extract(found, chosen))
-    _say_summary(summary, chosen.output)
-    if as_json:
-        console.show_json({"output": str(chosen.output), **summary.to_dict()})
-    elif not summary.failed:
-        console.say_next(*after_extract(chosen.output))
-    if summary.failed:
-        sys.exit(SOME_FAILED)
-
-
-def _options(
-    output: str,
-    recipe: str | None,
-    stream: str | None,
-    weights: tuple[str, ...],
-    calibrate: str | None,
-    settings: dict[str, str],
-    **others: Any,
-) -> "ExtractOptions":
-    """The job's options; what is not taken from `others` has the same name there."""
     from lstr.extractors.networks.published import weights_by_stream
+    from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
     from lstr.files.remote import place
     from lstr.pipelines.features.chunk_cache import find_cache
+    from lstr.pipelines.features.extract import NetworksReady, extract, plan
     from lstr.pipelines.features.extraction import ExtractOptions
+    from lstr.pipelines.features.extraction_plan import Plan
     from lstr.pipelines.features.recipes import choose_recipe, default_recipe, weights_for
 
     if not recipe:
         recipe, why = default_recipe(place(output), None)
         console.say(f"recipe: {recipe}, {why}")
-    wanted, how = RecipeChanges.of(settings), dict(settings)
-    chosen = choose_recipe(recipe, stream, wanted.networks, wanted.algorithm, wanted.precision)
-    cache = how.pop("cache", None)
-    return build_from(
+    root, cache, changes = settings.pop("root", None), settings.pop("cache", None), RecipeChanges.of(settings)
+    chosen = choose_recipe(recipe, stream, changes.networks, changes.algorithm, changes.precision)
+    job = build_from(
         ExtractOptions,
-        how,
-        precision=wanted.precision,
+        settings,
+        precision=changes.precision,
         output=place(output),
         recipe=chosen,
         weights=weights_for(chosen, weights_by_stream(weights, chosen.streams)),
@@ -161,20 +130,20 @@ def _options(
         cache=None if cache == "none" else find_cache(cache),
         **others,
     )
-
-
-def _follow(events: "Iterator[Event]") -> "Summary":
-    """Show what a job yields until it is finished; its summary."""
-    from lstr.pipelines.features.extract import NetworksReady
-    from lstr.pipelines.features.extraction_plan import Plan
-
-    chunks = {}
+    found = find_sources([*videos, *read_lists(lists)], VIDEO_SUFFIXES, root, console.say)
+    if dry_run:
+        planned = plan(found, job)
+        if as_json:
+            console.show_json(planned.to_dict())
+        else:
+            _show_plan(planned)
+        return
+    chunks: dict[str, int] = {}
 
     def show(event: Any, bar: Any) -> console.Bar | None:
         match event:
             case Plan():
                 console.say(_line(event))
-                _warn_of_disk(event)
                 chunks.update({video.id: video.chunks for video in event.of("to do")})
             case NetworksReady():
                 return console.JobBar("chunks", chunks, speed)
@@ -183,28 +152,39 @@ def _follow(events: "Iterator[Event]") -> "Summary":
                 say_outcome(event)
         return None
 
-    return console.follow(events, "chunks", show)
+    summary = console.follow(extract(found, job), "chunks", show)
+    counted = summary.to_dict()
+    if summary.chunks:
+        per_second = {name: one["chunks_per_thread_second"] for name, one in counted["stages"].items()}
+        stages = ", ".join(f"{name.replace('_', ' ')} {rate:.1f}" for name, rate in per_second.items())
+        took, rate = console.clock(counted["seconds"]), speed(counted["chunks_per_second"])
+        console.say(f"{summary.chunks} chunks in {took}: {rate}; of one thread: {stages}")
+    counts = ", ".join(f"{counted[state]} {state}" for state in ("done", "kept", "failed"))
+    console.say(f"{counts}; features in {job.output}")
+    if as_json:
+        console.show_json({"output": str(job.output), **counted})
+    elif not summary.failed:
+        console.say_next(*after_extract(job.output))
+    if summary.failed:
+        sys.exit(SOME_FAILED)
 
 
 def speed(chunks_per_second: float) -> str:
-    """Chunks a second in words."""
+    """Return chunks per second in words."""
     return f"{chunks_per_second:.1f} a second, {chunks_per_second / FEATURES_PER_SECOND:.2f} × real time"
 
 
-def _show_plan(plan: "Plan", as_json: bool) -> None:
-    if as_json:
-        console.show_json(plan.to_dict())
-        return
+def _show_plan(plan: "Plan") -> None:
     rows = []
     for video in plan.videos:
         state = "failed before" if video.failed_before and video.state == "to do" else video.state
         rows.append((video.id, f"{video.seconds:.1f}", video.chunks, state, video.reason or video.failed_before))
     console.show_table("plan", ("video", "seconds", "chunks", "state", "reason"), rows, right=(1, 2))
     console.show(_line(plan))
-    _warn_of_disk(plan)
 
 
 def _line(plan: "Plan") -> str:
+    """Return a plan in one line. Warns if its disk is too small."""
     told = plan.to_dict()
     counts = f"{told['done']} done, {told['to_do']} to do"
     counts += f", {told['unreadable']} unreadable" if told["unreadable"] else ""
@@ -214,16 +194,13 @@ def _line(plan: "Plan") -> str:
         time = "" if plan.seconds is None else f"about {console.clock(plan.seconds)} "
         line += f"; to do: {console.clock(told['hours_to_do'] * 3600)} of video, {console.size(plan.bytes)} of disk, "
         line += f"{time}with {plan.share}"
+    if plan.free_bytes is not None and plan.bytes > plan.free_bytes:
+        console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left, too little.")
     return line
 
 
-def _warn_of_disk(plan: "Plan") -> None:
-    if plan.free_bytes is not None and plan.bytes > plan.free_bytes:
-        console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left, too little.")
-
-
 def say_outcome(outcome: Any) -> None:
-    """Say what became of a video, by its Outcome or Failed; of one that was finished before, nothing."""
+    """Say the outcome of a video; nothing for one that was finished before."""
     if isinstance(outcome, Failed) or outcome.state == "failed":
         console.say(f"failed: {outcome.id}: {outcome.reason}\nhint: {outcome.hint}")
     elif outcome.state == "done":
@@ -234,17 +211,3 @@ def say_outcome(outcome: Any) -> None:
         console.say(f"done: {outcome.id}: {line}")
         if outcome.reason:
             console.warn(f"{outcome.id} is {outcome.reason}")
-
-
-def _say_summary(summary: "Summary", output: object) -> None:
-    counted = summary.to_dict()
-    if summary.chunks:
-        stages = (
-            f"{name.replace('_', ' ')} {s['chunks_per_thread_second']:.1f}" for name, s in counted["stages"].items()
-        )
-        console.say(
-            f"{summary.chunks} chunks in {console.clock(counted['seconds'])}: {speed(counted['chunks_per_second'])}; "
-            f"of one thread: {', '.join(stages)}"
-        )
-    counts = ", ".join(f"{counted[state]} {state}" for state in ("done", "kept", "failed"))
-    console.say(f"{counts}; features in {output}")

@@ -1,7 +1,7 @@
 """`lstr info`: what a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file holds."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from lstr_cli.options import OF_MODEL, Command, Json, options, set_option, take
 
 DAMAGED = 3
 FAULTS_SHOWN = 20  # in a table; --json has them all
-# Names of entries whose key is not clear.
+# Names of entries that their key alone does not explain.
 WORDS = {
     "arrays_checked_by_hash": "arrays whole by their hash",
     "bits": "bits per sample",
@@ -28,20 +28,11 @@ WORDS = {
     "shortest": "shortest video, in chunks",
     "sha256": "SHA-256",
 }
-# Entries that are shown only if they have another value.
-UNREMARKABLE = {"rotation": 0, "sample_aspect": "1", "leftovers_of_killed_runs": 0}
-NOT_ROWS = ("kind", "faults")
-NOT_SHOWN = ("kinds",)  # types of errors against labels; --json has them
-SETTINGS = ("config", "changed")  # entries with the names of `--set`
-COUNTS = (
-    "parameters",
-    "chunks",
-    "videos",
-    "frames",
-    "frames_24fps",
-    "header_frames",
-)  # with thousands separators
-LIST_SHOWN = 12
+USUAL = {"rotation": 0, "sample_aspect": "1", "leftovers_of_killed_runs": 0}  # shown only with another value
+NOT_SHOWN = ("kind", "faults", "kinds")  # kinds: how detections differ from labels, which --json has
+SETTINGS = ("config", "changed")  # their entries keep the names that `--set` takes
+COUNTS = ("parameters", "chunks", "videos", "frames", "frames_24fps", "header_frames")  # with a comma at thousands
+SHOWN = 12  # of a list
 
 
 class Info(Struct):
@@ -91,70 +82,58 @@ def command(path, settings, as_json):
 
 
 def tables(described: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield tables of (entry, value): one without a title, and then one for each entry that has entries."""
-    shown = {key: value for key, value in described.items() if key not in NOT_ROWS}
-    shown = {key: value for key, value in shown.items() if UNREMARKABLE.get(key) != value or key not in UNREMARKABLE}
-    yield "", [(named(key), text(key, value)) for key, value in shown.items() if not _has_entries(value)]
-    for key, value in shown.items():
-        if _has_entries(value):
-            yield named(key), list(_flat(value, str if key in SETTINGS else named))
+    """Yield tables of (entry, value): one without a title, then one for each entry that has entries itself."""
+    shown = {k: v for k, v in described.items() if k not in NOT_SHOWN and (k not in USUAL or USUAL[k] != v)}
+    nested = {key: value for key, value in shown.items() if isinstance(value, Mapping) and value}
+    yield "", [(_named(key), _text(key, value)) for key, value in shown.items() if key not in nested]
+    for key, value in nested.items():
+        yield _named(key), list(_flat(value, key in SETTINGS))
 
 
-def _has_entries(value: Any) -> bool:
-    return isinstance(value, Mapping) and bool(value)
-
-
-def _flat(entries: Mapping[str, Any], name: Callable[[str], str], before: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested entries as "rgb network", without those that are None."""
+def _flat(entries: Mapping[str, Any], is_setting: bool, before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield entries within entries as "rgb network", without those that are None."""
     for key, value in entries.items():
-        if key in NOT_SHOWN:
+        name = before + (key if is_setting else _named(key))
+        if key in NOT_SHOWN or value is None:
             continue
-        if key == "interval" and _has_entries(value):
-            yield from ((f"{before}{name(one)}, 95 %", _interval(edges)) for one, edges in value.items() if edges)
-        elif _has_entries(value):
-            yield from _flat(value, name, f"{before}{name(key)} ")
-        elif value is not None:
-            yield before + name(key), text(key, value)
+        if key == "interval" and isinstance(value, Mapping):
+            for one, edges in value.items():
+                is_pair = isinstance(edges, list) and [isinstance(e, int | float) for e in edges] == [True, True]
+                if edges:
+                    text = f"{edges[0]:.4g} to {edges[1]:.4g}" if is_pair else str(edges)
+                    yield f"{before}{_named(one)}, 95 %", text
+        elif isinstance(value, Mapping) and value:
+            yield from _flat(value, is_setting, f"{name} ")
+        else:
+            yield name, _text(key, value)
 
 
-def named(key: str) -> str:
-    """Return the name of an entry for people."""
+def _named(key: str) -> str:
     return WORDS.get(key, key.replace("_", " "))
 
 
-def text(key: str, value: Any) -> str:
+def _text(key: str, value: Any) -> str:
     """Return a value with its unit."""
-    if value is None or (isinstance(value, Sequence | Mapping) and not value):
+    if value is None or (isinstance(value, str | list | tuple | Mapping) and not value):
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if key == "size":  # of a video as "320x240", of what a network sees its height and width
+    if key == "size":  # of a video "320x240"; of what a network sees, its height and width
         across, down = value.split("x") if isinstance(value, str) else reversed(value)
         return f"{across} × {down} pixels"
     if key == "duration":
         return f"{value:.2f} s"
     if key == "hours":
         return console.clock(3600 * value)
-    if key == "members":
-        return _list([" as ".join(filter(None, (one["kind"], one["preset"]))) for one in value])
     if isinstance(value, list | tuple):
-        return _list(value)
+        if key == "members":
+            words = [" as ".join(filter(None, (one["kind"], one["preset"]))) for one in value]
+        elif isinstance(value[0], int | float):  # equal numbers, such as ten means of 128, once
+            runs = [(number, len(list(same))) for number, same in groupby(value)]
+            words = [f"{number:g}" + (f" ({n} times)" if n > 1 else "") for number, n in runs]
+        else:
+            words = list(map(str, value))
+        return ", ".join(words[:SHOWN]) + (f" … ({len(words)})" if len(words) > SHOWN else "")
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if key in COUNTS else str(value)
-
-
-def _interval(edges: Any) -> str:
-    """Return two numbers as an interval; anything else that a file has there unchanged."""
-    is_one = isinstance(edges, list) and len(edges) == 2 and all(isinstance(edge, int | float) for edge in edges)
-    return f"{edges[0]:.4g} to {edges[1]:.4g}" if is_one else str(edges)
-
-
-def _list(values: Sequence[Any]) -> str:
-    """Return the first of them; equal numbers, such as ten means of 128, once."""
-    if isinstance(values[0], int | float):
-        runs = [(value, len(list(same))) for value, same in groupby(values)]
-        words = [f"{value:g}" + (f" ({n} times)" if n > 1 else "") for value, n in runs]
-    else:
-        words = list(map(str, values))
-    return ", ".join(words[:LIST_SHOWN]) + (f" … ({len(words)})" if len(words) > LIST_SHOWN else "")

@@ -1,6 +1,6 @@
-"""How fast this machine is from video to decision, stage by stage and whole: what `lstr bench` records.
+"""Speed of this machine from video to decision, by stage and as a whole: what `lstr bench --recipe` records.
 
-Networks and LSTR carry random weights and a full random memory, for speed does not depend on them. The video is real.
+Networks and LSTR have random weights and a full random memory: speed does not depend on them. The video is real.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -94,12 +94,13 @@ class Chain:
 
     @classmethod
     def of(cls, twostream: TwoStream, workers: FlowWorkers | None, config: WindowConfig) -> "Chain":
-        """With a model of random weights, ready to score, and its memory full."""
-        model = build(sized(config, twostream), len(THUMOS_CLASSES), twostream.device)
+        """Return a chain with a model of random weights whose memory is full."""
+        rgb, flow = twostream.recipe.dims
+        model = build(config.replace(rgb_dim=rgb, flow_dim=flow), len(THUMOS_CLASSES), twostream.device)
         return cls(twostream, workers, model, filled(streaming.create(model)))
 
     def decide(self, row: FeatureRow) -> None:
-        """One step of the stream, its scores on the CPU as those who write them need them."""
+        """Run one step of the stream, with its scores on the CPU, where sinks need them."""
         streaming.step(self.model, self.state, row.rgb, row.flow).numpy()
 
 
@@ -165,7 +166,7 @@ def progress_of(measurement: Measuring[Result], total: int) -> Generator[Progres
 
 
 def measure(chain: Chain, inputs: Sequence[Path], n_chunks: int) -> Measuring[dict]:
-    """Each stage and the whole, over all videos; yields after each chunk."""
+    """Measure each stage and the whole, over all videos; yields after each chunk."""
     stages: list[list[float]] = []
     latency: list[float] = []
     overlapped, decisions = 0.0, 0
@@ -179,7 +180,15 @@ def measure(chain: Chain, inputs: Sequence[Path], n_chunks: int) -> Measuring[di
     there = ["decode", *(["flow"] if chain.workers else []), *features, "lstr"]
     p50, p95, p99 = (round(1000 * float(np.percentile(latency, p)), 1) for p in (50, 95, 99))
     return {
-        "stages": {name: _stage(name, seconds, each.sum()) for name, seconds in zip(there, each, strict=True)},
+        "stages": {
+            name: {
+                "per_second": round(STAGES[name][1] / seconds, 2),
+                "unit": STAGES[name][0],
+                "decisions_per_second": round(1 / seconds, 2),
+                "share": round(seconds / each.sum(), 3),
+            }
+            for name, seconds in zip(there, each, strict=True)
+        },
         "end_to_end": {
             "serial": {"decisions_per_second": round(1 / each.sum(), 2), "decisions": len(stages)},
             "overlapped": {
@@ -192,32 +201,21 @@ def measure(chain: Chain, inputs: Sequence[Path], n_chunks: int) -> Measuring[di
     }
 
 
-def _stage(name: str, seconds: float, whole: float) -> dict:
-    """What a stage does that takes so many seconds of the `whole` for a chunk."""
-    unit, amount = STAGES[name]
-    return {
-        "per_second": round(amount / seconds, 2),
-        "unit": unit,
-        "decisions_per_second": round(1 / seconds, 2),
-        "share": round(seconds / whole, 3),
-    }
-
-
 def rendered(folder: Path, n_chunks: int) -> list[Path]:
-    """Videos of 320×240 at 30 FPS with about n_chunks chunks in all, where no real ones are named."""
+    """Render videos of 320×240 at 30 FPS with about n_chunks chunks in all, if no real ones are named."""
     render_scenes(folder, SceneConfig(2, 1, max(SHORTEST_SCENE, n_chunks * CHUNK_SECONDS / 2), 320, 240))
     return list(find_videos([folder / "videos"]).values())
 
 
 def describe(path: Path) -> dict:
-    """What a reader of the record must know about a video."""
+    """Return what a reader of the record must know about a video."""
     video = probe(path)
     rate = len(video.ticks) / video.duration
     return {"name": path.name, "width": video.width, "height": video.height, "fps": round(rate, 2)}
 
 
 def first_chunks(path: Path, long_side: int, n: int) -> Iterator[Chunk]:
-    """The first n chunks. Raises VideoError where none is left to measure after the warm-up."""
+    """Return the first n chunks. Raises VideoError if none is left to measure after the warm-up."""
     video = probe(path)
     if min(video.n_chunks, n) <= WARM_UP:
         raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "give a longer --input.")
@@ -225,7 +223,7 @@ def first_chunks(path: Path, long_side: int, n: int) -> Iterator[Chunk]:
 
 
 def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
-    """Seconds of each stage for each chunk after the warm-up; nothing overlaps but the flow fields of a chunk."""
+    """Return seconds of each stage for each chunk after the warm-up; only the flow fields of a chunk overlap."""
     twostream = chain.twostream
     taken: list[list[float]] = []
     with closed_after(first_chunks(path, twostream.recipe.long_side, n)) as chunks:
@@ -251,7 +249,7 @@ def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
 
 
 def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
-    """Chunks, and seconds from opening the file to the last decision."""
+    """Return the chunks, and seconds from opening the file to the last decision."""
     start, made = perf_counter(), 0
     chunks = first_chunks(path, chain.twostream.recipe.long_side, n)
     with torch_threads(1), closed_after(chain.twostream.rows(chunks, chain.workers)) as rows:
@@ -263,7 +261,7 @@ def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
 
 
 def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
-    """Seconds from the last frame of each chunk after the warm-up to its decision, the frames coming in real time."""
+    """Return seconds from the last frame of each chunk to its decision, with frames in real time, after the warm-up."""
     frames = Paced(probe(path))
     delays: list[float] = []
     due: dict[int, float] = {}
@@ -282,24 +280,18 @@ def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
     return delays[WARM_UP:]
 
 
-def sized(config: WindowConfig, twostream: TwoStream) -> WindowConfig:
-    """A model's configuration for the features that networks make."""
-    rgb, flow = twostream.recipe.dims
-    return config.replace(rgb_dim=rgb, flow_dim=flow)
-
-
 def build(config: WindowConfig, n_classes: int, device: str) -> Model:
-    """A model with random weights, ready to score."""
+    """Return a model with random weights, ready to score."""
     return make_model(config, n_classes).eval().to(device)
 
 
 def full_age(config: WindowConfig) -> int:
-    """Chunks after which both memories have long been full; a multiple of the stride, so an update comes next."""
+    """Return chunks after which both memories are full; a multiple of the stride, so an update comes next."""
     return 2 * (config.long_length + config.work_length * config.long_stride)
 
 
 def filled(state: StreamState, offset: int = 0) -> StreamState:
-    """The state with its memory full: random numbers in place of thousands of steps.
+    """Return the state with its memory full: random numbers instead of thousands of steps.
 
     Stream b has seen full_age + offset + b chunks, so of several one in `long_stride` updates its long memory at each
     step. Its scores are finite and mean nothing.

@@ -1,7 +1,7 @@
-"""What this machine can do with each recipe, and what to choose: `lstr bench` without more words.
+"""Speed of this machine with each recipe, and which to choose: what `lstr bench` without options measures.
 
-Every figure is processor seconds, which other work on the machine hardly changes, but for those of a whole run: they
-say what this machine does now. Networks and model carry random weights, for speed does not depend on them.
+Figures are processor seconds, which other work on the machine hardly changes, except those of a whole run, which are of
+this machine as it is now. Networks and model have random weights, because speed does not depend on them.
 """
 
 import math
@@ -65,19 +65,19 @@ def bench_choices(
         cores = default_workers()
         about = {"device": device, "cores": cores, "input": describe(inputs[0]), "weights": "random"}
         about = about_machine() | about
-        rows = yield from progress_of(_rows(inputs[0], device), total)
+        rows = yield from progress_of(_measure(inputs[0], device), total)
     yield Finished({**about, "recipes": rows, "advice": advice(rows, cores)})
 
 
-def _rows(path: Path, device: str) -> Measuring[dict[str, dict]]:
+def _measure(path: Path, device: str) -> Measuring[dict[str, dict]]:
     rows = {}
     for name in RECIPES:
-        rows[name] = yield from _row(name, path, device)
+        rows[name] = yield from _measure_recipe(name, path, device)
     return rows
 
 
 def _variants(recipe: str, device: str) -> list[tuple[str, str]]:
-    """(runtime, precision) that a recipe's networks are measured in."""
+    """Return the (runtime, precision) that a recipe's networks are measured in."""
     runtimes = [runtime for runtime in RUNTIMES if is_installed(runtime)] if device == "cpu" else ["torch"]
     precisions = ["float32"]
     if recipe != "live" and fast_precision(device) == "bf16":
@@ -85,8 +85,8 @@ def _variants(recipe: str, device: str) -> list[tuple[str, str]]:
     return [(runtime, precision) for precision in precisions for runtime in runtimes]
 
 
-def _row(name: str, path: Path, device: str) -> Measuring[dict]:
-    """What a recipe costs part by part, and whole with the fastest runtime."""
+def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
+    """Measure a recipe part by part, and as a whole with the fastest runtime."""
     preset = PRESETS[name]
     with torch_threads(1), ExitStack() as stack:
         start = process_time()
@@ -101,7 +101,13 @@ def _row(name: str, path: Path, device: str) -> Measuring[dict]:
         yield
         twostream = build_twostream(preset, WeightSources(), device, "float32")
         chain = Chain.of(twostream, workers, presets()[RECIPES[name]].model)
-        step = _step(chain)
+        taken: list[float] = []
+        zeros = {stream: np.zeros(part.dim, np.float32) for stream, part in twostream.recipe.parts.items()}
+        for _ in range(CHUNKS):
+            start = process_time()
+            chain.decide(FeatureRow(0, 0.0, zeros))
+            taken.append(process_time() - start)
+        step = float(np.median(taken))
         costs = {"decode_ms": decode, "flow_ms": flow, "lstr_ms": step}
         variants: list[dict] = []
         opened: dict[tuple[str, str], TwoStream] = {}
@@ -114,7 +120,13 @@ def _row(name: str, path: Path, device: str) -> Measuring[dict]:
                 variants[-1]["failed"] = str(error)
             else:
                 opened[runtime, precision] = variant
-                variants[-1] |= _figures(seconds, (decode + flow + seconds + step) / CHUNK_SECONDS)
+                whole = (decode + flow + seconds + step) / CHUNK_SECONDS  # of the processor, per second of video
+                variants[-1] |= {
+                    "network_ms": round(1000 * seconds, 2),
+                    "processor_seconds_per_second": round(whole, 4),
+                    "real_time": round(default_workers() / whole, 2),
+                    "cameras": math.floor(ROOM * default_workers() / whole),
+                }
             yield
         sound = [variant for variant in variants if "failed" not in variant]
         best = min(sound, key=lambda variant: variant["processor_seconds_per_second"])
@@ -133,19 +145,8 @@ def _row(name: str, path: Path, device: str) -> Measuring[dict]:
     }
 
 
-def _figures(network: float, whole: float) -> dict[str, float | int]:
-    """What a variant costs: `whole` processor seconds for a second of video."""
-    cores = default_workers()
-    return {
-        "network_ms": round(1000 * network, 2),
-        "processor_seconds_per_second": round(whole, 4),
-        "real_time": round(cores / whole, 2),
-        "cameras": math.floor(ROOM * cores / whole),
-    }
-
-
 def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequence[np.ndarray | None]) -> float:
-    """Processor seconds of all networks for a chunk, one after the other, cropping included."""
+    """Return processor seconds of all networks per chunk, one after the other, cropping included."""
     batch = min(twostream.batch, len(chunks))
     twostream.prepare(batch)
     taken: list[float] = []
@@ -164,20 +165,8 @@ def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequ
     return float(np.median(taken)) / batch
 
 
-def _step(chain: Chain) -> float:
-    """Processor seconds of a decision from features."""
-    taken: list[float] = []
-    rows = {stream: np.zeros(part.dim, np.float32) for stream, part in chain.twostream.recipe.parts.items()}
-    row = FeatureRow(0, 0.0, rows)
-    for _ in range(CHUNKS):
-        start = process_time()
-        chain.decide(row)
-        taken.append(process_time() - start)
-    return float(np.median(taken))
-
-
 def advice(rows: Mapping[str, Mapping], cores: int) -> str:
-    """One sentence: what to use for cameras, and which recipe of published weights keeps up here, if any does."""
+    """Say what to use for cameras, and which recipe of published weights keeps up here, if any does."""
     parts = []
     if "live" in rows:
         n_cameras = rows["live"]["best"]["cameras"]
