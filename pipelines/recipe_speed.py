@@ -21,6 +21,7 @@ from lstr.extractors.flow.workers import default_workers, flow_workers
 from lstr.extractors.networks.runtime import RUNTIMES, is_installed
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
+from lstr.extractors.recipe import Precision
 from lstr.extractors.run import FeatureRow, TwoStream
 from lstr.extractors.runtime_choice import remember, run_on
 from lstr.extractors.stages import closed_after, torch_threads
@@ -76,10 +77,10 @@ def _measure(path: Path, device: str) -> Measuring[dict[str, dict]]:
     return rows
 
 
-def _variants(recipe: str, device: str) -> list[tuple[str, str]]:
+def _variants(recipe: str, device: str) -> list[tuple[str, Precision]]:
     """Return the (runtime, precision) that a recipe's networks are measured in."""
     runtimes = [runtime for runtime in RUNTIMES if is_installed(runtime)] if device == "cpu" else ["torch"]
-    precisions = ["float32"]
+    precisions: list[Precision] = ["float32"]
     if recipe != "live" and fast_precision(device) == "bf16":
         precisions.append("bf16")
     return [(runtime, precision) for precision in precisions for runtime in runtimes]

@@ -102,7 +102,7 @@ def _in_int8(exact: TwoStream, images: Images) -> Generator[Progress, None, TwoS
             fused(scaled(torch.from_numpy(batch), part))
             yield Progress(f"{stream} ranges", min(start + BATCH, len(images[stream])), len(images[stream]))
         parts[stream] = replace(part, ranges=ranges.result())
-    recipe: Recipe = replace(exact.recipe, precision=INT8, **parts)
+    recipe: Recipe = replace(exact.recipe, precision="int8", **parts)
     return exact.again(recipe)
 
 
