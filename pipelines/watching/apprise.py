@@ -3,7 +3,6 @@
 import logging
 import threading
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from lstr.errors import ConfigError, DeliveryError
@@ -58,7 +57,15 @@ class AppriseNotifier(Notifier):
         """Send a notice."""
         from apprise.attachment.file import AttachFile
 
-        image = self._wait_for_image(notice, now)
+        image, find = None, self._service and self._service.find_image
+        if find:
+            image = find(notice.event.id)
+            for _ in range(int(IMAGE_TIMEOUT_S / TICK_S) if now - notice.event.decided < FRESH else 0):
+                if image:
+                    break
+                if self._closing.wait(TICK_S):
+                    raise DeliveryError("the program is ending.")
+                image = find(notice.event.id)
         attached = AttachFile(str(image)) if image else None
         try:
             arrived = self._apprise.notify(body=describe(notice, now), title=title(notice.event), attach=attached)
@@ -70,14 +77,3 @@ class AppriseNotifier(Notifier):
     def abort(self) -> None:
         """Stop waiting for an image."""
         self._closing.set()
-
-    def _wait_for_image(self, notice: Notice, now: datetime) -> Path | None:
-        find = self._service and self._service.find_image
-        if not find:
-            return None
-        for _ in range(int(IMAGE_TIMEOUT_S / TICK_S) if now - notice.event.decided < FRESH else 0):
-            if image := find(notice.event.id):
-                return image
-            if self._closing.wait(TICK_S):
-                raise DeliveryError("the program is ending.")
-        return find(notice.event.id)

@@ -41,9 +41,20 @@ def read_config(path: str | Path) -> WatchConfig:
     content, folder = _read_toml(path), path.absolute().parent
     errors: list[str] = []
 
+    def parse(kind: Any, value: Any) -> Any:
+        """Return a value as a type that msgspec does not know. Raises ValueError."""
+        if kind is not Path:
+            return kind.parse(value, folder)
+        if not isinstance(value, str):
+            raise ValueError("write it in quotation marks.")
+        found_path = path_in(folder, value)
+        if not found_path.exists():
+            raise ValueError(f"there is no file {found_path}.")
+        return found_path
+
     def convert(entry: str, value: Any, kind: Any) -> Any:
         try:
-            return msgspec.convert(value, kind, dec_hook=lambda kind, value: _parse(kind, value, folder))
+            return msgspec.convert(value, kind, dec_hook=parse)
         except (msgspec.ValidationError, OverflowError, SystemError) as error:  # SystemError: msgspec before 0.22
             placed = PLACED.fullmatch(str(error))
             assert placed
@@ -177,18 +188,6 @@ def _error_of(path: Path, errors: Sequence[str]) -> ConfigError:
     if len(errors) > MAX_ERRORS:
         lines.append(f"{len(errors) - MAX_ERRORS:,} more errors follow.")
     return ConfigError("\n".join(lines), f"fix the file, then run `lstr watch --check {path}`.")
-
-
-def _parse(kind: Any, value: Any, folder: Path) -> Any:
-    """Return a value of the file as a type that msgspec does not know. Raises ValueError."""
-    if kind is not Path:
-        return kind.parse(value, folder)
-    if not isinstance(value, str):
-        raise ValueError("write it in quotation marks.")
-    path = path_in(folder, value)
-    if not path.exists():
-        raise ValueError(f"there is no file {path}.")
-    return path
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class History:
     def begin(self, event: WatchedEvent, channels: Collection[str], now: datetime) -> None:
         """Store a new event, with a notice for each of the channels."""
         with self._transaction() as connection:
-            values = _row(event)
+            values = {n: v.timestamp() if isinstance(v, datetime) else v for n, v in vars(event).items()}
             marks = ", ".join("?" * len(values))
             connection.execute(f"INSERT INTO events ({', '.join(values)}) VALUES ({marks})", [*values.values()])
             _add_notices(connection, event.id, channels, "new", now)
@@ -312,10 +312,6 @@ def lock_folder(folder: Path) -> FileIO:
         file.truncate(0)
         file.write(f"{os.getpid()}\n".encode())
     return file
-
-
-def _row(event: WatchedEvent) -> dict[str, Any]:
-    return {name: value.timestamp() if isinstance(value, datetime) else value for name, value in vars(event).items()}
 
 
 def _event(row: Collection[Any]) -> WatchedEvent:

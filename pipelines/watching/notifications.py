@@ -194,7 +194,12 @@ class Delivery:
             except Exception as error:  # the text of an unforeseen one may contain an address
                 if not self._stopping:
                     reason = str(error) if isinstance(error, DeliveryError) else f"{type(error).__name__}."
-                    self._note_failure(notice, reason)
+                    if not self._failures_in_row:
+                        what = f"{self.notifier.name} could not announce {title(notice.event)}"
+                        self._log(f"{what} and tries again: {reason}")
+                    self.failed += 1
+                    self._failures_in_row += 1
+                    self._failures[notice.id] = self._failures.get(notice.id, 0) + 1
                 return False
             self._arrived.add(notice.id)
             if self._failures_in_row:
@@ -204,13 +209,6 @@ class Delivery:
         self._arrived.discard(notice.id)
         self._failures.pop(notice.id, None)
         return True
-
-    def _note_failure(self, notice: Notice, reason: str) -> None:
-        self.failed += 1
-        if not self._failures_in_row:
-            self._log(f"{self.notifier.name} could not announce {title(notice.event)} and tries again: {reason}")
-        self._failures_in_row += 1
-        self._failures[notice.id] = self._failures.get(notice.id, 0) + 1
 
 
 class Notifications:

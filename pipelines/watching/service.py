@@ -200,7 +200,10 @@ class Service:
                 self.log(f"{ended} events were active when the service was killed; they end when they were last seen.")
             self.dashboard.show_snoozes(self.policy.snoozes())
             self.notifications.__enter__()
-            self.server = self._stack.enter_context(self._make_server())
+            page, app = self.config.page, WatchSite(self.dashboard, self, lambda: self._ended).app()
+            kept, options = kept_address(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
+            server = Server(app, page.host, page.port, kept, *options, open_paths=OPEN_PATHS)
+            self.server = self._stack.enter_context(server)
             self._distribute()
             threading.Thread(target=self._tick_until_ended, name="service", daemon=True).start()
         except BaseException:  # Ctrl-C too
@@ -230,11 +233,6 @@ class Service:
     def wait(self, seconds: float) -> None:
         """Wait until it ends, at most for a time."""
         self._ended.wait(seconds)
-
-    def _make_server(self) -> Server:
-        page, app = self.config.page, WatchSite(self.dashboard, self, lambda: self._ended).app()
-        kept, options = kept_address(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
-        return Server(app, page.host, page.port, kept, *options, open_paths=OPEN_PATHS)
 
     def _make_notifications(self, config: WatchConfig) -> Notifications:
         find_image = self.clips.image if self.clips else None
