@@ -78,7 +78,7 @@ def actions_of(labels: Labels) -> tuple[str, ...]:
 
 
 def read_labels(path: str | Path, lenient: bool = False) -> Labels:
-    """Labels from an ActivityNet JSON file.
+    """Return the labels from an ActivityNet JSON file.
 
     Without `classes` they are the sorted labels of the annotations. "Background" is put first in any case.
     Raises LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, for
@@ -90,7 +90,7 @@ def read_labels(path: str | Path, lenient: bool = False) -> Labels:
 def labels_of(
     stated: Mapping[str, VideoLabels], names: tuple[str, ...] | None, where: str, lenient: bool = False
 ) -> Labels:
-    """The labels of videos that were read from the file `where`, and of its classes.
+    """Return the labels of videos that were read from the file `where`, and of its classes.
 
     Subsets get their usual names ("train" is "training"); where no video has one, all are in "training". Raises
     LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, and "" for a subset
@@ -146,7 +146,7 @@ def read_activitynet(
 
 
 def subset_named(name: str) -> str:
-    """The subset that a name means: "training" of "train" or "Training", otherwise the name itself."""
+    """Return the subset that a name means: "training" of "train" or "Training", otherwise the name itself."""
     lower = name.strip().casefold()
     return SUBSET_NAMES.get(lower, lower if lower in SUBSET_NAMES.values() else name)
 
@@ -170,7 +170,7 @@ def read_json(path: Path) -> Any:
 
 
 def select(labels: Labels, subset: str) -> Labels:
-    """The videos of one subset, with all classes. Raises LabelsError when there is none."""
+    """Return the videos of one subset, with all classes. Raises LabelsError when there is none."""
     subset = subset_named(subset)
     videos = {name: video for name, video in labels.videos.items() if video.subset == subset}
     if not videos:
@@ -187,7 +187,7 @@ def with_ambiguous(known: tuple[str, ...], labelled: Collection[str]) -> tuple[s
 
 
 def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int, clock: Clock = CLOCK) -> NDArray[np.uint8]:
-    """Multi-hot targets (n_chunks, C) of 0 and 1.
+    """Return multi-hot targets (n_chunks, C) of 0 and 1.
 
     A class is on in chunk k when floor(4 start) <= k < ceil(4 end) (rule of the authors of the published code), with
     another clock's rate in place of 4 and times counted from its offset;
@@ -207,7 +207,7 @@ def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int, clock: 
 
 
 def segments_of(targets: NDArray[Any], classes: Sequence[str], clock: Clock = CLOCK) -> tuple[Segment, ...]:
-    """Segments of targets (L, C) on a clock: each run of a class but of background, class after class.
+    """Return the segments of targets (L, C) on a clock: each run of a class but of background, class after class.
 
     They give the same targets again.
     """
@@ -220,7 +220,7 @@ def segments_of(targets: NDArray[Any], classes: Sequence[str], clock: Clock = CL
 
 
 def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where on (L,) is uninterruptedly True: [start, stop) of each run."""
+    """Return where on (L,) is uninterruptedly True: [start, stop) of each run."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 

@@ -24,7 +24,7 @@ SAME_RATE = 1e-3
 
 
 def is_data_info(content: Any) -> bool:
-    """Whether JSON is a published data_info: data sets by name, each with `class_names`."""
+    """Return whether JSON is a published data_info: data sets by name, each with `class_names`."""
     entries = list(content.values()) if isinstance(content, dict) else []
     return bool(entries) and all(isinstance(entry, dict) and "class_names" in entry for entry in entries)
 
@@ -109,7 +109,7 @@ def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset:
 
 
 def _read(path: Path, n_classes: int) -> NDArray[Any]:
-    """Targets (L, n_classes) of one video."""
+    """Return the targets (L, n_classes) of one video."""
     try:
         targets = open_array(path)
     except (OSError, ValueError, EOFError) as error:

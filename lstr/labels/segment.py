@@ -41,7 +41,7 @@ class Segment:
 
 
 def is_time(value: object) -> bool:
-    """Whether a value that a file holds is a number of seconds within a video's reach, which may be negative."""
+    """Return whether a value that a file holds is a number of seconds within a video's reach, which may be negative."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LATEST <= value <= LATEST
 
 
@@ -51,7 +51,7 @@ def is_name(value: object) -> TypeGuard[str]:
 
 
 def clock_seconds(text: str) -> float | None:
-    """Seconds of a time such as 1:02:03.5 or 2:03, also with a decimal comma; None where it is no such time."""
+    """Return the seconds of a time such as 1:02:03.5 or 2:03, also with a decimal comma; None if it is no such time."""
     found = CLOCK.fullmatch(text.strip())
     if not found:
         return None
@@ -69,7 +69,7 @@ class Mistake:
 
 
 def mistake(segment: Segment, classes: Collection[str]) -> Mistake | None:
-    """What makes a segment unusable in any video; None when it is sound."""
+    """Return what makes a segment unusable in any video; None when it is sound."""
     if segment.label not in classes:
         known = f"Add it to classes, or use one of: {', '.join(classes)}."
         return Mistake("unknown class", f"the label {segment.label!r} is not in classes.", known)

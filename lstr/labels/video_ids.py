@@ -56,7 +56,7 @@ def check_match(labelled: Collection[str], present: Collection[str]) -> None:
 
 
 def near_id(name: str) -> str:
-    """What ids have in common that may mean the same: case and noughts before a number aside."""
+    """Return what ids have in common that may mean the same: case and noughts before a number aside."""
     return NUMBER.sub(lambda number: number[0].lstrip("0") or "0", name.casefold())
 
 

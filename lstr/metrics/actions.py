@@ -46,7 +46,7 @@ class VideoEvents:
 def measure_events(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
 ) -> Entry:
-    """How many labelled actions were found, how fast, and how many false alarms came with them, in JSON's types.
+    """Return how many labelled actions were found, how fast, and how many false alarms came with them, in JSON's types.
 
     {"hours", "videos", "together": {...}, "per_class": {label: {...}}}, each with labels, found, missed, detections,
     false_alarms, false_alarms_per_hour, false_seconds, `iou`, `onset` and `edges` (precision, recall and F1 by how well
@@ -103,7 +103,7 @@ def find(truth: Spans, detections: Spans) -> NDArray[np.int64]:
 
 
 def largest_pairs(truth: Spans, detections: Spans, fits: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The largest set of pairs (P, 2) that fit, and of the largest the one whose starts are nearest together."""
+    """Return the largest set of pairs (P, 2) that fit, and of the largest the one whose starts are nearest together."""
     if not fits.any():
         return np.zeros((0, 2), dtype=np.int64)
     from scipy.optimize import linear_sum_assignment
@@ -115,7 +115,7 @@ def largest_pairs(truth: Spans, detections: Spans, fits: NDArray[np.bool_]) -> N
 
 
 def overlaps(truth: Spans, detections: Spans) -> NDArray[np.float64]:
-    """Intersection over union (N, M) of labels (N, 2) and detections (M, 2); 0 where both have no length."""
+    """Return the intersection over union (N, M) of labels (N, 2) and detections (M, 2); 0 if both have no length."""
     shared = np.minimum(truth[:, None, 1], detections[None, :, 1]) - np.maximum(
         truth[:, None, 0], detections[None, :, 0]
     )
@@ -125,12 +125,12 @@ def overlaps(truth: Spans, detections: Spans) -> NDArray[np.float64]:
 
 
 def spans_of(segments: Sequence[Segment], label: str) -> Spans:
-    """Starts and ends (N, 2) of the segments of a class."""
+    """Return the starts and ends (N, 2) of the segments of a class."""
     return np.array([(s.start, s.end) for s in segments if s.label == label], dtype=np.float64).reshape(-1, 2)
 
 
 def labelled_spans(segments: Sequence[Segment], label: str, seconds: float) -> Spans:
-    """The spans of labels in a video of that length: cut at its end, without those that start there or later."""
+    """Return the spans of labels in a video of that length: cut at its end, without those that start there or later."""
     spans = spans_of(segments, label)
     spans = spans[spans[:, 0] < seconds]
     spans[:, 1] = np.minimum(spans[:, 1], seconds)
@@ -138,14 +138,14 @@ def labelled_spans(segments: Sequence[Segment], label: str, seconds: float) -> S
 
 
 def are_inside(spans: Spans, moments: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which moments (K,) lie in any of the spans, their ends too."""
+    """Return which moments (K,) lie in any of the spans, their ends too."""
     spans = spans[spans[:, 0] <= spans[:, 1]]
     begun = np.searchsorted(np.sort(spans[:, 0]), moments, side="right")
     return np.asarray(begun > np.searchsorted(np.sort(spans[:, 1]), moments, side="left"))
 
 
 def covered(spans: Spans, by: Spans | None = None) -> float:
-    """Seconds that lie in any of the spans, and in any of `by` if that is set."""
+    """Return the seconds that lie in any of the spans, and in any of `by` if that is set."""
     edges = np.unique(np.concatenate([spans, spans[:0] if by is None else by]))
     middles, lengths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
     wanted = are_inside(spans, middles) if by is None else are_inside(spans, middles) & are_inside(by, middles)
@@ -153,7 +153,7 @@ def covered(spans: Spans, by: Spans | None = None) -> float:
 
 
 def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
-    """Which detections (M,) are labelled ambiguous in at least half, so that they are no false alarms.
+    """Return which detections (M,) are labelled ambiguous in at least half, so that they are no false alarms.
 
     One of no length is where it lies in an ambiguous stretch.
     """
@@ -177,12 +177,12 @@ _PLACE = {name: place for place, name in enumerate(_COLUMNS)}
 
 
 def _apart(truth: Spans, detections: Spans) -> NDArray[np.float64]:
-    """Seconds (N, M) between the starts."""
+    """Return the seconds (N, M) between the starts."""
     return np.abs(truth[:, None, 0] - detections[None, :, 0])
 
 
 def _fits(truth: Spans, detections: Spans) -> dict[str, NDArray[np.bool_]]:
-    """Which label fits which detection (N, M), by each rule of `_FITS`."""
+    """Return which label fits which detection (N, M), by each rule of `_FITS`."""
     shared, apart = overlaps(truth, detections), _apart(truth, detections)
     both = np.maximum(apart, np.abs(truth[:, None, 1] - detections[None, :, 1]))
     within = {
@@ -215,7 +215,7 @@ def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[fl
 
 
 def _entry(counts: NDArray[np.float64], hours: float, late: Sequence[float]) -> Entry:
-    """The figures of one class, or of all, from its counts (len(_COLUMNS),)."""
+    """Return the figures of one class, or of all, from its counts (len(_COLUMNS),)."""
     labels, found, false = (int(counts[_PLACE[name]]) for name in ("labels", "found", "false_alarms"))
     entry: Entry = {
         "labels": labels,
@@ -262,7 +262,7 @@ def _intervals(counts: NDArray[np.float64]) -> dict[str, list[float] | None]:
 
 
 def sentence(events: Entry) -> str:
-    """What `measure_events` found, in one sentence for people."""
+    """Return what `measure_events` found, in one sentence for people."""
     together = events["together"]
     if together["labels"]:
         parts = [f"caught {together['found']} of {_counted(together['labels'], 'action')}"]
@@ -302,7 +302,7 @@ def length_text(hours: float) -> str:
 
 
 def _extremes(per_class: dict[str, Entry]) -> str:
-    """The classes of which most and least was found, where that differs."""
+    """Return the classes of which most and least was found, where that differs."""
     shares = {label: (one["found"] / one["labels"], one["labels"]) for label, one in per_class.items() if one["labels"]}
     if not shares:
         return ""

@@ -65,7 +65,7 @@ def _active(video: VideoEvents, actions: tuple[str, ...]) -> list[NDArray[np.boo
 
 
 def _kappa(one: NDArray[Any], other: NDArray[Any]) -> float | None:
-    """Cohen's kappa of the answers (L,) of two observers."""
+    """Return Cohen's kappa of the answers (L,) of two observers."""
     if not len(one):
         return None
     observed = float(np.mean(one == other))

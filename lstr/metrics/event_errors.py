@@ -44,7 +44,7 @@ class JudgedEvents:
 
 
 def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, JudgedEvents]:
-    """The kinds of labels and detections of each action of a video.
+    """Return the kinds of labels and detections of each action of a video.
 
     A label and a detection of its action belong together where they overlap, or where `actions.find` pairs them. One
     label with several detections is in pieces, one detection with several labels takes them as one. A label or
@@ -64,7 +64,7 @@ def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, Judged
 
 
 def measure_errors(videos: Sequence[VideoEvents], classes: Sequence[str]) -> Entry:
-    """How many labels and detections are of each kind, in JSON's types: {"together": {...}, "per_class": {...}}.
+    """Return how many labels and detections are of each kind, in JSON's types: {"together": {...}, "per_class": {...}}.
 
     Each has `labels`, a number for each of OF_LABELS, which add up to the labels; `missed`, the same of those that are
     not found; `detections` and `false_alarms`, a number for each of OF_DETECTIONS; and `start` and `end` with how many
@@ -112,17 +112,17 @@ def _of_action(video: VideoEvents, label: str, ambiguous: Spans) -> JudgedEvents
 
 
 def _kinds(alone: NDArray[np.bool_], in_pieces: NDArray[np.bool_], as_one: NDArray[np.bool_]) -> Kinds:
-    """The kinds (N,) of labels or detections, edges and other actions aside."""
+    """Return the kinds (N,) of labels or detections, edges and other actions aside."""
     return np.select([alone, in_pieces & as_one, in_pieces, as_one], [ALONE, BOTH, IN_PIECES, AS_ONE], CORRECT)
 
 
 def _but(spans: Mapping[str, Spans], label: str) -> Spans:
-    """The spans of all actions but one."""
+    """Return the spans of all actions but one."""
     return np.concatenate([np.zeros((0, 2)), *(some for name, some in spans.items() if name != label)])
 
 
 def _met_by(events: Spans, others: Spans) -> NDArray[np.bool_]:
-    """Which events (N,) overlap any of the others."""
+    """Return which events (N,) overlap any of the others."""
     return np.asarray(belong_together(events, others).any(axis=1))
 
 

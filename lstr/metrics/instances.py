@@ -51,7 +51,7 @@ def _of_classes(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict[s
 
 
 def _ranked(videos: Sequence[VideoEvents], label: str) -> Ranked:
-    """The detections of a class, each judged in its video."""
+    """Return the detections of a class, each judged in its video."""
     judged, truths = [], []
     for video in videos:
         truth, detections, scores = _of_video(video, label)
@@ -63,7 +63,7 @@ def _ranked(videos: Sequence[VideoEvents], label: str) -> Ranked:
 
 
 def _of_video(video: VideoEvents, label: str) -> tuple[Spans, Spans, NDArray[np.float64]]:
-    """Labels, detections and their scores of a class."""
+    """Return the labels, detections and their scores of a class."""
     scores = [1.0 if s.score is None else s.score for s in video.detections if s.label == label]
     truth = labelled_spans(video.truth, label, video.seconds)
     return truth, spans_of(video.detections, label), np.array(scores, dtype=np.float64)

@@ -12,13 +12,13 @@ LEVEL = 0.95
 
 
 def draw(n_videos: int, resamples: int, seed: int = 0) -> NDArray[np.int64]:
-    """How often each video is in each resample (resamples, n_videos); the same for the same numbers."""
+    """Return how often each video is in each resample (resamples, n_videos); the same for the same numbers."""
     drawn = np.random.default_rng(seed).integers(0, n_videos, (resamples, n_videos))
     return np.array([np.bincount(row, minlength=n_videos) for row in drawn], dtype=np.int64).reshape(-1, n_videos)
 
 
 def interval(values: NDArray[np.float64]) -> list[float]:
-    """The middle `LEVEL` of resampled values (percentile bootstrap): [low, high]; NaN without a value."""
+    """Return the middle `LEVEL` of resampled values (percentile bootstrap): [low, high]; NaN without a value."""
     values = values[~np.isnan(values)]
     if not len(values):
         return [float("nan"), float("nan")]
@@ -42,7 +42,7 @@ def rate_interval(count: int, hours: float) -> list[float] | None:
 
 
 def interval_text(edges: Sequence[float]) -> str:
-    """The interval of a rate for people, of two figures: `140 to 530`, or `below 720`."""
+    """Return the interval of a rate for people, of two figures: `140 to 530`, or `below 720`."""
     low, high = map(_two_figures, edges)
     return f"{low} to {high}" if edges[0] else f"below {high}"
 

@@ -22,7 +22,7 @@ N_STAGES = 10
 def per_frame(
     scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str], ignore: str | None = AMBIGUOUS
 ) -> dict[str, Any]:
-    """mAP and mcAP over the chunks of all videos together: {"mAP", "mcAP", "per_class": {name: {...}}}.
+    """Return the mAP and mcAP over the chunks of all videos together: {"mAP", "mcAP", "per_class": {name: {...}}}.
 
     scores (N, C) and multi-hot targets (N, C). Each entry of per_class has "AP", "cAP" and "positives" (chunks).
     Background and classes without a positive chunk are left out, and so are the class `ignore` and the chunks
@@ -62,24 +62,24 @@ def _scored(
 
 
 def counted(on: NDArray[np.bool_], classes: Sequence[str], ignore: str | None = AMBIGUOUS) -> NDArray[np.bool_]:
-    """Which chunks (N,) of on (N, C) do not carry the class `ignore`."""
+    """Return which chunks (N,) of on (N, C) do not carry the class `ignore`."""
     if ignore is None or ignore not in classes:
         return np.ones(len(on), dtype=bool)
     return ~on[:, classes.index(ignore)]
 
 
 def scored_columns(on: NDArray[np.bool_], classes: Sequence[str]) -> list[tuple[int, str]]:
-    """The classes that are scored: actions that are on somewhere in on (N, C)."""
+    """Return the classes that are scored: actions that are on somewhere in on (N, C)."""
     return [(i, name) for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS) and on[:, i].any()]
 
 
 def mean_of(per_class: dict[str, dict[str, Any]], key: str) -> float:
-    """Mean of one figure over classes, NaN without any."""
+    """Return the mean of one figure over classes, NaN without any."""
     return float(np.mean([entry[key] for entry in per_class.values()])) if per_class else float("nan")
 
 
 def average_precision(scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> float:
-    """AP without interpolation of scores (N,) for one class, positive (N,) bool."""
+    """Return the AP without interpolation of scores (N,) for one class, positive (N,) bool."""
     # Here, because scikit-learn takes a second to import and most commands never measure.
     from sklearn.metrics import average_precision_score
 
@@ -110,7 +110,7 @@ class Ranking:
         self._up_to = np.searchsorted(self.positive, self.end, side="right") - 1
 
     def average_precision(self, weights: NDArray[np.integer] | None = None, calibrated: bool = False) -> float:
-        """AP, or cAP, where chunk n of the order counts weights[n] times; NaN without a positive."""
+        """Return the AP, or cAP, where chunk n of the order counts weights[n] times; NaN without a positive."""
         if weights is None:
             weights = np.ones(len(self.order), dtype=np.int64)
         gained = weights[self.positive]
@@ -134,7 +134,7 @@ def resampled_means(
     calibrated: bool = False,
     ignore: str | None = AMBIGUOUS,
 ) -> NDArray[np.float64]:
-    """mAP, or mcAP, of each resample (resamples,), as `per_frame` defines them; an array (L, C) per video.
+    """Return the mAP, or mcAP, of each resample (resamples,), as `per_frame` defines them; an array (L, C) per video.
 
     A class that is on in no chunk of a resample is not in its mean, which is NaN where no class is left.
     """
@@ -161,7 +161,7 @@ def _precisions(
     n_videos, of_ranked = draws.shape[1], of_video[ranking.order]
 
     def counts(ranks: NDArray[np.int64]) -> NDArray[np.float32]:
-        """How many of `ranks` are at or above each positive and its ties, per video: (P, V)."""
+        """Return how many of `ranks` are at or above each positive and its ties, per video: (P, V)."""
         first = np.searchsorted(ranking.end, ranks)  # the first positive that each is at or above
         inside = first < len(ranking.end)
         cells = first[inside] * n_videos + of_ranked[ranks[inside]]
@@ -202,7 +202,7 @@ def per_stage(
 
 
 def _stage_of_chunks(on: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """Which tenth (L, C) of its run each chunk of on (L, C) is in."""
+    """Return which tenth (L, C) of its run each chunk of on (L, C) is in."""
     stages = np.zeros(on.shape, dtype=np.int8)
     for column in range(on.shape[1]):
         for start, stop in runs(on[:, column]):
@@ -214,7 +214,7 @@ def _stage_of_chunks(on: NDArray[np.bool_]) -> NDArray[np.int8]:
 def published_per_stage(
     scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The tenths of the published evaluation, of scores and targets (N, C) of all videos one after the other.
+    """Return the tenths of the published evaluation, of scores and targets (N, C) of all videos one after the other.
 
     There the last chunk of a run is in no tenth, every run gives at least one chunk to each, bounds are cut to whole
     chunks, and runs join where one video's last action meets the next one's first, or where only ambiguous chunks lie
@@ -267,14 +267,14 @@ def _per_stage(
 
 
 def class_prior(train_targets: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-    """Share of training chunks (C,) that carry each class. Raises LstrError without a training chunk."""
+    """Return the share of training chunks (C,) that carry each class. Raises LstrError without a training chunk."""
     if not sum(len(video) for video in train_targets):
         raise LstrError("Without a training chunk no class can be counted.", "Use labels with a training subset.")
     return np.concatenate(list(train_targets)).mean(axis=0, dtype=np.float64).astype(np.float32)
 
 
 def chance(train_targets: Sequence[NDArray[Any]], n: int) -> NDArray[np.float32]:
-    """Scores (n, C) that are the same for every chunk: the share of training chunks of each class.
+    """Return the scores (n, C) that are the same for every chunk: the share of training chunks of each class.
 
     train_targets: a (L, C) array for each training video.
     """
@@ -301,7 +301,7 @@ def time_prior(train_targets: Sequence[NDArray[Any]], length: int) -> NDArray[np
 
 
 def _moving_sum(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums over SMOOTHING_CHUNKS to either side along the first axis, of shape (n, ...)."""
+    """Return the sums over SMOOTHING_CHUNKS to either side along the first axis, of shape (n, ...)."""
     n = len(counts)
     total = np.concatenate([np.zeros((1, counts.shape[1])), np.cumsum(counts, axis=0)])
     chunk = np.arange(n)

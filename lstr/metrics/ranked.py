@@ -47,7 +47,7 @@ class Ranked:
         return found
 
     def _of_limit(self, limit: int, draws: NDArray[np.int64], interpolated: bool) -> NDArray[np.float64]:
-        """AP (R,) by one limit: counts by rank and video, times how often each video is drawn."""
+        """Return the AP (R,) by one limit: counts by rank and video, times how often each video is drawn."""
         times = draws.T.astype(np.float64)  # (V, R)
         total = draws @ self.truths
         right, wrong = self.right[:, limit], self.wrong[:, limit]
@@ -62,7 +62,7 @@ class Ranked:
         return np.where(total > 0, (gained * precision).sum(axis=0) / np.maximum(total, 1), np.nan)
 
     def _counts(self, chosen: NDArray[np.bool_], steps: NDArray[np.float64]) -> Any:
-        """How many of the chosen come with each step, those between two with the lower one: sparse (P, V)."""
+        """Return how many of the chosen come with each step, those between two with the lower one: sparse (P, V)."""
         from scipy.sparse import csr_matrix
 
         at = np.searchsorted(-steps, -self.scores[chosen])  # the first step that is as low
@@ -72,7 +72,7 @@ class Ranked:
 
 
 def joined(of_videos: Sequence[tuple[Any, Any, Any]], truths: Sequence[int], limits: int) -> Ranked:
-    """The predictions of all videos: scores (N,), right (N, K) and wrong (N, K) of each, and its truths."""
+    """Return the predictions of all videos: scores (N,), right (N, K) and wrong (N, K) of each, and its truths."""
     scores, right, wrong = zip(*of_videos, strict=True) if of_videos else ((), (), ())
     lengths = [len(rows) for rows in scores]
     none = np.zeros((0, limits), bool)
@@ -128,7 +128,7 @@ def summary(of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interp
 
 
 def mean_of(resampled: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The mean (R, K) of the classes that each resample has, NaN where it has none."""
+    """Return the mean (R, K) of the classes that each resample has, NaN if it has none."""
     values = np.array(resampled)  # (C, R, K)
     known = ~np.isnan(values)
     count = known.sum(axis=0)
@@ -136,7 +136,7 @@ def mean_of(resampled: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def _values(name: str, points: NDArray[np.float64], resampled: NDArray[np.float64] | None) -> dict[str, Any]:
-    """The values by limit, their mean, and the intervals of both."""
+    """Return the values by limit, their mean, and the intervals of both."""
     entry = {name: points.tolist(), "mean": float(np.mean(points)) if len(points) else float("nan")}
     if resampled is None:
         return {**entry, "interval": None}

@@ -38,11 +38,11 @@ class ScoringRule:
     """Chunks ahead of the newest that the model predicts"""
 
     def of(self, config: WindowConfig) -> ScoringRule:
-        """The rule with the lengths of a model."""
+        """Return the rule with the lengths of a model."""
         return replace(self, work_length=config.work_length, n_ahead=config.n_ahead)
 
     def chosen(self, targets: NDArray[Any], classes: Sequence[str]) -> NDArray[np.bool_]:
-        """Which chunks (L,) of a video with multi-hot targets (L, C) have a place in the evaluation.
+        """Return which chunks (L,) of a video with multi-hot targets (L, C) have a place in the evaluation.
 
         `ignored` ambiguous chunks have one, and no part in `lstr.metrics.per_frame`.
         """
@@ -63,7 +63,7 @@ class ScoringRule:
         return keep
 
     def labelled(self, targets: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
-        """Targets (L, C) as the evaluation takes them: without the ambiguous label, unless it is ignored."""
+        """Return the targets (L, C) as the evaluation takes them: without the ambiguous label, unless it is ignored."""
         if self.ambiguous == "ignored" or AMBIGUOUS not in classes:
             return targets
         return np.where(np.arange(len(classes)) == classes.index(AMBIGUOUS), 0, targets)

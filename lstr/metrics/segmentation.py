@@ -59,7 +59,7 @@ def measure_segmentation(
 
 
 def edit_score(said: Sequence[int], labelled: Sequence[int]) -> float:
-    """How near two sequences of classes are, from 0 to 1; NaN where both are empty."""
+    """Return how near two sequences of classes are, from 0 to 1; NaN if both are empty."""
     if not said and not labelled:
         return float("nan")
     theirs, steps = np.array(labelled, dtype=np.int64), np.arange(len(labelled) + 1)
@@ -93,7 +93,7 @@ def _labelled(on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
 
 
 def _right(said: Sequence[Run], labelled: Sequence[Run]) -> list[int]:
-    """How many of a class's predicted segments are right by each limit."""
+    """Return how many of a class's predicted segments are right by each limit."""
     if not said or not labelled:
         return [0] * len(OVERLAPS)
     ious = overlaps(*(np.array(some, dtype=np.float64)[:, :2] for some in (said, labelled)))
@@ -102,7 +102,7 @@ def _right(said: Sequence[Run], labelled: Sequence[Run]) -> list[int]:
 
 
 def _entry(counts: NDArray[np.float64], edits: NDArray[np.float64], draws: NDArray[np.int64] | None) -> dict[str, Any]:
-    """F1 by limit and edit score, from counts (V, 2 + K) and scores (V,) of the videos, with intervals."""
+    """Return the F1 by limit and edit score, from counts (V, 2 + K) and scores (V,) of the videos, with intervals."""
     once = np.ones((1, len(counts)))
     f1, edit = (values[0] for values in _resampled(counts, edits, once))
     entry: dict[str, Any] = {"F1": f1.tolist(), "edit": float(edit), "interval": None}
@@ -115,7 +115,7 @@ def _entry(counts: NDArray[np.float64], edits: NDArray[np.float64], draws: NDArr
 def _resampled(
     counts: NDArray[np.float64], edits: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """F1 (R, K) and edit score (R,) of each weighting (R, V) of the videos."""
+    """Return the F1 (R, K) and edit score (R,) of each weighting (R, V) of the videos."""
     totals = weights @ counts
     segments = totals[:, :1] + totals[:, 1:2]
     f1 = np.divide(2 * totals[:, 2:], segments, out=np.full_like(totals[:, 2:], np.nan), where=segments > 0)

@@ -31,7 +31,7 @@ def start_precision(
     draws: NDArray[np.int64] | None = None,
     clock: Clock = CLOCK,
 ) -> dict[str, Any]:
-    """Point-level AP of action starts (ODAS): {"offsets", "mAP": one value per offset, "mean", "interval",
+    """Return the point-level AP of action starts (ODAS): {"offsets", "mAP": one value per offset, "mean", "interval",
     "per_class"} of `ranked.summary`.
 
     A start is predicted where the predicted class becomes an action, with that class's score, at the beginning of the
@@ -112,7 +112,7 @@ def _summary(delays: Sequence[float]) -> dict[str, Any]:
 def confusion(
     scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
 ) -> NDArray[np.int64]:
-    """How many chunks of each class (row) were taken for another (column), counts (C, C), wrong chunks alone.
+    """Return how many chunks of each class (row) were taken for another (column), counts (C, C), wrong chunks alone.
 
     A chunk is wrong when the predicted class is not on; it counts for each class that is on. Ambiguous chunks are left
     out.

@@ -176,7 +176,7 @@ def _check_classes(models: Sequence[ModelFile], labels: Labels, source: str) -> 
 def _features(
     videos: Mapping[str, Place], model: ModelFile, folder: Path, options: ComparisonOptions, device: str
 ) -> Generator[Progress | Failed | Notice, None, None]:
-    """The features of the videos by a model's own networks; progress in videos."""
+    """Extract the features of the videos by a model's own networks; progress is in videos."""
     recipe = choose_recipe(str(model.path))
     cache = find_cache(str(options.cache) if options.cache else None)
     wanted = ExtractOptions(folder, weights_for(recipe, {}), device, recipe=recipe, cache=cache)
@@ -192,7 +192,7 @@ def _features(
 
 
 def _split(folder: Path, model: ModelFile, labels: Labels, ids: Sequence[str]) -> Split:
-    """The videos of some ids with their features and labels, the classes as the model has them."""
+    """Return the videos of some ids with their features and labels, the classes as the model has them."""
     classes = with_ambiguous(model.classes, labels.classes)
     known = replace(labels, classes=classes, videos={i: labels.videos[i] for i in ids})
     return Dataset(open_folders([folder]), known, "the labels").with_durations().split(HELD_OUT)

@@ -258,7 +258,7 @@ def draw_video(scores: Scores, targets: np.ndarray, classes: Sequence[str], cloc
 
 
 def _lanes(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> list[int]:
-    """The actions that are on, then those that scored highest without, at most MOST_LANES."""
+    """Return the actions that are on, then those that scored highest without, at most MOST_LANES."""
     actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
     peak = scores.max(axis=0, initial=0)
     labelled = [i for i in actions if targets[:, i].any()]

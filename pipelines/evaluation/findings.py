@@ -118,7 +118,7 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def without_nan(value: Any) -> Any:
-    """The same with None for NaN and infinity, which JSON does not have."""
+    """Return the same with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -127,7 +127,7 @@ def without_nan(value: Any) -> Any:
 
 
 def quoted_for(loaded: Checkpoint, benchmark: str | None = None) -> dict[str, Any] | None:
-    """The quoted table of the benchmark that a checkpoint was trained for, None when it is another data set.
+    """Return the quoted table of the benchmark that a checkpoint was trained for, None when it is another data set.
 
     The benchmark is the one named, that of the training preset where the checkpoint records it, or THUMOS'14 where the
     classes are its 20 actions.

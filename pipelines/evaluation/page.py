@@ -132,7 +132,7 @@ def add_comparison(page: Path, text: str) -> None:
 
 
 def _origins(judged: Sequence[Judged]) -> list[str]:
-    """What the feature networks began with, and its licence, as far as it is known."""
+    """Return what the feature networks began with, and its licence, as far as it is known."""
     texts = []
     for entry in judged:
         of_model = f"{entry.name}: " if len(judged) > 1 else ""
@@ -164,7 +164,7 @@ def _about(document: dict[str, Any]) -> str:
 
 
 def _needed(document: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """What a person wants to know, as a few large figures."""
+    """Return what a person wants to know, as a few large figures."""
     events, prior = document["events"], document.get("time_prior")
     together, delay = events["together"], events["together"]["delay"]
     late = "" if delay["p95"] is None else f"; one in twenty later than {figure_text(delay['p95'], 1)} s"

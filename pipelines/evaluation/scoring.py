@@ -122,7 +122,7 @@ def labelled_segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:
 
 
 def baseline_scores(labels: Labels, lengths: list[int], clock: Clock = CLOCK) -> dict[str, list[Scores]]:
-    """Scores (L, C) of each video by the two baselines, from the training subset's labels alone.
+    """Return the scores (L, C) of each video by the two baselines, from the training subset's labels alone.
 
     `chance` scores the class prior everywhere; `time_prior` the class frequency by chunk index. Without a training
     subset the result is empty.
@@ -171,7 +171,7 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
 
 
 def _of_folds(split: Split, folds: Sequence[Fold]) -> Split:
-    """The videos that folds have scores of; all without folds."""
+    """Return the videos that folds have scores of; all without folds."""
     if not folds:
         return split
     return replace(split, videos=[video for video in split.videos if any(video.id in fold.scores for fold in folds)])
@@ -229,12 +229,12 @@ def score_split(
 
 
 def rule_of(loaded: Checkpoint) -> ScoringRule:
-    """How the published code of a checkpoint's kind chooses chunks; as LSTR's where none of its own is known."""
+    """Return how the published code of a checkpoint's kind chooses chunks; as LSTR's if none of its own is known."""
     return (loaded.model.scoring_rule or LSTR_RULE).of(loaded.config)
 
 
 def published_set(split: Split, rule: ScoringRule) -> Split:
-    """The videos of which a published evaluation scores a chunk. Raises LabelsError if none."""
+    """Return the videos of which a published evaluation scores a chunk. Raises LabelsError if none."""
     videos = [video for video in split.videos if rule.chosen(video.targets, split.labels.classes).any()]
     if not videos:
         raise LabelsError(
@@ -246,7 +246,7 @@ def published_set(split: Split, rule: ScoringRule) -> Split:
 
 
 def counted(split: Split, scores: list[Scores], rule: ScoringRule) -> tuple[list[Scores], list[NDArray[Any]]]:
-    """Scores and targets (N, C) of each video's chunks that a rule chooses, as it takes them."""
+    """Return the scores and targets (N, C) of each video's chunks that a rule chooses, as it takes them."""
     classes, pairs = split.labels.classes, []
     for video, rows in zip(split.videos, scores, strict=True):
         keep = rule.chosen(video.targets, classes)
@@ -285,7 +285,7 @@ def means_of(scores: list[Scores], targets: list[NDArray[Any]], classes: Sequenc
 
 
 def _scores_of(loaded: Checkpoint, split: Split, scoring: Scoring) -> Iterator[Scores]:
-    """Scores (L, 1 + n_ahead, C) of each video."""
+    """Yield the scores (L, 1 + n_ahead, C) of each video."""
     model = loaded.model
     if scoring.folds:
         known = {video_id: rows for fold in scoring.folds for video_id, rows in fold.scores.items()}
@@ -306,7 +306,7 @@ def _scores_of(loaded: Checkpoint, split: Split, scoring: Scoring) -> Iterator[S
 
 
 def _ahead(split: Split, scores: list[Scores], ahead: int, rule: ScoringRule) -> dict[str, Any]:
-    """The scores for chunk T + ahead that chunk T came with, against that chunk's targets."""
+    """Return the scores for chunk T + ahead that chunk T came with, against that chunk's targets."""
     means: dict[str, Any] = {"mAP": None, "mcAP": None}
     classes, foreseen, came = split.labels.classes, [], []
     for rows, video in zip(scores, split.videos, strict=True):

@@ -19,7 +19,7 @@ ThresholdChoice = Thresholds | Mapping[str, Any] | None
 
 
 def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | Mapping[str, Thresholds]:
-    """The thresholds to detect with: of all classes, or by class.
+    """Return the thresholds to detect with: of all classes, or by class.
 
     A class that the choice leaves out keeps the checkpoint's. Raises ConfigError for values that contradict each
     other, and for a name that is neither a class nor a value.
@@ -52,12 +52,12 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
 
 
 def is_values(choice: Mapping[str, Any]) -> bool:
-    """Whether a mapping has thresholds by name, not by class."""
+    """Return whether a mapping has thresholds by name, not by class."""
     return all(name in NAMES and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
 
 
 def delay_of(choice: ThresholdChoice) -> dict[str, float]:
-    """Seconds that a choice for all classes adds to `started` and `ended`; none where it is by class."""
+    """Return the seconds that a choice for all classes adds to `started` and `ended`; none where it is by class."""
     if isinstance(choice, Mapping) and is_values(choice):
         return changed({}, choice).delays()
     return choice.delays() if isinstance(choice, Thresholds) else {"started": 0.0, "ended": 0.0}

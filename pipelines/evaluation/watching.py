@@ -29,7 +29,7 @@ Shown = dict[str, Any]
 
 
 def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
-    """What the page in `folder` shows of each checkpoint's videos, those with most errors first.
+    """Return what the page in `folder` shows of each checkpoint's videos, those with most errors first.
 
     `held_out`: whether all are testing videos, which no checkpoint has learnt from. `models`: `name` and `videos`, each
     with `id`, `duration`, `chunks`, `begin` (seconds, where they do not begin at 0), `video` (its address, or None),
@@ -108,7 +108,7 @@ def _n_errors(video: Mapping[str, Any]) -> int:
 
 
 def _lanes(video: Mapping[str, Any]) -> list[int]:
-    """The classes with a label or a detection, in their order."""
+    """Return the classes with a label or a detection, in their order."""
     return sorted({entry[0] for entry in (*video["labels"], *video["detections"])})
 
 
@@ -127,7 +127,7 @@ def _add_addresses(entry: Judged, videos: list[Shown], folder: Path, addresses: 
 
 
 def _source(record: Mapping[str, Any]) -> Path | None:
-    """The file that a record of features names, if it is there and has the length that it had."""
+    """Return the file that a record of features names, if it is there and has the length that it had."""
     path = Path(str(record.get("source") or ""))
     with suppress(OSError):  # what stands there may be no name of a file
         if path.is_file() and path.stat().st_size == record.get("bytes"):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from lstr.errors import LabelsError
 from lstr.pipelines.annotations.csv_tables import from_csv
-from lstr.pipelines.annotations.formats import read_annotations
 from tests.support.annotated import segments
 
 PLAIN = "video,start,end,label"
@@ -53,9 +52,3 @@ def test_no_table_as_csv_writes_it_is_refused(rows):
     videos = from_csv(out.getvalue(), "").videos
     found = [label for video in videos.values() for *_, label in segments(video)]
     assert sorted(found) == sorted(text.strip() for *_, text in rows)
-
-
-def test_the_file_is_named(tmp_path):
-    (tmp_path / "t.csv").write_text(f"{PLAIN}\na,2,5,4,0,fall\n")
-    with pytest.raises(LabelsError, match=r"t\.csv: Line 2 has more cells"):
-        read_annotations(tmp_path / "t.csv")

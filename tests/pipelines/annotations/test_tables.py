@@ -1,36 +1,18 @@
 """Tables, as other programs read and write them."""
 
 import csv
-import io
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.csv_tables import from_csv, text_of
+from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions
 from lstr.pipelines.annotations.formats import FORMATS, read_annotations
 from lstr.pipelines.evaluation.tables import csv_text
 from lstr.pipelines.pages.table import Column, Table, to_csv
-from tests.support.annotated import AWKWARD, ONE, segments
-
-
-def test_the_tables_are_plain():
-    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"].text(ONE, DEFAULTS))))
-    assert rows[0] == {
-        "video": "a b", "subset": "training", "duration": "3700.25", "start": "0", "end": "1.25", "label": "wave",
-        "score": "0.875",
-    }  # fmt: skip
-    assert [text_of(row["label"]) for row in rows] == [a.label for a in AWKWARD.segments]
-
-
-@given(st.floats(0, 1e5), st.floats(0, 1e3))
-def test_csv_holds_any_float(start, length):
-    one = AnnotatedVideo((Segment(start, start + length, "jump"),))
-    assert from_csv(FORMATS["csv"].text(AnnotationSet({"v": one}), DEFAULTS), "v").videos["v"] == one
+from tests.support.annotated import segments
 
 
 def test_a_table_with_tabs_that_lstr_wrote():

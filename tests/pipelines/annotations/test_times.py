@@ -32,15 +32,6 @@ def test_a_time_code_is_a_frame_of_its_video(code, rate, seconds):
     assert read[0].start == pytest.approx(seconds, abs=1e-9) and read[0].end == 7200
 
 
-def test_a_drop_frame_code_keeps_to_the_clock():
-    """That is what the numbers are dropped for."""
-    for code, seconds in (("00:10:00;00", 600), ("01:00:00;00", 3600), ("23:59:59;29", 86400)):
-        text = f"start,end,label\n{code},30:00:00,jump\n"
-        assert from_csv(text, "", ConvertOptions(rate_of=lambda _: NTSC)).videos[""].segments[0].start == pytest.approx(
-            seconds, abs=0.2
-        )
-
-
 def test_one_rate_of_all_goes_before_that_of_a_video(tmp_path):
     (tmp_path / "x.csv").write_text("video,start,end,duration,label\na,00:00:02:22,0:04,0:09,jump\n")
     read = read_annotations(tmp_path / "x.csv", ConvertOptions(frames=25, rate_of=lambda _: 50)).videos["a"]

@@ -8,33 +8,14 @@ import numpy as np
 import pytest
 
 from lstr.labels.segment import Segment
-from lstr.metrics.actions import VideoEvents, measure_events
+from lstr.metrics.actions import VideoEvents
 from lstr.metrics.event_errors import judge_events
 from lstr.pipelines.evaluation import watching
 from lstr.pipelines.evaluation.findings import Findings
 from lstr.pipelines.evaluation.tables import OF_FALSE_ALARMS, OF_LABELS, words_of
-from lstr.pipelines.evaluation.watching import describe_watching, encode_curve, verdicts_of
+from lstr.pipelines.evaluation.watching import describe_watching, encode_curve
 from tests.support.browser import write_greys
 from tests.support.scored import CLASSES, judged
-
-
-def test_verdicts_are_those_that_are_counted():
-    """Videos made by chance: each figure of the tables is the number of verdicts."""
-    rng = np.random.default_rng(0)
-    labels = ("kick", "hug")
-
-    def some(names, n):
-        starts = rng.uniform(0, 20, n)
-        return [Segment(s, s + d, str(rng.choice(names))) for s, d in zip(starts, rng.uniform(0.25, 4, n), strict=True)]
-
-    for _ in range(50):
-        video = VideoEvents(some((*labels, "Ambiguous"), 8), some(labels, 8), 20.0)
-        counted = measure_events([video], ("Background", *labels, "Ambiguous"))["per_class"]
-        for label, one in judge_events(video, ("Background", *labels, "Ambiguous")).items():
-            of_labels, of_detections = map(Counter, verdicts_of(one))
-            assert (of_labels["found"], of_labels["missed"]) == (counted[label]["found"], counted[label]["missed"])
-            assert of_detections["found"] == counted[label]["found"]
-            assert of_detections["false"] == counted[label]["false_alarms"]
 
 
 def test_each_error_has_the_kind_that_the_tables_count():
