@@ -26,7 +26,7 @@ from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
 from lstr.pipelines.training.ranks import Ranks, join_ranks
 from lstr.pipelines.training.recogniser import RANDOM, settle
-from lstr.pipelines.training.run_folder import CONFIG, LOG, RunFolder, Step
+from lstr.pipelines.training.run_folder import CONFIG, LOG, NETWORK_STATES, RunFolder, Step
 from lstr.pipelines.training.training_videos import (
     Filled,
     Filling,
@@ -196,7 +196,9 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         yield Finished(Finetuned(open_weights(output)))
         return
     if not run.is_begun():
-        if output.is_dir() and any(path.name not in (CONFIG, LOG, FAILED, LOGS) for path in output.iterdir()):
+        # a kill before the first state leaves an empty folder of states
+        own = (CONFIG, LOG, FAILED, LOGS, NETWORK_STATES)
+        if output.is_dir() and any(path.name not in own for path in output.iterdir()):
             raise CheckpointError(f"{output} is not empty, and holds no run.", "choose a new folder with -o.")
         check_writable(output)  # before hours of flow
         if options.resume:
