@@ -30,7 +30,7 @@ ENDS = [0, CHUNK - 1]
 
 
 def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
-    """(H, W, C) or (H, W) so that its shorter side is `short_side` pixels, bilinear."""
+    """Resize (H, W, C) or (H, W) so that its shorter side is `short_side` pixels, bilinear."""
     height, width = image.shape[:2]
     scale = short_side / min(height, width)
     size = (max(short_side, round(width * scale)), max(short_side, round(height * scale)))
@@ -43,7 +43,7 @@ def fit_planes(planes: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
 
 
 def cover(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """(H, W, C) so that it is as small as it can be with `height` and `width` at least; pixels are averaged."""
+    """Resize (H, W, C) to the smallest size of at least `height` and `width`; pixels are averaged."""
     scale = max(height / image.shape[0], width / image.shape[1])
     size = (max(width, round(image.shape[1] * scale)), max(height, round(image.shape[0] * scale)))
     if size == image.shape[1::-1]:
@@ -75,7 +75,7 @@ def picture_of(stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] |
 
 
 def grey_of(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(H, W, 3) RGB → (H, W), its brightness; one without colour is that already."""
+    """Return the brightness (H, W) of an RGB frame (H, W, 3); one without colour is unchanged."""
     return frame if frame.ndim == 2 else np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8)
 
 
@@ -184,7 +184,7 @@ class Inputs:
     def cropped(
         self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
-        """(crops · segments, height, width, C) of a chunk."""
+        """Return (crops · segments, height, width, C) of a chunk."""
         return self.views[stream].of_segments(self.images(stream, frames, flow))
 
 

@@ -5,7 +5,6 @@ Their ImageNet weights come in Python packages of a free licence, so that nobody
 """
 
 import math
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,26 +15,16 @@ WIDTH = 1280
 STEM = 32
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """Blocks of one number of channels, the first of which may halve the maps."""
-
-    blocks: int
-    kernel: int
-    stride: int
-    expansion: int
-    channels: int
-
-
-# The stages of Lite0. Larger ones have more channels and blocks, but for the blocks of the first and last stage.
+# The stages of Lite0: blocks, the first of which may halve the maps; kernel, stride, expansion, channels. Larger
+# networks have more channels and blocks, but for the blocks of the first and last stage.
 STAGES = (
-    Blocks(1, 3, 1, 1, 16),
-    Blocks(2, 3, 2, 6, 24),
-    Blocks(2, 5, 2, 6, 40),
-    Blocks(3, 3, 2, 6, 80),
-    Blocks(3, 5, 1, 6, 112),
-    Blocks(4, 5, 2, 6, 192),
-    Blocks(1, 3, 1, 6, 320),
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
 )
 
 
@@ -69,17 +58,17 @@ class Convolution(nn.Sequential):
 class Block(nn.Module):
     """An inverted residual block: (B, C, H, W) to (B, C', H/stride, W/stride)."""
 
-    def __init__(self, inputs: int, stage: Blocks, stride: int):
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int):
         super().__init__()
-        wide = inputs * stage.expansion
-        self.expand = Convolution(inputs, wide, 1) if stage.expansion > 1 else None
-        self.depthwise = Convolution(wide, wide, stage.kernel, stride, groups=wide)
-        self.project = Convolution(wide, stage.channels, 1)
+        wide = inputs * expansion
+        self.expand = Convolution(inputs, wide, 1) if expansion > 1 else None
+        self.depthwise = Convolution(wide, wide, kernel, stride, groups=wide)
+        self.project = Convolution(wide, outputs, 1)
         self.limit = nn.ReLU6(inplace=True)
-        self.adds = stride == 1 and inputs == stage.channels
+        self.adds = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps to maps."""
+        """Return maps of maps."""
         wide = x if self.expand is None else self.limit(self.expand(x))
         made = self.project(self.limit(self.depthwise(wide)))
         return x + made if self.adds else made
@@ -96,26 +85,19 @@ class EfficientNetLite(nn.Module):
         self.stem = Convolution(in_channels, STEM, 3, 2)
         self.limit = nn.ReLU6(inplace=True)
         blocks, channels = [], STEM
-        for stage in scaled(width, depth):
-            for n in range(stage.blocks):
-                blocks.append(Block(channels, stage, 1 if n else stage.stride))
-                channels = stage.channels
+        for n, (count, kernel, stride, expansion, outputs) in enumerate(STAGES):
+            wanted = outputs * width
+            # to the next multiple of 8, and at least nine tenths
+            outputs = max(8, int(wanted + 4) // 8 * 8)
+            outputs += 8 if outputs < 0.9 * wanted else 0
+            count = count if n in (0, len(STAGES) - 1) else math.ceil(depth * count)
+            for block in range(count):
+                blocks.append(Block(channels, outputs, kernel, 1 if block else stride, expansion))
+                channels = outputs
         self.blocks = nn.Sequential(*blocks)
         self.head = Convolution(channels, WIDTH, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images (B, C, H, W) → maps (B, 1280, H/32, W/32)."""
+        """Return maps (B, 1280, H/32, W/32) of images (B, C, H, W)."""
         x = self.blocks(self.limit(self.stem(x)))  # (B, 320, H/32, W/32) of Lite0
         return self.limit(self.head(x))
-
-
-def scaled(width: float, depth: float) -> list[Blocks]:
-    """The stages of a larger network: channels to the next multiple of 8, and 7 of 8 at least."""
-    stages = []
-    for n, stage in enumerate(STAGES):
-        wanted = stage.channels * width
-        channels = max(8, int(wanted + 4) // 8 * 8)
-        channels += 8 if channels < 0.9 * wanted else 0
-        blocks = stage.blocks if n in (0, len(STAGES) - 1) else math.ceil(depth * stage.blocks)
-        stages.append(Blocks(blocks, stage.kernel, stage.stride, stage.expansion, channels))
-    return stages
