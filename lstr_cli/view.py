@@ -5,7 +5,7 @@ terminal is too low for that, each source gets one line.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from rich.console import Group, RenderableType
@@ -168,7 +168,7 @@ class Progress(Sink):
         words += [f"dropped {status.dropped}"] * bool(status.dropped) + [f"gaps {status.gaps}"] * bool(status.gaps)
         return f"{clean(status.name)}: {', '.join(words)}"
 
-    def _add(self, events: list[Event]) -> None:
+    def _add(self, events: Sequence[Event]) -> None:
         for event in events:
             self.events.append(event)
             if event.event == "started":

@@ -163,7 +163,8 @@ class Panel:
         active = []
         for row, label in enumerate(rows):
             top, bottom = row * self.lane + 3, (row + 1) * self.lane - 3
-            segments, curve = known.get(label, []), np.zeros(0)
+            segments = known.get(label, [])
+            curve: NDArray[np.floating] = np.zeros(0)
             if self.scores is not None:
                 curve = self.scores[:n_decided, self.classes.index(label)]
                 self._draw_curve(canvas[top:bottom, self.names :], curve, now, scale, self.colours[label])
