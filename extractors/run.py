@@ -113,6 +113,9 @@ class TwoStream:
         self.streams = [stream for stream in STREAMS if stream in networks]
         """Its streams, in the order in which their features are joined."""
         self.device = device
+        images = max(recipe.parts[stream].images for stream in networks)
+        self.batch = max(1, IMAGES[device.partition(":")[0]] // images)
+        """Chunks that go through the networks together if so many are available."""
         self.sources = sources or WeightSources()
         self.options = options or RunOptions()
         self.seconds = StepSeconds()
@@ -233,12 +236,6 @@ class TwoStream:
         workers = self._used(workers)
         threads = self._threads(workers.workers if workers else 0)
         return workers.pool if workers else ThreadPoolExecutor(threads, "networks"), threads
-
-    @property
-    def batch(self) -> int:
-        """Chunks that go through the networks at a time where as many are at hand."""
-        images = max(self.recipe.parts[stream].images for stream in self.networks)
-        return max(1, IMAGES[self.device.partition(":")[0]] // images)
 
     def open(self) -> None:
         """Open the networks on their runtime, which converts them where that was not done before.

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import OutputError, WeightsError
-from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.streams import STREAMS
 from lstr.files.names import is_slug
 
@@ -155,6 +154,8 @@ class Archive:
 
     def graph(self, name: str) -> bytes:
         """Return a member that is an ONNX graph of known operations alone. Raises WeightsError."""
+        from lstr.extractors.networks.graph_file import check_graph  # only exported models have graphs
+
         content = self.read(name)
         check_graph(content, f"{name} in {self.path}")
         return content

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.metrics.scoring_rule import LSTR_RULE
-from lstr.models import dense, lstr_step
+from lstr.models import lstr_step
 from lstr.models.kind import PUBLISHED_TRAINING, SMALL_TRAINING, Kind, Preset, read_publication
 from lstr.models.lstr_network import LSTRConfig, LSTRNetwork
 from lstr.models.published import Published, Tables
@@ -25,6 +25,8 @@ class LSTR(LSTRNetwork):
 
     def video_logits(self, features: Tensor, batch_size: int, constants: lstr_step.Constants | None = None) -> Tensor:
         """See `Model.video_logits`; what windows have in common is computed once."""
+        from lstr.models import dense  # a stream needs none of it
+
         return dense.video_logits(constants or self.constants(), features, batch_size)
 
     def constants(self, packed: bool = True) -> lstr_step.Constants:

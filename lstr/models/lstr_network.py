@@ -108,6 +108,12 @@ class LSTRNetwork(Model):
         super().__init__(config, n_classes)
         d_model = config.d_model
         shape = (d_model, config.n_heads, config.d_feedforward, config.dropout)
+        self.has_memory = config.n_long > 0 or config.gru
+        """Whether there is anything beyond the work memory."""
+        self.integration = "joined" if config.encoder == "joined" else str(config.integration)
+        """How the work memory meets the rest: `config.integration`, "joined", or "alone" without a rest."""
+        if not self.has_memory:
+            self.integration = "alone"
         # In the published order, which is also that of the parameters in a published optimizer state.
         if self.has_memory:
             self.feature_head_long = FeatureHead(config.input_dim, d_model)
@@ -133,18 +139,6 @@ class LSTRNetwork(Model):
             n_layers = config.l_dec + (config.l_enc if self.integration == "joined" else 0)
             self.dec_modules = Stack(EncoderLayer(*shape), n_layers, d_model)
         self.classifier = nn.Linear(2 * d_model if self.integration == "concatenation" else d_model, n_classes)
-
-    @property
-    def has_memory(self) -> bool:
-        """Whether there is anything beyond the work memory."""
-        return self.config.n_long > 0 or self.config.gru
-
-    @property
-    def integration(self) -> str:
-        """How the work memory meets the rest: `config.integration`, "joined", or "alone" without a rest."""
-        if not self.has_memory:
-            return "alone"
-        return "joined" if self.config.encoder == "joined" else self.config.integration
 
     def outputs(self) -> Outputs:
         """Return every work slot, then the chunks that follow the newest."""

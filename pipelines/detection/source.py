@@ -34,7 +34,6 @@ from lstr.files.names import shown
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.model import Networks, warnings_of_source
 from lstr.pipelines.detection.options import Limits
-from lstr.pipelines.features.compatibility import check_recipe, open_learnt
 from lstr.pipelines.model_files.networks import streams_taken
 
 if TYPE_CHECKING:  # a video needs no feature folders, and no reader of live sources
@@ -304,6 +303,8 @@ def recorded_sources(
     """Return the videos of each feature folder, then the files. Raises RecipeError for features of another recipe."""
     sources: list[Source] = []
     for path in features:
+        from lstr.pipelines.features.compatibility import check_recipe, open_learnt  # a video needs no feature folders
+
         folder = open_learnt(path, loaded)
         warnings = check_recipe(loaded, folder, allow_mismatch)
         sources += [StoredSource(name, folder, warnings) for name in folder.ids()]

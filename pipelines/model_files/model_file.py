@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
-from lstr.exported import ExportedConfig, StepDescription
 from lstr.extractors.devices import choose_device
 from lstr.extractors.networks.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
 from lstr.extractors.networks.manifest import PublishedFile, read_manifest
@@ -222,6 +221,8 @@ def _store_of(about: Mapping[str, Any]) -> Any:
 
 def _check_exported(model: ModelFile, recipe: Recipe) -> None:
     """Raise ValueError where an exported file states other graphs than it needs, or a step of another size."""
+    from lstr.exported import StepDescription  # not needed for other models
+
     step = StepDescription.from_dict((model.exported or {})["step"])
     archive, wanted = Archive(model.path), {f"{name}{GRAPH}" for name in (STEP, *model.networks)}
     if {name for name in archive.sizes if name not in (DOCUMENT, CARD)} != wanted:
@@ -263,7 +264,7 @@ def load_exported(model: ModelFile) -> Checkpoint:
 
     Raises CheckpointError if it is damaged or unsafe, LstrError if ONNX Runtime is not installed.
     """
-    from lstr.exported import open_step
+    from lstr.exported import ExportedConfig, StepDescription, open_step
 
     about = model.about["checkpoint"]
     with refusals(model.path):
