@@ -119,8 +119,7 @@ class PyAVReader:
         packets: "PacketSink | None" = None,
         endless: bool = False,
     ):
-        self._endless = endless
-        self.name = shown(source)
+        self._endless, self.name = endless, shown(source)
         timeout = opening.timeout
         self._patience = timeout[1] if isinstance(timeout, tuple) else timeout
         self._source: Source = source
@@ -226,7 +225,8 @@ class PyAVReader:
 
         Raises StalledError where packets come for longer than the timeout, and no picture.
         """
-        began, packets, reached = monotonic(), container.demux(), Fraction(0)
+        packets: Iterator[av.Packet] = container.demux()
+        began, reached = monotonic(), Fraction(0)
         while True:
             try:
                 packet = next(packets)

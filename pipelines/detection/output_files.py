@@ -180,7 +180,7 @@ class TimelineFiles(Sink):
             detection = Detection(
                 source.file_name,
                 document,
-                np.memmap(self._scores, np.float32, "r", shape=shape),  # type: ignore[call-overload]
+                np.memmap(self._scores, np.float32, "r", shape=shape),
                 [line for line in kept if "event" in line],
                 source.video,
                 truth_of(options.labels, source.id),

@@ -77,8 +77,8 @@ class Source:
         """For readers of its scores; reading may add more."""
         self.rows = None if rows is None else iter(rows)
         """Features that need no networks."""
-        self.chunks: Ahead[Chunk] | Any | None = None
-        """The queue in front of the networks; of a live source its LiveReader."""
+        self.chunks: Any = None
+        """The queue in front of the networks, Ahead or the LiveReader of a live source; None if none needs it."""
 
     def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
         """Start to read. `changed` is notified of each chunk, and of the end.
