@@ -20,8 +20,8 @@ from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
 from lstr.pipelines.features.chunk_cache import cached_chunks
-from lstr.pipelines.training import networks
-from lstr.pipelines.training.networks import align_folds, linear_map
+from lstr.pipelines.training import alignment
+from lstr.pipelines.training.alignment import align_folds, linear_map
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted
 
@@ -53,7 +53,7 @@ def folder(tmp_path):
 @pytest.mark.long
 def test_the_network_of_a_fold_has_features_as_that_of_all(folder, monkeypatch):
     stream, preset = "flow", PRESET.narrowed(["flow"])
-    monkeypatch.setattr(networks, "MOST_CHUNKS", 30)  # every second one
+    monkeypatch.setattr(alignment, "MOST_CHUNKS", 30)  # every second one
     videos = planted(3)[1]
 
     def features(fold):
@@ -75,6 +75,6 @@ def test_the_network_of_a_fold_has_features_as_that_of_all(folder, monkeypatch):
     load_weights(build_backbone("bninception", 10), file, NETWORKS["bninception"])
     assert read_alignment(network_file(folder, stream)) is None
     written = file.read_bytes()
-    monkeypatch.setattr(networks, "linear_map", None)
+    monkeypatch.setattr(alignment, "linear_map", None)
     align_folds(folder, PRESET, stream, {1: ["v0", "v1"]}, videos, "cpu")  # there already
     assert file.read_bytes() == written and ALIGNMENT in read_content(file)
