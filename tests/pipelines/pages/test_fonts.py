@@ -86,11 +86,3 @@ def test_a_figure_has_the_letters(machine, squares, tmp_path):
     machine(squares)
     assert picture("letters.png") != boxes
     assert DIVE in picture("letters.svg").decode()
-
-
-def test_it_is_said_once(machine, lstr, tmp_path):
-    machine()
-    (tmp_path / "a.csv").write_text(f"video,start,end,label\nv,1,2,{DIVE}\nw,1,2,{DIVE}\n")
-    for to, times in (("svg", 0), ("png", 1)):
-        code, _, err = lstr("labels", "convert", tmp_path / "a.csv", "--to", to, "-o", tmp_path / to)
-        assert code == 0 and err.count("warning: no font here has") == times
