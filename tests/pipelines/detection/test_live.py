@@ -307,8 +307,8 @@ def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_pa
             f"door=tcp://127.0.0.1:{port}",
             "-c",
             small_set.checkpoint,
-            "--set",
-            "max_chunks=2",
+            "--duration",
+            0.5,
             "--on",
             0,
         )
