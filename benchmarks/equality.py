@@ -32,7 +32,7 @@ from fingerprints import Parts, file_content, lines_parts
 
 FORMAT = "lstr-equality/1"
 KINDS = Path(__file__).with_name("equality_kinds.py")
-LIBRARIES = ("torch", "torchvision", "numpy", "openvino", "av", "opencv-contrib-python", "scikit-learn")
+LIBRARIES = ("torch", "torchvision", "numpy", "openvino", "av", "decord", "opencv-contrib-python", "scikit-learn")
 NOT_PASSED_ON = ("LSTR_CHECKPOINT", "LSTR_DECODER", "LSTR_DEBUG", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 NAMED = 4  # parts that differ are named, at most

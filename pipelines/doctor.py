@@ -12,12 +12,14 @@ from lstr.errors import ExtractorError
 from lstr.extractors.networks.manifest import read_manifest
 from lstr.files.home import default_model, home
 
+OPTIONAL = ("decord",)  # PyAV decodes without it
 PACKAGES = (
     "torch",
     "torchvision",
     "mmaction2",
     "mmcv-lite",
     "mmengine",
+    "decord",
     "av",
     "opencv-contrib-python",
     "numpy",
@@ -64,7 +66,10 @@ def _packages(names: Iterable[str]) -> Iterator[Finding]:
         try:
             yield Finding(name, True, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
-            yield Finding(name, False, "not installed", f"pip install {name}")
+            if name in OPTIONAL:
+                yield Finding(name, None, "not installed; PyAV decodes every video")
+            else:
+                yield Finding(name, False, "not installed", f"pip install {name}")
 
 
 def _try(what: str, check: Callable[[], tuple[str, str]]) -> Finding:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO
@@ -309,9 +310,11 @@ class FrameReader(PyAVReader):
     def __init__(self, video: Video, allow_damaged: bool = False):
         self.video = video
         self.decoder = os.environ.get("LSTR_DECODER") or "pyav"
-        """`pyav`, or `nvdec` for a GPU's."""
-        if self.decoder not in ("pyav", "nvdec"):
-            raise VideoError(f"There is no decoder {self.decoder!r}.", "set LSTR_DECODER to pyav or nvdec.")
+        """`pyav`, `decord`, or `nvdec` for a GPU's."""
+        if self.decoder not in ("pyav", "decord", "nvdec"):
+            raise VideoError(f"There is no decoder {self.decoder!r}.", "set LSTR_DECODER to pyav, decord or nvdec.")
+        if self.decoder == "decord" and not find_spec("decord"):
+            raise VideoError("decord is not installed.", PYAV_HINT)
         if self.decoder == "nvdec" and not has_nvdec():
             raise VideoError("There is no NVDEC that PyAV can use here.", PYAV_HINT)
         damage = "stop" if allow_damaged else "raise"
@@ -322,7 +325,15 @@ class FrameReader(PyAVReader):
         """See PyAVReader; raises VideoError also for damage that the packets showed."""
         if self.video.damage and self._damage == "raise":
             raise damaged(self.name, self.video.damage)
-        return super().frames(long_side)
+        if self.decoder != "decord":
+            yield from super().frames(long_side)
+            return
+        from lstr.extractors.video.decord_reader import decord_frames
+
+        for frame in decord_frames(self.video, long_side):
+            self.decoded += 1
+            self.end = frame.time + frame.duration
+            yield frame
 
 
 @cache

@@ -2,8 +2,10 @@
 
 import os
 import socket
+import sys
 import threading
 import tracemalloc
+from dataclasses import replace
 from fractions import Fraction
 
 import av
@@ -163,9 +165,21 @@ def test_damage_in_a_live_source_is_skipped(tmp_path, noise):
     assert reader.decode_errors > 0 and 80 < len(times) < 100 and times[-1] == Fraction(99, 30)
 
 
-def test_an_unknown_decoder_is_an_error(tmp_path, monkeypatch):
-    video = probe(write_video(tmp_path / "v.mp4", range(0, 1000, 20)))
+def test_the_decoder_can_be_chosen(tmp_path, monkeypatch):
+    """decord gives the frames of PyAV, or an error for a file of which it would not."""
+    video = probe(write_video(tmp_path / "v.mp4", range(0, 1800, 20)))
     assert FrameReader(video).decoder == "pyav"
+    expected = [chunk.frames for chunk in chunks_of(FrameReader(video).frames(320))]
+    monkeypatch.setenv("LSTR_DECODER", "decord")
+    for chunk, frames in zip(chunks_of(FrameReader(video).frames(320)), expected, strict=True):
+        np.testing.assert_array_equal(chunk.frames, frames)
+    other = write_video(tmp_path / "other.mp4", range(0, 600, 20))
+    for unfit in (replace(video, bits=10), replace(video, path=other), replace(video, path=tmp_path / "gone.mp4")):
+        with pytest.raises(VideoError, match="decord cannot read"):
+            next(FrameReader(unfit).frames(320))
+    monkeypatch.setitem(sys.modules, "decord", None)
+    with pytest.raises(VideoError, match="decord is not installed"):
+        FrameReader(video)
     monkeypatch.setenv("LSTR_DECODER", "other")
     with pytest.raises(VideoError, match="no decoder 'other'"):
         FrameReader(video)
