@@ -211,9 +211,10 @@ def trainable_network(network: str, stream: str = "rgb") -> Network:
 def defaults(stream: str, begun: str | None, network: Network = RESNET50) -> FinetuneConfig:
     """The settings of a stream whose first weights were trained on a data set (`begun`), or are random."""
     if begun == "imagenet":
-        if stream == "grey":  # like the images of ImageNet; the time is worth more to `difference`
-            return PICTURES.replace(epochs=2)
-        if stream == "change":  # it compares what ImageNet taught it to see
+        # Grey images are like those of ImageNet, and of few videos a network learns the place and the people: on three
+        # folds of UT-Interaction grey with difference had per-frame mAP .716 after 2 epochs, .781 without training.
+        # `change` compares what ImageNet taught the network to see.
+        if stream in ("grey", "change"):
             return PICTURES.replace(epochs=0)
         # what has a sign has a middle: to flow another brightness would be a moving camera
         return PICTURES.replace(brightness=0.0) if stream in ("flow", "difference") else PICTURES
