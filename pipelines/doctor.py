@@ -86,7 +86,7 @@ def _try(what: str, check: Callable[[], tuple[str, str]]) -> Finding:
 def _decoder() -> tuple[str, str]:
     import av
 
-    from lstr.extractors.video.reader import has_nvdec
+    from lstr.extractors.video.decoders import has_nvdec
 
     return f"PyAV {av.__version__}{', with NVDEC' if has_nvdec() else ''}", ""
 

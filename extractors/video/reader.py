@@ -10,16 +10,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from functools import cache, partial
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO
 
 import av
 import numpy as np
-from av.codec import Codec
-from av.codec.hwaccel import HWAccel, hwdevices_available
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
@@ -36,6 +33,7 @@ from lstr.extractors.video.containers import (
     look,
     open_container,
 )
+from lstr.extractors.video.decoders import choose_decoder, decord_frames
 from lstr.extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, shrink, upright, working_size
 from lstr.extractors.video.probe import (
     AVERAGE_RATE,
@@ -54,7 +52,6 @@ if TYPE_CHECKING:  # only a live source needs it
     from lstr.extractors.video.packet_ring import PacketSink
 
 NVDEC = Opening(hardware="cuda")
-PYAV_HINT = "unset LSTR_DECODER: PyAV reads every video on the processor."
 JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
 TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures alone
 # how a GPU's decoder lays pictures out, to how FFmpeg's own does: the same samples, of which FFmpeg makes other colours
@@ -309,14 +306,7 @@ class FrameReader(PyAVReader):
 
     def __init__(self, video: Video, allow_damaged: bool = False):
         self.video = video
-        self.decoder = os.environ.get("LSTR_DECODER") or "pyav"
-        """`pyav`, `decord`, or `nvdec` for a GPU's."""
-        if self.decoder not in ("pyav", "decord", "nvdec"):
-            raise VideoError(f"There is no decoder {self.decoder!r}.", "set LSTR_DECODER to pyav, decord or nvdec.")
-        if self.decoder == "decord" and not find_spec("decord"):
-            raise VideoError("decord is not installed.", PYAV_HINT)
-        if self.decoder == "nvdec" and not has_nvdec():
-            raise VideoError("There is no NVDEC that PyAV can use here.", PYAV_HINT)
+        self.decoder = choose_decoder()
         damage = "stop" if allow_damaged else "raise"
         super().__init__(video.path, damage, opening=NVDEC if self.decoder == "nvdec" else PLAIN)
         self.clock = video.clock
@@ -328,24 +318,10 @@ class FrameReader(PyAVReader):
         if self.decoder != "decord":
             yield from super().frames(long_side)
             return
-        from lstr.extractors.video.decord_reader import decord_frames
-
         for frame in decord_frames(self.video, long_side):
             self.decoded += 1
             self.end = frame.time + frame.duration
             yield frame
-
-
-@cache
-def has_nvdec() -> bool:
-    """Whether there is a GPU whose decoder PyAV can use."""
-    if "cuda" not in hwdevices_available():
-        return False
-    try:
-        HWAccel("cuda").create(Codec("h264", "r"))
-    except (av.error.FFmpegError, NotImplementedError):
-        return False
-    return True
 
 
 def probe_chunks(path: Path) -> Video:

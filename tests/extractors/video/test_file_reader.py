@@ -16,9 +16,10 @@ from av.video.reformatter import ColorRange, VideoReformatter
 
 from lstr.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video.containers import Opening
+from lstr.extractors.video.decoders import has_nvdec
 from lstr.extractors.video.frames import CHUNK, chunks_of, shrink, working_size
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader, PyAVReader, has_nvdec, render
+from lstr.extractors.video.reader import FrameReader, PyAVReader, render
 from tests.support.videos import FULL, write_video
 
 

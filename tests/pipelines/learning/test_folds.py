@@ -137,7 +137,7 @@ def test_a_short_time_drops_the_folds_and_then_a_stream(videos, all_teach, tmp_p
             patch("lstr.pipelines.learning.plan.measure_chunks", return_value=0.001),
             patch("lstr.pipelines.learning.plan.measure_model", return_value=1.0),
         ):
-            settings = {"height": "32", "width": "48", "epochs": "20", "draws": "120"}
+            settings = {"height": "32", "width": "48", "epochs": "20", "draws": "400"}
             chosen = options(videos, tmp_path / "x", algorithm=None, settings=settings, seconds=seconds, **others)
             events = list(plan(replace(chosen, labels=str(all_teach))))
         said = [event.text for event in events if isinstance(event, Notice) and "So " in event.text]
@@ -146,14 +146,14 @@ def test_a_short_time_drops_the_folds_and_then_a_stream(videos, all_teach, tmp_p
     whole, said = planned(None)
     networks = sum(step.seconds - 4 * STEP_START_S for step in whole.steps if step.key in NETWORKS.values())
     others = whole.seconds - networks
-    assert whole.recipe == "pretrained" and whole.folds == 3 and whole.draws == 120 and not said
+    assert whole.recipe == "pretrained" and whole.folds == 3 and whole.draws == 400 and not said
     fewer, said = planned(1.2 * (others + 0.8 * networks))
-    assert (fewer.folds, fewer.draws, fewer.epochs) == (3, 96, whole.epochs) and not said
+    assert (fewer.folds, fewer.draws, fewer.epochs) == (3, 320, whole.epochs) and not said
     assert fewer.seconds * 1.2 == pytest.approx(1.2 * (others + 0.8 * networks))
     held_out, said = planned(1.2 * (others + 0.5 * networks))
-    assert (held_out.folds, held_out.recipe, held_out.draws) == (0, "pretrained", 120)
+    assert (held_out.folds, held_out.recipe, held_out.draws) == (0, "pretrained", 400)
     assert "in 3 folds takes at least" in said and "So videos are held out" in said
-    one, said = planned(1.2 * (held_out.seconds - networks / 8))
+    one, said = planned(1.2 * (held_out.seconds - networks / 10))
     assert one.recipe == "difference" and [*one.epochs] == ["difference"] and "only the difference network" in said
     assert planned(1.2 * (others + 0.5 * networks), folds=3)[0].recipe == "difference", "folds that are named stay"
     with pytest.raises(TooShortError, match="takes at least") as caught:

@@ -1,20 +1,50 @@
-"""Frames of a video file by decord, which LSTR_DECODER=decord names; PyAV took .5 to .95 times its processor time."""
+"""Decoders other than PyAV on the processor, which LSTR_DECODER names: decord, and PyAV with a GPU's decoder.
+
+PyAV took .5 to .95 times the processor time of decord on the videos of the tests.
+"""
 
 import os
 from collections.abc import Generator
-from functools import partial
+from functools import cache, partial
+from importlib.util import find_spec
 
-import decord
+import av
+from av.codec import Codec
+from av.codec.hwaccel import HWAccel, hwdevices_available
 
 from lstr.errors import VideoError, first_line
 from lstr.extractors.video.frames import SourceFrame, shrink
 from lstr.extractors.video.probe import Video
-from lstr.extractors.video.reader import PYAV_HINT
 
+PYAV_HINT = "unset LSTR_DECODER: PyAV reads every video on the processor."
 # Bytes of decoded frames, all of which decord may hold at once: it decodes ahead without bound.
 MAX_BYTES = 256 * 2**20
 # Pixels; narrower frames come from decord with too many channels.
 MIN_SIDE = 16
+
+
+def choose_decoder() -> str:
+    """Return the decoder that LSTR_DECODER names, or `pyav`. Raises VideoError if it is unknown or not available."""
+    decoder = os.environ.get("LSTR_DECODER") or "pyav"
+    if decoder not in ("pyav", "decord", "nvdec"):
+        raise VideoError(f"There is no decoder {decoder!r}.", "set LSTR_DECODER to pyav, decord or nvdec.")
+    if decoder == "decord" and not find_spec("decord"):
+        raise VideoError("decord is not installed.", PYAV_HINT)
+    if decoder == "nvdec" and not has_nvdec():
+        raise VideoError("There is no NVDEC that PyAV can use here.", PYAV_HINT)
+    return decoder
+
+
+@cache
+def has_nvdec() -> bool:
+    """Return whether there is a GPU whose decoder PyAV can use."""
+    if "cuda" not in hwdevices_available():
+        return False
+    try:
+        HWAccel("cuda").create(Codec("h264", "r"))
+    except (av.error.FFmpegError, NotImplementedError):
+        return False
+    return True
 
 
 def suits_decord(video: Video) -> bool:
@@ -40,6 +70,8 @@ def decord_frames(video: Video, long_side: int) -> Generator[SourceFrame, None, 
 
     Raises VideoError if decord fails or does not suit the file. decord hides damage within frames, which PyAV finds.
     """
+    import decord
+
     if not suits_decord(video):
         raise VideoError(f"decord cannot read the exact frames of {video.path}.", PYAV_HINT)
     n, size = len(video.ticks), video.size(long_side)
