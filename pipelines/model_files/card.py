@@ -54,7 +54,9 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
     origins = [Origin(**entry["origin"]) for entry in networks.values() if "origin" in entry]
     trained, labelled = _training_tables(document, clock)
     is_measured = isinstance(metrics.get("lstr"), Mapping)
-    tried = sorted(document.get("tried") or (), key=lambda one: -one["mAP"])
+    # Other entries about measurements are only looked at if there is one: older files have other things there.
+    videos = (document.get("videos") or {}) if is_measured else {}
+    tried = sorted(document.get("tried") or (), key=lambda one: -one["mAP"]) if is_measured else []
     values = {
         "document": document,
         "name": shlex.quote(one_line(name)),
@@ -79,7 +81,7 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
         "means": table(("per frame", "mAP", "mcAP"), _means(metrics)) if is_measured else "",
         "events": _events(metrics.get("events") or {}) if is_measured else "",
         "classes": _classes(document) if is_measured else "",
-        "testing": [i for i, subset in (document.get("videos") or {}).items() if subset == "testing"],
+        "testing": [i for i, subset in videos.items() if subset == "testing"],
         "variants": table(
             ("model, on the same videos", "mAP", ""),
             [

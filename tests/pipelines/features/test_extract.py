@@ -98,7 +98,7 @@ def test_videos_at_once_are_as_each_alone(small_set, workers, twostream, tmp_pat
             assert a.tobytes() == b.tobytes()
         seconds = read_record(folders[1].record(video_id))["seconds"]
         assert 0 < seconds["flow_network"] <= seconds["total"] * twostream.options.threads
-    monkeypatch.setattr(twostream, "_features", Mock(side_effect=MemoryError("no room")))
+    monkeypatch.setattr(twostream, "_batch", Mock(side_effect=MemoryError("no room")))
     with pytest.raises(ExhaustedError, match="Memory ran out"):
         extracted(videos, folders[2], twostream, workers, at_once=3)
     assert not open_features(folders[2].path).ids() and not [

@@ -259,7 +259,7 @@ def test_what_cannot_be_exported(files, lstr, tmp_path):
     mistake(lstr("export", tmp_path / "random.lstr", *to), 4, "no model file")
     mistake(lstr("export", tmp_path / "none.lstr", *to), 4, "There is no model file")
     mistake(lstr("export", model.path), 2, "--output")
-    mistake(lstr("export", model.path, "-o", files[0]), 2, "no model file")
+    mistake(lstr("export", model.path, "-o", files[0]), 2, "not a model file")
     mistake(lstr("export", model.path, *to, "--set", "streams=0"), 2, "streams")
     before = model.path.read_bytes()
     mistake(lstr("export", model.path, "-o", model.path), 2, "would be replaced")
