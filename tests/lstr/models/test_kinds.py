@@ -27,9 +27,11 @@ def mean(monkeypatch, tmp_path) -> Iterator[Model]:
     (tmp_path / "mean_kind.py").write_text(block_with(PAGE, "python", "class MeanConfig"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(kinds.OURS, "mean", "mean_kind:KIND")
-    kinds.presets.cache_clear()
+    for cached in (kinds.usable, kinds.presets):
+        cached.cache_clear()
     yield tiny(kind="mean")
-    kinds.presets.cache_clear()
+    for cached in (kinds.usable, kinds.presets):
+        cached.cache_clear()
 
 
 def test_every_kind_is_what_it_is_named():
