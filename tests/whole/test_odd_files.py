@@ -66,7 +66,10 @@ def test_a_checkpoint_with_such_thresholds_is_refused_by_name(small_set, tmp_pat
     loaded = load(small_set.checkpoint)
     rules = {"thresholds": {loaded.classes[1]: {"on": 0.2, "off": 0.8}}}
     save(tmp_path / "odd.pt", loaded.model, loaded.classes, None, {}, rules)
-    with pytest.raises(CheckpointError, match=r"odd\.pt cannot be used: the start threshold of .* is 0\.2, below its end threshold 0\.8"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"odd\.pt cannot be used: the start threshold of .* is 0\.2, below its end threshold 0\.8",
+    ):
         load(tmp_path / "odd.pt")
 
 
