@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import msgspec
 
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError, LstrError
+from lstr.files.entry_points import find_others, load_other
 from lstr.settings import build, convert, defaults, override
 
 if TYPE_CHECKING:
@@ -62,27 +63,19 @@ class Kinds(Mapping[str, "Kind"]):
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
-        found = sorted(entry_points(group=GROUP), key=lambda place: place.name)
-        return {place.name: place for place in found if place.name not in OURS}
+        return find_others(GROUP, OURS)
 
     def __getitem__(self, name: str) -> Kind:
         """Return the kind. Raises KeyError for an unknown one, ConfigError for an invalid one of another package."""
         if place := OURS.get(name) or TOGETHER.get(name):
             return EntryPoint(name, place, GROUP).load()
-        other = self._others[name]
-        try:
-            kind = other.load()
-        except Exception as error:  # the code is another's, so anything may be
-            raise ConfigError(
-                f"The kind {name} of another package cannot be imported ({other.value}: {error}).",
-                "Install that package anew, or remove it.",
-            ) from error
-        if getattr(kind, "name", None) != name:
-            raise ConfigError(
-                f"The kind {name} of another package is none ({other.value}).",
-                "Let it be a lstr.models.kind.Kind whose configuration has that name as `kind`.",
-            )
-        return kind
+        return load_other(
+            self._others[name],
+            "kind",
+            lambda kind: kind if getattr(kind, "name", None) == name else None,
+            "a lstr.models.kind.Kind whose configuration has that name as `kind`",
+            ConfigError,
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter((*OURS, *self._others))

@@ -6,7 +6,6 @@ Another package adds its own by an entry point of the group `lstr.networks`, whi
 import re
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from lstr.errors import RecipeError
@@ -20,6 +19,7 @@ from lstr.extractors.networks.network import (
     Network,
     torchvision_name,
 )
+from lstr.files.entry_points import find_others, load_other
 
 if TYPE_CHECKING:
     from torch import nn
@@ -129,22 +129,16 @@ def known_network(name: str) -> Network | None:
 
 @cache
 def _of_another_package(name: str) -> Network | None:
-    place = next(iter(entry_points(group=GROUP, name=name)), None)
+    place = find_others(GROUP, NETWORKS).get(name)
     if place is None:
         return None
-    try:
-        network = place.load()
-    except Exception as error:  # the code is another's, so anything may be
-        raise RecipeError(
-            f"The network {name} of another package cannot be imported ({place.value}: {error}).",
-            "install that package again, or remove it.",
-        ) from error
-    if not isinstance(network, Network) or network.name != name:
-        raise RecipeError(
-            f"The network {name} of another package is not valid ({place.value}).",
-            "let it be a lstr.extractors.networks.network.Network of that name.",
-        )
-    return network
+    return load_other(
+        place,
+        "network",
+        lambda network: network if isinstance(network, Network) and network.name == name else None,
+        "a lstr.extractors.networks.network.Network of that name",
+        RecipeError,
+    )
 
 
 def entry_of(name: str, stream: str) -> Network:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from lstr.errors import LabelsError
 from lstr.files.atomic import write_text
 from lstr.files.content import read_bytes, read_text
+from lstr.files.entry_points import find_others, load_other
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
@@ -289,8 +290,7 @@ class Formats(Mapping[str, Format]):
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
-        found = sorted(entry_points(group=GROUP), key=lambda place: place.name)
-        return {place.name: place for place in found if place.name not in OURS}
+        return find_others(GROUP, OURS)
 
     def __getitem__(self, name: str) -> Format:
         """Return a format. Raises KeyError for an unknown one, LabelsError if that of another package is broken."""
@@ -298,23 +298,14 @@ class Formats(Mapping[str, Format]):
             if ours := OURS.get(name):
                 self._loaded[name] = EntryPoint(name, f"{__package__}.{ours}", GROUP).load()()
             else:
-                self._loaded[name] = self._load_other(self._others[name])
+                self._loaded[name] = load_other(
+                    self._others[name],
+                    "label format",
+                    lambda kind: form if isinstance(form := kind(), Format) and form.name == name else None,
+                    "a subclass of lstr.pipelines.annotations.format.Format with that name",
+                    LabelsError,
+                )
         return self._loaded[name]
-
-    def _load_other(self, place: EntryPoint) -> Format:
-        try:
-            form = place.load()()
-        except Exception as error:  # the code of another package can raise anything
-            raise LabelsError(
-                f"The label format {place.name} of another package cannot be imported ({place.value}: {error}).",
-                "reinstall that package, or remove it.",
-            ) from error
-        if not isinstance(form, Format) or getattr(form, "name", None) != place.name:
-            raise LabelsError(
-                f"The label format {place.name} of another package is not valid ({place.value}).",
-                "make it a subclass of lstr.pipelines.annotations.annotation.Format with that name.",
-            )
-        return form
 
     def __iter__(self) -> Iterator[str]:
         return iter((*OURS, *self._others))

@@ -5,12 +5,13 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar
 
 from lstr.errors import ConfigError, DeliveryError, HistoryError
+from lstr.files.entry_points import find_others, load_other
 from lstr.pipelines.watching.config import Table, WatchConfig
 from lstr.pipelines.watching.event import describe_end, describe_start, title
 from lstr.pipelines.watching.history import History, Notice
@@ -83,17 +84,19 @@ class Notifier:
 
 def notifier_class(kind: Any) -> type[Notifier]:
     """Return the class of a kind of channel. Raises ConfigError for an unknown or broken one."""
-    places = {place.name: place for place in entry_points(group=GROUP)}
-    places |= {name: EntryPoint(name, value, GROUP) for name, value in NOTIFIERS.items()}
-    if not isinstance(kind, str) or kind not in places:
-        raise ConfigError(f"{kind!r} is not a kind of channel.", f"choose one of {', '.join(sorted(places))}.")
-    try:
-        found = places[kind].load()
-    except Exception as error:  # code of another package may raise anything
-        raise ConfigError(f"The kind {kind} cannot be imported ({places[kind].value}: {error}).") from error
-    if not (isinstance(found, type) and issubclass(found, Notifier)):
-        raise ConfigError(f"The kind {kind} is not a subclass of Notifier ({places[kind].value}).")
-    return found
+    others = find_others(GROUP, NOTIFIERS)
+    if not isinstance(kind, str) or kind not in NOTIFIERS | others:
+        names = ", ".join(sorted(NOTIFIERS | others))
+        raise ConfigError(f"{kind!r} is not a kind of channel.", f"choose one of {names}.")
+    if kind in NOTIFIERS:
+        return EntryPoint(kind, NOTIFIERS[kind], GROUP).load()
+    return load_other(
+        others[kind],
+        "kind of channel",
+        lambda found: found if isinstance(found, type) and issubclass(found, Notifier) else None,
+        "a subclass of lstr.pipelines.watching.notifications.Notifier",
+        ConfigError,
+    )
 
 
 def message_bytes(notice: Notice, now: datetime) -> bytes:
