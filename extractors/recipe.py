@@ -22,7 +22,6 @@ Size = Annotated[int, Meta(ge=16, le=4096)]
 Side = Annotated[int, Meta(ge=1, le=4096)]
 
 Precision = Annotated[str, Meta(pattern=r"^(float32|bf16|int8)\Z")]
-PRECISIONS = ("float32", "bf16")  # that a person chooses
 INT8 = "int8"  # of networks whose ranges were measured on videos
 STEPS = 127  # in int8, of a weight and of a signed input, to either side of zero
 LEAST = 1e-12  # a step; of a channel of zeros
