@@ -36,13 +36,12 @@ def command(model, videos, output, settings, as_json):
     console.say_waiting("loading networks…")
     from lstr.pipelines.model_files.export import ExportOptions, export
 
-    exported = console.follow(export(build_from(ExportOptions, settings, model=model, output=output, videos=videos)))
+    model = console.follow(export(build_from(ExportOptions, settings, model=model, output=output, videos=videos)))
+    found = model.exported["alike"]
     if as_json:
-        console.show_json({"model": str(exported.model.path), **exported.alike.to_dict()})
+        console.show_json({"model": str(model.path), **found})
         return
-    found = exported.alike
-    console.show(f"{found.chunks} chunks side by side: scores differ by {found.scores:.1e} at most")
-    console.show(f"{found.steps} steps of the model: scores differ by {found.later_scores:.1e} at most")
-    size = console.size(exported.model.path.stat().st_size)
-    console.say(f"model: {exported.model.path} ({size}; runs without torch)")
-    console.say_next("lstr", "detect", "VIDEO", "-m", exported.model.path, "-o", "timeline")
+    console.show(f"{found['chunks']} chunks side by side: scores differ by {found['scores']:.1e} at most")
+    console.show(f"{found['steps']} steps of the model: scores differ by {found['later_scores']:.1e} at most")
+    console.say(f"model: {model.path} ({console.size(model.path.stat().st_size)}; runs without torch)")
+    console.say_next("lstr", "detect", "VIDEO", "-m", model.path, "-o", "timeline")

@@ -267,7 +267,7 @@ def _show(learnt: "Learnt", as_json: bool) -> None:
         report = {"report": str(learnt.report)} if learnt.report else {}
         console.show_json({"model": str(learnt.model), **report, **verdict, **learnt.about})
         return
-    from lstr.pipelines.model_files.description import is_average, model_of
+    from lstr.pipelines.model_files.card import is_average, model_of
 
     for line in learnt.lines():
         console.show(line)

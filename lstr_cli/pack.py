@@ -49,9 +49,14 @@ def command(runs, output, weights, metrics):
     """
     from pathlib import Path
 
-    from lstr.pipelines.model_files.averaging import averaged
     from lstr.pipelines.model_files.model_file import is_model
-    from lstr.pipelines.model_files.packing import change_about, checkpoint_of, metrics_from, write_model
+    from lstr.pipelines.model_files.packing import (
+        as_checkpoint,
+        change_about,
+        checkpoint_of,
+        metrics_from,
+        write_model,
+    )
 
     about = {"metrics": metrics_from(metrics)} if metrics else {}
     checkpoints = [checkpoint_of(Path(run)) for run in runs]
@@ -60,7 +65,7 @@ def command(runs, output, weights, metrics):
             raise click.UsageError("--weights is of a run or checkpoint: a model file has networks of its own.")
         model = change_about(checkpoints[0], output, about)
     else:
-        with averaged(checkpoints, Path(output)) as checkpoint:
+        with as_checkpoint(checkpoints, Path(output)) as checkpoint:
             model = write_model(Path(output), checkpoint, Path(weights) if weights else None, about)
     size = console.size(model.path.stat().st_size)
     inside = [stream for stream in model.networks if model.has_inside(stream)]

@@ -34,11 +34,11 @@ def command(model, videos, output, settings, as_json):
     console.say_waiting("loading networks…")
     from lstr.pipelines.model_files.quantise import QuantiseOptions, quantise
 
-    quantised = console.follow(quantise(videos, build_from(QuantiseOptions, settings, model=model, output=output)))
+    model = console.follow(quantise(videos, build_from(QuantiseOptions, settings, model=model, output=output)))
     if as_json:
-        console.show_json({"model": str(quantised.model.path), **quantised.measured})
+        console.show_json({"model": str(model.path), **model.about["int8"]})
         return
-    for stream, cosine in quantised.measured["cosine"].items():
+    for stream, cosine in model.about["int8"]["cosine"].items():
         console.show(f"{stream}: cosine to float32 {cosine['mean']:.4f}, least {cosine['least']:.4f}")
-    console.say(f"model: {quantised.model.path}")
-    console.say_next("lstr", "detect", "VIDEO", "-m", quantised.model.path, "-o", "timeline")
+    console.say(f"model: {model.path}")
+    console.say_next("lstr", "detect", "VIDEO", "-m", model.path, "-o", "timeline")

@@ -195,8 +195,8 @@ def _describe_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, A
 
 def _describe_model_file(path: Path) -> dict[str, Any]:
     from lstr.extractors.networks.weights_file import sha256_of
-    from lstr.pipelines.model_files.description import actions_of, exported_in_words, is_demo, network_of
-    from lstr.pipelines.model_files.model_file import open_model, refusals
+    from lstr.pipelines.model_files.card import actions_of, exported_in_words, network_of
+    from lstr.pipelines.model_files.model_file import is_demo, open_model, refusals
 
     model = open_model(path)
     with refusals(path):

@@ -129,7 +129,7 @@ class Streams:
             present = [features for row in rows if (features := getattr(row, stream)) is not None]
             stacked.append(self._given(np.stack(present)) if present else None)
         with MODEL:
-            return np.asarray(self._streaming.step_some(self._model, self._state, places, *stacked))
+            return np.asarray(self._streaming.step_streams(self._model, self._state, places, *stacked))
 
     def reset(self, places: Sequence[int]) -> None:
         """Forget every chunk at some places."""

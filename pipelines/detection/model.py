@@ -18,8 +18,7 @@ from lstr.files.atomic import replacing
 from lstr.files.home import DEFAULTS, default_model, home
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.options import NetworkOptions
-from lstr.pipelines.model_files.description import is_demo
-from lstr.pipelines.model_files.model_file import assumptions_of, is_model, load, open_checkpoint, open_model
+from lstr.pipelines.model_files.model_file import assumptions_of, is_demo, is_model, load, open_checkpoint, open_model
 from lstr.pipelines.model_files.networks import networks_of, recipe_of
 
 NEARLY_ALL = 0.85  # visible share of width or height; 3:2 video on a network for 4:3 has 0.89, which needs no warning

@@ -28,7 +28,7 @@ from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.folder import open_folders
 from lstr.pipelines.features.recipes import choose_recipe, weights_for
-from lstr.pipelines.model_files.model_file import ModelFile, chosen_on, open_model
+from lstr.pipelines.model_files.model_file import ModelFile, open_model, validation_videos
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
 HELD_OUT = "testing"
@@ -141,7 +141,7 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
     known: set[str] = set()
     for model in models:
         known |= {entry for pair in model.about["seen"].items() for entry in pair if entry}
-        known |= {*chosen_on(model.about["checkpoint"]["metrics"], model.about)}
+        known |= {*validation_videos(model.about["checkpoint"]["metrics"], model.about)}
         subsets = model.about.get("videos")
         known |= {i for i, subset in subsets.items() if subset == LEARNT_FROM} if isinstance(subsets, dict) else set()
     left = {i: path for i, path in videos.items() if i not in known}

@@ -43,9 +43,8 @@ from lstr.pipelines.learning.plan import (
 )
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.learning.workspace import write_labels
-from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.networks import streams_taken
-from lstr.pipelines.model_files.packing import checkpoint_of
+from lstr.pipelines.model_files.packing import checkpoint_of, write_average
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.training.networks import NetworkFiles

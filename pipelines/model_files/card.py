@@ -1,8 +1,9 @@
-"""The model card of a model file: what model.json says, in Markdown, for people."""
+"""A model file in words: its model card in Markdown, made from model.json, and phrases for the commands."""
 
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,36 +11,31 @@ from typing import Any
 from lstr.chunk import CLOCK, Clock
 from lstr.extractors.networks.weights_file import Origin
 from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics import intervals
 from lstr.metrics.actions import length_text
-from lstr.pipelines.model_files.description import (
-    actions_of,
-    code,
-    escaped,
-    exported_in_words,
-    is_demo,
-    model_of,
-    one_line,
-    ordered,
-    table,
-)
+from lstr.pipelines.model_files.model_file import is_demo
 from lstr.timeline import DEFAULT
 
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 SUBSETS = ("training", "validation", "testing")
 SYSTEMS = {"lstr": "this model", "time_prior": "time prior", "chance": "chance"}
-SHOWN = 20  # videos that are named; model.json has all
+MAX_VIDEOS = 20  # that the card names; model.json has all
 WHERE = {
     "inside": "its weights are in this file",
     "random": "with random weights, made from their seed",
     "published": "with the published weights",
 }
+# Markdown's characters within a line; a low line is one only at the edge of a word.
+STEERING = re.compile(r"[\\`*\[\]<>&~$]|(?<![^\W_])_|_(?![^\W_])")
+# Markdown's characters at the beginning of a line.
+BEGINNING = re.compile(r"[#>+=-]|(?<=\d)[.)](?=\s|$)")
 
 
 def card_of(document: Mapping[str, Any], name: str) -> str:
     """Return the card of a model file called `name`, made from its model.json.
 
-    Raises KeyError, TypeError, ValueError or AttributeError where that lacks what a model file states.
+    Raises KeyError, TypeError, ValueError or AttributeError if an entry of model.json is missing or of another type.
     """
     from jinja2 import Environment, TemplateError
 
@@ -54,12 +50,12 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
     origins = [Origin(**entry["origin"]) for entry in networks.values() if "origin" in entry]
     trained, labelled = _training_tables(document, clock)
     is_measured = isinstance(metrics.get("lstr"), Mapping)
-    # Other entries about measurements are only looked at if there is one: older files have other things there.
+    # Without measurements these entries are not read: those of older files differ.
     videos = (document.get("videos") or {}) if is_measured else {}
     tried = sorted(document.get("tried") or (), key=lambda one: -one["mAP"]) if is_measured else []
     values = {
         "document": document,
-        "name": shlex.quote(one_line(name)),
+        "name": shlex.quote(plain_line(name)),
         "is_demo": is_demo(document),
         "actions": actions_of(document),
         "clock": clock,
@@ -67,7 +63,7 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
         "trained": trained,
         "labelled": labelled,
         "seen": seen,
-        "files": (document.get("data") or {}).get("files") or sorted(map(_file_name, seen)),
+        "files": (document.get("data") or {}).get("files") or sorted(video_id.rpartition("/")[2] for video_id in seen),
         "recipe": Recipe.from_dict(document["recipe"]) if document["recipe"] is not None else None,
         "networks": networks,
         "where": WHERE,
@@ -93,7 +89,8 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
             ("class", "begins at", "ends below"),
             [
                 (escaped(label), *(f"{rules[edge]:.3f}" if edge in rules else "" for edge in ("on", "off")))
-                for label, rules in ordered(document["thresholds"] or {}, document).items()
+                for label in document["classes"]
+                if (rules := (document["thresholds"] or {}).get(label)) is not None
             ],
         ),
         "default": DEFAULT,
@@ -108,14 +105,10 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _file_name(video_id: str) -> str:
-    return video_id.rpartition("/")[2]
-
-
 def _names(video_ids: Sequence[str]) -> str:
-    """Return the names of the files of some videos, without their folders."""
-    more = f" and {len(video_ids) - SHOWN} more" if len(video_ids) > SHOWN else ""
-    return ", ".join(code(_file_name(video_id)) for video_id in video_ids[:SHOWN]) + more
+    """Return the names of the files of videos, without their folders."""
+    more = f" and {len(video_ids) - MAX_VIDEOS} more" if len(video_ids) > MAX_VIDEOS else ""
+    return ", ".join(code(video_id.rpartition("/")[2]) for video_id in video_ids[:MAX_VIDEOS]) + more
 
 
 def _training_tables(document: Mapping[str, Any], clock: Clock) -> tuple[str, str]:
@@ -141,7 +134,7 @@ def _training_tables(document: Mapping[str, Any], clock: Clock) -> tuple[str, st
 
 
 def _input_of(part: NetworkRecipe, recipe: Recipe) -> str:
-    """Say what goes into a network, in pixels."""
+    """Return a phrase for the input of a network, in pixels."""
     if part.size:
         share = f"the middle of the frame, {100 / part.margin:.0f} % of each side,"
         seen = "the whole frame" if part.margin == 1 else share
@@ -159,22 +152,22 @@ def _means(metrics: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _events(events: Mapping[str, Any]) -> str:
-    """Say how well all classes together are detected."""
+    """Return sentences on the detections of all classes together."""
     together = events.get("together")
     if not isinstance(together, Mapping):
         return ""
     hours, n_false = events["hours"], together["false_alarms"]
     rate = f": {_rate(n_false, hours)}" if intervals.rate_interval(n_false, hours) else ""
-    said = [
+    sentences = [
         f"Of {together['labels']} labelled actions {together['found']} were found, with {n_false} false alarms in "
         f"{length_text(hours)} of video{rate} an hour."
     ]
     f1, delay = together["iou"]["0.3"]["f1"], together.get("delay") or {}
     if f1 is not None:
-        said.append(f"F1 is {f1:.2f}{_interval((together.get('interval') or {}).get('f1'), 2)}.")
+        sentences.append(f"F1 is {f1:.2f}{_interval((together.get('interval') or {}).get('f1'), 2)}.")
     if delay.get("p50") is not None:
-        said.append(f"Half of what was found was announced {delay['p50']:.1f} s after its start, or sooner.")
-    return " ".join(said)
+        sentences.append(f"Half of what was found was announced {delay['p50']:.1f} s after its start, or sooner.")
+    return " ".join(sentences)
 
 
 def _classes(document: Mapping[str, Any]) -> str:
@@ -182,7 +175,7 @@ def _classes(document: Mapping[str, Any]) -> str:
     events = metrics.get("events") or {}
     found, scored = events.get("per_class") or {}, metrics["lstr"].get("per_class") or {}
     rows = []
-    for label in ordered(scored | found, document):
+    for label in (label for label in document["classes"] if label in scored or label in found):
         counts = found.get(label) or {}
         caught = f"{counts['found']} of {counts['labels']}" if counts.get("labels") else ""
         f1 = _number(((counts.get("iou") or {}).get("0.3") or {}).get("f1"), 2)
@@ -214,3 +207,68 @@ def _interval(edges: Any, digits: int = 3) -> str:
         return ""
     first, second = edges
     return f" [{first:.{digits}f}, {second:.{digits}f}]"
+
+
+def plain_line(text: object) -> str:
+    """Return text without line breaks and invisible characters."""
+    return " ".join("".join(character if character.isprintable() else " " for character in str(text)).split())
+
+
+def escaped(text: object) -> str:
+    """Return text on one line that Markdown shows as it is."""
+    line = STEERING.sub(r"\\\g<0>", plain_line(text))
+    start = BEGINNING.match(line) or re.match(r"\d{1,9}[.)](?=\s|$)", line)
+    return f"{line[: start.end() - 1]}\\{line[start.end() - 1 :]}" if start else line
+
+
+def code(text: object) -> str:
+    """Return text on one line as code."""
+    return f"`{plain_line(text).replace('`', chr(39))}`"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are Markdown themselves; empty without rows."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return text if len(lines) > 2 else ""
+
+
+def actions_of(document: Mapping[str, Any]) -> list[str]:
+    """Return the classes that are actions."""
+    return [label for label in document["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
+
+
+def is_average(document: Mapping[str, Any]) -> bool:
+    """Return whether a file has several models, whose scores are averaged."""
+    return document["config"].get("kind") == "average"
+
+
+def model_of(document: Mapping[str, Any]) -> str:
+    """Return the kind of a file's model, in words; for an average how many there are of each kind."""
+    if not is_average(document):
+        return f"a model of kind {document['config'].get('kind', 'lstr')}"
+    members = document["checkpoint"]["extra"].get("members")
+    kinds = Counter(one["kind"] for one in members) if members else Counter[str]()
+    if len(kinds) == 1:
+        return f"an average of {kinds.total()} models of kind {next(iter(kinds))}"
+    each = " and ".join(f"{n} of kind {kind}" for kind, n in kinds.items())
+    return f"an average of {kinds.total()} models, {each}" if kinds else "an average of several models"
+
+
+def exported_in_words(document: Mapping[str, Any]) -> str:
+    """Return the runtime of an exported file, its streams per call, and its largest difference from torch, in words."""
+    exported = document["exported"]
+    alike, streams = exported.get("alike") or {}, exported["step"]["streams"]
+    at_once = f", {streams} streams at a time" if streams > 1 else ""
+    worst = max((alike.get(name) or 0.0 for name in ("scores", "later_scores")), default=0.0)
+    near = f"; scores within {worst:.1e} of torch's" if alike else ""
+    return f"by {plain_line(exported.get('runs_on', 'onnxruntime'))}{at_once}{near}"
+
+
+def network_of(entry: Mapping[str, Any], size: tuple[int, int]) -> str:
+    """Return a network in words: the size of its input, and the place, origin and licence of its weights."""
+    where = WHERE[entry["from"]]
+    if entry["from"] == "published":
+        where += f" {entry['weights']!r}, to be fetched: `lstr weights fetch`"
+    origin = f"; origin: {Origin(**entry['origin'])}" if "origin" in entry else ""
+    return f"{entry['network']} on {size[1]} × {size[0]} pixels, {where}{origin}"

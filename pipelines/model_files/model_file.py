@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+
+import msgspec
 
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.extractors.devices import choose_device
@@ -24,7 +26,7 @@ from lstr.extractors.streams import model_stream
 from lstr.files.content import built
 from lstr.files.names import is_slug
 from lstr.labels.segment import is_name
-from lstr.loaded_checkpoint import CALIBRATION, FORMAT, Checkpoint, fault_of_rules, is_thresholds
+from lstr.loaded_checkpoint import CALIBRATION, FORMAT, Checkpoint, Rule, fault_of_rules
 from lstr.loaded_checkpoint import TENSORS as OF_MODEL
 
 if TYPE_CHECKING:
@@ -33,6 +35,26 @@ if TYPE_CHECKING:
 STEP = "lstr"  # name of the graph of a model's step; those of networks have the names of their streams
 MODEL = f"lstr{TENSORS}"
 SEPARATOR = "/"  # between calibration, stream and tensor in the names of the model's tensors
+# The entries of model.json that every model file has
+_Network = TypedDict("_Network", {"from": Literal["inside", "random", "published"], "network": str, "weights": str})
+
+
+class _Stored(TypedDict):
+    metrics: dict
+    extra: dict
+    versions: dict
+
+
+class _Document(TypedDict):
+    title: str
+    classes: list[str]
+    recipe: dict | None
+    config: dict
+    networks: dict[str, _Network]
+    seen: dict
+    thresholds: dict[str, Rule] | None
+    metrics: dict
+    checkpoint: _Stored
 
 
 @dataclass(frozen=True)
@@ -40,8 +62,8 @@ class ModelFile:
     """A model file of which model.json is read; weights are read, and checked by hash, when they are needed."""
 
     path: Path
+    # The content of model.json.
     about: Mapping[str, Any]
-    """What model.json says."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -50,14 +72,14 @@ class ModelFile:
 
     @property
     def recipe(self) -> Recipe:
-        """How features are made for it, of the streams that its model takes.
+        """The recipe of its features, of the streams that its model takes.
 
-        Raises CheckpointError of a model that takes features of other people.
+        Raises CheckpointError for a model that takes features from elsewhere.
         """
         if self.about["recipe"] is None:
             raise CheckpointError(
-                f"{self.path} has learnt from features of other people, and no network here makes such of a video.",
-                "give `lstr detect` or `lstr evaluate` a store of such features in place of a video.",
+                f"{self.path} was trained on features from elsewhere, which no network here computes from a video.",
+                "give `lstr detect` or `lstr evaluate` a store of such features instead of a video.",
             )
         return Recipe.from_dict(self.about["recipe"], self.path).narrowed(self.networks)
 
@@ -69,13 +91,13 @@ class ModelFile:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What its checkpoint states beside the model, with the thresholds where there are any."""
+        """The entry `extra` of its checkpoint, with the thresholds if there are any."""
         thresholds = self.about["thresholds"]
         return {**self.about["checkpoint"]["extra"], **({"thresholds": thresholds} if thresholds else {})}
 
     @property
     def exported(self) -> Mapping[str, Any] | None:
-        """What is stated of its graphs, where it was exported: such a file runs without torch, and nothing else."""
+        """The description of its graphs if it was exported, so that it runs without torch; else None."""
         return self.about.get("exported")
 
     def graph(self, name: str) -> bytes:
@@ -84,8 +106,10 @@ class ModelFile:
             return Archive(self.path).graph(f"{name}{GRAPH}")
 
     def card(self) -> str:
-        """Its model card, made anew of what model.json says; the card in the file may be an older one. Raises
-        CheckpointError."""
+        """Return its model card, made from model.json; the one in the file may be of an earlier version.
+
+        Raises CheckpointError.
+        """
         from lstr.pipelines.model_files.card import card_of
 
         with refusals(self.path):
@@ -112,16 +136,18 @@ class ModelFile:
         return self.content()[CALIBRATION]
 
     def content(self) -> dict[str, Any]:
-        """What the checkpoint's own file holds. Raises CheckpointError, also for an exported file."""
-        self._check_whole()
+        """Return the content of its checkpoint as a file. Raises CheckpointError, also for an exported file."""
+        self._check_has_tensors()
         about = self.about["checkpoint"]
+        own: dict[str, Any] = {}
+        calibration: dict[str, dict[str, Any]] = {}
         with refusals(self.path):
-            tensors = Archive(self.path).tensors(MODEL).tensors
-            own = {name: tensor for name, tensor in tensors.items() if SEPARATOR not in name}
-            calibration: dict[str, dict[str, Any]] = {}
-            for name in sorted(tensors.keys() - own.keys()):
-                _, stream, tensor = name.split(SEPARATOR, 2)
-                calibration.setdefault(stream, {})[tensor] = tensors[name]
+            for name, tensor in sorted(Archive(self.path).tensors(MODEL).tensors.items()):
+                if SEPARATOR in name:
+                    _, stream, of_stream = name.split(SEPARATOR, 2)
+                    calibration.setdefault(stream, {})[of_stream] = tensor
+                else:
+                    own[name] = tensor
         parts = {
             "config": self.about["config"],
             "classes": list(self.classes),
@@ -133,28 +159,26 @@ class ModelFile:
         texts = {name: json.dumps(value) for name, value in parts.items()}
         return {"format": FORMAT, **texts, CALIBRATION: calibration, OF_MODEL: own}
 
-    def _check_whole(self) -> None:
-        """Raise CheckpointError where it holds graphs in place of tensors."""
+    def _check_has_tensors(self) -> None:
         if self.exported is not None:
             raise CheckpointError(
-                f"{self.path} was exported to run: it holds graphs, and no model that could be looked into or trained.",
+                f"{self.path} was exported to run: it holds graphs, not a model that can be inspected or trained.",
                 "give the model file that it was exported from.",
             )
 
     def network_sources(self) -> WeightSources:
-        """Where the networks' weights come from, by stream: this file, or the home folder for published ones.
+        """Return where the networks' weights come from, by stream: this file, or the home folder for published ones.
 
-        Raises WeightsError where published ones have not been fetched.
+        Raises WeightsError if published ones have not been fetched.
         """
-        files = {stream: self.source(stream) for stream in self.networks}
-        return WeightSources(files)
+        return WeightSources({stream: self.source(stream) for stream in self.networks})
 
     def source(self, stream: str) -> str | None:
-        """Where the weights of one stream's network come from; None for random weights, which their seed makes.
+        """Return where the weights of one stream's network come from; None for random weights, made from their seed.
 
         Raises CheckpointError for an exported file.
         """
-        self._check_whole()
+        self._check_has_tensors()
         if self.has_inside(stream):
             return str(self.path)
         if self.networks.get(stream) == "published":
@@ -178,13 +202,18 @@ def is_model(path: str | Path) -> bool:
     return is_archive(path)
 
 
+def is_demo(about: Mapping[str, Any]) -> bool:
+    """Return whether a model.json states that its model is only for show."""
+    return about.get("demo") is True
+
+
 def is_meant_as_model(path: str | Path) -> bool:
-    """Whether a path is a model file, or has the name of one: what is wrong with it is then said of a model file."""
+    """Return whether a path is a model file or has the name of one, so that errors are about a model file."""
     return is_archive(path) or Path(path).suffix == SUFFIX and not Path(path).is_dir()
 
 
 def open_model(path: str | Path) -> ModelFile:
-    """A model file. Reads model.json alone, once the sizes of all members are checked.
+    """Return a model file. Reads only model.json, after the sizes of all members are checked.
 
     Raises CheckpointError for a file that is missing, damaged, unsafe or of a newer format.
     """
@@ -192,50 +221,41 @@ def open_model(path: str | Path) -> ModelFile:
     if not path.exists():
         raise CheckpointError(f"There is no model file {path}.", "check its path; `lstr pack` makes one.")
     with refusals(path):
-        model = ModelFile(path, Archive(path).document)
-        about, stored = model.about, model.about["checkpoint"]
-        tables = (about["config"], about["networks"], about["seen"], *(stored[n] for n in ("metrics", "extra")))
-        names = about["classes"]
-        sound = all(isinstance(table, dict) for table in (*tables, stored["versions"], about["thresholds"] or {}))
-        sound &= is_thresholds(about["thresholds"])
-        sound &= all(isinstance(entry, dict) and _is_named(entry) for entry in about["networks"].values())
-        sound &= isinstance(about["title"], str) and isinstance(about["metrics"], dict)
-        sound &= isinstance(names, list) and all(map(is_name, names))
-        foreign = about["recipe"] is None and not about["networks"] and bool(_store_of(about))
-        recipe = None if foreign else Recipe.from_dict(about["recipe"], path)
-        if not sound or not set(model.networks) <= set(recipe.streams if recipe else ()):
-            raise ValueError("entries of other kinds than they should be")
-        if fault := fault_of_rules(names, about["thresholds"]):
+        archive = Archive(path)
+        model, about = ModelFile(path, archive.document), archive.document
+        msgspec.convert(about, _Document)
+        for entry in about["networks"].values():
+            if not is_network_name(entry["network"]) or not is_slug(entry["weights"]):
+                raise ValueError(f"the network {entry}")
+            built(Origin, entry.get("origin", {"file": "", "sha256": ""}))
+        if not all(map(is_name, about["classes"])):
+            raise ValueError("a class without a valid name")
+        data = about["checkpoint"]["extra"].get("data")
+        is_foreign = about["recipe"] is None and not about["networks"] and isinstance(data, dict) and data.get("store")
+        recipe = None if is_foreign else Recipe.from_dict(about["recipe"], path)
+        if not set(model.networks) <= set(recipe.streams if recipe else ()):
+            raise ValueError("networks of other streams than its recipe")
+        if fault := fault_of_rules(about["classes"], about["thresholds"]):
             raise WeightsError(f"{path} cannot be used: {fault}.", FOREIGN)
         if model.exported is not None:
+            from lstr.exported import StepDescription  # not needed for other models
+
             if recipe is None:
                 raise ValueError("an exported model without a recipe")
-            _check_exported(model, recipe)
+            step = StepDescription.from_dict(model.exported["step"])
+            graphs = {f"{name}{GRAPH}" for name in (STEP, *model.networks)}
+            if {name for name in archive.sizes if name not in (DOCUMENT, CARD)} != graphs:
+                raise ValueError("other graphs than an exported model has")
+            dims = recipe.narrowed(model.networks).dims
+            if step.classes != len(model.classes) or (step.rgb_dim, step.flow_dim) != dims:
+                raise ValueError("a step of other classes or features")
     return model
-
-
-def _store_of(about: Mapping[str, Any]) -> Any:
-    data = about["checkpoint"]["extra"].get("data")
-    return data.get("store") if isinstance(data, dict) else None
-
-
-def _check_exported(model: ModelFile, recipe: Recipe) -> None:
-    """Raise ValueError where an exported file states other graphs than it needs, or a step of another size."""
-    from lstr.exported import StepDescription  # not needed for other models
-
-    step = StepDescription.from_dict((model.exported or {})["step"])
-    archive, wanted = Archive(model.path), {f"{name}{GRAPH}" for name in (STEP, *model.networks)}
-    if {name for name in archive.sizes if name not in (DOCUMENT, CARD)} != wanted:
-        raise ValueError("other graphs than an exported model has")
-    dims = recipe.narrowed(model.networks).dims
-    if step.classes != len(model.classes) or (step.rgb_dim, step.flow_dim) != dims:
-        raise ValueError("a step of other classes or features")
 
 
 def open_checkpoint(
     path: str | Path, overrides: Mapping[str, str] | None = None, device: str | None = None
 ) -> Checkpoint:
-    """A checkpoint, or that of a model file, with its model on `device` (a GPU when there is one).
+    """Return a checkpoint, or that of a model file, with its model on `device` (a GPU if there is one).
 
     Raises CheckpointError and DeviceError.
     """
@@ -246,11 +266,9 @@ def open_checkpoint(
 
 
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
-    """Read a checkpoint of ours or of the published code, or a model file; its model is on the CPU.
+    """Return a checkpoint of ours or of the published code, or a model file's; its model is on the CPU.
 
-    `overrides` (setting to value) are what a published checkpoint does not say: n_heads, long_length,
-    long_stride. Raises CheckpointError when the file is missing, damaged, unsafe, or contradicts its configuration, and
-    ConfigError on a bad override.
+    See `lstr.checkpoint.load`.
     """
     if is_meant_as_model(path):
         return open_model(path).checkpoint(overrides=overrides)
@@ -287,10 +305,12 @@ def load_exported(model: ModelFile) -> Checkpoint:
         )
 
 
-def chosen_on(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
-    """The videos by id, as far as it is recorded, on which an epoch was chosen.
+def validation_videos(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the videos that chose the epoch, as far as they are recorded.
 
-    metrics: of a checkpoint, as `lstr train` writes them; about: its model.json, as of `lstr learn`, empty without one.
+    Args:
+        metrics: Those of a checkpoint, as `lstr train` writes them.
+        about: The model.json of `lstr learn`; empty if there is none.
     """
     subsets = about.get("videos")
     named = [i for i, subset in subsets.items() if subset == "validation"] if isinstance(subsets, dict) else []
@@ -298,26 +318,16 @@ def chosen_on(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]
 
 
 def assumptions_of(loaded: Checkpoint) -> list[str]:
-    """What was assumed because a published checkpoint does not say it, in a sentence; empty when nothing was."""
+    """Return a sentence on the settings that a published checkpoint lacks; nothing if all are known."""
     if not loaded.assumed:
         return []
     values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())
     return [f"{loaded.path} does not say {values}: these are the published defaults; the settings model.… change them"]
 
 
-def _is_named(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry of `networks` says what the network is and where it is."""
-    return (
-        entry.get("from") in ("inside", "random", "published")
-        and is_network_name(entry["network"])
-        and is_slug(entry["weights"])
-        and ("origin" not in entry or built(Origin, entry["origin"]) is not None)
-    )
-
-
 @contextmanager
 def refusals(path: Path) -> Iterator[None]:
-    """What is wrong with a model file, as CheckpointError."""
+    """Raise CheckpointError for any error in the content of a model file."""
     try:
         yield
     except (WeightsError, RecipeError, ConfigError) as error:

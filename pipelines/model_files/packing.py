@@ -1,14 +1,17 @@
-"""Pack runs and the networks of their features into model files, change such files, and unpack them."""
+"""Pack runs, or the average of several, and their networks into model files; change such files, and unpack them."""
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lstr import __version__
-from lstr.checkpoint import FORMAT, interpret, read, write_atomically
+from lstr.average import Columns, average
+from lstr.checkpoint import FORMAT, interpret, read, save, write_atomically
 from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
 from lstr.extractors.networks.archive import (
     CARD,
@@ -16,6 +19,7 @@ from lstr.extractors.networks.archive import (
     TENSORS,
     Archive,
     Tensors,
+    is_archive,
     member_path,
     write_archive,
 )
@@ -31,9 +35,9 @@ from lstr.extractors.networks.weights_file import (
     read_state_dict,
 )
 from lstr.extractors.networks.weights_file import FORMAT as WEIGHTS_FORMAT
-from lstr.extractors.recipe import Recipe
+from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import streams_of_model
-from lstr.files.atomic import replacing, sweep, write_bytes, write_tensors, write_text
+from lstr.files.atomic import replacing, sweep, unwritable, write_bytes, write_tensors, write_text
 from lstr.files.content import read_text, write_json
 from lstr.files.home import home
 from lstr.loaded_checkpoint import CALIBRATION, Checkpoint
@@ -44,52 +48,51 @@ from lstr.pipelines.model_files.model_file import (
     SEPARATOR,
     ModelFile,
     is_model,
+    load,
     open_model,
     published_file,
     refusals,
+    validation_videos,
 )
 from lstr.pipelines.model_files.networks import find_networks
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+AVERAGE_HINT = "average models that were trained with the same labels on features of the same networks."
 METRICS_HINT = "give what `lstr evaluate MODEL FEATURES --labels FILE --json` prints."
-# Entries of model.json that `write_model` alone makes.
-OWN = (
-    "lstr",
-    "classes",
-    "recipe",
-    "config",
-    "thresholds",
-    "networks",
-    "seen",
-    "checkpoint",
-    "members",
-    "format",
-)
+# Entries of model.json that only `write_model` makes
+OWN = tuple("lstr classes recipe config thresholds networks seen checkpoint members format".split())
 
 
 def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:
     """Pack a checkpoint and the networks of its features into a model file, completely or not at all.
 
-    checkpoint: a run's file. weights: the weights folder (or file) of its networks; with None they are looked for where
-    the run's features recorded them; random ones need no file, published ones are found in the home folder by whoever
-    uses the model. about: what else model.json says, such as title, metrics (as `lstr evaluate --json`), demo, videos;
-    `seen` adds videos {id: SHA-256 or None} to those that the checkpoint and its networks name. The same arguments give
-    the same bytes. Raises CheckpointError, WeightsError, RecipeError or OutputError.
+    The same arguments give the same bytes.
+
+    Args:
+        path: The file to write.
+        checkpoint: A run's file.
+        weights: The weights folder (or file) of its networks; with None they are looked for where the run's features
+            recorded them. Random ones need no file; published ones are not packed.
+        about: Other entries of model.json, such as title, metrics (as `lstr evaluate --json`), demo, videos; `seen`
+            adds videos {id: SHA-256 or None} to those that the checkpoint and its networks name.
+
+    Raises:
+        CheckpointError, WeightsError, RecipeError, OutputError: It cannot be packed or written.
     """
     path = free_path(path)
     content = read(checkpoint)
     loaded = interpret(checkpoint, content)
     if (loaded.recipe is None and not loaded.store) or loaded.format != FORMAT:
         raise CheckpointError(
-            f"{checkpoint} does not say how its features were made, so a model file of it could not look at a video.",
+            f"{checkpoint} does not say how its features were made, so its model file could not process a video.",
             "train it with `lstr train` on features that `lstr extract` made, or add --set features.rate=4.",
         )
     recipe = Recipe.from_dict(loaded.recipe, checkpoint) if loaded.recipe else None
     recipe = recipe and recipe.narrowed(streams_of_model(loaded.config.streams))
     sources = dict.fromkeys(recipe.streams, str(weights)) if recipe and weights else find_networks(loaded)
-    parts: dict[str, Tensors | bytes] = {MODEL: Tensors(_named(content))}
+    tensors = dict(content[OF_MODEL])
+    for stream, table in content.get(CALIBRATION, {}).items():
+        tensors |= {SEPARATOR.join((CALIBRATION, stream, name)): tensor for name, tensor in table.items()}
+    parts: dict[str, Tensors | bytes] = {MODEL: Tensors(tensors)}
     networks: dict[str, dict[str, Any]] = {}
     seen = dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
     for stream, part in recipe.parts.items() if recipe else ():
@@ -104,6 +107,11 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
             seen |= card.seen if card else {}
             note = card.to_json() if card else None
             parts[f"{stream}{TENSORS}"] = Tensors(read_state_dict(network_file(source, stream)), note)
+    # Without date, command and paths, so that equal runs give equal files
+    extra = {name: value for name, value in loaded.extra.items() if name not in ("networks", "thresholds")}
+    for part_name, names in (("made_by", ("command", "date", "git")), ("data", ("features",))):
+        if isinstance(extra.get(part_name), dict):
+            extra[part_name] = {name: value for name, value in extra[part_name].items() if name not in names}
     document = {
         "title": path.stem,
         "metrics": {},
@@ -117,15 +125,96 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
         "seen": seen | dict(about.get("seen") or {}),
         "checkpoint": {
             "metrics": loaded.metrics,
-            "extra": _without_places(loaded.extra),
+            "extra": extra,
             "versions": loaded.versions,
         },
     }
-    return _written(path, document, parts)
+    return _write(path, document, parts)
+
+
+def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
+    """Write the average of checkpoints and model files as one checkpoint, completely or not at all.
+
+    Its features are those that any member takes. It keeps thresholds if all members have the same. Raises
+    CheckpointError if classes differ, RecipeError if recipes do.
+    """
+    members = [load(source) for source in sources]
+    first = members[0]
+    for member in members:
+        if member.classes != first.classes:
+            message = f"{first.path} and {member.path} have different classes, or in another order."
+            raise CheckpointError(message, AVERAGE_HINT)
+        if member.recipe is None or member.format != FORMAT or member.config.kind == "average":
+            what = "is an average already" if member.config.kind == "average" else "does not say how features are made"
+            raise CheckpointError(f"{member.path} {what}, and cannot be part of an average.", AVERAGE_HINT)
+    recipes = [Recipe.from_dict(m.recipe, m.path).narrowed(streams_of_model(m.config.streams)) for m in members]
+    parts: dict[str, Any] = {}
+    for recipe in reversed(recipes):
+        parts |= recipe.parts
+    framed = next((recipe for recipe in recipes if recipe.rgb), recipes[0])
+    moving = next((recipe for recipe in recipes if recipe.flow), recipes[0])
+    joined = replace(recipes[0], **parts, rgb_frame=framed.rgb_frame, flow_algorithm=moving.flow_algorithm)
+    for member, recipe in zip(members, recipes, strict=True):
+        if different := differences(joined.narrowed(recipe.streams).without_folds(), recipe.without_folds()):
+            raise RecipeError(
+                f"{first.path} and {member.path} take features of other recipes ({'; '.join(different)}).",
+                AVERAGE_HINT,
+            )
+    # The place of each member's features among the joined ones; nothing for a member that takes all of them
+    ends = list(accumulate(part.dim for part in joined.parts.values()))
+    spans = {stream: (end - part.dim, end) for (stream, part), end in zip(joined.parts.items(), ends, strict=True)}
+    columns: list[Columns] = [
+        () if recipe.streams == joined.streams else tuple(spans[stream] for stream in recipe.streams)
+        for recipe in recipes
+    ]
+    model = average([member.model for member in members], columns, *joined.dims)
+    calibration = {stream: tables for member in members for stream, tables in member.calibration.items()}
+    named = {
+        "training_videos": [i for member in members for i in member.metrics.get("training_videos") or ()],
+        "validation_videos": [i for member in members for i in validation_videos(member.metrics, member.about)],
+    }
+    metrics = {name: list(dict.fromkeys(ids)) for name, ids in named.items() if ids}
+    places: dict[str, str] = {}
+    for member in members:
+        if is_archive(member.path):
+            packed = open_model(member.path)
+            places |= {stream: str(member.path.absolute()) for stream in packed.networks if packed.has_inside(stream)}
+        else:
+            places |= {stream: str(Path(place).absolute()) for stream, place in find_networks(member).items() if place}
+    extra: dict[str, Any] = {"networks": {stream: {"path": place} for stream, place in places.items()}}
+    extra["members"] = [{"kind": member.config.kind, "preset": member.extra.get("preset")} for member in members]
+    data = [member.extra["data"] for member in members if isinstance(member.extra.get("data"), dict)]
+    if data:
+        extra["data"] = max(data, key=lambda about: (about.get("seen") or {}).get("videos", 0))
+    thresholds = [member.extra.get("thresholds") for member in members]
+    if all(rules == thresholds[0] for rules in thresholds):
+        extra["thresholds"] = thresholds[0]
+    save(path, model, first.classes, joined.to_dict(), metrics, extra, calibration)
+    return Path(path)
+
+
+@contextmanager
+def as_checkpoint(sources: Sequence[Path], output: Path) -> Iterator[Path]:
+    """Yield a checkpoint to pack: the only one, or the average of several in a temporary file next to `output`.
+
+    The folder is made. Raises OutputError if it cannot be, and as `write_average`.
+    """
+    if len(sources) == 1:
+        yield sources[0]
+        return
+    temporary = output.with_name(f".{output.name}.average.pt")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(output.parent, error) from error
+    try:
+        yield write_average(temporary, sources)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def free_path(path: str | Path, model: Path | None = None) -> Path:
-    """Return a path for a model file. Raises OutputError if another file is there, or the model that it is made of."""
+    """Return the path for a new model file. Raises OutputError if it is another kind of file, or its own source."""
     path = Path(path)
     if model and path.exists() and path.samefile(model):
         raise OutputError(f"{path} is what this is made from, and would be replaced.", "choose another name with -o.")
@@ -135,18 +224,9 @@ def free_path(path: str | Path, model: Path | None = None) -> Path:
     return path
 
 
-def _without_places(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a run says about itself, without its date, command and paths: equal runs give equal files."""
-    left = {name: value for name, value in extra.items() if name not in ("networks", "thresholds")}
-    for part, names in (("made_by", ("command", "date", "git")), ("data", ("features",))):
-        if isinstance(left.get(part), dict):
-            left[part] = {name: value for name, value in left[part].items() if name not in names}
-    return left
-
-
-def _written(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]) -> ModelFile:
+def _write(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]) -> ModelFile:
     document = _plain(document)
-    with refusals(path):  # what somebody else has measured may be anything
+    with refusals(path):  # metrics of other programs may be anything
         card = card_of(document, path.name)
     sweep(path.parent, beside=path.name)
     with replacing(path) as temporary:
@@ -155,23 +235,23 @@ def _written(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensor
 
 
 def change_thresholds(path: str | Path, thresholds: Mapping[str, Mapping[str, float]]) -> Path:
-    """Put other thresholds into a model file; nothing else of it changes but the card. The file is replaced whole."""
+    """Change the thresholds of a model file, and its card. The file is replaced, completely or not at all."""
     return _changed(Path(path), Path(path), {"thresholds": thresholds}).path
 
 
 def change_about(path: str | Path, output: str | Path, about: Mapping[str, Any]) -> ModelFile:
-    """Write a copy of a model file that says other things about itself, such as title or metrics.
+    """Write a copy of a model file with other entries about itself, such as title or metrics.
 
-    Raises OutputError where `output` is the same or another file than a model file, or cannot be written.
+    Raises OutputError if `output` is the same file or not a model file, or cannot be written.
     """
     entries = {name: value for name, value in about.items() if name not in OWN}
     return _changed(Path(path), free_path(output, Path(path)), entries)
 
 
 def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: Mapping[str, Any]) -> ModelFile:
-    """Write a copy of a model file whose networks compute by another recipe; `measured` says what that costs.
+    """Write a copy of a model file whose networks compute by another recipe, with its `measured` deviation.
 
-    Raises OutputError where `output` is another file than a model file, or cannot be written.
+    Raises OutputError if `output` is not a model file, or cannot be written.
     """
     return _changed(Path(path), free_path(output), {"recipe": recipe.to_dict(), recipe.precision: measured})
 
@@ -187,20 +267,12 @@ def _changed(path: Path, output: Path, entries: dict[str, Any]) -> ModelFile:
 def write_changed(
     model: ModelFile, output: str | Path, entries: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]
 ) -> ModelFile:
-    """Write a file with other entries of model.json than a model file has, and other members.
+    """Write a model file with the entries of another one, changed, and with other members.
 
-    Raises OutputError where `output` is another file than a model file, or cannot be written.
+    Raises OutputError if `output` is not a model file, or cannot be written.
     """
     document = {name: value for name, value in model.about.items() if name not in ("format", "members", "teller")}
-    return _written(free_path(output), {**document, **entries}, parts)
-
-
-def _named(content: Mapping[str, Any]) -> "dict[str, Tensor]":
-    """Return the tensors of a checkpoint by name: the model's own, and calibration/STREAM/NAME."""
-    named = dict(content[OF_MODEL])
-    for stream, tensors in content.get(CALIBRATION, {}).items():
-        named |= {SEPARATOR.join((CALIBRATION, stream, name)): tensor for name, tensor in tensors.items()}
-    return named
+    return _write(free_path(output), {**document, **entries}, parts)
 
 
 def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None) -> str:

@@ -10,9 +10,8 @@ from lstr import checkpoint
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.kinds import configure, make_model
-from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.model_file import ModelFile
-from lstr.pipelines.model_files.packing import write_model
+from lstr.pipelines.model_files.packing import write_average, write_model
 from tests.support.small_set import PICTURES, changed
 
 CLASSES = ("Background", "wave", "jump")

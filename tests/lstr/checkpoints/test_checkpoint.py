@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lstr import batch, checkpoint, streaming
-from lstr.errors import CheckpointError, ConfigError, LstrError
+from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.lstr import LSTR
@@ -295,69 +295,6 @@ def test_a_checkpoint_of_ours_that_is_not_whole_is_refused(saved, change):
     torch.save({**torch.load(saved, weights_only=True), **change}, saved)
     with pytest.raises(CheckpointError):
         checkpoint.load(saved)
-
-
-@pytest.mark.parametrize("cut, changes", [(0, {}), (3, {}), *((25, changes) for changes in DESIGNS)], ids=str)
-def test_a_saved_stream_goes_on_where_it_stopped(cut, changes, tmp_path):
-    """To the bit, streams of different ages too; the file holds nothing that could run."""
-    model, path = tiny(**changes), tmp_path / "a.stream"
-    features = torch.stack([video(34, seed) for seed in range(2)], dim=1)
-    state = streaming.create(model, 2)
-    for t in range(cut):
-        if t == 20:
-            streaming.reset(state, [1])
-        run(model, features[t : t + 1], state)
-    ages = state.chunks.tolist()
-    streaming.save(path, state)
-    expected = run(model, features[cut:], state)
-    restored = streaming.restore(path, model)
-    assert restored.chunks.tolist() == torch.load(path, weights_only=True)["chunks"].tolist() == ages
-    assert ages == [cut, cut % 20] and [file.name for file in tmp_path.iterdir()] == ["a.stream"]
-    assert torch.equal(run(model, features[cut:], restored), expected)
-
-
-def test_what_is_no_stream_of_this_model_is_refused(tmp_path):
-    model, path = tiny(), tmp_path / "a.stream"
-    state = streaming.create(model)
-    streaming.save(path, state)
-    for changes in ({"grid": "sliding"}, {"n0": 4}, {"d_model": 32}, {"kind": "lfb"}):
-        with pytest.raises(LstrError, match="another shape"):
-            streaming.restore(path, tiny(**changes))
-    with pytest.raises(LstrError, match="this shape with other weights") as caught:
-        streaming.restore(path, tiny(seed=1))
-    assert caught.value.hint
-    with pytest.raises(LstrError, match="training"):
-        streaming.restore(path, tiny().train())
-    checkpoint.save(tmp_path / "best.pt", model, CLASSES, None, {})
-    torch.save({"format": "lstr-stream/1"}, tmp_path / "old.pt")
-    torch.save([1, 2], tmp_path / "list.pt")
-    for name in ("best.pt", "old.pt", "list.pt"):
-        with pytest.raises(LstrError, match=rf"{name} is not a saved stream"):
-            streaming.restore(tmp_path / name, model)
-    with pytest.raises(CheckpointError):
-        streaming.restore(tmp_path / "none.stream", model)
-    with pytest.raises(CheckpointError, match="written"):
-        streaming.save(tmp_path / "none" / "a.stream", state)
-    data = path.read_bytes()
-    for kept in (0, 1, 100, len(data) // 2, len(data) - 20):
-        path.write_bytes(data[:kept])
-        with pytest.raises(CheckpointError, match="a.stream"):
-            streaming.restore(path, model)
-
-
-def test_a_stream_that_is_not_whole_is_refused(tmp_path):
-    model, path = tiny(), tmp_path / "a.stream"
-    streaming.save(path, streaming.create(model))
-    saved = torch.load(path, weights_only=True)
-    narrow = {name: tensor[..., :1].clone() for name, tensor in saved["tensors"].items()}
-    for change in ({"tensors": {}}, {"config": None}, {"chunks": 3}, {"tensors": narrow}, {"precision": "int4"}):
-        torch.save({**saved, **change}, path)
-        with pytest.raises(LstrError):
-            streaming.restore(path, model)
-    for missing in set(saved) - {"format"}:
-        torch.save({name: value for name, value in saved.items() if name != missing}, path)
-        with pytest.raises(CheckpointError, match=rf"damaged \(.*{missing}"):
-            streaming.restore(path, model)
 
 
 @pytest.mark.long

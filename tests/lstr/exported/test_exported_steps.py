@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lstr.errors import CheckpointError, LstrError
-from lstr.exported import StepDescription, create, open_step, reset, step_ahead, step_some
+from lstr.exported import StepDescription, create, open_step, reset, step_streams
 from lstr.exported_graphs import describe, make_graph
 from lstr.kinds import KINDS
 from tests.support.playlists import scores_of
@@ -55,7 +55,7 @@ def test_an_exported_step_scores_as_its_model(settings):
     model = unsettled(tiny(**settings)).requires_grad_(False)
     step, features = exported(model), video(60)
     state = create(step)
-    scores = np.stack([step_ahead(step, state, row[:5], row[5:]) for row in features.numpy()])
+    scores = np.concatenate([step_streams(step, state, [0], row[None, :5], row[None, 5:]) for row in features.numpy()])
     assert abs(scores - scores_of(model, features).numpy()).max() < 1e-5
 
 
@@ -73,7 +73,7 @@ def test_streams_of_a_batch_come_and_go(kind):
             reset(state, [1])
             at[1], seen[1] = 0, []
         rows = np.stack([videos[n][at[n]] for n in which])
-        for n, scores in zip(which, step_some(step, state, which, rows[:, :5], rows[:, 5:]), strict=True):
+        for n, scores in zip(which, step_streams(step, state, which, rows[:, :5], rows[:, 5:]), strict=True):
             seen[n].append(scores)
             at[n] += 1
     for n, features in enumerate(videos):
@@ -95,7 +95,7 @@ def test_features_that_do_not_fit_leave_a_stream_as_it_is(rgb, flow, message):
     step = exported(tiny(kind="rnn"))
     state = create(step)
     with pytest.raises(LstrError, match=message):
-        step_ahead(step, state, rgb, flow)
+        step_streams(step, state, [0], *(part if part is None else part[None] for part in (rgb, flow)))
     assert state.chunks.tolist() == [0] and not state.tensors["hidden"].any()
 
 
@@ -143,11 +143,12 @@ import sys
 sys.modules["torch"] = None
 import json, numpy as np
 from lstr.exported import StepDescription
-from lstr.exported import create, open_step, step_ahead
+from lstr.exported import create, open_step, step_streams
 about = StepDescription.from_dict(json.loads({json.dumps(description.to_dict())!r}))
 step = open_step(about, open("graph", "rb").read())
 state = create(step)
-np.save("scores.npy", np.stack([step_ahead(step, state, row[:5], row[5:]) for row in np.load("rows.npy")]))
+rows = np.load("rows.npy")[:, None]
+np.save("scores.npy", np.concatenate([step_streams(step, state, [0], row[:, :5], row[:, 5:]) for row in rows]))
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
     assert abs(np.load(tmp_path / "scores.npy") - scores_of(model, video(30)).numpy()).max() < 1e-5

@@ -48,8 +48,8 @@ def test_a_captured_step_of_some_streams_leaves_the_others(changes, monkeypatch)
             streaming.reset(captured, [1])
         streams = sorted(random.choice(3, random.integers(1, 4), replace=False).tolist())
         rgb, flow = torch.randn(len(streams), 8).split([5, 3], dim=1)
-        expected = streaming.step_some(model, plain, streams, rgb, flow)
-        scores = streaming.step_some(model, captured, streams, rgb, flow)
+        expected = streaming.step_streams(model, plain, streams, rgb, flow)
+        scores = streaming.step_streams(model, captured, streams, rgb, flow)
         torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
     assert (plain.chunks == captured.chunks).all() and plain.chunks.min() > 25
 
@@ -78,5 +78,5 @@ def test_captured_steps_equal_the_cpu(changes):
     for k in range(60):  # one after the other, which is what cameras do
         for stream in (1, 0):
             rows = features[stream, k, None]
-            scores = streaming.step_some(model, state, [stream], rows[:, :5], rows[:, 5:])
+            scores = streaming.step_streams(model, state, [stream], rows[:, :5], rows[:, 5:])
             torch.testing.assert_close(scores[0], expected[k, stream], atol=1e-4, rtol=0)

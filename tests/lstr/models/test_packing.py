@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lstr import checkpoint, streaming
-from lstr.errors import LstrError
+from lstr import streaming
 from lstr.kinds import configure
 from lstr.models.layers import Attention
 from lstr.models.lstr import LSTR
@@ -88,16 +87,3 @@ def test_a_stream_keeps_to_the_weights_it_was_made_from():
         before = packed(windows)
         model.classifier.weight.add_(1.0)
         assert torch.equal(packed(windows), before) and not torch.isclose(model(windows), before).all()
-
-
-def test_a_saved_stream_of_another_precision_is_refused(tmp_path):
-    """Streams saved by earlier versions state a precision."""
-    model = tiny()
-    streaming.save(tmp_path / "a.stream", streaming.create(model))
-    content = checkpoint.read(tmp_path / "a.stream")
-    checkpoint.write_atomically(tmp_path / "a.stream", content | {"precision": "float32"})
-    streaming.restore(tmp_path / "a.stream", model)
-    checkpoint.write_atomically(tmp_path / "a.stream", content | {"precision": "bf16"})
-    with pytest.raises(LstrError, match="weights in bf16") as caught:
-        streaming.restore(tmp_path / "a.stream", model)
-    assert caught.value.hint

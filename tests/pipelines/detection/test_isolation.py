@@ -135,14 +135,14 @@ def break_camera(patch, stage: str, error: Exception) -> None:
     elif stage == "model":
         from lstr import streaming
 
-        step = streaming.step_some
+        step = streaming.step_streams
 
         def refused(model, state, streams, rgb, flow):
             if 0 in streams:  # that of `bad`
                 raise error
             return step(model, state, streams, rgb, flow)
 
-        patch.setattr(streaming, "step_some", refused)
+        patch.setattr(streaming, "step_streams", refused)
     else:
         break_source(patch, stage, error)
 

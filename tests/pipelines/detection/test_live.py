@@ -124,7 +124,7 @@ def test_some_of_several_streams_step_as_each_alone():
             continue
         rows = np.stack([features[i, state.chunks[i]] for i in some])
         at = [int(state.chunks[i]) for i in some]
-        said = streaming.step_some(model, state, some, rows[:, :5], rows[:, 5:])[:, 0].numpy()
+        said = streaming.step_streams(model, state, some, rows[:, :5], rows[:, 5:])[:, 0].numpy()
         for i, k, scores in zip(some, at, said, strict=True):
             assert np.abs(scores - alone[i][k]).max() < 1e-5
 

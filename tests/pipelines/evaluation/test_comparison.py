@@ -17,9 +17,8 @@ from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.evaluation.comparison import unseen
-from lstr.pipelines.model_files.averaging import write_average
 from lstr.pipelines.model_files.model_file import ModelFile, open_model
-from lstr.pipelines.model_files.packing import write_model
+from lstr.pipelines.model_files.packing import write_average, write_model
 from tests.support.feature_set import TINY
 from tests.support.small_set import DIMS, NAMES
 

@@ -62,8 +62,7 @@ def files(tmp_path_factory):
     """A video, a model file, and that exported."""
     folder = tmp_path_factory.mktemp("exported")
     video, model = video_of(folder), write_exportable(folder, "lstr")
-    exported = result_of(export(ExportOptions(model.path, folder / "run.lstr", [video])))
-    return video, model, exported
+    return video, model, result_of(export(ExportOptions(model.path, folder / "run.lstr", [video])))
 
 
 def scores_of(video, model, **options):
@@ -79,10 +78,11 @@ def without_torch(folder: Path, *arguments, **environment) -> subprocess.Complet
 
 def test_an_exported_file_scores_as_the_model(files):
     video, model, exported = files
-    assert 0 < exported.alike.scores < 1e-5 and exported.alike.steps > 200 and exported.alike.chunks == 20
+    alike = exported.exported["alike"]
+    assert 0 < alike["scores"] < 1e-5 and alike["steps"] > 200 and alike["chunks"] == 20
     expected = scores_of(video, model.path, device="cpu")
-    assert len(expected) == 20 and abs(scores_of(video, exported.model.path) - expected).max() < 1e-5
-    with lstr.load(exported.model.path) as detector:
+    assert len(expected) == 20 and abs(scores_of(video, exported.path) - expected).max() < 1e-5
+    with lstr.load(exported.path) as detector:
         again = np.stack([decision.scores for decision in detector.detect(video)])
     assert abs(again - expected).max() < 1e-5
 
@@ -90,43 +90,43 @@ def test_an_exported_file_scores_as_the_model(files):
 def test_openvino_scores_as_the_model_where_it_is_asked_for(files, lstr, tmp_path):
     pytest.importorskip("openvino")
     video, model, exported = files
-    words = ("detect", video, "-m", exported.model.path, "-o", tmp_path, "-f", "npy", "--set", "runtime=openvino")
+    words = ("detect", video, "-m", exported.path, "-o", tmp_path, "-f", "npy", "--set", "runtime=openvino")
     assert lstr(*words)[0] == 0
     expected = scores_of(video, model.path, device="cpu")
     assert abs(np.load(tmp_path / f"{video.stem}.scores.npy") - expected).max() < 1e-5
-    assert abs(scores_of(video, exported.model.path, networks={"runtime": "openvino"}) - expected).max() < 1e-5
-    with open_networks(load_checkpoint(exported.model.path), NetworkOptions(runtime="openvino")) as (twostream, _, _):
+    assert abs(scores_of(video, exported.path, networks={"runtime": "openvino"}) - expected).max() < 1e-5
+    with open_networks(load_checkpoint(exported.path), NetworkOptions(runtime="openvino")) as (twostream, _, _):
         assert twostream.runtimes == {"rgb": "openvino"}
 
 
 def test_what_it_says_of_itself(files, lstr):
     _, model, exported = files
-    about = exported.model.about
+    about = exported.about
     kept = ("classes", "recipe", "config", "thresholds", "seen", "checkpoint", "title")
     assert {name: about[name] for name in kept} == {name: model.about[name] for name in kept}
     assert about["format"] == "lstr-model/2" and model.about["format"] == "lstr-model/1"
     assert about["exported"]["made_from"] == hashlib.sha256(model.path.read_bytes()).hexdigest()
     assert set(about["members"]) == {"card.md", "lstr.onnx", "rgb.onnx"}
-    with zipfile.ZipFile(exported.model.path) as container:
+    with zipfile.ZipFile(exported.path) as container:
         assert "exported to run without torch" in container.read("card.md").decode()
         for name in ("lstr.onnx", "rgb.onnx", "model.json"):
             assert str(ROOT).encode() not in container.read(name)
-    code, out, _ = lstr("info", exported.model.path)
+    code, out, _ = lstr("info", exported.path)
     assert code == 0 and "runs without torch" in out and "onnxruntime" in out
 
 
 def test_it_needs_no_torch(files, tmp_path):
     video, model, exported = files
-    done = without_torch(tmp_path, "detect", video, "-m", exported.model.path, "-o", "out", "-f", "npy,json,html,vtt")
+    done = without_torch(tmp_path, "detect", video, "-m", exported.path, "-o", "out", "-f", "npy,json,html,vtt")
     assert done.returncode == 0 and "imported: []" in done.stderr, done.stderr
     expected = scores_of(video, model.path, device="cpu")
     assert abs(np.load(tmp_path / "out" / f"{video.stem}.scores.npy") - expected).max() < 1e-5
     assert (tmp_path / "out" / f"{video.stem}.html").exists()
-    done = without_torch(tmp_path, "info", exported.model.path, "--json")
+    done = without_torch(tmp_path, "info", exported.path, "--json")
     assert json.loads(done.stdout)["runs_without_torch"] and "imported: []" in done.stderr, done.stderr
     done = without_torch(tmp_path, "detect", video, "-m", model.path)
     assert done.returncode == 2 and "needs PyTorch, which is not installed" in done.stderr, done.stderr
-    done = without_torch(tmp_path, "detect", video, "-m", exported.model.path, LSTR_DEVICE="cuda")
+    done = without_torch(tmp_path, "detect", video, "-m", exported.path, LSTR_DEVICE="cuda")
     assert done.returncode == 2 and "runs on the processor" in done.stderr and "Traceback" not in done.stderr, (
         done.stderr
     )
@@ -136,7 +136,7 @@ def test_it_needs_no_torch(files, tmp_path):
 def test_cameras_share_a_graph(files, tmp_path):
     """Three live sources through a graph of two streams have the scores that each has alone."""
     video, model, _ = files
-    exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2))).model
+    exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2)))
     stream = remux(video, tmp_path / "camera.ts").read_bytes()
     expected = scores_of(video, model.path, device="cpu")
     seen: dict[str, list[np.ndarray]] = {}
@@ -158,8 +158,8 @@ def test_other_kinds_and_averages(kinds, tmp_path):
     video, model = video_of(tmp_path), write_exportable(tmp_path, *kinds)
     exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2, chunks=8)))
     first = Limits(max_chunks=8)
-    difference = scores_of(video, exported.model.path, limits=first) - scores_of(video, model.path, limits=first)
-    assert abs(difference).max() < 1e-5 and exported.model.about["exported"]["step"]["streams"] == 2
+    difference = scores_of(video, exported.path, limits=first) - scores_of(video, model.path, limits=first)
+    assert abs(difference).max() < 1e-5 and exported.about["exported"]["step"]["streams"] == 2
 
 
 def test_a_drawn_video_serves_where_none_is_given(lstr, tmp_path):
@@ -173,7 +173,7 @@ def test_bfloat16_becomes_float32_and_that_is_said(tmp_path):
     video, model = video_of(tmp_path), write_exportable(tmp_path, "rnn", precision="bf16")
     events = [*export(ExportOptions(model.path, tmp_path / "run.lstr", [video]))]
     assert any(isinstance(event, Notice) and "bfloat16" in event.text for event in events)
-    assert events[-1].result.model.about["exported"]["precision"] == {"step": "float32", "networks": "float32"}
+    assert events[-1].result.about["exported"]["precision"] == {"step": "float32", "networks": "float32"}
 
 
 def test_a_file_that_differs_is_not_written(files, tmp_path, monkeypatch):
@@ -181,7 +181,7 @@ def test_a_file_that_differs_is_not_written(files, tmp_path, monkeypatch):
     real, changed = job.make_graph, model.checkpoint().model
     changed.classifier.bias.data[1] += 0.01
     monkeypatch.setattr(job, "make_graph", lambda _, step: real(changed, step))
-    with pytest.raises(CheckpointError, match=r"scores differ by \d.*1e-05 is the most") as caught:
+    with pytest.raises(CheckpointError, match=r"scores differ by \d") as caught:
         result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], chunks=4)))
     assert "No file was written" in str(caught.value) and not (tmp_path / "run.lstr").exists()
 
@@ -234,18 +234,18 @@ TAMPERED = {
         "its SHA-256 is not",
     ),
     "classes": (lambda d, m: d.update(classes=["Background"]), "of other classes or features"),
-    "plan": (lambda d, m: d["exported"]["step"].update(plan={"form": "eval"}), "What is said of an exported step"),
-    "streams": (lambda d, m: d["exported"]["step"].update(streams=10**9), "What is said of an exported step"),
-    "other step": (lambda d, m: d["exported"]["step"].update(streams=2), "other tensors than its file says"),
+    "plan": (lambda d, m: d["exported"]["step"].update(plan={"form": "eval"}), "The description of an exported step"),
+    "streams": (lambda d, m: d["exported"]["step"].update(streams=10**9), "The description of an exported step"),
+    "other step": (lambda d, m: d["exported"]["step"].update(streams=2), "other tensors than its file"),
     "nothing": (lambda d, m: d.update(exported={}), "lacks what a model file states"),
-    "graphs swapped": (lambda d, m: m.update({"lstr.onnx": m["rgb.onnx"]}), "other tensors than its file says"),
+    "graphs swapped": (lambda d, m: m.update({"lstr.onnx": m["rgb.onnx"]}), "other tensors than its file"),
 }
 
 
 @pytest.mark.parametrize("name", TAMPERED)
 def test_a_tampered_file_is_refused(files, tmp_path, name):
     change, words = TAMPERED[name]
-    path = tampered(tmp_path / "a.lstr", files[2].model.path, change)
+    path = tampered(tmp_path / "a.lstr", files[2].path, change)
     with pytest.raises((CheckpointError, NetworkRuntimeError), match=words) as caught:
         scores_of(files[0], path)
     assert caught.value.hint
@@ -254,7 +254,7 @@ def test_a_tampered_file_is_refused(files, tmp_path, name):
 def test_what_cannot_be_exported(files, lstr, tmp_path):
     _, model, exported = files
     to = ("-o", tmp_path / "b.lstr")
-    mistake(lstr("export", exported.model.path, *to), 4, "is exported already")
+    mistake(lstr("export", exported.path, *to), 4, "is exported already")
     (tmp_path / "random.lstr").write_bytes(b"\x93NUMPY" * 40)
     mistake(lstr("export", tmp_path / "random.lstr", *to), 4, "no model file")
     mistake(lstr("export", tmp_path / "none.lstr", *to), 4, "There is no model file")
@@ -271,7 +271,7 @@ def test_what_cannot_be_exported(files, lstr, tmp_path):
 
 def test_what_an_exported_file_is_no_use_for(files, lstr, tmp_path):
     video, model, exported = files
-    path = exported.model.path
+    path = exported.path
     mistake(lstr("unpack", path, "-o", tmp_path / "u"), 4, "was exported to run")
     mistake(lstr("quantise", path, video, "-o", tmp_path / "q.lstr"), 4, "was exported to run")
     mistake(lstr("pack", path, model.path, "-o", tmp_path / "p.lstr"), 4, "was exported to run")
@@ -289,7 +289,7 @@ def test_what_an_exported_file_is_no_use_for(files, lstr, tmp_path):
 def test_options_that_graphs_have_not(files, options, error):
     video, _, exported = files
     with pytest.raises(error) as caught:
-        [*detect_sources([video], DetectOptions(exported.model.path, keep_going=False, **options))]
+        [*detect_sources([video], DetectOptions(exported.path, keep_going=False, **options))]
     assert caught.value.hint
 
 
@@ -302,5 +302,5 @@ def test_options_that_graphs_have_not(files, options, error):
 )
 def test_networks_that_graphs_have_not(files, networks, error):
     with pytest.raises(error) as caught:
-        scores_of(files[0], files[2].model.path, networks=networks)
+        scores_of(files[0], files[2].path, networks=networks)
     assert caught.value.hint

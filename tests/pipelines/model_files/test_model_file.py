@@ -225,7 +225,7 @@ def test_the_default_model(packed, tmp_path):
         ("recipe", {"crop": 1 << 30}, "crop: expected `int` <= 4096"),
         ("recipe", {"colour": 1}, "cannot be read .unknown entry 'colour'"),
         ("networks", {"rgb": None}, "lacks what a model file states"),
-        ("checkpoint", {"extra": []}, "entries of other kinds"),
+        ("checkpoint", {"extra": []}, "lacks what a model file states"),
         ("classes", None, "lacks what a model file states"),
     ],
 )
