@@ -66,7 +66,7 @@ def command(videos, output, labels, model, port, no_browser):
     try:
         with served as labelling:
             click.echo(labelling.server.address)  # with its token, which console.show would hide
-            console.say(f"labels: {labelling.path}; Ctrl-C ends it")
+            console.say(f"labels: {labelling.project.path}; Ctrl-C ends it")
             if not no_browser:
                 with suppress(webbrowser.Error):
                     webbrowser.open(labelling.server.address)
@@ -75,5 +75,5 @@ def command(videos, output, labels, model, port, no_browser):
         if labelling is None:  # before the page was served
             raise
         interruption.take()
-    if labelling.path.exists():  # not if the columns of a table were never chosen
-        console.say_next("lstr", "learn", *videos, labelling.path)
+    if labelling.project.path.exists():  # it does once there is a label
+        console.say_next("lstr", "learn", *videos, labelling.project.path)

@@ -82,7 +82,7 @@ class Page(Format):
     reads, detects = False, True
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        from lstr.pipelines.pages.timeline_page import write_report
+        from lstr.pipelines.pages.page import write_report
 
         assert detection.scores is not None
         write_report(

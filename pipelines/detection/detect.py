@@ -98,7 +98,7 @@ def detect_sources(
         output = replace(output, labels=labels)
     if output.has_pages:
         from lstr.pipelines.model_files.networks import origins_of_checkpoint
-        from lstr.pipelines.pages.timeline_page import index_path
+        from lstr.pipelines.pages.page import index_path
 
         output = replace(output, origins=origins_of_checkpoint(loaded))
         if output.folder and len(recorded) > 1 and not live:  # the index of cameras has a date, unknown before the end
@@ -116,7 +116,7 @@ def detect_sources(
     if output.folder and {"png", "svg"} & {*output.formats}:
         import_module("matplotlib")  # missing in a small install, which must not show after hours
     if output.folder and {"mp4", "png"} & {*output.formats}:
-        from lstr.pipelines.pages.fonts import illegible_warning
+        from lstr.pipelines.pages.overlay import illegible_warning
 
         if text := illegible_warning(loaded.classes):
             yield from run.once([text])
@@ -212,7 +212,7 @@ class _Run:
         several = output.index or len(self.timelines) + len(failures) > 1
         if not (output.folder and output.has_pages and self.timelines and several):
             return None
-        from lstr.pipelines.pages.timeline_page import index_path, write_index
+        from lstr.pipelines.pages.page import index_path, write_index
 
         names = {source_id: self.opened[source_id].file_name for source_id in self.timelines}
         timelines = {names[source_id]: timeline for source_id, timeline in self.timelines.items()}

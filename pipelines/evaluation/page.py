@@ -22,7 +22,7 @@ from lstr.pipelines.evaluation.tables import (
     rate_text,
 )
 from lstr.pipelines.model_files.networks import origins_of_checkpoint
-from lstr.pipelines.pages.page import Script, build_page
+from lstr.pipelines.pages.page import build_page
 
 CONVENTIONS = (
     "Each chunk counts once, of all videos together. Corrected: every chunk but those that are labelled ambiguous. "
@@ -96,10 +96,10 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
             (f"{name}More figures", _figures(others)),
         ]
     return build_page(
-        "evaluation.html",
+        "evaluation",
         f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}",
-        ("lanes.css", "evaluation.css"),
-        Script(("lanes.js", "film.js", "evaluation.js"), watching),
+        ("lanes.js", "film.js", "evaluation.js"),
+        watching,
         sentences=_sentences(judged),
         notes=[_about(first.document), *_origins(judged)],
         warnings=findings.warnings,

@@ -14,7 +14,7 @@ from lstr.pipelines.evaluation.findings import Findings, Judged
 from lstr.pipelines.evaluation.tables import words_of
 from lstr.pipelines.pages.figure import thinned
 from lstr.pipelines.pages.palette import colours_of
-from lstr.pipelines.pages.proxy import find_ahead, find_shown, video_url
+from lstr.pipelines.pages.proxy import find_ahead, find_playable, video_url
 
 FOUND, MISSED, FALSE, LEFT_OUT = "found", "missed", "false", "left out"
 # Video of which a page may have copies for browsers; beyond that it links the originals
@@ -120,7 +120,8 @@ def _add_addresses(entry: Judged, videos: list[Shown], folder: Path, addresses: 
             source = _source(entry.evaluation.split.folder.read_record(video["id"]) or {})
             addresses[video["id"]] = {"video": None}
             if source:
-                shown = source if seconds <= 0 else find_shown(source, folder / "videos" / f"{video['id']}.html")
+                copy = folder / "videos" / video["id"]
+                shown = (find_playable(source, copy.parent, copy.name) if seconds > 0 else None) or source
                 seconds -= 0 if shown == source else video["duration"]
                 addresses[video["id"]] = {"video": video_url(shown, folder), "ahead": find_ahead(source, shown)}
         video.update(addresses[video["id"]])

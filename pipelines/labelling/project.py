@@ -14,18 +14,69 @@ from typing import Any
 import msgspec
 
 from lstr.errors import ConflictError, LabelsError, OutputError, RequestError, brief
-from lstr.files.atomic import replacing, sweep
-from lstr.files.content import to_json
+from lstr.files.atomic import lock, replacing, sweep, unwritable
+from lstr.files.content import read_jsonl, to_json
 from lstr.files.names import fault_of
 from lstr.labels.label_set import Labels, read_json
 from lstr.pipelines.labelling.document import OURS, from_document, from_labels, is_ours, to_document
-from lstr.pipelines.labelling.journal import Changes, Deed, Entry, History, Journal, journal_of
-from lstr.pipelines.labelling.values import OF_VIDEO, State, change_of
+from lstr.pipelines.labelling.values import OF_VIDEO, Changes, Deed, Entry, History, State, change_of
 
 # The file is written again after ten times as long as it takes, at most this long (seconds): serialising a large
 # project takes the processor from the page, and the journal has each change anyway.
 PAUSE_PER_SECOND, MAX_PAUSE_S = 10, 3.0
 MAX_CHANGES = 10_000  # in one entry
+
+
+def journal_of(labels: Path) -> Path:
+    """Return the path of the journal of a labels file, next to it."""
+    return labels.with_name(f"{labels.name}.journal")
+
+
+class Journal:
+    """A file of JSON lines that one process at a time has open.
+
+    Raises OutputError if another process has it open or it cannot be written.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise unwritable(path.parent, error) from error
+        if not lock(self._file):
+            self._file.close()
+            raise OutputError(f"Another `lstr label` has {path} open.", "use its page, or name another file with -o.")
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the lines from the last start of the project on; a kill or a full disk may have cut one short."""
+        lines = [line for line in read_jsonl(self.path) if isinstance(line, dict)]
+        starts = [at for at, line in enumerate(lines) if "begin" in line]
+        return lines[starts[-1] :] if starts else []
+
+    def append(self, line: Any) -> None:
+        """Add a line; it is on the disk when this returns, or not at all. Raises OutputError."""
+        size = os.fstat(self._file.fileno()).st_size
+        data = to_json(line).encode() + b"\n"
+        if size:
+            with self.path.open("rb") as file:
+                file.seek(size - 1)
+                data = data if file.read(1) == b"\n" else b"\n" + data  # a kill cut the last line short
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), size)
+            raise unwritable(self.path.parent, error) from error
+
+    def close(self) -> None:
+        """Let others open it; remove it if it has no line."""
+        if not self._file.closed and not os.fstat(self._file.fileno()).st_size:
+            self.path.unlink(missing_ok=True)
+        self._file.close()
 
 
 class Project:
@@ -58,7 +109,9 @@ class Project:
         self._changed = threading.Condition(self._lock)
         self._asked = self._saved = self._waiting = 0
         self._is_closing = False
-        self._restart()
+        self._entries: list[Entry] = []
+        self._ids: dict[str, int] = {}
+        self.history = History()
         self.journal = Journal(journal_of(path))
         try:
             stated = self._open(begin)
@@ -86,28 +139,25 @@ class Project:
         """The number of the last change; the first is 1."""
         return self._base + len(self._entries)
 
-    def change(self, change_id: str, changes: Changes) -> Entry:
-        """Make changes; a second request with the same id returns the entry of the first.
+    def change(self, change_id: str, changes: Changes | Callable[[State], Changes]) -> Entry:
+        """Make changes, or those that a function derives from the current values.
 
-        Raises ConflictError if a value is not what it was, RequestError if the changes do not fit together, OutputError
-        if the journal cannot be written. Nothing has changed then.
+        A second request with the same id returns the entry of the first. Raises ConflictError if a value is not what it
+        was, RequestError if the changes do not fit together, OutputError if the journal cannot be written. Nothing has
+        changed then.
         """
         with self._lock:
-            if known := self._known(change_id):
+            if known := self._find_entry(change_id):
                 return known
-            if len({(change.video, change.kind in OF_VIDEO) for change in changes}) != 1:
+            made = changes(self.state) if callable(changes) else changes
+            if len({(change.video, change.kind in OF_VIDEO) for change in made}) != 1:
                 raise RequestError("A change belongs to one video, or to the project.", "reload the page.")
-            if len(changes) > MAX_CHANGES:
+            if len(made) > MAX_CHANGES:
                 raise RequestError(f"More than {MAX_CHANGES:,} changes at once.", "make them in parts.")
-            video = changes[0].video
+            video = made[0].video
             if fault := fault_of(video) if video else "":
                 raise RequestError(f"The id {brief(video)} of a video is {fault}.", "reload the page.")
-            return self._commit(change_id, "do", video, changes)
-
-    def decide(self, change_id: str, make: Callable[[State], Changes]) -> Entry:
-        """Make the changes that `make` derives from the current values; otherwise as `change`."""
-        with self._lock:
-            return self._known(change_id) or self.change(change_id, make(self.state))
+            return self._commit(change_id, "do", video, made)
 
     def propose(self, video: str, make: Callable[[State, History], Changes]) -> Entry | None:
         """Make changes for a model, which cannot be undone; None if there is none. Raises as `change`."""
@@ -118,7 +168,7 @@ class Project:
     def turn(self, change_id: str, video: str, deed: Deed) -> Entry | None:
         """Undo or redo the last change of a video; None if there is none. Raises as `change`."""
         with self._lock:
-            if known := self._known(change_id):
+            if known := self._find_entry(change_id):
                 return known
             changes = self.history.next(video, deed)
             return self._commit(change_id, deed, video, changes) if changes else None
@@ -189,7 +239,7 @@ class Project:
                 self._saved, self.trouble = asked, trouble
                 self._changed.notify_all()
 
-    def _known(self, change_id: str) -> Entry | None:
+    def _find_entry(self, change_id: str) -> Entry | None:
         revision = self._ids.get(change_id)
         return self._entries[revision - self._base - 1] if revision is not None else None
 
@@ -211,11 +261,6 @@ class Project:
         self._entries.append(entry)
         self._ids[entry.id] = entry.revision
         self.history.add(entry)
-
-    def _restart(self) -> None:
-        self._entries: list[Entry] = []
-        self._ids: dict[str, int] = {}
-        self.history = History()
 
     def _open(self, begin: Labels | None) -> dict[str, float]:
         """Set the values from the journal, the file or the given labels; return the durations that they state."""
@@ -268,7 +313,7 @@ class Project:
                 with suppress(ConflictError, RequestError):
                     written.apply(entry.changes)
             revision = 1 + (later[-1].revision if later else self.revision)
-            self._restart()
+            self._entries, self._ids, self.history = [], {}, History()
             self._begin(written, stated, revision)
         else:
             self._replay(later)

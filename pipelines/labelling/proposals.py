@@ -18,8 +18,19 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import is_name
 from lstr.pipelines.evaluation.thresholds import curves_of, detect_spans
 from lstr.pipelines.labelling.document import Span, free_key, join_spans
-from lstr.pipelines.labelling.journal import Changes, History
-from lstr.pipelines.labelling.values import MAX_NAME, NOTHING, About, Action, Change, Label, Proposal, Search, State
+from lstr.pipelines.labelling.values import (
+    MAX_NAME,
+    NOTHING,
+    About,
+    Action,
+    Change,
+    Changes,
+    History,
+    Label,
+    Proposal,
+    Search,
+    State,
+)
 from lstr.timeline import DEFAULT, Thresholds
 
 # The peak of a near miss reaches at least this share of its class's start threshold.
@@ -101,7 +112,7 @@ def _by_doubt(one: Open) -> tuple[Any, ...]:
 ORDERS: dict[str, Callable[[Open], Any]] = {"least sure": _by_doubt, "in time": _by_time}
 
 
-def is_known(action: str, start: float, end: float, labels: Iterable[Label]) -> bool:
+def is_labelled(action: str, start: float, end: float, labels: Iterable[Label]) -> bool:
     """Return whether the labels of a video already answer a proposed stretch.
 
     They do if labels of the action and empty stretches cover half of it, or if half of one label of the action is
@@ -129,7 +140,7 @@ def find_open(state: State, videos: Iterable[str]) -> list[Open]:
         labels = _by_action(state.labels.get(video, {}).values())
         for key, p in state.proposals.get(video, {}).items():
             if p.state == "open" and p.action in state.actions:
-                if not is_known(p.action, p.start, p.end, labels.get(p.action, []) + labels.get(NOTHING, [])):
+                if not is_labelled(p.action, p.start, p.end, labels.get(p.action, []) + labels.get(NOTHING, [])):
                     found.append(Open(video, key, p))
     return found
 
@@ -169,7 +180,7 @@ def propose(
         action = ids.get(one.label)
         if action is None or end <= one.start:
             continue
-        if not is_known(action, one.start, end, labels.get(action, []) + labels.get(NOTHING, [])):
+        if not is_labelled(action, one.start, end, labels.get(action, []) + labels.get(NOTHING, [])):
             # the same id whenever the model proposes it
             text = f"{model}\n{action}\n{one.start:.3f}\n{end:.3f}"
             key = f"p{hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -1,6 +1,7 @@
 """The search for proposals: a model goes through the videos of a project in a process of its own, below the page.
 
-`main` is that process. Its parent sends the model and the videos; it sends Progress, Found, Failed, Notice and errors.
+`main` is that process. Its parent sends the model and the videos; it sends Progress, SearchResult, Failed, Notice and
+errors.
 """
 
 import os
@@ -33,7 +34,7 @@ POLL_S = 0.2
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """A video was searched."""
 
     video: str
@@ -42,7 +43,7 @@ class Found:
 
 def find_proposals(
     model: Path, videos: Mapping[str, Path]
-) -> Generator[Progress | Found | Failed | Notice, None, None]:
+) -> Generator[Progress | SearchResult | Failed | Notice, None, None]:
     """Search each video for candidates; one that cannot be read has Failed. Raises as `detect_sources`."""
     # Here, because they bring torch, which the page does not need.
     from lstr.pipelines.detection.decision import Decided, Ended, Opened
@@ -65,7 +66,9 @@ def find_proposals(
                 rows += [np.zeros_like(scores)] * n_missing + [scores]
                 yield Progress(event.id, len(rows), total)
             elif isinstance(event, Ended):
-                yield Found(event.id, find_candidates(np.stack(rows), loaded.classes, thresholds) if rows else [])
+                yield SearchResult(
+                    event.id, find_candidates(np.stack(rows), loaded.classes, thresholds) if rows else []
+                )
             elif isinstance(event, Failed):
                 yield Failed(event.id, event.reason, event.hint)
             elif isinstance(event, Notice):
@@ -198,7 +201,7 @@ class Proposer:
         elif isinstance(event, Failed):
             self._set(done=self.status.done + 1, failed=(*self.status.failed, (event.id, event.reason)))
             self.tell(f"no proposals in {event.id}: {event.reason}")
-        elif isinstance(event, Found):
+        elif isinstance(event, SearchResult):
             video, found, duration = event.video, event.candidates, self.project.durations.get(event.video)
             self.project.propose(video, lambda state, history: propose(state, history, video, model, found, duration))
             self._set(done=self.status.done + 1, share=0.0)

@@ -1,15 +1,23 @@
-"""The web application of a labels project: the page, frames and films, changes by any tab, training."""
+"""The web application of a labels project: the page, frames and films, changes by any tab, training.
+
+Starlette runs the handlers that are not `async` in threads.
+"""
 
 import asyncio
+import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from threading import Event
 from typing import Annotated, Any, Literal, TypeVar
 
+import cv2
 import msgspec
+import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -18,19 +26,19 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from lstr.errors import ConflictError, LstrError, RequestError
-from lstr.extractors.video.probe import DIGITS
-from lstr.labels.label_set import BACKGROUND
+from lstr.extractors.video.exact_frames import ExactFrames, index_frames
+from lstr.extractors.video.probe import DIGITS, Video
+from lstr.files.home import home
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import ORDERS, accept, find_open, reject
 from lstr.pipelines.labelling.search import Proposer
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.values import MAX_COMMENT, NOTHING, RESERVED, Label, change_of
-from lstr.pipelines.labelling.videos import Videos
-from lstr.pipelines.pages.page import Script, build_page, embed_json
+from lstr.pipelines.pages.page import MEDIA_TYPES, build_page, embed_json
 from lstr.pipelines.pages.palette import CLASSES
-from lstr.pipelines.pages.server import event_stream, page_response, read_json, refused
+from lstr.pipelines.pages.proxy import find_playable
+from lstr.pipelines.pages.server import Server, event_stream, page_response, read_json, refused
 
-STYLES = ("lanes.css", "report.css", "label.css")
 SCRIPTS = (
     "lanes.js", "served.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
     "label-lists.js", "label-proposals.js", "label-training.js", "label.js",
@@ -38,9 +46,64 @@ SCRIPTS = (
 MAX_BYTES = 2**22  # of a request
 BEAT_S = 15.0  # after which a silent stream of events sends a comment, so that the browser keeps the connection
 POLL_S = 0.1  # between two looks for changes, for progress and for the end of the server
-MEDIA_TYPES = {".webm": "video/webm"}
-REPORT = "report.html"
 DATA = re.compile('(<script type="application/json" id="data">)(.*?)(</script>)', re.DOTALL)
+MAX_OPEN = 3  # videos whose decoded frames are kept
+JPEG_QUALITY = 92  # percent
+MIN_SIDE, MAX_SIDE = 16, 4096  # pixels
+
+
+class Videos:
+    """Videos by id; everything is computed when it is first asked for, from any thread. Use it as a context manager."""
+
+    def __init__(self, paths: Mapping[str, Path]):
+        self.paths = dict(paths)
+        self._lock = threading.Lock()
+        self._indices: dict[str, Future[Video]] = {}
+        self._frames: OrderedDict[str, ExactFrames] = OrderedDict()
+        self._playing: dict[str, Future[Path | None]] = {}
+        self._threads = ThreadPoolExecutor(2, "videos")
+
+    def __enter__(self) -> "Videos":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for frames in self._frames.values():
+            frames.close()
+
+    def index(self, video: str) -> Video:
+        """Return the times of a video's frames. Raises as `index_frames`."""
+        with self._lock:
+            if video not in self._indices:
+                self._indices[video] = self._threads.submit(index_frames, self.paths[video])
+            future = self._indices[video]
+        return future.result()
+
+    def jpeg(self, video: str, number: int, long_side: int) -> bytes:
+        """Return a frame as JPEG. Raises IndexError if the frame does not exist, VideoError."""
+        index = self.index(video)
+        with self._lock:
+            frames = self._frames.setdefault(video, ExactFrames(index))
+            self._frames.move_to_end(video)
+            closed = [self._frames.popitem(last=False)[1] for _ in range(len(self._frames) - MAX_OPEN)]
+        for others in closed:
+            others.close()
+        image = frames.image(number, max(MIN_SIDE, min(long_side, MAX_SIDE)))
+        return np.asarray(cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]).tobytes()
+
+    def playable(self, video: str) -> tuple[str, Path | None]:
+        """Return how a browser plays a video and the file: `video` or `copy`, or without a file `soon` or `never`."""
+        path = self.paths[video]
+        with self._lock:
+            if video not in self._playing:
+                name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
+                self._playing[video] = self._threads.submit(find_playable, path, home() / "copies", name)
+            future = self._playing[video]
+        if not future.done():
+            return "soon", None
+        found = future.result()
+        return ("never" if found is None else "video" if found == path else "copy"), found
+
 
 Id = Annotated[str, msgspec.Meta(min_length=8, max_length=100)]
 
@@ -78,7 +141,7 @@ class DecideRequest(Posted, kw_only=True):
 
 
 class TrainRequest(Posted, kw_only=True):
-    """A training begins; `seconds` is its time limit."""
+    """A training begins, with a time limit, or ends."""
 
     seconds: float | None = None
 
@@ -86,45 +149,39 @@ class TrainRequest(Posted, kw_only=True):
 PostedT = TypeVar("PostedT", bound=Posted)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Site:
-    """The application of a project and its videos; `ending` is set when streams of events are to end."""
+    """The application of a project and its videos; `server` serves it once it is set."""
 
     project: Project
     videos: Videos
     proposer: Proposer
     training: Training
-    ending: Callable[[], Event]
+    server: Server = field(init=False)
 
     def app(self) -> Starlette:
         """Return the application."""
-        get = {
-            "/": self._page,
-            "/times/{at:int}": self._times,
-            "/frame/{at:int}": self._frame,
-            "/film/{at:int}": self._film,
-            "/plays/{at:int}": self._plays,
-            "/events": self._events,
-            "/proposals": self._proposals,
-            "/training/{number:int}/report/{name:path}": self._report,
-        }
-        post = {
-            "/change": self._change,
-            "/turn": self._turn,
-            "/decide": self._decide,
-            "/training/begin": self._begin,
-            "/training/stop": self._stop,
-        }
-        routes = [Route(path, answer) for path, answer in get.items()]
-        routes += [Route(path, answer, methods=["POST"]) for path, answer in post.items()]
-        handlers: Any = {LstrError: self._explain, HTTPException: refused}
+        post: Any = {"methods": ["POST"]}
+        routes = [
+            Route("/", self.page),
+            Route("/times/{at:int}", self.times),
+            Route("/frame/{at:int}", self.frame),
+            Route("/film/{at:int}", self.film),
+            Route("/plays/{at:int}", self.plays),
+            Route("/events", self.events),
+            Route("/proposals", self.proposals),
+            Route("/training/{number:int}/report/{name:path}", self.report),
+            Route("/change", self.change, **post),
+            Route("/turn", self.turn, **post),
+            Route("/decide", self.decide, **post),
+            Route("/training/begin", self.train, **post),
+            Route("/training/stop", self.train, **post),
+        ]
+        handlers: Any = {LstrError: self.explain, HTTPException: refused}
         return Starlette(routes=routes, exception_handlers=handlers)
 
-    async def _page(self, request: Request) -> Response:
-        return page_response(await run_in_threadpool(self._build_page))
-
-    def _build_page(self) -> str:
-        """Return the page with all values as they are now; times, frames and films are asked for later."""
+    def page(self, request: Request) -> Response:
+        """Send the page with all values as they are now; it asks for times, frames and films later."""
         revision, state = self.project.snapshot()
         document = {
             **msgspec.to_builtins(state),
@@ -134,56 +191,59 @@ class Site:
             "revision": revision,
             "orders": list(ORDERS),
             "nothing": NOTHING,
-            "background": BACKGROUND,
             "reserved": sorted(RESERVED),
             "longest": MAX_COMMENT,
             "palette": CLASSES,
             "colours": {},
         }
-        return build_page("label.html", "Labels", STYLES, Script(SCRIPTS, document, is_served=True))
+        return page_response(build_page("label", "Labels", SCRIPTS, document, is_served=True))
 
-    def _video(self, request: Request) -> str:
+    def video(self, request: Request) -> str:
         """Return the id of the video at the place that an address names: no path comes from outside."""
         ids, at = list(self.videos.paths), request.path_params["at"]
         if not 0 <= at < len(ids):
             raise HTTPException(404)
         return ids[at]
 
-    async def _times(self, request: Request) -> Response:
-        video = self._video(request)
-        index = await run_in_threadpool(self.videos.index, video)
+    def times(self, request: Request) -> Response:
+        """Send the times of a video's frames in seconds, float64; its duration and its start are in the headers."""
+        video = self.video(request)
+        index = self.videos.index(video)
         duration = round(index.duration, DIGITS)
-        await run_in_threadpool(self.project.set_duration, video, duration)
+        self.project.set_duration(video, duration)
         headers = {"x-duration": repr(duration), "x-start": repr(index.start)}
         return Response(index.times.astype("<f8").tobytes(), media_type="application/octet-stream", headers=headers)
 
-    async def _frame(self, request: Request) -> Response:
-        video, query = self._video(request), request.query_params
+    def frame(self, request: Request) -> Response:
+        """Send a frame by its number, as JPEG."""
+        video, query = self.video(request), request.query_params
         try:
             number, long_side = int(query["number"]), int(query.get("side", "1280"))
-            data = await run_in_threadpool(self.videos.jpeg, video, number, long_side)
+            data = self.videos.jpeg(video, number, long_side)
         except (KeyError, ValueError, IndexError) as error:
             raise HTTPException(404) from error
         headers = {"x-time": repr(float(self.videos.index(video).times[number]))}
         headers["cache-control"] = "private, max-age=600"
         return Response(data, media_type="image/jpeg", headers=headers)
 
-    async def _film(self, request: Request) -> Response:
-        video = self._video(request)
+    async def film(self, request: Request) -> Response:
+        """Send a file that browsers play; with `?wait` once there is one."""
+        video = self.video(request)
         plays, path = self.videos.playable(video)
-        while plays == "soon" and "wait" in request.query_params and not self.ending().is_set():
+        while plays == "soon" and "wait" in request.query_params and not self.server.ending.is_set():
             await asyncio.sleep(POLL_S)
             plays, path = self.videos.playable(video)
         if path is None:
             raise HTTPException(404)
         return FileResponse(path, media_type=MEDIA_TYPES.get(path.suffix.lower(), "video/mp4"))
 
-    async def _plays(self, request: Request) -> Response:
-        return JSONResponse({"plays": self.videos.playable(self._video(request))[0]})
+    def plays(self, request: Request) -> Response:
+        """Send how a browser plays a video."""
+        return JSONResponse({"plays": self.videos.playable(self.video(request))[0]})
 
-    async def _events(self, request: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         """Stream the entries after a revision and the state of training, by any tab."""
-        self._check_project(request.query_params.get("project"))
+        self.check_project(request.query_params.get("project"))
         try:
             revision = int(request.headers.get("last-event-id") or request.query_params.get("since", "0"))
         except ValueError as error:
@@ -192,12 +252,13 @@ class Site:
             self.project.since(revision)
         except ConflictError:
             return Response("event: anew\ndata: \n\n", media_type="text/event-stream")
-        return event_stream(self._stream(revision))
+        return event_stream(self.stream(revision))
 
-    async def _stream(self, revision: int) -> AsyncIterator[str]:
+    async def stream(self, revision: int) -> AsyncIterator[str]:
+        """Yield the events after a revision, until the server ends."""
         shown, silent = "", 0.0
         yield "retry: 500\n\n"
-        while not self.ending().is_set():
+        while not self.server.ending.is_set():
             texts = []
             for entry in self.project.since(revision):
                 revision = entry.revision
@@ -214,57 +275,50 @@ class Site:
                 yield text
             await asyncio.sleep(POLL_S)
 
-    async def _change(self, request: Request) -> Response:
-        posted = await self._read(request, ChangeRequest)
+    async def change(self, request: Request) -> Response:
+        """Make changes."""
+        posted = await self.read(request, ChangeRequest)
         changes = [change_of(one) for one in posted.changes]
-        return await self._answer(self.project.change, posted.id, changes)
+        return await self.answer(self.project.change, posted.id, changes)
 
-    async def _turn(self, request: Request) -> Response:
-        posted = await self._read(request, TurnRequest)
-        self._check_video(posted.video)
-        return await self._answer(self.project.turn, posted.id, posted.video, posted.deed)
+    async def turn(self, request: Request) -> Response:
+        """Undo or redo in one video."""
+        posted = await self.read(request, TurnRequest)
+        return await self.answer(self.project.turn, posted.id, posted.video, posted.deed)
 
-    async def _decide(self, request: Request) -> Response:
-        posted = await self._read(request, DecideRequest)
-        self._check_video(posted.video)
+    async def decide(self, request: Request) -> Response:
+        """Accept, correct or reject a proposal."""
+        posted = await self.read(request, DecideRequest)
         place = posted.video, posted.key, posted.label_key
         if posted.decision == "reject":
-            return await self._answer(self.project.decide, posted.id, lambda state: reject(state, *place))
-        return await self._answer(self.project.decide, posted.id, lambda state: accept(state, *place, posted.label))
+            return await self.answer(self.project.change, posted.id, lambda state: reject(state, *place))
+        return await self.answer(self.project.change, posted.id, lambda state: accept(state, *place, posted.label))
 
-    async def _proposals(self, request: Request) -> Response:
+    def proposals(self, request: Request) -> Response:
+        """Send the open proposals as [place of the video, id] in an order, and how far the search is."""
         order = ORDERS.get(request.query_params.get("order", "")) or next(iter(ORDERS.values()))
-        return JSONResponse(await run_in_threadpool(self._list_proposals, order))
-
-    def _list_proposals(self, order: Callable[[Any], Any]) -> dict[str, Any]:
-        """Return the open proposals as [place of the video, id] in an order, and how far the search is."""
         places = {video: at for at, video in enumerate(self.videos.paths)}
         revision, state = self.project.snapshot()
         found = [[places[one.video], one.key] for one in sorted(find_open(state, places), key=order)]
-        return {"revision": revision, "order": found, "search": asdict(self.proposer.status)}
+        return JSONResponse({"revision": revision, "order": found, "search": asdict(self.proposer.status)})
 
-    async def _begin(self, request: Request) -> Response:
-        posted = await self._read(request, TrainRequest)
-        await run_in_threadpool(self.training.begin, posted.seconds)
+    async def train(self, request: Request) -> Response:
+        """Begin a training, or cancel it."""
+        posted = await self.read(request, TrainRequest)
+        if request.url.path.endswith("begin"):
+            await run_in_threadpool(self.training.begin, posted.seconds)
+        else:
+            await run_in_threadpool(self.training.stop)
         return JSONResponse(self.training.describe())
 
-    async def _stop(self, request: Request) -> Response:
-        await self._read(request, Posted)
-        await run_in_threadpool(self.training.stop)
-        return JSONResponse(self.training.describe())
-
-    async def _report(self, request: Request) -> Response:
-        """Send a file of the report of a model."""
+    def report(self, request: Request) -> Response:
+        """Send a file of the report of a model; on its page, which may not open files, videos come from this server."""
         folder = self.training.report(request.path_params["number"]).resolve()
         path = (folder / request.path_params["name"]).resolve()
         if not path.is_relative_to(folder) or not path.is_file():
             raise HTTPException(404)
-        if path != folder / REPORT:
+        if path != folder / "report.html":
             return FileResponse(path)
-        return page_response(await run_in_threadpool(self._link_films, path))
-
-    def _link_films(self, report: Path) -> str:
-        """Return a report whose videos come from this server: a served page may not open files of the disk."""
         films = {video: f"/film/{at}?wait" for at, video in enumerate(self.videos.paths)}
 
         def link(found: re.Match[str]) -> str:
@@ -274,33 +328,32 @@ class Site:
                     video["video"] = films.get(video["id"])
             return found[1] + embed_json(document) + found[3]
 
-        return DATA.sub(link, report.read_text("utf-8"), count=1)
+        return page_response(DATA.sub(link, path.read_text("utf-8"), count=1))
 
-    async def _read(self, request: Request, kind: type[PostedT]) -> PostedT:
+    async def read(self, request: Request, kind: type[PostedT]) -> PostedT:
         """Return what a page has sent. Raises HTTPException or RequestError."""
         data = await read_json(request, MAX_BYTES)
         try:
             posted = msgspec.json.decode(data, type=kind)
         except (msgspec.DecodeError, RecursionError) as error:
             raise RequestError(f"Not a request of this page ({error}).", "reload the page.") from error
-        self._check_project(posted.project)
+        self.check_project(posted.project)
+        if isinstance(posted, TurnRequest | DecideRequest) and posted.video not in self.videos.paths:
+            raise RequestError("The page has no such video.", "reload the page.")
         return posted
 
-    def _check_project(self, name: str | None) -> None:
+    def check_project(self, name: str | None) -> None:
         """Refuse a tab of another project that this port served before: the browser has the cookies of both."""
         if name not in (None, self.project.id):
             raise HTTPException(403)
 
-    def _check_video(self, video: str) -> None:
-        if video not in self.videos.paths:
-            raise RequestError("The page has no such video.", "reload the page.")
-
-    async def _answer(self, act: Callable[..., Any], *arguments: Any) -> Response:
+    async def answer(self, act: Callable[..., Any], *arguments: Any) -> Response:
         """Change the project in a thread; return its entry, and why the file could not be written."""
         entry = await run_in_threadpool(act, *arguments)
         return JSONResponse({"entry": msgspec.to_builtins(entry), "trouble": self.project.trouble})
 
-    async def _explain(self, request: Request, error: Exception) -> Response:
+    async def explain(self, request: Request, error: Exception) -> Response:
+        """Send why a request was refused."""
         status = 409 if isinstance(error, ConflictError) else 400 if isinstance(error, RequestError) else 500
         content = {"error": str(error), "hint": getattr(error, "hint", ""), "revision": self.project.revision}
         return JSONResponse(content, status)

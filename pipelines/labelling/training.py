@@ -25,8 +25,8 @@ from lstr.pipelines.model_files.model_file import open_model
 MIN_S, MAX_S = 60, 7 * 86400  # time limit that a page may ask for
 PRIORITY = 5  # niceness of training: the person who labels comes first
 TERMINATIONS, PATIENCE_S = 3, 4.0  # requests to end and the wait after each, before the process is killed
-SOME_FAILED = 3  # exit code of `lstr learn` if videos were skipped
-N_KEPT = 5  # models whose working folder, some hundred MB, is kept for its report
+VIDEOS_SKIPPED = 3  # exit code of `lstr learn` if videos were skipped
+N_REPORTS = 5  # models whose working folder, some hundred MB, is kept for its report
 
 
 class Training:
@@ -146,7 +146,7 @@ class Training:
         code = process.wait()
         with self._lock:
             self._process = self._progress = None
-            is_trained = code in (0, SOME_FAILED)
+            is_trained = code in (0, VIDEOS_SKIPPED)
             if is_trained or self._is_cancelled:
                 self._error = self._hint = ""
             elif not self._error:
@@ -154,7 +154,7 @@ class Training:
                 self._error = f"The training process ended unexpectedly ({how})."
                 self._hint = "close other programs if memory is short, and train again: what is finished is kept."
             if is_trained:
-                for old in sorted(self._numbers())[:-N_KEPT]:
+                for old in sorted(self._numbers())[:-N_REPORTS]:
                     shutil.rmtree(self.model(old).with_suffix(".learn"), ignore_errors=True)
                 self._models = self._read_models()
                 self.on_trained(self.model(number))  # before a page sees the model, which then asks for proposals

@@ -1,6 +1,6 @@
-"""The values of a labels project (labels, proposals, actions, subjects, facts about each video) and changes of them."""
+"""The values of a labels project (labels, proposals, actions, subjects, facts about each video), changes, and undo."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -232,3 +232,61 @@ class State:
         proposals = {video: dict(held) for video, held in self.proposals.items()}
         of_videos = dict(self.searches), dict(self.abouts)
         return State(labels, proposals, *of_videos, dict(self.actions), dict(self.subjects))
+
+
+# What a person does to a video, and what a model proposes, which cannot be undone
+Deed = Literal["do", "undo", "redo", "propose"]
+Changes = Sequence[Change[Any]]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A revision of a project and a line of its journal: the id of the request, what was done, and the changes.
+
+    `video` is empty for changes of the project's own values, which cannot be undone.
+    """
+
+    revision: int
+    id: str
+    deed: Deed
+    video: str
+    changes: tuple[Change[Any], ...]
+
+
+@dataclass
+class History:
+    """The changes that can be undone and redone, by video, and the last value of each removed action."""
+
+    done: dict[str, list[Changes]] = field(default_factory=dict)
+    undone: dict[str, list[Changes]] = field(default_factory=dict)
+    former: dict[str, Action] = field(default_factory=dict)
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry. If it removes an action, changes of labels of that action can no longer be undone."""
+        for change in entry.changes:
+            if isinstance(change.before, Action):
+                self.former[change.key] = change.before
+                for deeds in (*self.done.values(), *self.undone.values()) if change.after is None else ():
+                    values = (value for made in deeds for one in made for value in (one.before, one.after))
+                    if any(isinstance(value, Label) and value.action == change.key for value in values):
+                        deeds.clear()
+        if not entry.video:
+            return
+        done, undone = (side.setdefault(entry.video, []) for side in (self.done, self.undone))
+        if entry.deed == "propose":
+            gone = {(change.kind, change.key) for change in entry.changes if change.after is None}
+            if any((change.kind, change.key) in gone for changes in undone for change in changes):
+                undone.clear()  # among them is a decision about a proposal that no longer exists
+        elif entry.deed == "do":
+            done.append(entry.changes)
+            undone.clear()
+        else:
+            taken, given = (done, undone) if entry.deed == "undo" else (undone, done)
+            if taken:  # earlier versions could still undo changes of a removed action
+                given.append(taken.pop())
+
+    def next(self, video: str, deed: Deed) -> Changes:
+        """Return the changes that undo the last deed in a video, or redo the one undone last; empty without one."""
+        deeds = (self.done if deed == "undo" else self.undone).get(video)
+        if not deeds:
+            return ()
+        return tuple(change.reversed() for change in reversed(deeds[-1])) if deed == "undo" else deeds[-1]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lstr.files.atomic import replacing
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
-from lstr.pipelines.pages.fonts import FIRST, font_of
+from lstr.pipelines.pages.overlay import FIRST_FONT, font_of
 from lstr.pipelines.pages.palette import TRUTH, colours_of, dark, light
 
 INK, SOFT, LINE = map(light, ("ink", "soft", "line"))
@@ -66,16 +66,14 @@ def render(figure: Figure, form: str, paper: str = "none") -> bytes:
 
 
 def save(folder: Path, name: str, figure: Figure) -> bytes:
-    """The figure's SVG for a page; it is now in `folder`/figures beside its PNG. Raises OutputError."""
+    """Write a figure as SVG and PNG in `folder`/figures; return its SVG for a page, dark where its reader prefers that.
+
+    Raises OutputError.
+    """
     svg = render(figure, "svg")
     for form, content in (("svg", svg), ("png", render(figure, "png"))):
         with replacing(folder / "figures" / f"{name}.{form}") as temporary:
             temporary.write_bytes(content)
-    return for_page(svg)
-
-
-def for_page(svg: bytes) -> bytes:
-    """An SVG that takes the dark colours where its reader prefers them."""
     rules = "".join(
         f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
         for light, dark in DARK.items()
@@ -96,7 +94,12 @@ def write_figure(
     Segments with a score are called detected, others labelled. The ending of the name, .png or .svg, is the format.
     Raises OutputError.
     """
-    with rc_context(PLAIN | {"font.family": ["DejaVu Sans", *_other_families(timeline["classes"])]}):
+    # letters that the usual font lacks are in other fonts of this machine
+    fonts = {font for letter in {*"".join(timeline["classes"])} if (font := font_of(letter)) and font != FIRST_FONT}
+    for font in fonts:
+        fontManager.addfont(font)
+    families = ["DejaVu Sans", *sorted(FontProperties(fname=font).get_name() for font in fonts)]
+    with rc_context(PLAIN | {"font.family": families}):  # texts take their font when they are made
         content = render(draw_figure(timeline, scores, truth), path.suffix.removeprefix("."), "white")
     with replacing(path) as temporary:
         temporary.write_bytes(content)
@@ -105,11 +108,11 @@ def write_figure(
 def draw_figure(
     timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Segment] | None
 ) -> Figure:
-    """Return the picture that `write_figure` writes."""
+    """Return the figure that `write_figure` writes."""
     classes = list(timeline["classes"])
     lanes, colours = lanes_of(timeline, scores, truth), colours_of(classes)
     shown = [Segment.from_dict(entry) for entry in timeline["segments"]]
-    offset = offset_of(timeline)
+    offset = float(Fraction(timeline.get("clock", {}).get("offset", "0")))  # of the first chunk, in seconds
     seconds = max(offset + timeline["chunks"] * timeline["seconds_per_chunk"], timeline["duration"] or 0)
     by_hand = bool(shown) and all(segment.score is None for segment in shown)
     keys = ["bar: labelled" if by_hand else "bar: detected"]
@@ -148,19 +151,6 @@ def _shortened(text: str) -> str:
     """Return a text that an SVG can hold, and no more of it than there is room for."""
     text = text.encode("utf-8", "replace").decode()  # the name of a file may be any bytes
     return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
-
-
-def _other_families(names: Sequence[str]) -> list[str]:
-    """Return the families of this machine's fonts with the letters that the usual one lacks."""
-    fonts = {font for letter in {*"".join(names)} if (font := font_of(letter)) and font != FIRST}
-    for path in fonts:
-        fontManager.addfont(path)
-    return sorted(FontProperties(fname=path).get_name() for path in fonts)
-
-
-def offset_of(timeline: Mapping[str, Any]) -> float:
-    """Seconds into the video at which the first chunk of a timeline begins."""
-    return float(Fraction(timeline.get("clock", {}).get("offset", "0")))
 
 
 def lanes_of(

@@ -1,8 +1,17 @@
-"""A video with its lanes below: at each moment what had been decided by then, and nothing later."""
+"""A video with its lanes below: at each moment what had been decided by then, and nothing later.
+
+OpenCV draws its labels, each letter in the first font of this machine that has it.
+"""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 
 import av
@@ -12,12 +21,11 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from lstr.errors import OutputError, VideoError
+from lstr.errors import OutputError, VideoError, few
 from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK_SECONDS, FPS
 from lstr.files.atomic import replacing
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.pages.fonts import letters
 from lstr.pipelines.pages.palette import colours_of, dark, rgb_of
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
@@ -25,6 +33,12 @@ MAX_LANES = 8
 MIN_WIDTH = 480  # pixels; a smaller video is enlarged by whole factors, so that labels can be read
 PAPER, INK, SOFT, LINE = (np.array(rgb_of(dark(name)), np.uint8) for name in ("card", "ink", "soft", "line"))
 Image = NDArray[np.uint8]  # (H, W, 3) RGB
+FIRST_FONT = "sans"  # built into OpenCV, the same on every machine: Latin, Cyrillic, Arabic, Hebrew and common signs
+INVISIBLE_CATEGORIES = ("Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs")  # general categories that need no glyph of their own
+UNUSUAL_STYLES = ("bold", "italic", "oblique", "light", "thin", "black", "mono", "serif", "condensed", "narrow", "math")
+FONT_WEIGHT = 400  # of the first font, which has all weights
+LETTER_SHARE = 0.93  # of the size of letters that OpenCV calls their size
+_drawing = threading.Lock()  # threads share the faces
 
 
 def write_overlay(
@@ -51,57 +65,49 @@ def write_overlay(
         raise OutputError(f"{path} is the video itself.", "give another name with -o.")
     with replacing(path) as temporary:
         try:
-            _write(temporary, video, classes, events, scores)
+            with (
+                open_container(video) as source,
+                av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as target,
+            ):
+                watched = best_video(source, str(video))
+                watched.thread_type = "AUTO"
+                rate = watched.average_rate or watched.guessed_rate or Fraction(FPS)
+                base = watched.time_base or 1 / rate
+                step = max(1, round(1 / (rate * base)))
+                stream, panel = None, None
+
+                def mux(frame: av.VideoFrame | None) -> None:
+                    assert stream
+                    for packet in stream.encode(frame):
+                        # the encoder leaves out how long the last frame is shown, on which the rate of the file depends
+                        packet.duration = packet.duration or step
+                        target.mux(packet)
+
+                for stamp, turned, image in _frames(source, watched, step):
+                    if stream is None or panel is None:
+                        height, width = image.shape[:2]
+                        panel = Panel(width, classes, events, scores)
+                        stream = target.add_stream("libx264", rate=rate)
+                        stream.width, stream.height, stream.pix_fmt = width, height + panel.height, "yuv420p"
+                        stream.options = {"crf": "20", "preset": "veryfast"}
+                        stream.codec_context.time_base = base
+                        if aspect := watched.sample_aspect_ratio:
+                            stream.codec_context.sample_aspect_ratio = 1 / aspect if turned else aspect
+                    if image.shape[:2] != (height, width):  # the stream changed its size
+                        image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+                    frame = av.VideoFrame.from_ndarray(
+                        np.concatenate([image, panel.draw(float(stamp * base))]), format="rgb24"
+                    )
+                    frame.pts, frame.time_base = stamp, base
+                    mux(frame)
+                if stream is None:
+                    raise VideoError(f"{video} has no decodable frame.", "record or download the file again.")
+                mux(None)
         except (av.error.FFmpegError, ValueError) as error:
             raise VideoError(
                 f"{video} cannot be drawn on ({str(error).strip().splitlines()[0]}).",
                 f"repair it with `ffmpeg -i {shlex.quote(str(video))} -c:v libx264 repaired.mp4`.",
             ) from error
-
-
-def _write(
-    path: Path,
-    video: Path,
-    classes: Sequence[str],
-    events: Sequence[Mapping],
-    scores: NDArray[np.floating] | None,
-) -> None:
-    with (
-        open_container(video) as source,
-        av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as target,
-    ):
-        watched = best_video(source, str(video))
-        watched.thread_type = "AUTO"
-        rate = watched.average_rate or watched.guessed_rate or Fraction(FPS)
-        base = watched.time_base or 1 / rate
-        step = max(1, round(1 / (rate * base)))
-        stream, panel = None, None
-
-        def mux(frame: av.VideoFrame | None) -> None:
-            assert stream
-            for packet in stream.encode(frame):
-                # the encoder leaves out how long the last frame is shown, on which the rate of the file depends
-                packet.duration = packet.duration or step
-                target.mux(packet)
-
-        for stamp, turned, image in _frames(source, watched, step):
-            if stream is None or panel is None:
-                height, width = image.shape[:2]
-                panel = Panel(width, classes, events, scores)
-                stream = target.add_stream("libx264", rate=rate)
-                stream.width, stream.height, stream.pix_fmt = width, height + panel.height, "yuv420p"
-                stream.options = {"crf": "20", "preset": "veryfast"}
-                stream.codec_context.time_base = base
-                if aspect := watched.sample_aspect_ratio:
-                    stream.codec_context.sample_aspect_ratio = 1 / aspect if turned else aspect
-            if image.shape[:2] != (height, width):  # the stream changed its size
-                image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-            frame = av.VideoFrame.from_ndarray(np.concatenate([image, panel.draw(float(stamp * base))]), format="rgb24")
-            frame.pts, frame.time_base = stamp, base
-            mux(frame)
-        if stream is None:
-            raise VideoError(f"{video} has no decodable frame.", "record or download the file again.")
-        mux(None)
 
 
 def _frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator[tuple[int, bool, Image]]:
@@ -202,3 +208,76 @@ class Panel:
         mask = letters(text, self.size)[: self.height - y, :width, None]
         area = canvas[y : y + mask.shape[0], x : x + mask.shape[1]]
         area[:] = (area * (1 - mask) + colour * mask).astype(np.uint8)
+
+
+@cache
+def font_of(letter: str) -> str | None:
+    """Return the font to draw a letter with, its path or FIRST_FONT; None if no font has it."""
+    if unicodedata.category(letter) in INVISIBLE_CATEGORIES:
+        return FIRST_FONT
+    for font in (FIRST_FONT, *(path for path in _other_fonts() if ord(letter) in _letters_of(path))):
+        # OpenCV draws a letter that a font lacks as a question mark, or not at all
+        found, question = (np.zeros((60, 90), np.uint8) for _ in range(2))
+        _draw(found, letter, font, 30, (20, 40))
+        _draw(question, "?", font, 30, (20, 40))
+        if found.any() and (letter == "?" or not np.array_equal(found, question)):
+            return font
+    return None
+
+
+def illegible_warning(labels: Iterable[str]) -> str:
+    """Return a sentence naming the labels that cannot be drawn because no font has a letter; else empty."""
+    unknown = [label for label in labels if any(font_of(letter) is None for letter in label)]
+    if not unknown:
+        return ""
+    return (
+        f"no font here has all letters of {few(unknown)}: pictures show question marks instead. "
+        "`apt-get install fonts-noto` brings most letters."
+    )
+
+
+@lru_cache(maxsize=1024)
+def letters(text: str, size: int) -> NDArray[np.float32]:
+    """Return the coverage (height, width) of a line of text, 0 to 1; its baseline is the row `size`."""
+    parts, width = [], 0
+    # letters that no font has are in FIRST_FONT, which draws question marks
+    for font, group in groupby(text, lambda letter: font_of(letter) or FIRST_FONT):
+        parts.append((part := "".join(group), font, width))
+        width += max(0, _draw(np.zeros((1, 1), np.uint8), part, font, size, (0, 0)))
+    image = np.zeros((round(size * 1.4), max(1, width) + 2), np.uint8)
+    for part, font, x in parts:
+        _draw(image, part, font, size, (x, size))
+    return np.divide(image, 255, dtype=np.float32)
+
+
+def _draw(image: NDArray[np.uint8], text: str, font: str, size: int, where: tuple[int, int]) -> int:
+    """Draw text in white, from the left end of its baseline at (column, row); return the column of its end."""
+    with _drawing:
+        end, _ = cv2.putText(
+            image, text, where, (255,), _face_of(font), max(1, round(size * LETTER_SHARE)), FONT_WEIGHT
+        )
+    return int(end[0])
+
+
+_face_of = lru_cache(maxsize=8)(cv2.FontFace)
+
+
+@lru_cache(maxsize=1)
+def _other_fonts() -> list[str]:
+    """Return the fonts that Matplotlib finds, upright ones of usual weight first; empty without Matplotlib."""
+    if find_spec("matplotlib") is None:
+        return []
+    from matplotlib.font_manager import fontManager  # it searches the machine at its first use
+
+    paths = {font.fname for font in fontManager.ttflist}
+    return sorted(paths, key=lambda path: (sum(word in Path(path).name.lower() for word in UNUSUAL_STYLES), path))
+
+
+@cache
+def _letters_of(path: str) -> frozenset[int]:
+    """Return the code points of a font."""
+    from matplotlib.font_manager import get_font
+
+    with suppress(OSError, RuntimeError):  # a damaged file
+        return frozenset(get_font(path).get_charmap())
+    return frozenset()

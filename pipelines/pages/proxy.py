@@ -73,12 +73,11 @@ def write_proxy(video: Path, folder: Path, name: str) -> Path:
     return path
 
 
-def find_shown(video: Path, page: Path) -> Path:
-    """Return the file that a page plays: the video, or a copy next to the page; the video if it cannot be read."""
-    try:
-        return video if is_playable(video) else write_proxy(video, page.parent, page.stem)
-    except (VideoError, av.error.FFmpegError, OSError, ValueError):  # the page then says that it cannot be played
-        return video
+def find_playable(video: Path, folder: Path, name: str) -> Path | None:
+    """Return the file that browsers play: the video, or a copy as of `write_proxy`; None if it cannot be read."""
+    with suppress(VideoError, av.error.FFmpegError, OSError, ValueError):  # the page then says that it cannot be played
+        return video if is_playable(video) else write_proxy(video, folder, name)
+    return None
 
 
 def find_ahead(video: Path, shown: Path) -> float:

@@ -2,21 +2,34 @@
 
 It listens on loopback with a token in the address. For any other use a reverse proxy goes in front: TLS, users, slow or
 hostile clients and limits are its work.
+
+A page of another site can send requests to 127.0.0.1 too. It cannot read the token; its Origin header is its own; and a
+name of its own that it resolves to 127.0.0.1 (DNS rebinding) is in the Host header. Each of the three is refused.
 """
 
 import errno
+import hashlib
+import json
+import os
+import re
+import secrets
 import socket
+import stat
 import threading
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import parse_qs
 
 import uvicorn
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.types import ASGIApp
+from starlette.requests import Request, cookie_parser
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lstr.errors import ServingError
-from lstr.pipelines.pages.guard import Guard, KeptAddress, new_token
+from lstr.files.atomic import temporary_for
 
 # Tried first, so that the address is the same the next time
 PORT = 8420
@@ -25,12 +38,68 @@ ANY = ("0.0.0.0", "::")
 END_TIMEOUT_S = 4.0  # a server that does not end within it ends with the process
 MAX_HEADER_BYTES = 32 * 1024
 POLL_S = 0.2
+TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
+METHODS = ("GET", "HEAD", "POST")
+# Headers of every response that does not set its own
+HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
 # A page has a policy of its own, which cannot say this.
 PAGE_POLICY = {"content-security-policy": "frame-ancestors 'none'"}
+UNKNOWN = "Open the address that the command has printed, with everything after the question mark.\n"
+
+
+class SavedAddress:
+    """The token and the port of the page of a file, which stay the same when its server is started again.
+
+    With a new token an open tab would lose what it had not sent. Both are saved in `folder`, in a file that only its
+    owner can read, not next to the labels, which people send to each other. Deleting it makes the next address a new
+    one. No two files share a port: a tab of one would send its changes to the other.
+    """
+
+    def __init__(self, of: Path, folder: Path):
+        self.of = of.absolute().resolve()
+        self.path = folder / f"{hashlib.sha256(os.fsencode(self.of)).hexdigest()[:32]}.json"
+        token, self.port = _read_address(self.path)
+        self.token = token or secrets.token_urlsafe(24)
+        self.others = {_read_address(other)[1] for other in folder.glob("*.json") if other != self.path}
+
+    def save(self, port: int) -> None:
+        """Write it for the next time; if the folder cannot be written, the next address is a new one."""
+        with suppress(OSError):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with temporary_for(self.path) as temporary:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+                with open(descriptor, "w", encoding="utf-8") as file:
+                    os.fchmod(descriptor, 0o600)  # before the token is in it
+                    json.dump({"file": str(self.of), "token": self.token, "port": port}, file)
+
+
+def _read_address(path: Path) -> tuple[str, int | None]:
+    """Return a saved token and port; none if others could have read or written the file."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
+            about = os.fstat(file.fileno())
+            if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077 or not stat.S_ISREG(about.st_mode):
+                return "", None
+            content = json.load(file)
+        token, port = content["token"], content["port"]
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return "", None
+    is_token = isinstance(token, str) and TOKEN.fullmatch(token)
+    return token if is_token else "", port if isinstance(port, int) and 0 < port < 2**16 else None
 
 
 class Server:
     """A web application on an address of this machine; use it as a context manager.
+
+    The first request with the token gets it as a cookie, which later requests send.
 
     Attributes:
         address: What a browser opens, token included.
@@ -40,10 +109,10 @@ class Server:
     Args:
         app: The application.
         host: Where it listens.
-        port: None takes the port of `kept`, else PORT, else a free one.
-        kept: The address that the page had before, whose token stays.
+        port: None takes the port of `saved`, else PORT, else a free one.
+        saved: The address that the page had before, whose token stays.
         hosts: More names by which browsers reach it, with a port if it is not the usual one.
-        trusts_proxy: See Guard.
+        trusts_proxy: Believe the X-Forwarded-Proto header, which a proxy before it sets for https.
         open_paths: Paths that are answered without a token.
 
     Raises:
@@ -55,23 +124,26 @@ class Server:
         app: ASGIApp,
         host: str = "127.0.0.1",
         port: int | None = None,
-        kept: KeptAddress | None = None,
+        saved: SavedAddress | None = None,
         hosts: Sequence[str] = (),
         trusts_proxy: bool = False,
         open_paths: Sequence[str] = (),
     ):
-        self._socket = _listen(host, port, kept)
+        self._app, self._trusts_proxy, self._open_paths = app, trusts_proxy, open_paths
+        self._socket = _listen(host, port, saved)
         self.port = self._socket.getsockname()[1]
-        token = kept.token if kept else new_token()
-        if kept:
-            kept.keep(self.port)
-        names = [f"{one}:{self.port}" for one in ("127.0.0.1", "localhost", "[::1]")]
-        names += names_of(host, self.port, hosts)
+        self._token = saved.token if saved else secrets.token_urlsafe(24)
+        if saved:
+            saved.save(self.port)
+        self._cookie = f"lstr-{self.port}"  # the ports of one host share their cookies
+        self._names = {f"{one}:{self.port}" for one in ("127.0.0.1", "localhost", "[::1]")}
+        self._names.update(names_of(host, self.port, hosts))
         shown = hosts[0].partition(":")[0] if host in ANY else f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self.port}/?token={token}"
+        self.address = f"http://{shown}:{self.port}/?token={self._token}"
         self.ending = threading.Event()
         config = uvicorn.Config(
-            Guard(app, names, token, self.port, trusts_proxy, open_paths),
+            self._answer,
+            interface="asgi3",  # uvicorn takes a method for an application of ASGI 2
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -111,6 +183,47 @@ class Server:
         finally:
             self._ended.set()
 
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    own.setdefault(name, value)
+            await send(message)
+
+        answer = self._refusal(scope, Headers(scope=scope)) or self._app
+        await answer(scope, receive, send_safely)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the response to a request that the application must not see, else None."""
+        if headers.get("host", "").lower() not in self._names:
+            return PlainTextResponse("This server has another name.\n", 403)
+        is_secure = self._trusts_proxy and headers.get("x-forwarded-proto", "").lower() == "https"
+        origin, scheme = headers.get("origin"), "https" if is_secure else "http"
+        if origin is not None and origin.lower() not in {f"{scheme}://{name}" for name in self._names}:
+            return PlainTextResponse("Pages of other sites are refused.\n", 403)
+        if scope["method"] not in METHODS:
+            return PlainTextResponse("", 405)
+        if scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD"):
+            return None
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if self._is_token(given):
+            if scope["method"] != "GET":
+                return PlainTextResponse("", 405)
+            # relative, because a proxy may have put a path before it
+            entered = RedirectResponse("./" + scope["path"].rpartition("/")[2], 303)
+            entered.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", secure=is_secure)
+            return entered
+        # other programs of this machine set cookies for the same host that Python's own parser gives up at
+        cookies = cookie_parser(headers.get("cookie", ""))
+        return None if self._is_token(cookies.get(self._cookie, "")) else PlainTextResponse(UNKNOWN, 403)
+
+    def _is_token(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self._token.encode())
+
 
 def names_of(host: str, port: int, hosts: Sequence[str]) -> list[str]:
     """Return what the Host header may be, in addition to loopback. Raises ServingError if a name is missing."""
@@ -123,10 +236,10 @@ def names_of(host: str, port: int, hosts: Sequence[str]) -> list[str]:
     return [*names, *(f"{name}:{port}" for name in names)]
 
 
-def _listen(host: str, port: int | None, kept: KeptAddress | None) -> socket.socket:
+def _listen(host: str, port: int | None, saved: SavedAddress | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    usual = [kept.port] if kept and kept.port else []
-    usual += [] if kept and PORT in kept.others else [PORT]
+    usual = [saved.port] if saved and saved.port else []
+    usual += [] if saved and PORT in saved.others else [PORT]
     for tried in (*usual, 0) if port is None else (port,):
         try:
             return socket.create_server((host, tried), family=family)

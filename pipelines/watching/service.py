@@ -19,8 +19,7 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import MakeSink, Status
 from lstr.pipelines.detection.model import find_checkpoint
 from lstr.pipelines.failures import described
-from lstr.pipelines.pages.guard import kept_address
-from lstr.pipelines.pages.server import Server
+from lstr.pipelines.pages.server import SavedAddress, Server
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import Address, SourceConfig, WatchConfig
 from lstr.pipelines.watching.config_file import CLIPS, HISTORY, check, read_config
@@ -201,8 +200,8 @@ class Service:
             self.dashboard.show_snoozes(self.policy.snoozes())
             self.notifications.__enter__()
             page, app = self.config.page, WatchSite(self.dashboard, self, lambda: self._ended).app()
-            kept, options = kept_address(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
-            server = Server(app, page.host, page.port, kept, *options, open_paths=OPEN_PATHS)
+            saved, options = SavedAddress(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
+            server = Server(app, page.host, page.port, saved, *options, open_paths=OPEN_PATHS)
             self.server = self._stack.enter_context(server)
             self._distribute()
             threading.Thread(target=self._tick_until_ended, name="service", daemon=True).start()

@@ -24,7 +24,7 @@ from lstr.errors import HistoryError, LstrError, RequestError
 from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES, parse_zones
 from lstr.files.names import without_credentials
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.pages.page import Script, build_page
+from lstr.pipelines.pages.page import build_page
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.server import event_stream, page_response, read_json, refused
 from lstr.pipelines.watching.config_file import NAME
@@ -32,7 +32,6 @@ from lstr.pipelines.watching.dashboard import FULL_SCALE, NO_SCORE, Dashboard
 from lstr.pipelines.watching.film import EVENT_ID
 from lstr.pipelines.watching.history import EventFilter
 
-STYLES = ("lanes.css", "watch.css")
 SCRIPTS = ("lanes.js", "served.js", "watch-sources.js", "zone-editor.js", "watch-events.js", "watch.js")
 MAX_REQUEST_BYTES = 2**14
 MAX_EVENTS = 200  # in one answer
@@ -305,7 +304,7 @@ def build_watch_page() -> str:
         "most_zones": MOST_ZONES,
         "most_corners": MOST_CORNERS,
     }
-    return build_page("watch.html", "Watch", STYLES, Script(SCRIPTS, document, is_served=True))
+    return build_page("watch", "Watch", SCRIPTS, document, is_served=True)
 
 
 def _event_id(request: Request) -> str:

@@ -45,22 +45,12 @@ def test_it_serves_saves_and_ends(videos, tmp_path, number):
     assert json.loads((tmp_path / "l.json").read_text())["database"]["a"]["complete"] is True
 
 
-@pytest.mark.long
-def test_a_table_of_unknown_columns_ends_without_labels(videos):
-    """Who ends it before the columns are chosen has no labels file, and is not told to learn from one; its own files
-    beside the videos are not told as files that are no videos."""
+def test_a_table_of_unknown_columns_is_an_error_with_the_command(lstr, videos):
+    """Its own files next to the videos are not reported as files that are no videos."""
     (videos / "ark.csv").write_text("aanvang;einde;gedrag\n0,5;1,5;vallen\n")
     (videos / "labels.json.journal").touch()
-    words = [sys.executable, "-m", "lstr_cli", "label", str(videos), "--no-browser"]
-    words += ["--labels", str(videos / "ark.csv"), "-o", str(videos)]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
-    ) as labelling:
-        assert "token=" in labelling.stdout.readline()
-        labelling.send_signal(signal.SIGINT)
-        _, err = labelling.communicate(timeout=60)
-    assert labelling.returncode == 0 and "Traceback" not in err
-    assert "next:" not in err and "not read as videos" not in err
+    code, _, err = lstr("label", videos, "--no-browser", "--labels", videos / "ark.csv", "-o", videos)
+    assert code == 2 and "lstr labels convert" in err and "--columns" in err and "not read as videos" not in err
     assert not (videos / "labels.json").exists()
 
 

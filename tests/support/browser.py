@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.pages.timeline_page import write_report
+from lstr.pipelines.pages.page import write_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (

@@ -2,21 +2,12 @@
 
 import itertools
 import json
-from pathlib import Path
 
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import About, Action, Change, Label, Subject, Value
 from tests.support.browser import until
-from tests.support.videos import write_video
 
 _ids = itertools.count()
-
-
-def write_two(folder: Path, milliseconds: int) -> Path:
-    """Two short videos, a and b, 50 frames a second, in a folder; it."""
-    for name in "ab":
-        write_video(folder / f"{name}.mp4", range(0, milliseconds, 20), options={"g": "6"})
-    return folder
 
 
 def new_id() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lstr.pipelines.pages.timeline_page import FULL_SCALE, NO_SCORE
+from lstr.pipelines.pages.page import FULL_SCALE, NO_SCORE
 
 HOSTILE = "</script><script>alert(1)</script><!-- {{data}} {{policy}} &amp; \u2028\u2029 \" ' `"
 

@@ -99,7 +99,7 @@ const momentText = () => clock(now) + " of " + shown.id;
 const LaneRow = ({ lane }) => html`<${Lane} content=${() => ({ colour: colourOf(lane.label), ...lane })}>
   <div class="name" title=${lane.label}><${Spot} label=${lane.label} /><span class="cut">${lane.label}</span></div><//>`;
 const ErrorRow = ({ error, place }) => html`<li><${Button} aria-current=${place === chosen ? "true" : null} aria-label=${spoken(error)} onClick=${() => choose(place)}>
-  <${Spot} label=${error.label} look=${error.verdict === "missed" ? "hollow" : "hatched"} /><span class="kind">${NAMES[error.verdict] + ": " + error.kind}</span>
+  <${Spot} label=${error.label} look=${error.verdict === "missed" ? "hollow" : "hatched"} /><span class="cut kind">${NAMES[error.verdict] + ": " + error.kind}</span>
   <span class="cut">${error.label}</span><span class="when">${clock(error.start) + " – " + clock(error.end)}</span><//></li>`;
 function VideoRow({ video }) {
   const missed = video.labels.filter(({ 3: verdict }) => verdict === "missed").length, alarms = video.errors.length - missed;
@@ -121,7 +121,7 @@ function Watching() {
       <${Button} id="next" aria-keyshortcuts="X" title="The next error (x)" disabled=${!errors.length} onClick=${() => seekError(1)}>Next error → <kbd aria-hidden="true">x</kbd><//>
     </div>
   </div>
-  <div class="watch">
+  <div class="player">
     <div class="seen">
       <${Film} label="The video" controls muted onSeeked=${() => { if (watchable) { now = filmTime(); moved = true; } schedule(); }} />
       <p class="moment"><output id="clock" aria-live="off" /><span id="error" role="status">${told}</span></p>
@@ -136,10 +136,10 @@ function Watching() {
     </div>
     <div class="lists">
       <div class="list"><h3 id="of-errors">${own.length ? countText(own.length, "error") : "No error"} in ${shown.id}</h3>
-        <ol id="errors">${own.map(({ error, place }) => html`<${ErrorRow} key=${place} error=${error} place=${place} />`)}</ol></div>
+        <ol id="errors" class="lines">${own.map(({ error, place }) => html`<${ErrorRow} key=${place} error=${error} place=${place} />`)}</ol></div>
       <div class="list"><h3><span>${listed.length === videos.length ? "Videos" : numberText(listed.length) + " of " + countText(videos.length, "video")}</span>
         ${videos.length >= 8 && html`<input type="search" id="find" placeholder="Find a video" aria-label="Find a video" onInput=${({ target }) => { sought = target.value.trim().toLowerCase(); draw(); }} />`}</h3>
-        <ul id="videos">${listed.map((video) => html`<${VideoRow} key=${video.id} video=${video} />`)}</ul></div>
+        <ul id="videos" class="lines">${listed.map((video) => html`<${VideoRow} key=${video.id} video=${video} />`)}</ul></div>
     </div>
   </div>`;
 }

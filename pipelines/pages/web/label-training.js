@@ -43,7 +43,7 @@ function Training() {
   return html`<section class="card" id="training" aria-label="Train">
     <div class="heading"><h2>Train a model</h2><p class="soft" id="train-from">${count ? "On " + countText(count, "label") + " in " + countText(known.length, "video") + ", as they are when you press the button." : "Label an action in a few videos first."}</p></div>
     <form id="train-form" hidden=${Boolean(progress)} onSubmit=${(event) => { event.preventDefault(); askTraining("begin", { seconds }); }}>
-      <button type="submit" id="train" title="Train a model on all labels, in the background" disabled=${!count}>Train on these labels</button>
+      <button type="submit" id="train" class="primary" title="Train a model on all labels, in the background" disabled=${!count}>Train on these labels</button>
       <select id="train-time" aria-label="Time limit" onChange=${chooseTime}>${options(TIME_LIMITS)}</select>
       <details><summary>The command that does the same</summary><${Command} text=${command + (seconds ? " --time " + seconds / 60 + "m" : "")} label="The command that trains such a model" /></details>
     </form>

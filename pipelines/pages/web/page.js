@@ -12,7 +12,7 @@ const options = (pairs) => pairs.map(([value, text]) => html`<option value=${val
 const Terms = ({ pairs }) => pairs.map(([name, value, look]) => html`<div class=${look}><dt>${name}</dt><dd>${value}</dd></div>`);
 const showFacts = (pairs) => render(html`<${Terms} pairs=${pairs} />`, $("facts"));
 /* The controls of a player. */
-const PlayButton = ({ plays, act }) => html`<${Button} id="play" aria-label=${plays ? "Pause" : "Play"} onClick=${act}>
+const PlayButton = ({ plays, act }) => html`<${Button} id="play" class="primary" aria-label=${plays ? "Pause" : "Play"} onClick=${act}>
   <svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true"><path d=${plays ? "M3 1.5h3v11H3zM8.5 1.5h3v11h-3z" : "M3 1.5v11l9-5.5z"} /></svg><//>`;
 const SPEEDS = [["0.25", "¼×"], ["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"], ["8", "8×"]];
 const SpeedMenu = ({ act }) => html`<select id="rate" aria-label="Playback speed" onChange=${act}>${SPEEDS.map(([value, text]) => html`<option value=${value} selected=${value === "1"}>${text}</option>`)}</select>`;
@@ -65,6 +65,8 @@ function numberText(value) {
 }
 const countText = (count, noun) => numberText(count) + " " + noun + (count === 1 ? "" : "s");
 const lastPart = (path) => String(path).split(/[\\/]/).filter(Boolean).pop() || String(path);
+/* The order of two texts or two numbers. */
+const compareValues = (one, other) => (typeof one === "string" ? one.localeCompare(other, "en", { numeric: true }) : one === other ? 0 : one - other);
 const middle = (values) => {
   const sorted = [...values].sort((one, other) => one - other), half = sorted.length >> 1;
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;

@@ -55,7 +55,7 @@ function About() {
       <dl class="terms" id="speed"><${Terms} pairs=${measured} /></dl>
       ${whole && html`<pre tabindex="0" id="recipe" aria-label="The whole recipe of the features">${JSON.stringify(whole, null, 2)}</pre>`}</details>`}
     <p class="keys soft"><kbd>space</kbd> play · <kbd>←</kbd> <kbd>→</kbd> one decision · <kbd>shift</kbd> with them one second ·${" "}
-      <kbd>p</kbd> <kbd>n</kbd> previous, next segment · <kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> the one before${report.index && html`, through all videos · <kbd>shift</kbd> with <kbd>p</kbd> <kbd>n</kbd> previous, next video`}${" "}· <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,${" "}
+      <kbd>p</kbd> <kbd>n</kbd> previous, next segment · <kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> the one before · <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,${" "}
       <kbd>shift</kbd> with it moves · a class name leads to its next segment</p>
   </footer>`;
 }
@@ -132,10 +132,7 @@ function Transport() {
 }
 function Page() {
   const chunk = chunkAt(now), best = ranked(chunk, 3), shown = shownIndices();
-  return html`${report.index && html`<nav id="ways" aria-label="Other videos">
-    <a id="way-index" href=${report.index}>All videos</a>
-    <a id="way-before" aria-keyshortcuts="Shift+P" title="The video before (shift p)" href=${way("before")}>← Previous video</a>
-    <a id="way-after" aria-keyshortcuts="Shift+N" title="The next video (shift n)" href=${way("after")}>Next video →</a></nav>`}
+  return html`${report.index && html`<nav id="ways" aria-label="Other videos"><a href=${report.index}>← All videos</a></nav>`}
   <main>
     <div class="left">
       <section class="card" aria-label="Player"><${Film} label="The video that was watched" tabindex="-1" onClick=${toggleFilm} /><${Transport} /></section>
@@ -215,20 +212,6 @@ function openVideo() {
   openFilm({ address, name: timeline.name ?? lastPart(timeline.source ?? "the video"), ahead: report.ahead, trouble: address ? null : ["No video beside this report", "The timeline works without it."] });
 }
 
-/* From a report to the index, to other videos, and to their errors. The index knows which these are: it is asked by its address. */
-const way = (kind) => report.index + "#" + new URLSearchParams({ [kind]: report.id, ...(which && { which }) });
-const go = (kind) => { if (report.index) location.assign(way(kind)); };
-/* A report that another one led to begins with its first or last error; one without errors is passed over. */
-function followWay() {
-  const asked = new URLSearchParams(location.hash.slice(1)), direction = { first: 1, last: -1 }[asked.get("error")];
-  if (!direction) return;
-  which = ["errors", "missed", "false"].includes(asked.get("which")) ? asked.get("which") : "";
-  refresh();
-  if (direction < 0) now = duration;
-  if (report.index && !errorsShown().length) location.replace(way(direction > 0 ? "error-after" : "error-before"));
-  else seekError(direction);
-}
-
 function hover(event) {
   if (event.pointerType === "touch") return;
   const surface = $("surface"), tip = $("tip"), time = timeAt(surface, event.clientX, view), best = ranked(chunkAt(time), 3);
@@ -252,7 +235,7 @@ function key(event) {
     ArrowLeft: () => seek(event.shiftKey ? now - 1 : begin + (Math.ceil((now - begin) / step - 1e-6) - 1) * step),
     ArrowRight: () => seek(event.shiftKey ? now + 1 : begin + (stepFrom() + 1) * step),
     x: () => seekError(1), X: () => seekError(-1),
-    n: () => seek(neighbour(1) ?? now), p: () => seek(neighbour(-1) ?? now), N: () => go("after"), P: () => go("before"),
+    n: () => seek(neighbour(1) ?? now), p: () => seek(neighbour(-1) ?? now),
     ...zoomKeys,
   };
   if (event.target === $("surface")) {
@@ -273,7 +256,6 @@ followTheme(() => { overview = null; redraw(); });
 refresh();
 widenNames(names);
 lookAtAll();
-followWay();
 $("plot").addEventListener("wheel", leave);
 document.addEventListener("keydown", key);
 /* an embedded video stands after this script, so that the page is there before it */

@@ -30,9 +30,7 @@ const sortValue = {
 function sortEntries() {
   const value = sortValue[sorting.key], turn = sorting.descending ? -1 : 1;
   entries.sort((one, other) => {
-    const [first, second] = [value(one), value(other)];
-    const order = typeof first === "string" ? first.localeCompare(second, "en", { numeric: true }) : first === second ? 0 : first - second;
-    return order * turn || byStart(one, other);
+    return compareValues(value(one), value(other)) * turn || byStart(one, other);
   });
 }
 function listSegments() {
@@ -113,7 +111,7 @@ function sortBy(key) {
 }
 function Segments() {
   const passing = segments.filter(passes).length, all = countText(segments.length, "segment"), looks = ["card", !segments.some(({ announced }) => announced !== undefined) && "unannounced", !truth && "unlabelled"];
-  const hasErrors = errorsShown().length > 0 || report.index, save = (form, write, kind) => () => download(lastPart(report.id) + form, write(segments.filter(passes)), kind);
+  const hasErrors = errorsShown().length > 0, saveCsv = () => download(lastPart(report.id) + ".csv", toCsv([{ id: report.id, duration: timeline.duration || duration, segments: segments.filter(passes) }]));
   return html`<section class=${looks.filter(Boolean).join(" ")} id="list" aria-label="Segments">
     <div class="heading">
       <h2 id="count">${passing === segments.length ? all : numberText(passing) + " of " + all}</h2><${Verdict} /><p class="unseen" id="error" role="status">${told}</p>
@@ -122,21 +120,18 @@ function Segments() {
         <${Button} id="error-before" aria-keyshortcuts="Shift+X" title="The error before (shift x)" disabled=${!hasErrors} onClick=${() => seekError(-1)}>← Error before<//>
         <${Button} id="error-after" aria-keyshortcuts="X" title="The next error (x)" disabled=${!hasErrors} onClick=${() => seekError(1)}>Next error → <kbd aria-hidden="true">x</kbd><//>
       </div>
-      <div class="buttons" role="group" aria-label="Download the segments">
-        <${Button} id="segments-csv" title="Download the segments as CSV" onClick=${save(".csv", (some) => toCsv([{ id: report.id, duration: timeline.duration || duration, segments: some }]), "text/csv")}>CSV<//>
-        <${Button} id="segments-vtt" title="Download the segments as WebVTT subtitles" onClick=${save(".vtt", toVtt, "text/vtt")}>VTT<//></div>
+      <${Button} id="segments-csv" title="Download the segments as CSV" onClick=${saveCsv}>CSV<//>
     </div>
     <div class="row names" role="group" aria-label="Sort the list" hidden=${!entries.length}>${COLUMNS.map(([key, text]) => html`<${Button} data-key=${key}
       class=${[["span", "announced", "late", "mean"].includes(key) && key, sorting.key === key && sorting.descending && "down"].filter(Boolean).join(" ")} aria-pressed=${sorting.key === key} onClick=${() => sortBy(key)}>${text}<//>`)}</div>
     <${Rows} />
-    <p id="none" class="soft" hidden=${entries.length > 0}>Nothing to list.</p>
+    <p id="none" hidden=${entries.length > 0}>Nothing to list.</p>
   </section>`;
 }
 const isError = ({ item, lost }) => lost || isFalse(item);
 const isListed = (entry) => ({ errors: isError(entry), missed: entry.lost, false: !entry.lost && isFalse(entry.item) })[which] ?? true;
 const errorsShown = () => entries.filter(isError).sort(byStart);
-/* To the next false alarm or missed label in the order of time, or back to the one before; it is told to a screen reader.
-   After the last one of a video come those of the next video. */
+/* To the next false alarm or missed label in the order of time, or back to the one before; a screen reader names it. */
 function seekError(direction) {
   const errors = errorsShown(), at = errors.indexOf(entries[chosen]);
   const after = errors.findIndex(({ start }) => start > now - 1e-3), next = after < 0 ? errors.length : after;
@@ -145,7 +140,7 @@ function seekError(direction) {
   told = error ? "Error " + numberText(to + 1) + " of " + numberText(errors.length) + ": " + spoken(error)
     : errors.length ? "No other error" : "No error";
   draw();
-  if (!error) return go(direction > 0 ? "error-after" : "error-before");
+  if (!error) return;
   choose(entries.indexOf(error));
   seek(error.start);
 }

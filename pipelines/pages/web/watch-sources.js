@@ -99,7 +99,7 @@ class Source extends Component {
             <${Spot} label=${classes[best]} /><span class="cut">${classes[best]}</span><output>${scoreText(last(best) / fullScale)}</output></p>`}
         </div>
         <div class="plot-box">
-          <div class="rows">${actions.map((index) => html`<${Lane} key=${classes[index]} look=${isOnNow(classes[index]) ? "on" : ""} range=${[wholeSeconds() - span, wholeSeconds()]} content=${() => laneOf(source, index)}>
+          <div class="rows">${actions.map((index) => html`<${Lane} key=${classes[index]} look=${isOnNow(classes[index]) ? "first" : ""} range=${[wholeSeconds() - span, wholeSeconds()]} content=${() => laneOf(source, index)}>
             <div class="name" title=${classes[index]}><${Spot} label=${classes[index]} /><span class="cut">${classes[index]}</span>
               <output aria-live="off">${last(index) === missing ? "–" : scoreText(last(index) / fullScale)}</output></div><//>`)}
             ${!actions.length && html`<p class="no-lanes">The lanes come with its first decision.</p>`}</div>

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lstr.pipelines.labelling.label import Labelling, label
+from lstr.pipelines.labelling.label import label
 from tests.support.labelling import settled
 
 
@@ -18,7 +18,7 @@ def tab(chromium, labelling):
     """Open the page, of another project `of` too. Words on the console and requests to other hosts fail the test."""
     complaints, contexts = [], []
 
-    def open_tab(width: int = 1280, overtaken: str = "nothing", of: Labelling = labelling, **settings):
+    def open_tab(width: int = 1280, overtaken: str = "nothing", of=labelling, **settings):
         contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
         page = contexts[-1].new_page()
         page.on("console", lambda message: overtaken in message.text or complaints.append(message.text))

@@ -27,19 +27,14 @@ def targets_of(state: State, seconds: float = 4.0):
     return dict(zip(labels.classes, rows.T.tolist(), strict=True))
 
 
-def test_unlabelled_time_is_ambiguous_and_empty_time_is_background():
+def test_what_training_sees():
+    """Unlabelled time is ambiguous, and so is what follows the start of an open label; empty time is background."""
     shown = targets_of(state_of(Label("f", 0.6, 1.1), Label(NOTHING, 1.1, 2.6)))
     assert shown["fall"] == [0, 0, 1, 1, 1] + [0] * 11
     assert shown["Background"] == [0] * 5 + [1] * 5 + [0] * 6, "a chunk that is half unknown is not background"
     assert shown["Ambiguous"] == [1, 1] + [0] * 8 + [1] * 6, "nor is a chunk with an action in it ambiguous"
-
-
-def test_in_a_complete_video_all_other_time_is_background():
     shown = targets_of(state_of(Label("f", 0.5, 1.0), complete=True))
     assert shown["Background"] == [1, 1, 0, 0] + [1] * 12 and "Ambiguous" not in shown
-
-
-def test_of_a_label_that_is_still_open_nothing_is_learnt():
     shown = targets_of(state_of(Label("f", 2.0, None), complete=True))
     assert shown["Ambiguous"] == [0] * 8 + [1] * 8 and not any(shown["fall"])
 
@@ -86,6 +81,9 @@ def test_a_file_that_is_not_sound_is_one_sentence():
         from_document(document, "labels.json")
 
 
+PROPOSAL = {"action": "kick", "start": 3, "end": 4, "peak": 0.5, "threshold": 0.5, "model": "m"}
+
+
 @pytest.mark.parametrize(
     "entry",
     [
@@ -95,6 +93,9 @@ def test_a_file_that_is_not_sound_is_one_sentence():
         {"kind": "label", "video": "a", "key": "x", "after": {"action": "f", "start": -1}},
         {"kind": "label", "video": "a", "key": "x", "after": {"action": "f", "start": 2, "end": 2}},
         {"kind": "label", "video": "a", "key": "x", "after": {"action": "f", "start": 1, "comment": "\ud800"}},
+        {"kind": "proposal", "video": "a", "key": "p", "after": PROPOSAL | {"end": 2}},
+        {"kind": "proposal", "video": "a", "key": "p", "after": PROPOSAL | {"peak": 2}},
+        {"kind": "proposal", "video": "a", "key": "p", "after": PROPOSAL | {"state": "perhaps"}},
         {"kind": "about", "video": "a", "key": "x", "after": {"complete": True}},
         {"kind": "about", "video": "a", "after": {"complete": "yes"}},
         {"kind": "action", "key": "x", "after": {"name": "Background"}},

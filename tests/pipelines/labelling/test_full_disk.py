@@ -67,13 +67,7 @@ def test_the_page_is_told_and_goes_on_when_there_is_room(labelling):
     visitor, project = Visitor(labelling.server.address), labelling.project
 
     def ask(name: str):
-        change = {
-            "kind": "action",
-            "video": "",
-            "key": name,
-            "before": None,
-            "after": {"name": name, "key": "", "place": 0},
-        }
+        change = {"kind": "action", "key": name, "after": {"name": name}}
         return visitor.ask("/change", {"id": f"id of {name}", "changes": [change]})
 
     assert ask("one").status == 200

@@ -20,24 +20,12 @@ from tests.support.processes import heed_interrupts
 from tests.support.videos import write_video
 
 KILLS = 20
-KEYS = (
-    "i",
-    "h",
-    "n",
-    "ArrowRight",
-    "ArrowRight",
-    "ArrowLeft",
-    "ArrowUp",
-    "Delete",
-    "Control+z",
-    "Control+Shift+Z",
-    "]",
-)
+KEYS = ["i", "h", "n", *["ArrowRight"] * 2, "ArrowLeft", "ArrowUp", "Delete", "Control+z", "Control+Shift+Z", "]"]
 LABELS = "inOrder().map(([key, l]) => [key, l.action, l.start, l.end])"
 
 
 def free_port() -> int:
-    """One below those that the system gives to others."""
+    """One below those that the system gives to others, which may come while the server is down."""
     for port in random.sample(range(20000, 30000), 100):
         with socket.socket() as tried, suppress(OSError):
             tried.bind(("127.0.0.1", port))

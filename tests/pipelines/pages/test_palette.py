@@ -9,8 +9,8 @@ from PIL import Image
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.figure import write_figure
+from lstr.pipelines.pages.page import write_index, write_report
 from lstr.pipelines.pages.palette import CLASSES, NO_ACTION, TRUTH, colours_of, css_variables, dark, light, rgb_of
-from lstr.pipelines.pages.timeline_page import write_index, write_report
 from tests.support.pages import Page, make_scores, make_timeline
 
 LABELS = ["Background", "wave", "kick", "hug", "Ambiguous", "wave & hug"]

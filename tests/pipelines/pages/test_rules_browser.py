@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from lstr.chunk import CLOCK, Clock
-from lstr.pipelines.pages.timeline_page import FULL_SCALE, NO_SCORE, encode_scores
+from lstr.pipelines.pages.page import FULL_SCALE, NO_SCORE, encode_scores
 from lstr.timeline import Thresholds, Timeline, changed, segments_in
 
 RULES = [

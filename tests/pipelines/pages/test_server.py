@@ -1,7 +1,9 @@
-"""Who is answered and who is not, and that the server ends."""
+"""Who is answered and who is not, that the server ends, and that a file keeps its token and port."""
 
 import asyncio
+import json
 import socket
+import stat
 import time
 
 import pytest
@@ -10,7 +12,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from lstr.errors import ServingError
-from lstr.pipelines.pages.server import Server
+from lstr.pipelines.pages.server import SavedAddress, Server
 from tests.support.requests import Visitor
 
 
@@ -61,19 +63,16 @@ def test_a_cookie_of_another_program_of_this_machine_locks_nobody_out(visitor, f
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "0.0.0.0:{port}"]
 )
 def test_another_name_is_refused(server, visitor, host):
-    assert visitor.ask("/", host=host.format(port=server.port)).status == 403
-    assert visitor.ask(visitor.entry, cookie="", host=host.format(port=server.port)).status == 403
+    for path, cookie in (("/", visitor.cookie), (visitor.entry, "")):
+        assert visitor.ask(path, cookie=cookie, host=host.format(port=server.port)).status == 403
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
-def test_a_page_of_another_site_is_refused(server, visitor, origin):
-    assert visitor.ask("/", {}, origin=origin.format(port=server.port)).status == 403
+def test_a_page_of_another_site_and_other_methods_are_refused(server, visitor):
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1", f"https://127.0.0.1:{server.port}"):
+        assert visitor.ask("/", {}, origin=origin).status == 403
     assert visitor.ask("/", {}, origin=f"http://127.0.0.1:{server.port}").status == 200
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"])
-def test_other_methods_are_refused(visitor, method):
-    assert visitor.ask("/", method=method).status == 405
+    for method in ("PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
+        assert visitor.ask("/", method=method).status == 405
 
 
 def test_each_answer_says_what_a_browser_may_do_with_it(visitor):
@@ -99,12 +98,11 @@ def test_it_ends_while_somebody_listens():
     assert time.monotonic() - began < 60
 
 
-def test_two_have_ports_of_their_own(server):
+def test_a_port_that_is_taken(server):
     with Server(application(lambda: other.ending)) as other:
         assert other.port != server.port and Visitor(other.address).ask("/").status == 200
-    with pytest.raises(ServingError) as busy:
+    with pytest.raises(ServingError):
         Server(application(lambda: None), port=server.port)
-    assert "another port" in busy.value.hint
 
 
 def test_another_address_than_loopback_needs_a_name_and_the_token():
@@ -134,3 +132,48 @@ def test_a_proxy_that_speaks_https_is_believed_where_it_is_trusted(trusted):
             for one in (origin, origin.replace("https", "http"))
         )
         assert (secure, plain) == ((200, 403) if trusted else (403, 200))
+
+
+def served(of, folder):
+    return Server(Starlette(), saved=SavedAddress(of, folder))
+
+
+def test_a_file_has_one_address_which_only_its_owner_reads(tmp_path):
+    """Over restarts, and of no other file: neither its token nor its port."""
+    with served(tmp_path / "a.json", tmp_path / "pages") as first:
+        pass
+    (path,) = (tmp_path / "pages").iterdir()
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+    assert first.address.endswith(json.loads(path.read_text())["token"])
+    with served(tmp_path / "sub" / ".." / "a.json", tmp_path / "pages") as again:
+        assert again.address == first.address
+        assert Visitor(first.address).ask("/").status == 404, "no page, but it is let in"
+    others = [
+        SavedAddress(tmp_path / "b.json", tmp_path / "pages"),
+        SavedAddress(tmp_path / "a.json", tmp_path / "else"),
+    ]
+    assert all(other.token not in first.address and len(other.token) >= 32 for other in others)
+    with served(tmp_path / "b.json", tmp_path / "pages") as other:
+        assert other.port != first.port
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"token": "", "port": 1}', '{"token": 5}', "open to others", "a link"])
+def test_a_saved_address_that_is_damaged_or_open_to_others_is_replaced(tmp_path, damage):
+    with served(tmp_path / "a.json", tmp_path / "pages") as first:
+        pass
+    (path,) = (tmp_path / "pages").iterdir()
+    if damage == "open to others":
+        path.chmod(0o644)
+    elif damage == "a link":
+        path.rename(tmp_path / "elsewhere.json")
+        path.symlink_to(tmp_path / "elsewhere.json")
+    else:
+        path.write_text(damage)
+    with served(tmp_path / "a.json", tmp_path / "pages") as again:
+        assert again.address != first.address and stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_an_address_that_cannot_be_saved_is_served_all_the_same(tmp_path):
+    (tmp_path / "pages").write_text("no folder")
+    with served(tmp_path / "a.json", tmp_path / "pages") as server:
+        assert Visitor(server.address).ask("/").status == 404

@@ -14,8 +14,7 @@ from starlette.routing import Mount
 
 from lstr.extractors.video.clip_file import ClipFile
 from lstr.extractors.video.packet_ring import PacketRing
-from lstr.pipelines.pages.guard import KeptAddress
-from lstr.pipelines.pages.server import Server
+from lstr.pipelines.pages.server import SavedAddress, Server
 from lstr.pipelines.watching.recorder import Snooze
 from lstr.pipelines.watching.site import WatchSite
 from tests.support.browser import until
@@ -271,8 +270,9 @@ def test_a_page_goes_on_with_a_service_that_was_started_again(tab, service):
     again = Service(service.folder, ("hall", "porch"))
     with again:
         again.server.__exit__(None, None, None)
-        address = KeptAddress(service.folder / "kept.json", service.folder, kept, port, frozenset())
-        again.server = again.serve(port=port, kept=address)
+        address = SavedAddress(service.folder / "watch.toml", service.folder / "pages")
+        address.token = kept
+        again.server = again.serve(port=port, saved=address)
         again.server.__enter__()
         page.locator(".source h2", has_text="porch").wait_for(timeout=20000)
         until(page, "$('broken').hidden && document.querySelectorAll('.source').length === 2")

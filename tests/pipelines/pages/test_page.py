@@ -1,4 +1,4 @@
-"""The HTML report: one file, safe with any label, the same data in as out."""
+"""The report of a video and the index: each one file, safe with any label, the same data in as out."""
 
 import base64
 import hashlib
@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.pages.page import read_part
-from lstr.pipelines.pages.timeline_page import BLOCK, FULL_SCALE, encode_scores, write_report
+from lstr.pipelines.pages.page import BLOCK, FULL_SCALE, encode_scores, read_part, write_index, write_report
 from tests.support.browser import write_greys
 from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
 
-LIBRARY = read_part("vendor/preact-htm.js")
+LIBRARY = read_part("vendor/preact-htm.js")  # which names the namespace of SVG
 
 
 @pytest.fixture
@@ -63,62 +62,51 @@ def test_scores_of_days_are_never_in_memory_as_a_whole(tmp_path, small):
     np.testing.assert_allclose(decoded, scores, rtol=0, atol=1.01 / FULL_SCALE)
 
 
-def test_page_asks_nothing_of_the_network(tmp_path, small):
-    write_report(tmp_path / "r.html", *small)
-    page = Page(tmp_path / "r.html")
-    own = page.markup.replace(LIBRARY, "")  # which names the namespace of SVG
-    assert "http:" not in own and "https:" not in own
-    assert not re.search(r"""["'(=]\s*//""", own)
+def check_safe(path: Path, calm: Path) -> Page:
+    """A page that asks nothing of the network, whose policy names its script and style and which parses no markup."""
+    page = Page(path)
+    own, script = page.markup.replace(LIBRARY, ""), page.texts[2].replace(LIBRARY, "")
+    assert page.tags == Page(calm).tags
+    assert "http:" not in own and "https:" not in own and not re.search(r"""["'(=]\s*//""", own)
     assert not re.search(r"@import|\burl\(|\bimport\(|\bfetch\(|XMLHttpRequest|WebSocket", page.markup)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", script)
+    assert not set("<>&\u2028\u2029") & set(page.texts[1])
     for tag, attributes in page.tags:
-        assert "src" not in attributes
-        assert attributes.get("href", "data:,") == "data:,"
+        assert "src" not in attributes and attributes.get("href", "data:,") == "data:,"
         assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
-
-
-def test_policy_names_exactly_the_script_and_style_of_the_page(tmp_path, small):
-    """A hash that is off by one newline would leave a blank page in every browser."""
-    write_report(tmp_path / "r.html", *small)
-    page = Page(tmp_path / "r.html")
     policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
-    style, _, script = page.texts
-    for name, text in (("style-src", style), ("script-src", script)):
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert f"{name} 'sha256-{digest}'" in policy
+    for name, text in (("style-src", page.texts[0]), ("script-src", page.texts[2])):
+        # a hash that is off by one line break would leave a blank page in every browser
+        assert f"{name} 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" in policy
+    return page
 
 
-def test_hostile_text_stays_text(tmp_path):
+def test_hostile_text_stays_text_in_a_report(tmp_path):
     scores = make_scores(8, 2)
     write_report(tmp_path / "calm.html", make_timeline(8, ["Background", "hug"], warnings=["calm"]), scores)
     timeline = make_timeline(8, ["Background", HOSTILE], source=HOSTILE, warnings=[HOSTILE], recipe=HOSTILE)
-    truth = [Segment(0, 1, HOSTILE)]
-    write_report(tmp_path / "r.html", timeline, scores, truth=truth)
-    page = Page(tmp_path / "r.html")
-    assert page.tags == Page(tmp_path / "calm.html").tags
-    assert not set("<>&\u2028\u2029") & set(page.texts[1])
-    assert page.data["timeline"] == timeline
-    # text must reach the page as text: nothing in the script parses markup
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", page.texts[2].replace(LIBRARY, "")
-    )
+    write_report(tmp_path / "r.html", timeline, scores, truth=[Segment(0, 1, HOSTILE)])
+    assert check_safe(tmp_path / "r.html", tmp_path / "calm.html").data["timeline"] == timeline
 
 
-def test_file_name_that_is_not_unicode(tmp_path, small):
+def test_hostile_text_stays_text_in_the_index(tmp_path):
+    calm = write_index(tmp_path / "calm", {"a": make_timeline(8, ["Background", "hug"], warnings=["calm"])})
+    timeline = make_timeline(8, ["Background", HOSTILE], warnings=[HOSTILE])
+    failed = ["rtsp://me:hunter2@camera stalled.", HOSTILE]
+    page = check_safe(write_index(tmp_path, {HOSTILE: timeline}, failed=failed), calm)
+    assert page.data["failed"] == ["rtsp://camera stalled.", HOSTILE] and "hunter2" not in page.markup
+
+
+def test_values_that_json_lacks(tmp_path, small):
+    """A name that is not UTF-8 and a path are texts, infinity is null, and numbers of NumPy are numbers."""
     timeline, scores = small
-    timeline["source"] = os.fsdecode(b"caf\xe9.mp4")
-    write_report(tmp_path / "r.html", timeline, scores)
-    assert Page(tmp_path / "r.html").data["timeline"] == timeline
-
-
-def test_numbers_that_json_lacks_become_null_and_numpy_becomes_plain(tmp_path, small):
-    timeline, scores = small
+    timeline["source"], timeline["checkpoint"] = os.fsdecode(b"caf\xe9.mp4"), Path("a.pt")
     timeline["speed"] = {"realtime_factor": float("inf"), "p50": np.float32(0.5), "count": np.int64(3)}
-    timeline["source"] = Path("a.mp4")
     write_report(tmp_path / "r.html", timeline, scores)
     data = Page(tmp_path / "r.html").data["timeline"]
     assert data["speed"] == {"realtime_factor": None, "p50": 0.5, "count": 3}
-    assert data["source"] == "a.mp4"
+    assert (data["source"], data["checkpoint"]) == (timeline["source"], "a.pt")
 
 
 @pytest.mark.parametrize(
@@ -130,11 +118,10 @@ def test_numbers_that_json_lacks_become_null_and_numpy_becomes_plain(tmp_path, s
         ("out/javascript:alert(1).mp4", "javascript:alert(1).mp4"),
     ],
 )
-def test_video_near_the_report_is_linked_relative(tmp_path, small, video, link):
+def test_a_video_near_the_report_is_linked_relative(tmp_path, small, video, link):
     write_report(tmp_path / "out" / "r.html", *small, video=tmp_path / video)
     address = Page(tmp_path / "out" / "r.html").data["video"]
-    assert unquote(address) == link
-    assert re.fullmatch(r"[\w./%~-]+", address, re.ASCII)
+    assert unquote(address) == link and re.fullmatch(r"[\w./%~-]+", address, re.ASCII)
 
 
 @pytest.mark.parametrize(
@@ -165,3 +152,33 @@ def test_video_shorter_than_a_chunk(tmp_path):
     timeline = make_timeline(0, ["Background", "hug"], segments=[])
     write_report(tmp_path / "r.html", timeline, np.zeros((0, 2), np.float32))
     assert Page(tmp_path / "r.html").data["scores"]["base64"] == ""
+
+
+def test_the_index_has_what_each_timeline_has(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "index.html").write_text("the report of index.mp4")
+    timelines = {
+        "index": make_timeline(40, ["Background", "hug"]),
+        "a/c": make_timeline(8, ["Background", "kick", "hug"]),
+    }
+    truth = {"index": [Segment(0.5, 1.5, "wave")], "a/c": None}
+    path = write_index(tmp_path / "out", timelines, truth=truth, failed=["c.mp4 is empty (0 bytes)."])
+    assert path == tmp_path / "out" / "_index.html", "it does not take the place of a report"
+    data = Page(path).data
+    assert data["classes"] == ["Background", "hug", "kick", "wave"] and data["failed"] == ["c.mp4 is empty (0 bytes)."]
+    assert [video["id"] for video in data["videos"]] == ["index", "a/c"]
+    assert [video["segments"] for video in data["videos"]] == [[[1, 0.5, 1.25, 0.875]]] * 2
+    assert [video["truth"] for video in data["videos"]] == [[[3, 0.5, 1.5, None]], None]
+
+
+@pytest.mark.parametrize(
+    ("video_id", "page"),
+    [
+        ("deep/seq 01 #1?", "./deep/seq%2001%20%231%3F.html"),
+        ("javascript:alert(1)", "./javascript%3Aalert%281%29.html"),
+        (os.fsdecode(b"caf\xe9"), "./caf%E9.html"),
+    ],
+)
+def test_links_of_the_index_lead_to_the_reports(tmp_path, video_id, page):
+    index = write_index(tmp_path, {video_id: make_timeline(8, ["Background", "hug"])})
+    assert [video["page"] for video in Page(index).data["videos"]] == [page]
