@@ -14,7 +14,6 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics import intervals
 from lstr.metrics.actions import length_text
-from lstr.pipelines.model_files.model_file import is_demo
 from lstr.timeline import DEFAULT
 
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
@@ -56,7 +55,7 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
     values = {
         "document": document,
         "name": shlex.quote(plain_line(name)),
-        "is_demo": is_demo(document),
+        "is_demo": document.get("demo") is True,
         "actions": actions_of(document),
         "clock": clock,
         "store": store,
