@@ -9,8 +9,10 @@ What a step costs and a stream keeps is stated in `lstr.models.lstr_step` for LS
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lstr import checkpoint
 from lstr.config import WindowConfig
-from lstr.errors import LstrError
+from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
+from lstr.kinds import from_json
 from lstr.models.cuda_graphs import CapturedStep, Tensors
 from lstr.models.kind import Model
+from lstr.settings import to_json
+
+STATE_FORMAT = "lstr-stream/2"
 
 Features = Tensor | NDArray[np.float32]
 
@@ -41,6 +48,7 @@ class StreamState:
     tensors: Tensors
     # (B,) number of chunks so far, which is the index of the next one.
     chunks: NDArray[np.int64]
+    model: Model
     # The step as CUDA graphs, after `capture`.
     captured: CapturedStep | None = None
 
@@ -56,7 +64,7 @@ def create(model: Model, n_streams: int = 1, like: StreamState | None = None) ->
     with torch.no_grad():
         constants = model.constants() if like is None else like.constants
         tensors = model.begin(n_streams)
-    return StreamState(model.config, constants, tensors, np.zeros(n_streams, dtype=np.int64))
+    return StreamState(model.config, constants, tensors, np.zeros(n_streams, dtype=np.int64), model)
 
 
 def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
@@ -139,6 +147,56 @@ def capture(model: Model, state: StreamState) -> None:
     captured = CapturedStep(model, state.constants, state.tensors)
     captured.prepare()
     state.captured = captured
+
+
+def save(path: str | Path, state: StreamState) -> None:
+    """Write the streams to a file, completely or not at all. Raises CheckpointError if it cannot be written."""
+    content = {
+        "format": STATE_FORMAT,
+        "config": to_json(state.config),
+        "chunks": torch.from_numpy(state.chunks),
+        "tensors": state.tensors,
+        "weights": _hash_weights(state.model),
+    }
+    checkpoint.write_atomically(path, content)
+
+
+def restore(path: str | Path, model: Model) -> StreamState:
+    """Return the streams that `save` wrote, for the same model; they continue exactly where they stopped.
+
+    Raises CheckpointError if the file is missing or damaged, LstrError if the model has another shape or other weights.
+    """
+    saved = checkpoint.read(path)
+    if not isinstance(saved, dict) or saved.get("format") != STATE_FORMAT:
+        raise LstrError(f"{path} is not a saved stream.", "Pass a file that lstr.streaming.save wrote.")
+    if saved.get("precision", "float32") != "float32":  # earlier versions had streams in bf16
+        raise LstrError(f"The stream in {path} has weights in {saved['precision']}.", "Start it again with create.")
+    try:
+        _check_model(model, from_json(saved["config"]))
+        if saved["weights"] != _hash_weights(model):
+            hint = "Restore it with the model that it was saved with, or start it again with create."
+            raise LstrError(f"The stream in {path} belongs to a model of this shape with other weights.", hint)
+        chunks = saved["chunks"]
+        if chunks.dtype != torch.int64 or chunks.ndim != 1 or chunks.stride() != (1,) or (chunks < 0).any():
+            raise ValueError("chunks are not counts of 64 bits")
+        state = create(model, len(chunks))
+        state.chunks[:] = chunks.numpy()
+        for name, tensor in state.tensors.items():
+            values = saved["tensors"][name]
+            if values.shape != tensor.shape or values.dtype != tensor.dtype:
+                raise ValueError(f"{name} has another shape or type")
+            tensor.copy_(values)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise CheckpointError(f"The stream in {path} is damaged ({error}).", "Start it again with create.") from error
+    return state
+
+
+def _hash_weights(model: Model) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _check_model(model: Model, config: WindowConfig | None = None) -> None:
