@@ -37,7 +37,7 @@ from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray
 from lstr.pipelines.features.folder import FeatureFolder, open_features
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.config import resolve
-from lstr.pipelines.training.model_run import Task, train_model
+from lstr.pipelines.training.train import Task, train_model
 
 Settings = Mapping[str, str]
 """`model.x` and `train.x` on top of a preset, or the `penalty` and number of `chunks` of the linear classifier."""

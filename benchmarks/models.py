@@ -30,9 +30,8 @@ from lstr.pipelines.models import cost_of
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.config import TrainConfig, preset_named
-from lstr.pipelines.training.learner import Learner
-from lstr.pipelines.training.ranks import ALONE
-from lstr.pipelines.training.window_samples import PieceMaker, draw_windows, read_ahead
+from lstr.pipelines.training.model_run import Learner
+from lstr.pipelines.training.window_samples import draw_windows, read_ahead
 
 ROUNDS = 5
 CORES = (1, 2)
@@ -143,12 +142,10 @@ def random_videos(config: WindowConfig, n_chunks: int) -> list[LabelledVideo]:
 def training_speed(config: WindowConfig, train: TrainConfig, seconds: float) -> dict:
     """Steps of training a second, with one thread that reads ahead, and the share of the time that is waited for it."""
     videos = random_videos(config, CHUNKS)
-    statistics = torch.zeros(1), torch.ones(1)
-    learner = Learner(config, train, THUMOS_CLASSES, statistics, "cpu", ALONE)
-    make = PieceMaker(videos, config, train, learner.outputs, ALONE, learner.device)
+    learner = Learner(videos, THUMOS_CLASSES, config, train)
     drawn = [window for epoch in range(20) for window in draw_windows(videos, config, train, epoch)]
     jobs = [drawn[at : at + train.batch_size] for at in range(0, len(drawn), train.batch_size)]
-    batches, waited, steps = read_ahead(jobs, make, 1), 0.0, 0
+    batches, waited, steps = read_ahead(jobs, learner.make_batch, 1), 0.0, 0
     learner.step(next(batches), 0, train.lr)  # the first one makes the optimiser's tensors
     begun, used = perf_counter(), process_time()
     while not steps or perf_counter() - begun < seconds:

@@ -36,10 +36,8 @@ from lstr.metrics.per_frame import per_frame, published_per_stage
 from lstr.pipelines.features.dataset import LabelledVideo, Split, read_dataset
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.config import resolve
-from lstr.pipelines.training.learner import Learner
 from lstr.pipelines.training.loop import rates
-from lstr.pipelines.training.ranks import ALONE
-from lstr.pipelines.training.window_samples import PieceMaker
+from lstr.pipelines.training.model_run import Learner
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather
 
@@ -170,10 +168,9 @@ def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> It
     yield "windows of an epoch that one side lacks", lacking, f"{len(data)} windows"
     per_epoch = -(-len(data) // config.batch_size)
     training, again = (TheirTraining(theirs, one, per_epoch) for one in (network, _a_rounding_away(network)))
-    learner = Learner(model, config, THUMOS_CLASSES, NOTHING, "cpu", ALONE)
+    learner = Learner(train.videos, THUMOS_CLASSES, model, config)
     learner.model.load_state_dict(checkpoint.load(theirs.cfg.MODEL.CHECKPOINT, _said(model)).model.state_dict())
     rate = rates(config, config.epochs * per_epoch, per_epoch)
-    make = PieceMaker(train.videos, model, config, learner.outputs, ALONE, learner.device)
     gaps = dict.fromkeys(("features and masks of a batch", "rates (relative)", "losses"), 0.0)
     losses: list[float] = []
     random, order = np.random.default_rng(0), []
@@ -192,7 +189,7 @@ def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> It
         lr = training.optimiser.param_groups[0]["lr"]
         loss = training.step(target, rgb, flow, hidden)
         again.step(target, rgb, flow, hidden)
-        ours, *_ = learner.step(make(drawn), step, rate(step))
+        ours, *_ = learner.step(learner.make_batch(drawn), step, rate(step))
         _widen(gaps, "rates (relative)", abs(rate(step) / lr - 1))
         _widen(gaps, "losses", abs(ours - loss))
         losses.append(ours)

@@ -4,7 +4,7 @@ import sys
 from typing import Annotated, Any
 
 import click
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from lstr.extractors.streams import STREAMS
 from lstr.pipelines.progress import Failed
@@ -12,7 +12,6 @@ from lstr_cli import console
 from lstr_cli.extract import say_outcome, speed
 from lstr_cli.next_steps import after_finetune
 from lstr_cli.options import (
-    MODEL,
     NETWORKS,
     OF_RECIPE,
     OF_RUN,
@@ -58,10 +57,6 @@ class Finetune(Struct):
         ),
     ] = "fast"
     stream: Stream = None
-    folds: Annotated[
-        Annotated[int, Meta(ge=2)] | None,
-        option(MODEL, "--folds K", "Train K more pairs of networks, each without one K-th of the videos."),
-    ] = None
     lists: Lists = ()
     resume: Annotated[bool, option(RUN, "--resume", "Continue an interrupted training.")] = False
     as_json: Json = False
@@ -69,7 +64,7 @@ class Finetune(Struct):
         dict[str, str],
         set_option(
             NAME="a setting of both networks, rgb.NAME or flow.NAME of one: epochs, batch_size, lr, dropout, "
-            f"short_side, crop, precision, patience and others; or of the run: {OF_RUN}; or of the recipe: {OF_RECIPE}",
+            f"short_side, crop, precision and others; or of the run: {OF_RUN}; or of the recipe: {OF_RECIPE}",
         ),
     ] = {}
 
@@ -81,16 +76,15 @@ def command(videos, lists, init, stream, settings, as_json, **others):
     """Train the two feature networks on your own labelled videos.
 
     Frames and flow are computed once, into the cache, and read from there at each epoch; `lstr extract` reads them
-    from it too. WEIGHTS gets rgb.pth and flow.pth, with --folds also a pair without each fold, recipe.json and
-    finetune.json; `lstr extract --recipe WEIGHTS` makes features with them, of each video with a pair that has not
-    seen it. --set NAME=VALUE changes a setting of both networks, rgb.NAME or flow.NAME of one: epochs, batch_size, lr,
-    dropout, short_side, crop, precision, patience and others. Started by torchrun, the same command
-    trains on several GPUs; all have to see the cache and WEIGHTS.
+    from it too. WEIGHTS gets rgb.pth and flow.pth, recipe.json and finetune.json; `lstr extract --recipe WEIGHTS` makes
+    features with them. --set NAME=VALUE changes a setting of both networks, rgb.NAME or flow.NAME of one: epochs,
+    batch_size, lr, dropout, short_side, crop, precision and others. Started by torchrun, the same command trains on
+    several GPUs; all have to see the cache and WEIGHTS.
 
     \b
     Examples:
       lstr finetune videos/ --labels labels.json -o weights
-      lstr finetune videos/ --labels labels.json -o weights --folds 3 --init kinetics
+      lstr finetune videos/ --labels labels.json -o weights --init kinetics
       lstr finetune videos/ --labels labels.json -o weights --stream flow --set epochs=30 --set lr=0.005
       lstr finetune videos/ --labels labels.json -o weights --init rgb=resnet50-0676ba61.pth --resume
       lstr finetune new/ --labels new.json -o better --init weights

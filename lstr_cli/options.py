@@ -88,7 +88,7 @@ FIELDS = {
 QUANTITIES: dict[str, Callable[[str], float]] = {"timeout": seconds_of, "cache_size": bytes_of, "embed": bytes_of}
 OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm recipe.precision"
 # What training of networks takes besides settings of the networks
-OF_RUN = "cache cache_size at_once seed root subset eval_subset loaders dataset flow_threads"
+OF_RUN = "cache cache_size at_once seed subset eval_subset"
 OF_MODEL = "what a published checkpoint does not say, such as model.n_heads=8"
 
 

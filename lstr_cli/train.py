@@ -68,8 +68,8 @@ class Train(Struct):
 def command(features, print_config, settings, **others):
     """Train LSTR, or a baseline, on one or several feature folders, or on a store of other people's features.
 
-    RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, curves.png, events
-    for TensorBoard, and resume.pt, from which a run that was stopped anywhere goes on with --resume. Settings choose
+    RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, events for
+    TensorBoard, and resume.pt, from which a run that was stopped anywhere goes on with --resume. Settings choose
     the model: its kind (`lstr models` lists them), each design the paper compares, anticipation. Started by torchrun,
     the same command trains on several GPUs or machines.
 
@@ -98,6 +98,5 @@ def command(features, print_config, settings, **others):
     trained = console.follow(train(chosen), "steps", show)
     if trained is None:  # another process of the run prints
         return
-    console.say(f"curves: {trained.curves}")
     console.say(f"checkpoint: {trained.checkpoint}")
     console.say_next(*after_train(trained.checkpoint, list(map(str, features)), str(chosen.labels), trained.held_out))

@@ -37,7 +37,7 @@ from lstr.extractors.streams import CHANNELS_OF
 from lstr.files.content import read_object
 
 SEED = 2021  # of random weights
-ALIGNMENT = "align"  # entry of a weights file of `lstr finetune --folds`, next to its state_dict
+ALIGNMENT = "align"  # entry of a weights file of a fold that an earlier version wrote, next to its state_dict
 
 
 class Change(nn.Module):

@@ -82,7 +82,7 @@ def check_unseen(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
     if not allow:
         raise SeenError(
             f"The {sentence}",
-            "extract with a weights folder that `lstr finetune --folds` made, or let --allow-seen mark the result.",
+            "let `lstr learn` measure by networks that lack each video, or let --allow-seen mark the result.",
         )
     return [f"{loaded.path}: the {sentence}"]
 
@@ -129,7 +129,7 @@ def warn_of_training(loaded: Checkpoint) -> list[str]:
     return [
         f"{loaded.path} was trained on features that look better than those of new videos: feature networks "
         f"({', '.join(seen['streams'])}) had seen {seen['videos']} of its {seen['of']} videos. "
-        "Trained on features by weights that `lstr finetune --folds` made, it may do better."
+        "`lstr learn` trains on features by networks that lack each video, and may do better."
     ]
 
 

@@ -31,10 +31,8 @@ from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
 from lstr.pipelines.training.finetune import not_learnt
 from lstr.pipelines.training.recogniser import NetworksToTrain, settle
-from lstr.pipelines.training.training_videos import FEWEST, actions_of
+from lstr.pipelines.training.training_videos import actions_of
 
-# Settings of networks by which validation videos choose the epoch.
-EPOCH_SETTINGS = ("eval_every", "patience", "chosen_by")
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # by folds, or by holding recordings out
 
 
@@ -76,7 +74,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     """Check everything and plan. Raises LabelsError, ConfigError, RecipeError, VideoError or OutputError."""
     model = check_output(options.output, options.init)
     unreadable: list[str] = []
-    found, labels = options.read(tell=unreadable.append)
+    found, labels = options.read(unreadable.append)
     yield from (Notice(text, warning=False) for text in unreadable)
     device, initial = choose_device(options.device), initial_recipe(options.init)
     choices = choose_features(options, initial)
@@ -178,8 +176,6 @@ def check_division(options: LearnOptions, division: Division) -> None:
             "label segments of them, or add videos that show some.",
         )
     names = [name for name in ("train.eval_every", "train.patience") if options.model_settings.get(name, "0") != "0"]
-    if division.folds or len(training) < FEWEST:  # more videos spare some for the networks
-        names += [name for name in options.network_settings if name.rpartition(".")[2] in EPOCH_SETTINGS]
     if names and (division.folds or not division.of(VALIDATION)):
         raise ConfigError(
             f"{names[0]} chooses the epoch by validation videos, and here there are none.",

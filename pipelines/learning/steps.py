@@ -47,7 +47,7 @@ from lstr.pipelines.model_files.networks import streams_taken
 from lstr.pipelines.model_files.packing import checkpoint_of, write_average
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
-from lstr.pipelines.training.networks import NetworkFiles
+from lstr.pipelines.training.network_run import NetworkFiles
 from lstr.pipelines.training.run_folder import CONFIG, Step
 from lstr.pipelines.training.train import TrainOptions, train
 
@@ -103,7 +103,6 @@ class Learner:
             stream=stream,
             algorithm=algorithm,
             folds=folds or None,
-            align=False,  # models see the features of one network of each stream
             spare=not folds,
             at_once=plan.at_once,
         )

@@ -80,12 +80,8 @@ class TrainConfig(Settings, frozen=True):
     """Steps between two lines of the log. A run can be resumed from any of them."""
     teacher: Count = 0
     """Chunks of the future that a teacher sees of each chunk: a model of the same kind that is trained first, and whose
-    scores are learned from beside the labels. After Zhao et al. (arXiv 2011.09158), the details are ours. 0 is none."""
-    teacher_weight: Amount = 1.0
-    """What learning from the teacher weighs beside the labels."""
-    temperature: PositiveAmount = 2.0
-    """What the logits of model and teacher are divided by where they are compared; a higher one tells more of the
-    classes that the teacher holds for unlikely."""
+    scores are trained on in addition to the labels. After Zhao et al. (arXiv 2011.09158), the details are ours. 0 is
+    none."""
     save_seconds: Amount = 30.0
     """Seconds between two saves, more where a save takes over a twentieth of that; has no part in the result."""
 
@@ -93,12 +89,6 @@ class TrainConfig(Settings, frozen=True):
         super().__post_init__()
         if self.patience and not self.eval_every:
             raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
-        for name, plain in (("teacher_weight", 1.0), ("temperature", 2.0)):
-            if getattr(self, name) != plain and not self.teacher:
-                raise ConfigError(
-                    f"train.{name} is {getattr(self, name)}, and there is no teacher.",
-                    "Give --set train.teacher=8 too, or another number of chunks.",
-                )
 
 
 def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> None:
@@ -215,7 +205,14 @@ def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[s
 
 
 # Settings of earlier versions, each with its default
-REMOVED = {"background": "all", "shots": 0, "text": "", "teacher_stages": 1}
+REMOVED = {
+    "background": "all",
+    "shots": 0,
+    "text": "",
+    "teacher_stages": 1,
+    "teacher_weight": 1.0,
+    "temperature": 2.0,
+}
 
 
 def without_removed(train: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from lstr.errors import CheckpointError, ConfigError, few
 from lstr.extractors.devices import choose_device
-from lstr.extractors.flow.workers import Algorithm, Backend, flow_workers
+from lstr.extractors.flow.workers import Algorithm, flow_workers
 from lstr.extractors.networks.weights_file import is_weights_folder
 from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights
 from lstr.extractors.presets import Preset, shape_of
@@ -24,7 +24,7 @@ from lstr.pipelines.failures import FAILED, LOGS, FailureLog
 from lstr.pipelines.features.chunk_cache import DEFAULT_SIZE, CachedVideo, ChunkCache
 from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
-from lstr.pipelines.training.ranks import Ranks, join_ranks
+from lstr.pipelines.training import ranks
 from lstr.pipelines.training.recogniser import RANDOM, settle
 from lstr.pipelines.training.run_folder import CONFIG, LOG, NETWORK_STATES, RunFolder, Step
 from lstr.pipelines.training.training_videos import (
@@ -41,7 +41,7 @@ from lstr.pipelines.training.training_videos import (
     parts_of,
     unlearnt,
 )
-from lstr.settings import Count, Positive, check_fields
+from lstr.settings import Positive, check_fields
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,6 @@ class VideoOptions:
     """Files that name more videos."""
     endings: Sequence[str] = ()
     """Endings of video files in folders; none for the usual ones."""
-    root: str | None = None
-    """The folder that ids are relative to."""
     init: str | None = None
     """Initial weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
     cache: str | Path | None = None
@@ -80,11 +78,11 @@ class VideoOptions:
         if self.seconds is not None and self.seconds <= 0:
             raise ConfigError(f"The time limit is {self.seconds:g} s.", "give a positive number of seconds.")
 
-    def read(self, dataset: str | None = None, tell: Tell | None = None) -> tuple[dict[str, Place], Labels]:
-        """Return the videos by id, and their labels; dataset: of a data_info.json; tell: as for `find_sources`."""
-        found = find_sources([*self.videos, *self.lists], self.endings or VIDEO_SUFFIXES, self.root, tell)
+    def read(self, tell: Tell | None = None) -> tuple[dict[str, Place], Labels]:
+        """Return the videos by id, and their labels; tell: as for `find_sources`."""
+        found = find_sources([*self.videos, *self.lists], self.endings or VIDEO_SUFFIXES, None, tell)
         roots = [video for video in self.videos if Path(video).is_dir()]
-        return found, read_label_files(self.label_files, roots, dataset, lenient=True, skip_missing=True, present=found)
+        return found, read_label_files(self.label_files, roots, None, lenient=True, skip_missing=True, present=found)
 
     @property
     def label_files(self) -> list[str]:
@@ -121,16 +119,12 @@ def not_learnt(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]:
 class FinetuneOptions(VideoOptions):
     """Which networks to train on which videos; `lstr finetune` has an option for each."""
 
-    dataset: str | None = None
-    """Which data set of a data_info.json."""
     stream: str = "both"
     """`rgb`, `flow` or `both`"""
     inits: Mapping[str, str] = field(default_factory=dict)
     """Initial weights of single networks, by stream."""
     folds: int | None = None
     """Number of additional pairs of networks, each trained without one fold of the videos."""
-    align: bool = True
-    """Whether the networks of folds get a layer that maps their features to those of the network of all videos."""
     spare: bool = True
     """Whether one in five of many training videos is held out to choose the epoch, if no others do"""
     subset: str = "training"
@@ -143,11 +137,6 @@ class FinetuneOptions(VideoOptions):
     algorithm: Algorithm | None = None
     """Algorithm of optical flow; None for that of the recipe."""
     resume: bool = False
-    loaders: Count | None = None
-    """Threads that load samples ahead; 0 for none."""
-    flow_threads: Positive | None = None
-    """Threads that compute flow; None for one per core."""
-    flow_backend: Backend = "auto"
     at_once: Positive | None = None
     """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""
 
@@ -179,13 +168,16 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
         CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError, WeightsError: inputs and
             options cannot be used, or do not fit together.
     """
-    with join_ranks(choose_device(options.device)) as (ranks, device):
-        with closing(_events(options, device, ranks)) as events:
-            yield from ranks.only_first(events)
+    with ranks.join_ranks(choose_device(options.device)) as device, closing(run_job(options, device)) as events:
+        for event in events:
+            if ranks.is_first():
+                yield event
 
 
-def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Event, None, None]:
-    from lstr.pipelines.training.networks import Training, train_networks
+def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, None]:
+    """Train the networks on this process; see `finetune`."""
+    from lstr.pipelines.training.network_run import Training
+    from lstr.pipelines.training.networks import train_networks
 
     started, output = perf_counter(), Path(options.output)
     run = RunFolder(output)
@@ -211,10 +203,9 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
         device,
         {"rgb": options.rgb_network, "flow": options.flow_network},
         options.inits,
-        options.flow_backend,
     )
     not_read: list[str] = []
-    found, labels = options.read(options.dataset, not_read.append)
+    found, labels = options.read(not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
     yield from options.check(labels, found)
     training, validation, unused, absent = parts_of(labels, found, options.subset, options.eval_subset)
@@ -240,17 +231,16 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
     cache = ChunkCache(folder, chunks_of(networks.preset), options.cache_size)
     failed = FailureLog(output)
     cached: dict[str, CachedVideo] = {}
-    if ranks.first:
+    if ranks.is_first():
         yield Notice(f"looking at {len(used)} videos", warning=False)
         sound = yield from look_at(used, cache, failed)
         pairs_of({i: video.sha256 for i, video in sound.items()})  # raises its errors before hours of flow
-        flow = networks.preset.algorithm, options.flow_threads, options.flow_backend, device
-        with flow_workers(*flow) as workers:
+        with flow_workers(networks.preset.algorithm, device=device) as workers:
             yield from map(Notice, workers.warnings if workers else ())
             cached = yield from fill(sound, cache, workers, failed)
         failed.finish(used)
     known = ranks.from_first(lambda: {i: video.record["sha256"] for i, video in cached.items()})
-    if not ranks.first:
+    if not ranks.is_first():
         cached = find_cached(cache, known)
     shown = [cached[i].chunks.shape for i in training if i in cached]
     networks = networks.seeing(shape_of((width, height) for *_, height, width in shown))
@@ -274,6 +264,5 @@ def _events(options: FinetuneOptions, device: str, ranks: Ranks) -> Generator[Ev
             yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")
     left = None if options.seconds is None else max(0.001, options.seconds - (perf_counter() - started))
     job = Training(networks, labels, cached, pairs, folds, left)
-    how = device, options.resume, options.loaders, ranks, options.at_once, options.align
-    for event in train_networks(job, output, *how):
+    for event in train_networks(job, output, device, options.resume, options.at_once):
         yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event

@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from lstr.errors import LstrError
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import peak_memory_mb
+from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.ranks import Ranks, distributed_model, lost_others
 from lstr.pipelines.training.run_folder import Position, RunLog, Step
 
 SHARE_OF_SAVING = 0.05  # of the time, at most: at the published size a save of LSTR writes a gigabyte
@@ -39,16 +39,16 @@ class StepPlan:
 
     epochs: int
     steps: int
+    # the learning rate of a step
     rate: Callable[[int], float]
-    """the learning rate of a step"""
+    # steps between two log lines; an epoch always ends with one
     log_every: int = 0
-    """steps between two log lines; an epoch always ends with one"""
+    # epochs between two evaluations; 0 is never
     eval_every: int = 0
-    """epochs between two evaluations; 0 is never"""
+    # evaluations without improvement after which the run ends; 0 is never
     patience: int = 0
-    """evaluations without improvement after which the run ends; 0 is never"""
+    # whether the time limit is reached, asked at the end of an epoch
     is_late: Callable[[], bool] = lambda: False
-    """whether the time limit is reached, asked at the end of an epoch"""
 
     def is_over(self, position: Position) -> bool:
         """Return whether the run ends here, at its last step or early."""
@@ -61,17 +61,15 @@ class Run:
     """A model in training with its optimiser; subclasses add batches, losses, evaluation and saving."""
 
     name: str
+    # seconds between two saves
     save_seconds: float = 0.0
-    """seconds between two saves"""
+    # saves that do not wait so long, so that a short run keeps every epoch
     free_saves: int = 0
-    """saves that may come at once before, so that a short run keeps every epoch"""
 
-    def __init__(
-        self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, clip: float, ranks: Ranks, unused: bool
-    ):
-        self.model, self.optimiser, self.clip, self.ranks = model, optimiser, clip or math.inf, ranks
+    def __init__(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, clip: float, unused: bool):
+        self.model, self.optimiser, self.clip = model, optimiser, clip or math.inf
         self.device = next(model.parameters()).device
-        self.joined = distributed_model(model, ranks, unused)
+        self.joined = ranks.distributed_model(model, unused)
 
     def batches(self, position: Position, most: int) -> tuple[int, Iterable[Any]]:
         """Return the number of batches of an epoch, and its batches from a position on, `most` at most.
@@ -112,12 +110,12 @@ class Run:
             group["lr"] = lr * group.get(FACTOR, 1.0)
         self.optimiser.zero_grad()
         parts = []
-        with lost_others(self.ranks):
+        with ranks.lost_others():
             for i, compute in enumerate(losses):
                 waits = isinstance(self.joined, DistributedDataParallel) and i + 1 < len(losses)
                 with self.joined.no_sync() if waits else nullcontext():  # type: ignore[operator]
                     loss = compute()
-                    (loss * self.ranks.size).backward()  # gradients are averaged over processes; this is a sum
+                    (loss * ranks.world_size()).backward()  # gradients are averaged over processes; this is a sum
                 parts.append(loss.detach())
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
             *values, length = torch.stack([*parts, norm]).tolist()  # all that a step waits for
@@ -134,7 +132,7 @@ def train_steps(run: Run, plan: StepPlan, position: Position, log: RunLog | None
     Each process of a run goes through the same steps; `log` is None except on rank 0. Each log line is written before
     the state that follows it, so that none is lost between the two.
     """
-    ranks, since, saved, save_took = run.ranks, perf_counter(), perf_counter(), 0.0
+    since, saved, save_took = perf_counter(), perf_counter(), 0.0
     sums, start = dict.fromkeys(("loss", "norm", "samples", "steps", "waiting"), 0.0), perf_counter()
     while not plan.is_over(position):
         epoch, (n_batches, batches) = position.epoch + 1, run.batches(position, plan.steps - position.step)
@@ -159,7 +157,7 @@ def train_steps(run: Run, plan: StepPlan, position: Position, log: RunLog | None
             if ended:
                 position.epoch, position.batch = epoch, 0
             seconds, on_gpu = perf_counter() - start, run.device.type == "cuda"
-            (loss,) = ranks.sum([sums["loss"]])
+            (loss,) = ranks.sum_all([sums["loss"]])
             values: dict[str, Any] = {
                 "loss": loss / sums["samples"],
                 "grad_norm": sums["norm"] / sums["steps"],
@@ -169,9 +167,9 @@ def train_steps(run: Run, plan: StepPlan, position: Position, log: RunLog | None
             }
             evaluation = None
             if plan.eval_every and (done or (ended and epoch % plan.eval_every == 0)):
-                if ranks.first:
+                if ranks.is_first():
                     evaluation = run.evaluate(position, epoch, values)
-                position.stale = int(ranks.of_first(position.stale))  # or some would go on when others end
+                position.stale = ranks.from_first(lambda: position.stale)  # so that all processes end together
             step = Step(epoch, plan.epochs, position.step, plan.steps, lr=lr, evaluation=evaluation, **values)
             over, now = plan.is_over(position), perf_counter()
             position.seconds, since = position.seconds + now - since, now

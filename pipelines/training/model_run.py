@@ -1,20 +1,12 @@
-"""The training of one model: videos and two configurations to a checkpoint, resumable from any saved step.
+"""A model in training: windows to batches, a batch to a loss and new weights, evaluation, and its checkpoints."""
 
-A model may have a teacher: a model of the same kind that sees some of the future, and from whose scores it learns.
-After Zhao et al., Privileged Knowledge Distillation for Online Action Detection (arXiv 2011.09158), of which no code
-was found: the details are ours. A teacher is the same network, read late: its window is some chunks longer, and its
-output at the latest chunk is about a chunk before, with what came after in view. Trained first, it scores the training
-videos once; the model then learns from these scores in addition to the labels. The checkpoint has nothing of it.
-"""
-
-import hashlib
+import copy
 import json
 import math
 import os
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,216 +14,220 @@ import torch
 from torch import Tensor
 
 from lstr import checkpoint
-from lstr.batch import predict_ahead, shared_constants
 from lstr.config import WindowConfig
-from lstr.extractors.streams import streams_of_model
-from lstr.files.atomic import check_kept
-from lstr.kinds import configure
+from lstr.errors import LstrError
+from lstr.kinds import make_model
+from lstr.labels.label_set import AMBIGUOUS
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
-from lstr.pipelines.features.compatibility import seen_in, streams_of
-from lstr.pipelines.features.dataset import Split
-from lstr.pipelines.model_files.networks import ARRAYS, run_record
+from lstr.pipelines.features.dataset import LabelledVideo, Split
+from lstr.pipelines.model_files.networks import run_record
 from lstr.pipelines.progress import result_of
-from lstr.pipelines.provenance import make_reproducible, provenance
-from lstr.pipelines.training.config import TrainConfig, changes_from, check_teacher, without_removed
-from lstr.pipelines.training.learner import Learner, deterministic
-from lstr.pipelines.training.loop import StepPlan, rates, train_steps
-from lstr.pipelines.training.ranks import ALONE, Ranks
-from lstr.pipelines.training.run_folder import Position, RunFolder, Step, open_log
+from lstr.pipelines.training import ranks
+from lstr.pipelines.training.config import TrainConfig
+from lstr.pipelines.training.loop import Run
+from lstr.pipelines.training.run_folder import Position, RunFolder, Step
 from lstr.pipelines.training.window_samples import (
-    READERS,
+    MAX_READERS,
     Batch,
     KeptFeatures,
-    PieceMaker,
-    count_steps,
+    Piece,
     draw_windows,
-    epoch_steps,
-    feature_statistics,
     fit_on,
+    hide_slots,
+    make_targets,
+    predicted_chunks,
     read_ahead,
+    read_windows,
+    rows_of_class,
+    standardise,
 )
+from lstr.windows.windows import Supervision, WindowIndices, Windows, distillation, totals_of
+
+NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")  # in a RuntimeError of torch
+# What the logits of model and teacher are divided by (Hinton et al. 2015); a higher one weighs unlikely classes more.
+TEMPERATURE = 2.0
 
 
-@dataclass(frozen=True)
-class Task:
-    """Which model learns from which videos, and how."""
-
-    split: Split
-    model: WindowConfig
-    config: TrainConfig
-    validation: Split | None = None
-    """Videos that choose best.pt, and end the run early by `config.patience`."""
-    preset: str | None = None
-    """The name that the checkpoint states as the origin of both configurations."""
-    delay: int = 0
-    """Chunks of the future that the model sees, where it is a teacher."""
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for a teacher that the model cannot have."""
-        check_teacher(self.model, self.config, max((len(video.features) for video in self.split.videos), default=0))
-
-    def settings(self, device: str, ranks: Ranks) -> dict:
-        """Return everything that makes the run what it is, as config.json and the checkpoint carry it."""
-        split, preset = self.split, self.preset
-        videos = [(video.id, len(video.features)) for video in split.videos]
-        labels = hashlib.sha256()
-        for video in split.videos:
-            labels.update(np.ascontiguousarray(video.targets).data)
-        narrowed = split.folder.only(streams_of_model(self.model.streams))
-        data: dict[str, Any] = {
-            "features": str(split.folder.path),
-            ARRAYS: list(narrowed.names),
-            "recipe": split.folder.recipe.id if split.folder.recipe else None,
-            "classes": list(split.labels.classes),
-            "videos": len(videos),
-            "chunks": split.n_chunks,
-            "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
-            "labels_sha256": labels.hexdigest(),
-        }
-        if store := narrowed.describe():
-            data["store"] = store
-        if seen := seen_in(split, self.model):
-            data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
-        if self.delay:
-            data["delay"] = self.delay
-        named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
-        made = {"model": self.model.to_dict(), "train": self.config.to_dict(), "data": data}
-        return {**named, **made, "made_by": provenance(device, ranks.size)}
-
-
-def train_model(
-    task: Task,
-    folder: Path,
-    device: str = "cpu",
-    resume: bool = False,
-    readers: int | None = None,
-    ranks: Ranks = ALONE,
-) -> Iterator[Step]:
-    """Train the model of a task, yielding a Step after each log line.
-
-    `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, and best.pt if there are
-    validation videos. A stopped run resumes with `resume` from its last save, to the bit on a CPU. A teacher is trained
-    first, in a folder of its own, and resumes by itself.
+class Learner(Run):
+    """A model with its optimiser, its training videos, and all that a step of training needs.
 
     Args:
-        readers: threads that read features ahead; None for as many as the machine has cores, up to READERS.
-
-    Raises:
-        CheckpointError: a run is in the way, or had other settings.
-        LstrError: loss or gradient is not finite, or memory runs out.
+        statistics: mean and standard deviation (D,) of the features, if training standardises them.
+        delay: chunks by which the targets are late: a teacher's.
+        soft: a teacher's scores (L, C) of each video.
     """
-    config, videos = task.config, task.split.narrowed(task.model).videos
-    if config.deterministic:
-        make_reproducible()
-    settings, kept = task.settings(device, ranks), RunFolder(folder)
-    if ranks.first:
-        kept.begin(settings, resume, lambda before: upgrade(before, settings))
-    ranks.wait()
-    state = kept.read_state()
-    soft = (yield from _train_teacher(task, folder, device, readers, ranks)) if config.teacher else None
-    if state:
-        statistics = state["mean"], state["std"]
-    else:
-        statistics = feature_statistics(videos) if config.standardise else (torch.zeros(1), torch.ones(1))
-    steps = count_steps(videos, task.model, config)
-    plan = StepPlan(
-        config.epochs,
-        steps,
-        rates(config, steps, epoch_steps(videos, task.model, config)),
-        config.log_every,
-        config.eval_every if task.validation else 0,
-        config.patience,
-    )
-    with deterministic(config.deterministic):
-        run = ModelRun(task, kept, settings, readers, soft, statistics, device, ranks)
-        if not state:
-            run.prepare(videos)
-        position = run.restore(state) if state else Position()
-        with open_log(kept, position.step) if ranks.first else nullcontext() as log:
-            for event in train_steps(run, plan, position, log):
-                if isinstance(event, Step):
-                    yield event
-    if ranks.first:
-        check_kept(folder / kept.state)  # a finished teacher has no checkpoint any more
 
-
-def _train_teacher(
-    task: Task, folder: Path, device: str, readers: int | None, ranks: Ranks
-) -> Generator[Step, None, list[Tensor]]:
-    """Train the teacher of a task, or resume it; return its scores (L, C) of each training video.
-
-    They are probabilities, and zeros where the video ends too soon for the teacher. The first process computes them
-    once the teacher is trained, and keeps them in its folder.
-    """
-    config, plain, delay = task.config, TrainConfig(), task.config.teacher
-    later = task.model.replace(work_length=task.model.work_length + delay, anticipation=0)
-    own = {name: getattr(plain, name) for name in ("teacher", "teacher_weight", "temperature")}
-    of_teacher = Task(task.split, later, config.replace(**own, eval_every=0, patience=0), delay=delay)
-    run = RunFolder(folder / f"teacher-{delay}")
-    for step in train_model(of_teacher, run.path, device, run.is_begun(), readers, ranks):
-        yield replace(step, stage=f"teacher, {delay} chunks late")
-    path, trained = run.path / "scores.pt", run.path / "checkpoint.pt"
-    if ranks.first and not path.exists():
-        model = checkpoint.load(trained).model.to(device)
-        constants, scores = shared_constants(model), []
-        for video in task.split.narrowed(task.model).videos:
-            late = predict_ahead(model, video.features[:], constants=constants)[:, 0]  # (L, C), `delay` chunks late
-            known = late[min(delay, len(late)) :]
-            scores.append(torch.cat([known, late.new_zeros(len(late) - len(known), late.shape[1])]))
-        checkpoint.write_atomically(path, {"scores": scores})
-    if ranks.first:
-        trained.unlink(missing_ok=True)  # taken for a model of its kind, it would be late
-    ranks.wait()
-    return checkpoint.read(path)["scores"]
-
-
-def upgrade(before: dict, now: dict) -> dict:
-    """Return the settings of a run of an earlier version as this version would have written them.
-
-    A setting that did not exist has its default. What has no part in the result is taken from `now`, and what an
-    earlier version did not state.
-    """
-    unstated = {name: now["data"].get(name) for name in ("labels_sha256", ARRAYS)}
-    data = {**unstated, **before["data"], "features": now["data"]["features"]}
-    if store := data.get("store"):  # earlier runs state the order of the axes too
-        data["store"] = {name: value for name, value in store.items() if name not in ("layouts", "key")}
-    train = TrainConfig().to_dict() | without_removed(before["train"]) | {"save_seconds": now["train"]["save_seconds"]}
-    model = configure(now["model"]["kind"]).to_dict() | before["model"]
-    return {**now, "model": model, "train": train, "data": data}
-
-
-class ModelRun(Learner):
-    """A model in training with its videos, and its checkpoints."""
+    name = "train"
+    model: Model
 
     def __init__(
         self,
-        task: Task,
-        folder: RunFolder,
-        settings: dict,
-        readers: int | None,
-        soft: Sequence[Tensor] | None,
-        statistics: tuple[Tensor, Tensor],
-        device: str,
-        ranks: Ranks,
+        videos: list[LabelledVideo],
+        classes: Sequence[str],
+        model_config: WindowConfig,
+        config: TrainConfig,
+        statistics: tuple[Tensor, Tensor] = (torch.zeros(1), torch.ones(1)),
+        device: str = "cpu",
+        delay: int = 0,
+        soft: Sequence[Tensor] | None = None,
     ):
-        super().__init__(task.model, task.config, task.split.labels.classes, statistics, device, ranks)
-        self.folder, self.settings, self.save_seconds = folder, settings, task.config.save_seconds
-        self.readers = readers or max(1, min(READERS, os.cpu_count() or 1))
-        self.split, self.validation = task.split, task.validation
-        self.recipe = self.split.folder.recipe.to_dict() if self.split.folder.recipe else None
-        self.videos = task.split.narrowed(task.model).videos
-        kept = KeptFeatures(self.videos, self.device) if fit_on(self.videos, self.device) else None
-        self.make = PieceMaker(
-            self.videos, task.model, task.config, self.outputs, ranks, self.device, kept, task.delay, soft
+        torch.manual_seed(config.seed)
+        self.videos, self.config, self.delay, self.soft = videos, config, delay, soft
+        # the column of the ambiguous class if its chunks have no part in training
+        is_ignored = config.ambiguous == "ignored" and AMBIGUOUS in classes
+        self.ignore = classes.index(AMBIGUOUS) if is_ignored else None
+        model = make_model(model_config, len(classes)).to(device).train()
+        super().__init__(model, make_adam(model, config), config.clip, unused=True)
+        self.outputs = model.outputs()
+        self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
+        self.kept = KeptFeatures(videos, self.device) if fit_on(videos, self.device) else None
+        # Exponential moving average of the weights over steps (published code of MAT and CMeRT)
+        named = model.named_parameters() if config.average else ()
+        self.average = {name: tensor.detach().clone() for name, tensor in named}
+
+    def prepare(self) -> None:
+        """Let a kind that needs some chunks of each class take them, on the scale of training.
+
+        They follow from the videos and the seed, so that every process of a run has the same.
+        """
+        random = np.random.default_rng(self.config.seed)
+        mean, std = self.mean.cpu(), self.std.cpu()
+        self.model.prepare(
+            lambda label: rows_of_class(self.videos, label, self.ignore, random).sub(mean).div(std), self.config.seed
         )
+
+    def make_batch(self, drawn: list[tuple[int, int]]) -> Batch:
+        """Return this process's share of the windows (video, end chunk) of a step; threads may call it.
+
+        A process without any takes the first and counts none of it: all must go through the model together.
+        """
+        n_processes = ranks.world_size()
+        share = drawn[ranks.rank() :: n_processes]
+        windows = share or drawn[:1]
+        size = math.ceil(math.ceil(self.config.batch_size / n_processes) / self.config.accumulate)
+        pieces = [self.make_piece(windows[at : at + size], bool(share)) for at in range(0, len(windows), size)]
+        return Batch(pieces, len(drawn), sorted({self.videos[v].id for v, _ in share}))
+
+    def make_piece(self, drawn: list[tuple[int, int]], is_counted: bool) -> Piece:
+        """Return windows (video, end chunk) with their supervision."""
+        config, stretched, soft = self.model.config, self.config.long_sampling == "stretched", None
+        windows: Windows | WindowIndices
+        if self.kept:
+            windows = self.kept.indices(drawn, config, stretched)
+        else:
+            windows = read_windows(self.videos, drawn, config, stretched)
+        targets, counts = make_targets(self.videos, drawn, config, self.outputs, self.delay)
+        if self.soft is not None:
+            rows = []  # a teacher's scores (N, C) of what the outputs of each window are about
+            for v, end in drawn:
+                about, exists = map(torch.from_numpy, predicted_chunks(len(self.soft[v]), end, config, self.outputs))
+                rows.append(self.soft[v][about].masked_fill(~exists[:, None], 0))
+            soft = torch.stack(rows)
+        piece = Piece(windows, Supervision(targets, counts if is_counted else torch.zeros_like(counts), soft=soft))
+        return piece.map(Tensor.pin_memory) if self.device.type == "cuda" else piece
+
+    def move(self, piece: Piece) -> tuple[Windows, Supervision]:
+        """Return windows and supervision on the device; nothing waits for it if the piece is pinned."""
+        moved = piece.map(lambda tensor: tensor.to(self.device, non_blocking=True))
+        if isinstance(moved.windows, WindowIndices):
+            assert self.kept, "indices are of kept features"
+            return moved.windows.gather(self.kept.rows), moved.held
+        return moved.windows, moved.held
+
+    def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float, int]:
+        """Take one step; return this process's part of the loss, the gradient's norm, and the windows of all.
+
+        The loss is a mean over what counts in the batches of all processes. A batch in which nothing counts changes
+        nothing. Raises LstrError if loss or gradient is not finite, or memory runs out.
+        """
+        counted = (totals_of(p.held.targets, p.held.counts, self.outputs, self.ignore) for p in batch.pieces)
+        totals = ranks.sum_all([sum(part) for part in zip(*counted, strict=True)])
+        if not any(totals):
+            return 0.0, 0.0, batch.n_windows
+        losses = [lambda piece=piece: self.loss(piece, totals, batch.n_windows) for piece in batch.pieces]
+        self._videos = batch.videos
+        with out_of_memory(self.config, self.device):
+            loss, norm = self.optimise(losses, number, lr, ranks.step_seed(self.config.seed, number))
+            if self.average:
+                share = 1 - self.config.average
+                with torch.no_grad():
+                    torch._foreach_lerp_([*self.average.values()], [*self.model.parameters()], share)
+        return loss, norm, batch.n_windows
+
+    def loss(self, piece: Piece, totals: list[float], n_windows: int) -> Tensor:
+        """Return a piece's part of the loss of a batch, which has `totals` that count and so many windows."""
+        windows, supervision = self.move(piece)
+        if self.config.standardise:
+            windows = standardise(windows, self.mean, self.std)
+        windows = hide_slots(windows, self.config.hide_long)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            forwarded = self.joined(windows)
+        supervision = replace(supervision, ignore=self.ignore, totals=totals, n_windows=n_windows)
+        if self.config.targets == "unit":
+            supervision = replace(supervision, targets=torch.nn.functional.normalize(supervision.targets, dim=-1))
+        whole = tuple(map(Tensor.float, forwarded)) if isinstance(forwarded, tuple) else forwarded.float()
+        loss = self.model.loss(whole, windows, supervision)
+        if supervision.soft is None:
+            return loss
+        return loss + distillation(self.model.logits_of(whole), self.outputs, supervision, TEMPERATURE)
+
+    def divergence(self, problem: str) -> LstrError:
+        """Return the error for a loss or gradient that is not finite."""
+        return LstrError(
+            f"{problem}, on windows of {', '.join(self._videos)}.",
+            "look at those features with `lstr info FEATURES`, lower train.lr, or set train.clip=1; what was saved "
+            "before is kept.",
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a run needs of it to resume."""
+        return {
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "mean": self.mean,
+            "std": self.std,
+            "average": self.average,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> Position:
+        """Load weights and optimiser; return the position that they were saved at."""
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        for name, tensor in self.average.items():
+            tensor.copy_(state["average"][name])
+        return Position(**json.loads(state["position"]))
+
+    def export(self) -> Model:
+        """Return the model as others use it: on the CPU, for raw features, with averaged weights if any."""
+        exported = copy.deepcopy(self.model).cpu().eval()
+        state = self.model.state_dict()
+        exported.load_state_dict({n: self.average.get(n, tensor).detach().cpu() for n, tensor in state.items()})
+        exported.absorb(self.mean.cpu(), self.std.cpu())
+        return exported
+
+
+class ModelRun(Learner):
+    """A model in training in a run folder, with the videos that choose its best checkpoint, if any.
+
+    Args:
+        settings: everything that makes the run what it is, for the checkpoints.
+        learner: the other arguments of `Learner`.
+    """
+
+    def __init__(self, split: Split, validation: Split | None, folder: RunFolder, settings: dict, *learner: Any):
+        super().__init__(*learner)
+        self.split, self.validation, self.folder, self.settings = split, validation, folder, settings
+        self.save_seconds = self.config.save_seconds
+        self.recipe = split.folder.recipe.to_dict() if split.folder.recipe else None
 
     def batches(self, position: Position, most: int) -> tuple[int, Iterator[Batch]]:
         """Return the number of batches of an epoch, and the next ones, `most` at most, read ahead by threads."""
         drawn, size = draw_windows(self.videos, self.model.config, self.config, position.epoch), self.config.batch_size
         jobs = [drawn[at : at + size] for at in range(0, len(drawn), size)]
-        return len(jobs), read_ahead(jobs[position.batch :][:most], self.make, self.readers)
+        readers = max(1, min(MAX_READERS, os.cpu_count() or 1))
+        return len(jobs), read_ahead(jobs[position.batch :][:most], self.make_batch, readers)
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict:
         """Return mAP, mcAP and AP per class of the validation videos; write best.pt if the metric was never as high.
@@ -260,7 +256,7 @@ class ModelRun(Learner):
         if "seen" in document:
             result["seen"] = len(document["seen"])
         if position.judge(result[self.config.metric], epoch):
-            self._write("best.pt", exported.cpu(), {"epoch": epoch, **values, "step": position.step}, result)
+            self.write("best.pt", exported.cpu(), {"epoch": epoch, **values, "step": position.step}, result)
         return result
 
     def save(self, step: Step, position: Position) -> None:
@@ -269,10 +265,10 @@ class ModelRun(Learner):
         Checkpoint first, state last: a run resumed from the older state only repeats what lies between.
         """
         metrics = {"epoch": step.epoch, "step": step.step, "loss": step.loss}
-        self._write("checkpoint.pt", self.export(), metrics, step.evaluation)
+        self.write("checkpoint.pt", self.export(), metrics, step.evaluation)
         self.folder.save_state(position, self.state())
 
-    def _write(self, name: str, model: Model, metrics: dict, validation: dict | None) -> None:
+    def write(self, name: str, model: Model, metrics: dict, validation: dict | None) -> None:
         """Write a self-describing checkpoint of an exported model."""
         folder = self.split.folder
         metrics |= {"validation": validation, "training_videos": [video.id for video in self.split.videos]}
@@ -282,3 +278,36 @@ class ModelRun(Learner):
         extra = settings | run_record(folder.paths[0], self.folder.path)
         path, classes = self.folder.path / name, self.split.labels.classes
         checkpoint.save(path, model, classes, self.recipe, metrics, extra, folder.calibration())
+
+
+def make_adam(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Adam:
+    """Return Adam, or AdamW, whose decay is not part of the gradient (Loshchilov and Hutter 2019)."""
+    decay = {"adam": config.weight_decay, "adamw": 0.0}[config.optimiser]
+    optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, fused=True, weight_decay=decay)
+
+    @torch.no_grad()
+    def shrink(optimiser: torch.optim.Optimizer, *given: Any) -> None:
+        for group in optimiser.param_groups:
+            torch._foreach_mul_(group["params"], 1 - group["lr"] * config.weight_decay)
+
+    # not torch.optim.AdamW: its kernel rounds differently, so that earlier trainings would not be repeated to the bit
+    if config.optimiser == "adamw" and config.weight_decay:
+        optimiser.register_step_pre_hook(shrink)
+    return optimiser
+
+
+@contextmanager
+def out_of_memory(config: TrainConfig, device: torch.device) -> Iterator[None]:
+    """Raise LstrError with the settings that lower the use of memory when it runs out."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        is_other = isinstance(error, RuntimeError) and not any(words in str(error) for words in NO_MEMORY)
+        if is_other:
+            raise
+        raise LstrError(
+            f"Out of memory on {device.type}, with batches of {config.batch_size} windows in {config.accumulate} "
+            f"{'piece' if config.accumulate == 1 else 'pieces'}.",
+            f"--set train.accumulate={min(config.batch_size, 2 * config.accumulate)} makes the same steps in less "
+            "memory; train.precision=bf16, a shorter model.long_length or a smaller train.batch_size need less too.",
+        ) from error

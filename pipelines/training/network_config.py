@@ -39,12 +39,8 @@ class FinetuneConfig(Settings, frozen=True):
     head_lr: Amount = 0.0
     """The rate of the classifier, which always begins with random weights; 0 for `lr`."""
     weight_decay: Amount = 0.05
-    warmup: Share = 0.05
-    """Share of all steps in which the rate rises; then half a cosine to 0."""
     warmup_steps: Count = 0
-    """The same in steps; 0 for the share."""
-    clip: Amount = 20.0
-    """Norm that gradients are cut to (published TSN); 0 leaves them as they are."""
+    """Steps in which the rate rises; then half a cosine to 0. 0 for a twentieth of all steps."""
     dropout: Share = 0.5
     """Before the classifier."""
     partial_bn: bool | None = None
@@ -83,13 +79,6 @@ class FinetuneConfig(Settings, frozen=True):
     precision: Literal["fast", "float32", "bf16"] = "fast"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
     where device and network gain by it, and `float32` never does."""
-    eval_every: Positive = 2
-    """Epochs between two evaluations on the validation videos."""
-    patience: Count = 0
-    """Evaluations without a better one after which training ends; 0 is never."""
-    chosen_by: Literal["mAP", "loss"] = "mAP"
-    """What of the validation videos says which epoch is best, and when training ends early: their `mAP`, or the `loss`
-    of their chunks."""
     seed: Count = 0
 
     def __post_init__(self) -> None:
@@ -179,6 +168,19 @@ PICTURES = FinetuneConfig(
     short_side=112,
     crop=112,
 )
+
+
+# Settings of earlier versions, each with the value that is a constant now
+REMOVED = {"warmup": 0.05, "clip": 20.0, "eval_every": 2, "patience": 0, "chosen_by": "mAP"}
+
+
+def with_new_defaults(before: dict) -> dict:
+    """Return the config.json of a run of an earlier version with the settings of this one."""
+    streams = {}
+    for stream, values in before["streams"].items():
+        kept = {name: value for name, value in values.items() if REMOVED.get(name, ...) != value}
+        streams[stream] = {**FinetuneConfig().to_dict(), **kept}
+    return {**before, "streams": streams}
 
 
 def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | None], algorithm: str | None) -> Preset:

@@ -8,120 +8,257 @@ is normalised by its own statistics, as one process would normalise a batch of t
 exists on GPUs alone. Running statistics, which differ for that, are averaged over the processes after each epoch.
 """
 
+import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
 
-from lstr.errors import CacheError, ConfigError, LstrError
-from lstr.labels.label_set import Labels, targets
+from lstr.errors import CacheError, ConfigError, LabelsError, LstrError
+from lstr.extractors.flow.workers import DIFFERENCE
+from lstr.extractors.networks.manifest import fit_name
+from lstr.extractors.networks.weights_file import ModelCard, network_file
+from lstr.extractors.networks.weights_folder import write_network
+from lstr.extractors.streams import STREAMS, in_training_order
+from lstr.files.content import write_json
+from lstr.labels.label_set import BACKGROUND, Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.features.chunk_cache import CachedVideo
+from lstr.pipelines.features.extraction_plan import cost_of
 from lstr.pipelines.progress import Progress
+from lstr.pipelines.provenance import provenance
+from lstr.pipelines.training import ranks
 from lstr.pipelines.training.loop import Run, StepPlan, kept_memory, learning_rate, train_steps
-from lstr.pipelines.training.network_config import FinetuneConfig
-from lstr.pipelines.training.network_samples import Images, SampleSet
-from lstr.pipelines.training.ranks import Ranks, step_seed
-from lstr.pipelines.training.recogniser import Recogniser, batch_norms, make_optimiser
-from lstr.pipelines.training.run_folder import Position, RunFolder, RunLog, Step
+from lstr.pipelines.training.network_config import FinetuneConfig, trainable_network
+from lstr.pipelines.training.network_samples import Images, SampleSet, samples_of, single_chunks
+from lstr.pipelines.training.recogniser import (
+    NetworksToTrain,
+    Recogniser,
+    batch_norms,
+    begin_with,
+    make_optimiser,
+    recogniser,
+)
+from lstr.pipelines.training.run_folder import NETWORK_STATES, Position, RunFolder, RunLog, Step
+from lstr.pipelines.training.training_videos import Pair
 from lstr.pipelines.training.window_samples import read_ahead
 
-LATE = 0.1  # of all steps, that a run may be behind its time limit before the rate follows the time
-SCORED = 32  # images at a time
-LEAST = 1e-7  # probability, so that one error is no infinite loss
+WARMUP_SHARE = 0.05  # of all steps, in which the rate rises where no number of steps is set
+MAX_GRADIENT_NORM = 20.0  # published TSN
+EVALUATION_EPOCHS = 2  # epochs between two evaluations
+LATE_SHARE = 0.1  # of all steps, that a run may be behind its time limit before the rate follows the time
+SCORED_IMAGES = 32  # at a time
+MIN_PROBABILITY = 1e-7  # so that one error is no infinite loss
+MAX_LOADERS = 12  # threads that read samples ahead
+
+
+@dataclass(frozen=True)
+class NetworkFiles:
+    """One network of a finetuning, and its files."""
+
+    folder: Path
+    stream: str
+    # the fold that it never sees; None for the network of all videos
+    fold: int | None
+
+    @property
+    def name(self) -> str:
+        """The name for people, and in the log."""
+        return f"{self.stream} without fold {self.fold}" if self.fold else self.stream
+
+    @property
+    def run(self) -> RunFolder:
+        """Its part of the run: its state and its lines of the log."""
+        file = f"{self.stream}{f'_fold_{self.fold}' if self.fold else ''}.pth"
+        return RunFolder(self.folder, f"{NETWORK_STATES}/{file}", self.name)
+
+    @property
+    def result_file(self) -> Path:
+        """Its entry of finetune.json, until all networks are finished."""
+        return (self.folder / self.run.state).with_suffix(".json")
+
+    def is_finished(self) -> bool:
+        """Return whether it is trained and written."""
+        return network_file(self.folder, self.stream, self.fold).is_file() and self.result_file.is_file()
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything that makes the networks what they are."""
+
+    networks: NetworksToTrain
+    labels: Labels
+    # by id: all that any pair learns from or is chosen by
+    videos: Mapping[str, CachedVideo]
+    pairs: list[Pair]
+    folds: Mapping[str, int]
+    # maximum training time of all networks together; None without a limit
+    seconds: float | None = None
+
+    @property
+    def streams(self) -> list[str]:
+        """The streams that are trained, in their order."""
+        return in_training_order(self.networks.configs)
+
+    def sha256(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the SHA-256 of video files by id."""
+        return {i: self.videos[i].record["sha256"] for i in ids}
+
+    def seconds_of(self, stream: str, left: Sequence[str], spent: float) -> float | None:
+        """Return the time limit of a network: its share, by cost, of the time that is left for networks of `left`.
+
+        A network ends with an epoch and may take longer than its share, which the others make up for.
+        """
+        if self.seconds is None:
+            return None
+        parts, configs = self.networks.preset.parts, self.networks.configs
+        costs = {s: cost_of(parts[s].network).training * config.epochs for s, config in configs.items()}
+        return max(0.001, self.seconds - spent) * costs[stream] / (sum(costs[other] for other in left) or 1)
+
+    def settings(self, device: str) -> dict:
+        """Return the content of config.json: what must be the same to resume a run, and where it was made."""
+        preset, initial = self.networks.preset, self.networks.initial
+        streams = {}
+        for stream, config in self.networks.configs.items():
+            part = asdict(preset.parts[stream])
+            part.pop("follows")  # its size is that of these videos
+            streams[stream] = {**config.to_dict(), "init": initial[stream].sha256, **part}
+        videos = {}
+        for video_id, sha256 in self.sha256(sorted(self.videos)).items():
+            segments = [(s.label, s.start, s.end) for s in self.labels.videos[video_id].segments]
+            labels = hashlib.sha256(json.dumps(segments).encode()).hexdigest()[:16]
+            subset = "training" if video_id in self.pairs[0].training else "validation"
+            videos[video_id] = {"sha256": sha256, "labels": labels, "part": subset}
+        return {
+            "streams": streams,
+            "recipe": {n: v for n, v in asdict(preset).items() if n not in STREAMS},
+            "folds": len(self.pairs) - 1,
+            "classes": self.labels.classes,
+            "videos": videos,
+            "made_by": provenance(device, ranks.world_size()),
+        }
 
 
 class NetworkRun(Run):
-    """A recogniser in training with its samples.
+    """A recogniser in training with its samples, and the videos that choose its epoch, if any.
 
     Args:
-        card: what its state, which is also a weights file of its last epoch, says about itself
-            (`lstr.extractors.networks.weights_file`).
-        validation: the videos that choose its epoch.
         seconds: maximum training time; None without a limit.
+
+    Raises LabelsError if its videos show no action, ConfigError for fewer samples than processes.
     """
 
     model: Recogniser
     free_saves = 10
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        stream: str,
-        card: str,
-        model: Recogniser,
-        data: SampleSet,
-        loaders: int,
-        ranks: Ranks,
-        validation: Mapping[str, CachedVideo],
-        labels: Labels,
-        seconds: float | None = None,
-    ):
-        self.config, self.data, self.loaders = data.config, data, loaders
-        if data.batch_size < ranks.size:
-            sentence = f"A step has {data.batch_size} samples, and there are {ranks.size} processes."
-            raise ConfigError(sentence, f"use a batch_size, and draws, of {ranks.size} or more.")
-        self.folder, self.name, self.stream, self.card = folder, folder.stage, stream, card
-        self.validation, self.labels, self.seconds = validation, labels, seconds
+    def __init__(self, training: Training, network: NetworkFiles, device: str = "cpu", seconds: float | None = None):
+        pair = next(pair for pair in training.pairs if pair.fold == network.fold)
+        stream, labels, networks = network.stream, training.labels, training.networks
+        self.config, preset, initial = networks.configs[stream], networks.preset.parts[stream], networks.initial[stream]
+        self.network, self.folder, self.labels, self.seconds = network, network.run, labels, seconds
+        self.name = network.name
+        self.validation = {i: training.videos[i] for i in pair.validation}
+        model = recogniser(stream, preset, len(labels.classes), self.config)
+        begin_with(model, initial, trainable_network(preset.network), self.config.seed)
+        model.to(device=device).to(memory_format=torch.channels_last)
+        seen = {**initial.seen, **(training.sha256(pair.seen) if self.config.epochs else {})}
+        # what its state, which is also a weights file of its last epoch, says about itself
+        self.card = ModelCard(fit_name(network.folder), stream, preset.network, labels.classes, seen, None, pair.fold)
+        self.card = replace(self.card, origin=initial.origin)
+        self.best: dict[str, torch.Tensor] = {}
+        self.best_mAP: float | None = None
+        self.position = Position()
+        self._batches: Iterator[Images] = iter(())
+        if not self.config.epochs:  # it stays as it begins
+            self.model = model
+            return
+        learnt = {i: training.videos[i] for i in pair.training}
+        samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
+        if all(labels.classes[sample.label] == BACKGROUND for sample in samples):
+            sentence = f"No labelled action lies within the {len(learnt)} training videos."
+            raise LabelsError(sentence, "give times in seconds of each video.")
+        samples = single_chunks(samples) if self.config.samples == "chunks" else samples
+        self.data = SampleSet(samples, learnt, stream, self.config, networks.preset.algorithm != DIFFERENCE)
+        if self.data.batch_size < ranks.world_size():
+            raise ConfigError(
+                f"A step has {self.data.batch_size} samples, and there are {ranks.world_size()} processes.",
+                f"use a batch_size, and draws, of {ranks.world_size()} or more.",
+            )
         optimiser = make_optimiser(model, self.config)
         self.kept = batch_norms(model)[1:] if self.config.partial_bn else []
         for norm in self.kept:
             norm.requires_grad_(False)
-        super().__init__(model, optimiser, self.config.clip, ranks, unused=False)
-        self.best: dict[str, torch.Tensor] = {}
-        self.best_mAP: float | None = None
-        self.position = Position()
-        if state := folder.read_state():
+        super().__init__(model, optimiser, MAX_GRADIENT_NORM, unused=False)
+        cores = (os.cpu_count() or 1) // ranks.world_size()
+        # on a CPU few, for the network needs the cores
+        most = cores // 4 if self.device.type == "cpu" else min(MAX_LOADERS, cores - 1)
+        self.loaders = max(1, most)
+        if state := self.folder.read_state():
             model.load_state_dict(state["state_dict"])
             optimiser.load_state_dict(state["optimiser"])
             self.best, self.best_mAP = state["best"], state["best_mAP"]
             self.position = Position(**json.loads(state["position"]))
         self.saved_epoch, self.first_step, self.started = self.position.epoch, self.position.step, perf_counter()
-        self._batches: Iterator[Images] = iter(())
 
     def train(self) -> Iterator[Progress | Step]:
-        """Train in place, and leave the weights of the best epoch (the last, without validation) in the model.
+        """Train, and write the network with the weights of its best epoch (the last, without validation).
 
         Yields Progress after each step, a Step after each epoch. Raises LstrError if the loss is not finite,
         CacheError for a damaged chunk.
         """
+        result: dict[str, Any] = {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0}
+        if self.config.epochs:
+            yield from self.train_epochs()
+            at = self.position
+            result = {"mAP": self.best_mAP, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
+            result["seconds"] = round(at.seconds, 2)
+        if ranks.is_first():
+            write_json(self.network.result_file, result)
+            write_network(self.folder.path, self.model.state_dict(), replace(self.card, mAP=result["mAP"]))
+            (self.folder.path / self.folder.state).unlink(missing_ok=True)
+        ranks.wait_for_all()
+
+    def train_epochs(self) -> Iterator[Progress | Step]:
+        """Train all epochs that are left, as far as the time allows; see `train`."""
         config, steps = self.config, self.config.epochs * self.data.n_batches
-        warmup = min(1.0, config.warmup_steps / steps) if config.warmup_steps else config.warmup
+        warmup = min(1.0, config.warmup_steps / steps) if config.warmup_steps else WARMUP_SHARE
 
         def spent() -> float:
             """Return the share of the time limit that has passed, the same on all processes."""
-            return self.ranks.of_first((perf_counter() - self.started) / self.seconds) if self.seconds else 0.0
+            limit = self.seconds
+            return ranks.from_first(lambda: (perf_counter() - self.started) / limit) if limit else 0.0
 
         def rate(step: int) -> float:
             by_time = self.first_step + spent() * (steps - self.first_step)
             # of a later step if time runs out, so that the rate still falls to 0
-            at = min(steps, round(by_time)) if by_time > step + LATE * steps else step
+            at = min(steps, round(by_time)) if by_time > step + LATE_SHARE * steps else step
             return learning_rate(at, steps, config.lr, warmup)
 
         plan = StepPlan(
             config.epochs,
             steps,
             rate,
-            eval_every=config.eval_every if self.validation else 0,
-            patience=config.patience,
+            eval_every=EVALUATION_EPOCHS if self.validation else 0,
             is_late=lambda: self.position.step > self.first_step and spent() >= 1,  # never before its rate has fallen
         )
         # of all remaining epochs, so that none begins with waiting
-        epochs = range(self.position.epoch, config.epochs)
-        keys = (self.ranks.share(keys) for number in epochs for keys in self.data.epoch(number))
-        log = RunLog(self.folder) if self.ranks.first else None
+        epochs, share = range(self.position.epoch, config.epochs), slice(ranks.rank(), None, ranks.world_size())
+        keys = (keys[share] for number in epochs for keys in self.data.epoch(number))
         try:
             with (
                 kept_memory(self.device.type),
                 closing(read_ahead(keys, self.data.batch, self.loaders)) as self._batches,
             ):
-                for event in train_steps(self, plan, self.position, log):
+                for event in train_steps(self, plan, self.position, RunLog(self.folder) if ranks.is_first() else None):
                     yield replace(event, stage=self.name) if isinstance(event, Step) else event
         except CacheError as error:
             hint = "run the same command again with --resume, which makes it again."
@@ -142,7 +279,7 @@ class NetworkRun(Run):
 
         Raises LstrError if the loss is not finite.
         """
-        config, ranks, (images, labels) = self.config, self.ranks, batch
+        config, (images, labels) = self.config, batch
         if self.device.type == "cuda":
             images = images.pin_memory().to(self.device, non_blocking=True)
 
@@ -151,8 +288,8 @@ class NetworkRun(Run):
                 loss = self.joined(*self.model.prepare(images, torch.tensor(labels)))
             return loss * (len(labels) / self.data.batch_size)  # this process's part of a mean of samples
 
-        first_seed = config.seed * 1_000_003 + number
-        seed = first_seed if ranks.first else step_seed(config.seed, number, ranks.rank)
+        # the first process keeps the seeds of earlier versions, so that their runs end in the same bits
+        seed = config.seed * 1_000_003 + number if ranks.is_first() else ranks.step_seed(config.seed, number)
         loss, norm = self.optimise([compute], number, lr, seed)
         if (number + 1) % self.data.n_batches == 0:
             statistics = ((norm.running_mean, norm.running_var) for norm in batch_norms(self.model))
@@ -169,30 +306,28 @@ class NetworkRun(Run):
         return LstrError(f"{problem}; {kept}.", f"start over in another folder with a lower rate: {lower}.")
 
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
-        """Return mAP and loss of the validation chunks, and keep the best weights; None if no chunk shows an action."""
-        config, ids, classes = self.config, self.validation, self.labels.classes
+        """Return mAP and loss of the validation chunks, and keep the best weights; None if no chunk shows an action.
+
+        The loss is the mean cross entropy of the chunks with the classes that they show.
+        """
+        ids, classes = self.validation, self.labels.classes
         truth = np.concatenate([targets(self.labels.videos[i], classes, len(video)) for i, video in ids.items()])
-        scores = chunk_scores(self.model, list(ids.values()), self.stream, config, self.loaders)
-        score, loss = float(metrics.per_frame(scores, truth, classes)["mAP"]), loss_of(scores, truth)
+        scores = chunk_scores(self.model, list(ids.values()), self.network.stream, self.config, self.loaders)
+        score = float(metrics.per_frame(scores, truth, classes)["mAP"])
         if math.isnan(score):
             return None
-        if position.judge(score if config.chosen_by == "mAP" else -loss, epoch):
+        if position.judge(score, epoch):
             self.best = {name: tensor.cpu().clone() for name, tensor in self.model.state_dict().items()}
             self.best_mAP = score
-        return {"mAP": score, "loss": loss}
+        shown = truth.sum(1) > 0
+        shares = truth[shown] / truth[shown].sum(1, keepdims=True)
+        return {"mAP": score, "loss": float(-(shares * np.log(scores[shown] + MIN_PROBABILITY)).sum(1).mean())}
 
     def save(self, step: Step, position: Position) -> None:
         """Save the state."""
         state = {"state_dict": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "best": self.best}
-        self.folder.save_state(position, {**state, "best_mAP": self.best_mAP, "lstr": self.card})
+        self.folder.save_state(position, {**state, "best_mAP": self.best_mAP, "lstr": self.card.to_json()})
         self.saved_epoch = position.epoch
-
-
-def loss_of(scores: np.ndarray, truth: np.ndarray) -> float:
-    """Return the mean cross entropy of chunks' class probabilities (N, C) with the classes that they show (N, C)."""
-    shown = truth.sum(1) > 0
-    shares = truth[shown] / truth[shown].sum(1, keepdims=True)
-    return float(-(shares * np.log(scores[shown] + LEAST)).sum(1).mean())
 
 
 @torch.inference_mode()
@@ -203,15 +338,16 @@ def chunk_scores(
     was_training, device, view = model.training, next(model.parameters()).device, config.view
     model.eval()
     places = [(video, chunk) for video in videos for chunk in range(len(video))]
+    jobs = (places[at : at + SCORED_IMAGES] for at in range(0, len(places), SCORED_IMAGES))
 
-    def read(some: Sequence[tuple[CachedVideo, int]]) -> torch.Tensor:
-        """(n, 1, C, *config.size)"""
-        images = (view.fitted(video.picture(chunk, stream)) for video, chunk in some)
+    def read(chunks: Sequence[tuple[CachedVideo, int]]) -> torch.Tensor:
+        """Return images (n, 1, C, *config.size)."""
+        images = (view.fitted(video.picture(chunk, stream)) for video, chunk in chunks)
         cropped = np.stack([view.of(image) for image in images])  # (n, 1, *config.size, C)
         return torch.from_numpy(cropped.transpose(0, 1, 4, 2, 3).copy())
 
     scores = []
-    for images in read_ahead((places[at : at + SCORED] for at in range(0, len(places), SCORED)), read, loaders):
+    for images in read_ahead(jobs, read, loaders):
         pixels = model.scaled(images).flatten(0, 1)
         with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
             features = model.backbone(pixels.contiguous(memory_format=torch.channels_last))

@@ -140,7 +140,6 @@ def settle(
     device: str,
     networks: Mapping[str, str | None] = MappingProxyType({}),
     inits: Mapping[str, str | None] = MappingProxyType({}),
-    backend: str = "auto",
 ) -> NetworksToTrain:
     """Choose everything about networks, before anything takes long.
 
@@ -148,7 +147,6 @@ def settle(
         features: recipe, streams and flow algorithm, with other `networks` by stream: as for `trainable`.
         settings: as for `resolve`.
         init: with `inits` as for `initial_weights`.
-        backend: what computes flow.
 
     Raises:
         ConfigError, RecipeError, WeightsError, FlowError: these do not exist, or do not fit together.
@@ -158,7 +156,7 @@ def settle(
     initial = initial_weights(preset, init, inits)
     preset, configs = resolve(preset, {name: begins.dataset for name, begins in initial.items()}, settings, device)
     if preset.algorithm:
-        choose_backend(preset.algorithm, backend)
+        choose_backend(preset.algorithm, "auto")
     return NetworksToTrain(preset, configs, initial)
 
 

@@ -16,7 +16,7 @@ from lstr import checkpoint
 from lstr.errors import CheckpointError, OutputError
 from lstr.extractors.networks.weights_file import DESCRIPTION
 from lstr.files.atomic import check_kept, replacing, sweep, write_tensors
-from lstr.files.content import append_jsonl, keep_jsonl, read_jsonl, write_json
+from lstr.files.content import append_jsonl, keep_jsonl, write_json
 
 CONFIG, LOG = "config.json", "metrics.jsonl"
 NETWORK_STATES = "training"
@@ -210,28 +210,3 @@ def open_log(run: RunFolder, step: int) -> Iterator[RunLog]:
         ) from error
     with closing(events):
         yield RunLog(run, events)
-
-
-def draw_curves(folder: Path) -> Path:
-    """Write curves.png from the log: loss, learning rate, gradient norm, and mAP where it was measured."""
-    from matplotlib.figure import Figure  # half a second to import, and only needed at the end
-
-    from lstr.pipelines.pages.palette import colour_of
-
-    log = read_jsonl(folder / LOG)
-    evaluated = [line["evaluation"] | {"step": line["step"]} for line in log if "evaluation" in line]
-    panels = [(name, log, [name]) for name in ("loss", "lr", "grad_norm")]
-    panels += [("validation", evaluated, ["mAP", "mcAP"])] if evaluated else []
-    figure = Figure(figsize=(4 * len(panels), 3), layout="constrained")
-    for axis, (title, rows, names) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        for place, name in enumerate(names):
-            values = [row[name] for row in rows]
-            axis.plot([row["step"] for row in rows], values, marker=".", label=name, color=colour_of(place))
-        axis.set(title=title, xlabel="step")
-    if evaluated:
-        axis.set_ylim(0, 1.02)
-        axis.legend()
-    path = folder / "curves.png"
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
-    return path

@@ -21,12 +21,11 @@ from lstr.labels.label_set import BACKGROUND
 from lstr.pipelines.failures import left_out
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.learner import Learner
 from lstr.pipelines.training.loop import kept_memory
+from lstr.pipelines.training.model_run import Learner
 from lstr.pipelines.training.network_config import FinetuneConfig
-from lstr.pipelines.training.ranks import ALONE
 from lstr.pipelines.training.recogniser import make_optimiser, recogniser
-from lstr.pipelines.training.window_samples import PieceMaker, count_steps, draw_windows
+from lstr.pipelines.training.window_samples import count_steps, draw_windows
 
 FEATURES_SHARE = 0.2  # of the time of a training step, that an image takes as a feature; .16 measured
 TIMED_CHUNKS = 12  # of the first video
@@ -107,10 +106,9 @@ def measure_model(
         videos.append(LabelledVideo("", TwoStreamArray(rgb, flow), np.broadcast_to(background, (n, len(classes)))))
     steps = count_steps(videos, model, config)
     with torch.random.fork_rng(devices=[]):
-        learner = Learner(model, config, classes, (torch.zeros(1), torch.ones(1)), device, ALONE)
-        make = PieceMaker(videos, model, config, learner.outputs, ALONE, learner.device)
+        learner = Learner(videos, classes, model, config, device=device)
         drawn = draw_windows(videos, model, config, 0)[: config.batch_size]
-        seconds = fastest(lambda: learner.step(make(drawn), 0, lr=0.0), device)  # waits for its loss
+        seconds = fastest(lambda: learner.step(learner.make_batch(drawn), 0, lr=0.0), device)  # waits for its loss
     return (2 if config.teacher else 1) * steps * seconds
 
 

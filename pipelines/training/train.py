@@ -1,24 +1,56 @@
-"""The job of training: feature folders and labels to a checkpoint, on one process or on those that torchrun started."""
+"""The job of training: features and labels to a checkpoint, on one process or on those that torchrun started.
 
+A model may have a teacher: a model of the same kind that sees some of the future, and from whose scores it learns.
+After Zhao et al., Privileged Knowledge Distillation for Online Action Detection (arXiv 2011.09158), of which no code
+was found: the details are ours. A teacher is the same network, read late: its window is some chunks longer, and its
+output at the latest chunk is about a chunk before, with what came after in view. Trained first, it scores the training
+videos once; the model then learns from these scores in addition to the labels. The checkpoint has nothing of it.
+"""
+
+import hashlib
+import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from lstr import checkpoint
+from lstr.batch import predict_ahead, shared_constants
 from lstr.chunk import CLOCK
+from lstr.config import WindowConfig
 from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.streams import STREAMS
+from lstr.extractors.streams import STREAMS, streams_of_model
+from lstr.files.atomic import check_kept
+from lstr.kinds import configure
 from lstr.labels.check import stop_at_errors
-from lstr.pipelines.features.compatibility import seen_in, seen_phrase
-from lstr.pipelines.features.dataset import read_dataset
+from lstr.pipelines.features.compatibility import seen_in, seen_phrase, streams_of
+from lstr.pipelines.features.dataset import Split, read_dataset
 from lstr.pipelines.features.foreign import NOTHING, Stated, split_settings
+from lstr.pipelines.model_files.networks import ARRAYS
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
-from lstr.pipelines.provenance import make_reproducible
-from lstr.pipelines.training.config import TrainConfig, preset_for, preset_named, read_config, resolve
-from lstr.pipelines.training.model_run import Task, train_model
-from lstr.pipelines.training.ranks import Ranks, join_ranks
-from lstr.pipelines.training.run_folder import RunFolder, Step, draw_curves
-from lstr.settings import Count, check_fields, override
+from lstr.pipelines.provenance import make_reproducible, provenance
+from lstr.pipelines.training import ranks
+from lstr.pipelines.training.config import (
+    TrainConfig,
+    changes_from,
+    check_teacher,
+    preset_for,
+    preset_named,
+    read_config,
+    resolve,
+    without_removed,
+)
+from lstr.pipelines.training.loop import StepPlan, rates, train_steps
+from lstr.pipelines.training.model_run import ModelRun
+from lstr.pipelines.training.run_folder import Position, RunFolder, Step, open_log
+from lstr.pipelines.training.window_samples import count_steps, epoch_steps, feature_statistics
+from lstr.settings import check_fields
 
 HELD_OUT = ("testing", "validation")
 RNN_IS_BETTER = (
@@ -54,15 +86,9 @@ class TrainOptions:
     """Streams that the model sees; empty for all that the features have."""
     skip_missing: bool = False
     """Skip labelled videos without features."""
-    max_steps: int | None = None
     eval_every: int | None = None
     """Epochs between two evaluations, which choose best.pt."""
     eval_subset: str = "validation"
-    patience: int | None = None
-    seed: int | None = None
-    deterministic: bool = False
-    readers: Count | None = None
-    """Threads that read features ahead; None for as many as the machine has cores, up to four."""
     resume: bool = False
     device: str | None = None
     """`cpu` or `cuda`; None for the GPU if the machine has one."""
@@ -73,21 +99,6 @@ class TrainOptions:
         if wrong := [stream for stream in self.streams if stream not in STREAMS]:
             raise ConfigError(f"There is no stream {wrong[0]!r}.", f"choose among {', '.join(STREAMS)}.")
 
-    def changes(self) -> dict[str, str]:
-        """Return all settings that are set here, by `model.NAME` and `train.NAME`."""
-        named = {name: getattr(self, name) for name in ("max_steps", "eval_every", "patience", "seed")}
-        changes = {f"train.{name}": str(value) for name, value in named.items() if value is not None}
-        return (
-            changes | split_settings(self.settings)[1] | ({"train.deterministic": "true"} if self.deterministic else {})
-        )
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the run must be deterministic, by options, settings or config. Raises ConfigError."""
-        file = read_config(self.config)["train"] if self.config else {}
-        wanted = str(self.changes().get("train.deterministic", file.get("deterministic", False)))
-        return override(TrainConfig(), {"deterministic": wanted}).deterministic
-
 
 @dataclass(frozen=True)
 class Trained:
@@ -95,9 +106,55 @@ class Trained:
 
     checkpoint: Path
     """best.pt if the run chose one, else checkpoint.pt"""
-    curves: Path
     held_out: bool = False
     """Whether the labels have videos that `lstr evaluate` scores"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which model learns from which videos, and how."""
+
+    split: Split
+    model: WindowConfig
+    config: TrainConfig
+    # videos that choose best.pt, and end the run early by `config.patience`
+    validation: Split | None = None
+    # the name that the checkpoint states as the origin of both configurations
+    preset: str | None = None
+    # chunks of the future that the model sees, if it is a teacher
+    delay: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a teacher that the model cannot have."""
+        check_teacher(self.model, self.config, max((len(video.features) for video in self.split.videos), default=0))
+
+    def settings(self, device: str) -> dict:
+        """Return everything that makes the run what it is, as config.json and the checkpoint carry it."""
+        split, preset = self.split, self.preset
+        videos = [(video.id, len(video.features)) for video in split.videos]
+        labels = hashlib.sha256()
+        for video in split.videos:
+            labels.update(np.ascontiguousarray(video.targets).data)
+        narrowed = split.folder.only(streams_of_model(self.model.streams))
+        data: dict[str, Any] = {
+            "features": str(split.folder.path),
+            ARRAYS: list(narrowed.names),
+            "recipe": split.folder.recipe.id if split.folder.recipe else None,
+            "classes": list(split.labels.classes),
+            "videos": len(videos),
+            "chunks": split.n_chunks,
+            "videos_sha256": hashlib.sha256(json.dumps(videos).encode()).hexdigest(),
+            "labels_sha256": labels.hexdigest(),
+        }
+        if store := narrowed.describe():
+            data["store"] = store
+        if seen := seen_in(split, self.model):
+            data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
+        if self.delay:
+            data["delay"] = self.delay
+        named = {"preset": preset, "changed": changes_from(preset, self.model, self.config)} if preset else {}
+        made = {"model": self.model.to_dict(), "train": self.config.to_dict(), "data": data}
+        return {**named, **made, "made_by": provenance(device, ranks.world_size())}
 
 
 Event = LabelFindings | Notice | Step | Finished[Trained]
@@ -109,30 +166,29 @@ def train(options: TrainOptions) -> Iterator[Event]:
     Yields LabelFindings and Notices before the first step, a Step after each log line, last Finished. Raises
     LabelsError, RecipeError or ConfigError if inputs and options do not fit together, and as `train_model`.
     """
-    if options.repeats:
-        make_reproducible()  # before anything of CUDA begins
-    with join_ranks(choose_device(options.device)) as (ranks, device):
-        yield from ranks.only_first(_events(options, ranks, device))
+    with ranks.join_ranks(choose_device(options.device)) as device:
+        for event in run_job(options, device):
+            if ranks.is_first():
+                yield event
 
 
 def planned_settings(options: TrainOptions) -> Iterator[LabelFindings | Finished[dict]]:
     """Yield, in Finished, all settings of the run that `train` would start, as its config.json would hold them."""
-    with join_ranks(choose_device(options.device)) as (ranks, device):
-        task = yield from _task(options)
-        if ranks.first:
-            yield Finished(task.settings(device, ranks))
+    task = yield from read_task(options)
+    yield Finished(task.settings(choose_device(options.device)))
 
 
-def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]:
-    task = yield from _task(options)
+def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
+    """Train on this process; see `train`."""
+    task = yield from read_task(options)
     split, config, folder = task.split, task.config, Path(options.output)
     recipe, last, clock, n_videos = split.folder.recipe, None, split.clock, len(split.videos)
     if recipe and recipe.is_random:
         yield Notice(f"the features come from random {recipe.random_streams} networks.")
     if seen := seen_in(split, task.model):
         yield Notice(
-            f"the {seen_phrase(seen, n_videos, 'training videos')}: no new video has features as good; with "
-            "`lstr finetune --folds` each video gets those of networks that have not seen it."
+            f"the {seen_phrase(seen, n_videos, 'training videos')}: no new video has features as good; `lstr learn` "
+            "scores each video by networks that have not seen it."
         )
     if task.validation and (seen := seen_in(task.validation, task.model)):
         yield Notice(
@@ -157,25 +213,24 @@ def _events(options: TrainOptions, ranks: Ranks, device: str) -> Iterator[Event]
         better = f"; {RNN_IS_BETTER}" if task.preset == "lstr-small" else ""
         yield Notice(f"preset: {task.preset}, because {hours}{better}", warning=False)
     yield Notice(f"{n_videos} videos, {split.n_chunks} chunks, {len(split.labels.classes)} classes", warning=False)
-    for last in train_model(task, folder, device, options.resume, options.readers, ranks):
+    for last in train_model(task, folder, device, options.resume):
         yield last
     if last and last.step < last.steps:
         yield Notice(f"ended early: {config.patience} evaluations without a better {config.metric}.", warning=False)
-    if ranks.first:
-        draw_curves(folder)
     best = folder / "best.pt"
-    checkpoint = best if task.validation and best.exists() else folder / "checkpoint.pt"
     held_out = any(video.subset in HELD_OUT for video in split.labels.videos.values())
-    yield Finished(Trained(checkpoint, folder / "curves.png", held_out))
+    yield Finished(Trained(best if task.validation and best.exists() else folder / "checkpoint.pt", held_out))
 
 
-def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
+def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     """Read and check what is to be trained on what."""
     file = read_config(options.config) if options.config else {}
     if options.preset:
         preset_named(options.preset)  # a wrong name is reported before anything is read
     source = str(options.labels)
     said, settings = split_settings(options.settings)
+    if options.eval_every is not None:
+        settings = {"train.eval_every": str(options.eval_every), **settings}
     before = file.get("store") or {}  # what the run of the config said of features of other people
     known = {name: str(before[name]) for name in ("rate", "offset", "name") if before.get(name)}
     data = read_dataset(
@@ -199,7 +254,101 @@ def _task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     split = data.split(options.subset, options.skip_missing)
     n_chunks = CLOCK.covering(split.clock.length(split.n_chunks))
     preset = file.get("preset") or options.preset or preset_for(n_chunks, settings)
-    model, config = resolve(preset, options.changes(), split.dims, file or None)
+    model, config = resolve(preset, settings, split.dims, file or None)
     held_out = (options.eval_subset, options.skip_missing, "--eval-subset")
     validation = data.split(*held_out) if config.eval_every else None
     return Task(split, model, config, validation, preset)
+
+
+def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = False) -> Iterator[Step]:
+    """Train the model of a task, yielding a Step after each log line.
+
+    `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, and best.pt if there are
+    validation videos. A stopped run resumes with `resume` from its last save, to the bit on a CPU. A teacher is trained
+    first, in a folder of its own, and resumes by itself.
+
+    Raises:
+        CheckpointError: a run is in the way, or had other settings.
+        LstrError: loss or gradient is not finite, or memory runs out.
+    """
+    config, videos = task.config, task.split.narrowed(task.model).videos
+    settings, kept = task.settings(device), RunFolder(folder)
+    if ranks.is_first():
+        kept.begin(settings, resume, lambda before: upgrade(before, settings))
+    ranks.wait_for_all()
+    state = kept.read_state()
+    soft = (yield from train_teacher(task, folder, device)) if config.teacher else None
+    statistics = torch.zeros(1), torch.ones(1)
+    if state:
+        statistics = state["mean"], state["std"]
+    elif config.standardise:
+        statistics = feature_statistics(videos)
+    steps = count_steps(videos, task.model, config)
+    plan = StepPlan(
+        config.epochs,
+        steps,
+        rates(config, steps, epoch_steps(videos, task.model, config)),
+        config.log_every,
+        config.eval_every if task.validation else 0,
+        config.patience,
+    )
+    with ExitStack() as stack:
+        if config.deterministic:
+            make_reproducible()
+            stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+            stack.callback(setattr, torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
+            torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = False
+        learner = videos, task.split.labels.classes, task.model, config, statistics, device, task.delay, soft
+        run = ModelRun(task.split, task.validation, kept, settings, *learner)
+        if not state:
+            run.prepare()
+        position = run.restore(state) if state else Position()
+        log = stack.enter_context(open_log(kept, position.step) if ranks.is_first() else nullcontext())
+        for event in train_steps(run, plan, position, log):
+            if isinstance(event, Step):
+                yield event
+    if ranks.is_first():
+        check_kept(folder / kept.state)  # a finished teacher has no checkpoint any more
+
+
+def train_teacher(task: Task, folder: Path, device: str) -> Generator[Step, None, list[Tensor]]:
+    """Train the teacher of a task, or resume it; return its scores (L, C) of each training video.
+
+    They are probabilities, and zeros where the video ends too soon for the teacher. The first process computes them
+    once the teacher is trained, and keeps them in its folder.
+    """
+    delay = task.config.teacher
+    later = task.model.replace(work_length=task.model.work_length + delay, anticipation=0)
+    of_teacher = Task(task.split, later, task.config.replace(teacher=0, eval_every=0, patience=0), delay=delay)
+    run = RunFolder(folder / f"teacher-{delay}")
+    for step in train_model(of_teacher, run.path, device, run.is_begun()):
+        yield replace(step, stage=f"teacher, {delay} chunks late")
+    path, trained = run.path / "scores.pt", run.path / "checkpoint.pt"
+    if ranks.is_first() and not path.exists():
+        model = checkpoint.load(trained).model.to(device)
+        constants, scores = shared_constants(model), []
+        for video in task.split.narrowed(task.model).videos:
+            late = predict_ahead(model, video.features[:], constants=constants)[:, 0]  # (L, C), `delay` chunks late
+            known = late[min(delay, len(late)) :]
+            scores.append(torch.cat([known, late.new_zeros(len(late) - len(known), late.shape[1])]))
+        checkpoint.write_atomically(path, {"scores": scores})
+    if ranks.is_first():
+        trained.unlink(missing_ok=True)  # taken for a model of its kind, it would be late
+    ranks.wait_for_all()
+    return checkpoint.read(path)["scores"]
+
+
+def upgrade(before: dict, now: dict) -> dict:
+    """Return the settings of a run of an earlier version as this version would have written them.
+
+    A setting that did not exist has its default. What has no part in the result is taken from `now`, and what an
+    earlier version did not state.
+    """
+    unstated = {name: now["data"].get(name) for name in ("labels_sha256", ARRAYS)}
+    data = {**unstated, **before["data"], "features": now["data"]["features"]}
+    if store := data.get("store"):  # earlier runs state the order of the axes too
+        data["store"] = {name: value for name, value in store.items() if name not in ("layouts", "key")}
+    train = TrainConfig().to_dict() | without_removed(before["train"]) | {"save_seconds": now["train"]["save_seconds"]}
+    model = configure(now["model"]["kind"]).to_dict() | before["model"]
+    return {**now, "model": model, "train": train, "data": data}

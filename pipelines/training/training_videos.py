@@ -141,7 +141,7 @@ def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> No
             raise WeightsError(
                 f"The first weights of the {stream} network have seen {len(seen)} of these videos, first {seen[0]!r}: "
                 "no pair would be without it.",
-                "begin with other weights, or leave out --folds.",
+                "start from other weights, or train without folds.",
             )
 
 

@@ -14,23 +14,17 @@ from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
-from lstr.labels.label_set import AMBIGUOUS
 from lstr.pipelines.features.dataset import LabelledVideo
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.ranks import Ranks
 from lstr.windows.indices import window_ends
 from lstr.windows.windows import Outputs, Supervision, WindowIndices, Windows, gather, join, window_indices
 
-MOST = 1000  # chunks of a class that a kind is given before its first step
-SHARE = 0.5  # of a GPU's free memory that features may take: model, optimiser and activations need the rest
-READERS = 4  # threads at most, unless more are requested: each holds a batch, 107 MB at the THUMOS'14 size
+MAX_CLASS_ROWS = 1000  # chunks of a class that a kind gets before its first step
+# Share of a GPU's free memory that features may take: model, optimiser and activations need the other half.
+KEPT_SHARE = 0.5
+MAX_READERS = 4  # threads: each holds a batch, 107 MB at the THUMOS'14 size
 Job = TypeVar("Job")
 Made = TypeVar("Made")
-
-
-def ignored_class(classes: Sequence[str], train: TrainConfig) -> int | None:
-    """Return the column of the ambiguous class if its chunks have no part in training."""
-    return classes.index(AMBIGUOUS) if train.ambiguous == "ignored" and AMBIGUOUS in classes else None
 
 
 def draw_windows(
@@ -91,14 +85,14 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
 def rows_of_class(
     videos: Sequence[LabelledVideo], label: int, ignore: int | None, random: np.random.Generator
 ) -> Tensor:
-    """Return features (N, D) of the chunks of a class that are not ambiguous, `MOST` drawn at random if it has more."""
+    """Return features (N, D) of the chunks of a class that are not ambiguous, MAX_CLASS_ROWS of them at most, drawn."""
     places = []
     for v, video in enumerate(videos):
         truth = np.asarray(video.targets)
         has = (truth[:, label] > 0) & (True if ignore is None else truth[:, ignore] == 0)
         places += [(v, int(chunk)) for chunk in np.flatnonzero(has)]
-    if len(places) > MOST:
-        places = [places[i] for i in sorted(random.choice(len(places), MOST, replace=False))]
+    if len(places) > MAX_CLASS_ROWS:
+        places = [places[i] for i in sorted(random.choice(len(places), MAX_CLASS_ROWS, replace=False))]
     which, chunks = np.array(places, np.int64).reshape(-1, 2).T
     read = [np.asarray(video.features[chunks[which == v]], np.float32) for v, video in enumerate(videos)]
     return torch.from_numpy(np.concatenate(read))
@@ -109,8 +103,7 @@ def read_windows(
 ) -> Windows:
     """Return the windows (video, end chunk) of videos, read from their features."""
     # stored features take indices as an array does
-    rows = [cast(NDArray[np.float32], videos[v].features) for v, _ in drawn]
-    return join([gather(features, [end], config, stretched) for features, (_, end) in zip(rows, drawn, strict=True)])
+    return join([gather(cast(NDArray[np.float32], videos[v].features), [end], config, stretched) for v, end in drawn])
 
 
 def make_targets(
@@ -189,7 +182,7 @@ def fit_on(videos: list[LabelledVideo], device: torch.device) -> bool:
     if device.type != "cuda":
         return False
     n_values = sum(len(video.features) for video in videos) * videos[0].features[:0].shape[1]
-    return n_values * stored_dtype(videos).itemsize <= SHARE * torch.cuda.mem_get_info(device)[0]
+    return n_values * stored_dtype(videos).itemsize <= KEPT_SHARE * torch.cuda.mem_get_info(device)[0]
 
 
 def stored_dtype(videos: list[LabelledVideo]) -> torch.dtype:
@@ -201,25 +194,16 @@ def stored_dtype(videos: list[LabelledVideo]) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Piece:
-    """Windows (b) that were read, or the indices of those in `kept`, and their supervision; on the CPU."""
+    """Windows (b) that were read, or the indices of those in kept features, and their supervision; on the CPU."""
 
     windows: Windows | WindowIndices
     held: Supervision
-    kept: KeptFeatures | None = None
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Piece":
-        """Return the piece with every tensor changed, except kept features."""
+        """Return the piece with every tensor changed."""
         held, soft = self.held, self.held.soft
         targets, counts, soft = change(held.targets), change(held.counts), None if soft is None else change(soft)
-        return Piece(self.windows.map(change), replace(held, targets=targets, counts=counts, soft=soft), self.kept)
-
-    def to(self, device: torch.device) -> tuple[Windows, Supervision]:
-        """Return windows and supervision on a device; nothing waits for it if the piece is pinned."""
-        moved = self.map(lambda tensor: tensor.to(device, non_blocking=True))
-        if isinstance(moved.windows, WindowIndices):
-            assert self.kept, "indices are of kept features"
-            return moved.windows.gather(self.kept.rows), moved.held
-        return moved.windows, moved.held
+        return Piece(self.windows.map(change), replace(held, targets=targets, counts=counts, soft=soft))
 
 
 @dataclass(frozen=True)
@@ -227,60 +211,10 @@ class Batch:
     """One process's share of an optimiser step, in pieces that go through the model one after the other."""
 
     pieces: list[Piece]
+    # of all processes together
     n_windows: int
-    """of all processes together"""
+    # the videos of this share's windows
     videos: list[str]
-    """the videos of this share's windows"""
-
-
-@dataclass(frozen=True)
-class PieceMaker:
-    """Makes the batches of a run, in as many threads as call it."""
-
-    videos: list[LabelledVideo]
-    model: WindowConfig
-    train: TrainConfig
-    outputs: Outputs
-    ranks: Ranks
-    device: torch.device
-    kept: KeptFeatures | None = None
-    """The features of `videos` if they are on the device."""
-    delay: int = 0
-    """Chunks by which the targets are late: a teacher's"""
-    soft: Sequence[Tensor] | None = None
-    """A teacher's scores (L, C) of each of `videos`"""
-
-    def __call__(self, drawn: list[tuple[int, int]]) -> Batch:
-        """Return this process's share of the windows (video, end chunk) of a step.
-
-        A process without any takes the first and counts none of it: all must go through the model together.
-        """
-        share = self.ranks.share(drawn)
-        windows = share or drawn[:1]
-        size = math.ceil(math.ceil(self.train.batch_size / self.ranks.size) / self.train.accumulate)
-        pieces = [self._piece(windows[at : at + size], bool(share)) for at in range(0, len(windows), size)]
-        return Batch(pieces, len(drawn), sorted({self.videos[v].id for v, _ in share}))
-
-    def _piece(self, drawn: list[tuple[int, int]], counted: bool) -> Piece:
-        stretched = self.train.long_sampling == "stretched"
-        windows: Windows | WindowIndices
-        if self.kept:
-            windows = self.kept.indices(drawn, self.model, stretched)
-        else:
-            windows = read_windows(self.videos, drawn, self.model, stretched)
-        targets, counts = make_targets(self.videos, drawn, self.model, self.outputs, self.delay)
-        soft = None
-        if self.soft is not None:
-            rows = []  # a teacher's scores (N, C) of what the outputs of each window are about
-            for v, end in drawn:
-                about, exists = map(
-                    torch.from_numpy, predicted_chunks(len(self.soft[v]), end, self.model, self.outputs)
-                )
-                rows.append(self.soft[v][about].masked_fill(~exists[:, None], 0))
-            soft = torch.stack(rows)
-        held = Supervision(targets, counts if counted else torch.zeros_like(counts), soft=soft)
-        piece = Piece(windows, held, self.kept)
-        return piece.map(Tensor.pin_memory) if self.device.type == "cuda" else piece
 
 
 def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Made], readers: int) -> Generator[Made, None, None]:

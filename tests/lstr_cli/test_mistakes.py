@@ -89,7 +89,7 @@ def test_nothing_found_says_what_came_nearest(lstr, small_set, tmp_path):
 
 def test_testing_videos_are_no_reason_to_warn(lstr, small_set, tmp_path):
     """Left out of training is what the testing subset is for; a missing label is worth a warning."""
-    finetune = ("finetune", small_set.videos, "-o", tmp_path / "weights", "--folds", "9", "--labels")
+    finetune = ("finetune", small_set.videos, "-o", tmp_path / "weights", "--set", "cache_size=1MB", "--labels")
     _, _, err = lstr(*finetune, small_set.labels)
     assert "kept unseen, being labelled as testing: scene_03" in err and "warning: " not in err
     labels = json.loads(small_set.labels.read_text())

@@ -12,7 +12,7 @@ from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.training.network_config import resolve
-from lstr.pipelines.training.networks import Training
+from lstr.pipelines.training.network_run import Training
 from lstr.pipelines.training.recogniser import Initial, NetworksToTrain
 from lstr.pipelines.training.training_videos import make_pairs
 

@@ -47,7 +47,7 @@ def write_small_set(
     from lstr.pipelines.progress import Failed
     from lstr.pipelines.scenes import SceneConfig, render_scenes
     from lstr.pipelines.training.config import resolve
-    from lstr.pipelines.training.model_run import Task, train_model
+    from lstr.pipelines.training.train import Task, train_model
 
     labels = render_scenes(root, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
     recipe, features = root / "small.json", root / "features"

@@ -23,7 +23,8 @@ from lstr.pipelines.features.extraction_plan import row_bytes
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.network_config import resolve
-from lstr.pipelines.training.networks import Training, train_networks
+from lstr.pipelines.training.network_run import Training
+from lstr.pipelines.training.networks import train_networks
 from tests.support.planted import planted_training
 
 MAPS, TOKENS, MOBILE = "timm:test_efficientnet", "timm:test_vit", "timm:mobilenetv4_conv_small"
@@ -67,7 +68,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     training = planted_training(["flow"], epochs=1)
     training = with_networks(training, flow=StreamPreset("toy"))
     (tmp_path / "toy").mkdir()
-    weights = result_of(train_networks(training, tmp_path / "toy", loaders=0), lambda event: None)
+    weights = result_of(train_networks(training, tmp_path / "toy"), lambda event: None)
     assert identify(weights.file("flow")) == ("toy", "flow")
     part = weights.recipe.flow
     assert (part.network, part.dim, part.to_dict().get("width")) == ("toy", 8, None)
@@ -114,7 +115,7 @@ def test_networks_of_timm_are_trained(stream, name, tmp_path):
     initial = initial_weights(replace(PRESETS["fast"].narrowed([stream]), **parts), str(file), {})
     assert initial[stream].crossed == (stream == "flow")
     training = with_networks(planted_training([stream], epochs=1, initial=initial, optimiser="adamw"), **parts)
-    weights = result_of(train_networks(training, tmp_path / "weights", loaders=0), lambda event: None)
+    weights = result_of(train_networks(training, tmp_path / "weights"), lambda event: None)
     part = weights.recipe.parts[stream]
     assert (part.network, part.stem, part.dim) == (name, None, known_network(name).width)
     assert identify(weights.file(stream)) == (name, stream)

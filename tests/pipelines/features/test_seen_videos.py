@@ -40,7 +40,7 @@ def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features):
     code, out, err = lstr("evaluate", *given, "--subset", "training")
     assert code == 4 and out == "", "before anything is scored"
     assert "have seen 1 of 3 videos to score, first 'scene_00'" in err
-    assert "lstr finetune --folds" in err and "--allow-seen" in err and len(err.splitlines()) == 2
+    assert "lstr learn" in err and "--allow-seen" in err and len(err.splitlines()) == 2
     code, out, err = lstr("evaluate", *given, "--subset", "testing", "--json", "--set", "resamples=0")
     assert code == 0 and "seen" not in err and "seen" not in json.loads(out), err
     split = read_split(features, small_set.labels, "training")
@@ -118,7 +118,7 @@ def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
     code, _, err = lstr(*given, "-o", tmp_path / "run", "--eval-every", "1")
     warnings = [line for line in err.splitlines() if line.startswith("warning: ")]
     assert code == 0 and len(warnings) == 2, err
-    assert "(flow) have seen 2 of 3 training videos, first 'v0'" in warnings[0] and "--folds" in warnings[0]
+    assert "(flow) have seen 2 of 3 training videos, first 'v0'" in warnings[0] and "lstr learn" in warnings[0]
     assert "have seen 1 of 2 validation videos, first 'v3'" in warnings[1] and "train.patience" in warnings[1]
     code, out, _ = lstr("info", tmp_path / "run" / "best.pt", "--json")
     told = json.loads(out)

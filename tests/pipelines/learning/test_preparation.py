@@ -56,7 +56,7 @@ def test_recordings_that_each_show_an_action_alone_are_measured_by_folds(videos,
     assert planned.plan.folds == 3
 
 
-@pytest.mark.parametrize("setting", ["train.eval_every", "eval_every", "flow.patience"])
+@pytest.mark.parametrize("setting", ["train.eval_every", "train.patience"])
 @pytest.mark.parametrize("folds", [0, None])
 def test_a_setting_that_chooses_the_epoch_needs_videos_for_it(videos, tmp_path, setting, folds):
     chosen = options(videos, tmp_path / "m", settings={**SMALL, setting: "1"}, folds=folds)
@@ -69,7 +69,7 @@ def test_a_setting_that_chooses_the_epoch_is_taken_where_videos_can(videos, tmp_
     first = min(i for i, video in content["database"].items() if video["subset"] == "training")
     content["database"][first]["subset"] = "validation"
     (tmp_path / "labels.json").write_text(json.dumps(content))
-    chosen = options(videos, tmp_path / "m", settings={**SMALL, "patience": "1"}, folds=0)
+    chosen = options(videos, tmp_path / "m", settings={**SMALL, "train.eval_every": "1"}, folds=0)
     assert planned_of(plan(replace(chosen, labels=str(tmp_path / "labels.json")))).plan.videos["validation"] == 1
 
 

@@ -15,7 +15,7 @@ from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray, read_
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.loop import rates
-from lstr.pipelines.training.model_run import Task, train_model
+from lstr.pipelines.training.train import Task, train_model
 from lstr.pipelines.training.window_samples import count_steps, draw_windows, make_targets, read_windows
 from lstr.windows.windows import Outputs, Part
 from tests.support.detections import decisions_of, run_recorded, sources_of

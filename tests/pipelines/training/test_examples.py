@@ -11,8 +11,8 @@ from lstr.kinds import configure, make_model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training import window_samples
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.learner import Learner
 from lstr.pipelines.training.loop import learning_rate, rates
+from lstr.pipelines.training.model_run import Learner
 from lstr.pipelines.training.window_samples import feature_statistics, standardise
 from lstr.windows.windows import gather
 from tests.support.tiny_models import tiny, unsettled
@@ -33,18 +33,15 @@ def videos_of(classes=5, lengths=(60, 40)):
 
 def learner_of(model, videos, standardised):
     statistics = feature_statistics(videos) if standardised else (torch.zeros(1), torch.ones(1))
-    return SimpleNamespace(model=model, config=TrainConfig(), ignore=4, mean=statistics[0], std=statistics[1])
+    mean, std = statistics
+    return SimpleNamespace(videos=videos, model=model, config=TrainConfig(), ignore=4, mean=mean, std=std)
 
 
-def prepare(learner, videos):
-    Learner.prepare(learner, videos)
-
-
-@pytest.mark.parametrize("most", [window_samples.MOST, 12])
+@pytest.mark.parametrize("most", [window_samples.MAX_CLASS_ROWS, 12])
 def test_exemplars_are_chunks_of_their_class_that_are_not_ambiguous(monkeypatch, most):
-    monkeypatch.setattr(window_samples, "MOST", most)
+    monkeypatch.setattr(window_samples, "MAX_CLASS_ROWS", most)
     videos, model = videos_of(), tiny(kind="colar", exemplars=4)
-    prepare(learner_of(model, videos, False), videos)
+    Learner.prepare(learner_of(model, videos, False))
     rows = torch.from_numpy(np.concatenate([video.features[:] for video in videos]))
     truth = torch.from_numpy(np.concatenate([video.targets for video in videos]))
     for label in range(3):
@@ -53,11 +50,11 @@ def test_exemplars_are_chunks_of_their_class_that_are_not_ambiguous(monkeypatch,
         assert len(model.exemplars[label].unique(dim=0)) == 4
     assert not model.exemplars[3].any() and not model.exemplars[4].any()
     again = tiny(seed=1, kind="colar", exemplars=4)
-    prepare(learner_of(again, videos, False), videos)
+    Learner.prepare(learner_of(again, videos, False))
     assert torch.equal(again.exemplars, model.exemplars)
     plain = tiny()
     before = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
-    prepare(learner_of(plain, videos, False), videos)  # of no concern to others
+    Learner.prepare(learner_of(plain, videos, False))  # of no concern to others
     assert all(torch.equal(tensor, before[name]) for name, tensor in plain.state_dict().items())
 
 
@@ -66,7 +63,7 @@ def test_what_was_trained_on_one_scale_says_the_same_of_raw_features(kind):
     """Young windows too, whose absent chunks are rows of zeros on either scale."""
     videos, model = videos_of(), unsettled(tiny(kind=kind))
     learner = learner_of(model, videos, True)
-    prepare(learner, videos)
+    Learner.prepare(learner)
     windows = gather(videos[0].features, [0, 3, 5, 6, 20, 59], model.config)
     with torch.no_grad():
         trained = model(standardise(windows, learner.mean, learner.std))

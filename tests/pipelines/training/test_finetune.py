@@ -24,8 +24,8 @@ from tests.support.planted import CLASSES, planted, planted_training
 MEASURED = ("rate", "waiting", "memory_mb")
 
 
-def train(job, folder, resume=False, loaders=0, tell=lambda event: None, device="cpu"):
-    return result_of(train_networks(job, folder, device, resume, loaders), tell)
+def train(job, folder, resume=False, tell=lambda event: None, device="cpu"):
+    return result_of(train_networks(job, folder, device, resume), tell)
 
 
 def log(folder) -> list[dict]:
@@ -44,8 +44,8 @@ def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     """From nothing, in sixteen steps, and told in a video that it was not trained on."""
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
-    job = planted_training((stream,), epochs=4, draws=32, batch_size=8, dropout=0, eval_every=2)
-    weights = train(job, tmp_path / "weights", loaders=1, device=device)
+    job = planted_training((stream,), epochs=4, draws=32, batch_size=8, dropout=0)
+    weights = train(job, tmp_path / "weights", device=device)
     lines = log(weights.path)
     known = weights.about["metrics"][stream]["all"]
     told = [(line["loss"], line.get("evaluation", {}).get("mAP")) for line in lines]
@@ -68,7 +68,7 @@ def test_a_folder_that_is_deleted_meanwhile_ends_the_run(tmp_path):
 
 @pytest.mark.long
 def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
-    """Stopped before an epoch is saved, within one, and between networks; with reading threads or without."""
+    """Stopped before an epoch is saved, within one, and between networks."""
     job = planted_training(("flow",), 3, 2, epochs=2, draws=8, mixup=0.4)  # two steps an epoch
 
     def tell(event):
@@ -101,7 +101,7 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(RunLog, "write", write_and_stop)
     for attempt in range(4):
         try:
-            parts = train(job, tmp_path / "parts", attempt > 0, attempt % 2, stop_within)
+            parts = train(job, tmp_path / "parts", attempt > 0, stop_within)
         except KeyboardInterrupt:
             torch.rand(7)  # whatever else the process did meanwhile
     assert not stops
@@ -191,7 +191,7 @@ def test_a_head_is_the_same_for_one_seed():
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_epoch(tmp_path):
-    job = planted_training(("flow",), 2, n_validation=0, epochs=8, lr=1e25, optimiser="sgd", clip=0)
+    job = planted_training(("flow",), 2, n_validation=0, epochs=8, lr=1e25, optimiser="sgd")
     with pytest.raises(LstrError, match=r"epoch \d is kept in .*flow.pth") as failed:
         train(job, tmp_path / "weights")
     state = tmp_path / "weights" / "training" / "flow.pth"
@@ -238,11 +238,10 @@ def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():
             check_blind({"flow": Initial(seen=seen)}, {i: video.record["sha256"] for i, video in planted(3)[1].items()})
 
 
-@pytest.mark.parametrize("loaders", [0, 1])
-def test_a_damaged_chunk_ends_the_run_in_a_sentence(loaders, tmp_path):
+def test_a_damaged_chunk_ends_the_run_in_a_sentence(tmp_path):
     job = planted_training(("flow",), 2, epochs=1)
     video = job.videos["v0"]
     job.videos["v0"] = replace(video, record=video.record | {"crc32": [0] * len(video)})
     with pytest.raises(CacheError, match=r"^Chunk \d+ of v0.npy is damaged\.") as failed:
-        train(job, tmp_path / "weights", loaders=loaders)
+        train(job, tmp_path / "weights")
     assert "--resume" in failed.value.hint

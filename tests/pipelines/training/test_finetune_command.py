@@ -18,7 +18,6 @@ from tests.support.mistakes import mistake
 
 SETTINGS = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 2, "precision": "float32"}
 SMALL = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-SMALL += ["--set", "flow_threads=1"]
 
 
 @pytest.fixture(scope="module")
@@ -76,28 +75,16 @@ def test_from_videos_to_weights(finetune, acted, tmp_path):
     lines = [json.loads(line) for line in (weights.path / "metrics.jsonl").read_text().splitlines()]
     assert [(line["stage"], line["epoch"]) for line in lines] == [("flow", 1), ("flow", 2), ("rgb", 1), ("rgb", 2)]
     assert {"loss", "lr", "rate", "waiting", "memory_mb"} <= lines[0].keys()
+    mistake(finetune(tmp_path / "second", "--stream", "rgb", "--init", weights.file("flow")), 4, "flow weights")
+    mistake(finetune(weights.path, "--stream", "flow"), 4, "holds finished weights", "-o")
     code, out, err = finetune(weights.path, "--resume", **given)
     assert code == 0 and "is finished" in err and "flow" in out and "epoch 1/" not in err
-
-
-@pytest.mark.long
-def test_folds_and_first_weights_of_an_earlier_folder(finetune, tmp_path):
-    code, out, err = finetune(tmp_path / "first", "--stream", "flow", "--folds", "2", "--set", "epochs=1")
-    assert code == 0 and "flow without fold 2: epoch 1/1" in err and "fold_1" in out, err
-    first = open_weights(tmp_path / "first")
-    assert first.about["folds"] == {"scene_00": 1, "scene_01": 2, "scene_02": 1} and first.n_folds == 2
-    assert not first.file("rgb").exists()
-    assert set(read_card(first.file("flow", 1)).seen) == {"scene_01"}
-    result = finetune(tmp_path / "second", "--stream", "flow", "--folds", "2", "--init", first.path)
-    mistake(result, 4, "have seen 3 of these videos", "leave out --folds")
-    mistake(finetune(tmp_path / "second", "--stream", "rgb", "--init", first.path), 4, "holds no rgb network")
-    mistake(finetune(first.path, "--stream", "flow"), 4, "holds finished weights", "-o")
 
 
 @pytest.mark.slow
 def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
     """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
-    options = ("--stream", "flow", "--set", "loaders=0")
+    options = ("--stream", "flow")
     kept = NetworkRun.save
 
     def stop(self, *given):
@@ -143,7 +130,6 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
     mistake(finetune(out, "--set", "eval_subset=training"), 2, "would train and choose")
     mistake(lstr("finetune", "--labels", acted[1], "-o", out), 2, "Give a video")
     told = (("labels no action", acted[0], tmp_path / "nothing.json", ()),)
-    told += (("9 folds of 3", acted[0], acted[1], ("--folds", "9")),)
     told += (("and the cache may have", acted[0], acted[1], ("--set", "cache_size=1MB")),)
     for words, videos, labels, options in told:
         code, printed, err = finetune(out, *options, videos=videos, labels=labels)

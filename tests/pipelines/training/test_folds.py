@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lstr.errors import ConfigError, LabelsError
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.training.networks import Training
+from lstr.pipelines.training.network_run import Training
 from lstr.pipelines.training.recogniser import settle
 from lstr.pipelines.training.training_videos import (
     FEWEST,

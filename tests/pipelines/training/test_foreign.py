@@ -14,14 +14,16 @@ from lstr.kinds import configure
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.progress import Notice
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.model_run import upgrade
+from lstr.pipelines.training.train import upgrade
 from tests.support.foreign_stores import FORMATS, SEGMENTS, TINY, rows_of, write_labels, write_set, write_store
 
 
-def trained(folder, store, labels, show=lambda event: None, **options):
-    """The checkpoint of a tiny model."""
-    settings = {**TINY, **options.pop("settings", {})}
-    chosen = {"settings": settings, "seed": 1, "device": "cpu", "show": show, **options}
+def trained(folder, store, labels, show=lambda event: None, max_steps=0, **options):
+    """The checkpoint of a tiny model after some steps."""
+    settings = {**TINY, "train.seed": "1", **options.pop("settings", {})}
+    if max_steps:
+        settings["train.max_steps"] = str(max_steps)
+    chosen = {"settings": settings, "device": "cpu", "show": show, **options}
     return lstr.train(store, labels, folder / "run", **chosen).checkpoint
 
 

@@ -64,7 +64,7 @@ def test_bfloat16_where_the_processor_has_it(monkeypatch, there):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"precision": "half"}, {"partial_bn": "maybe"}, {"epochs": -1}, {"lr": 0.0}, {"warmup": 1.0}, {"crop": 31}]
+    [{"precision": "half"}, {"partial_bn": "maybe"}, {"epochs": -1}, {"lr": 0.0}, {"crop": 31}]
     + [{"optimiser": "lion"}, {"mixup": -1.0}, {"short_side": 32, "crop": 64}]
     + [{"height": 64}, {"height": 31, "width": 64}, {"margin": 0.9}],
 )

@@ -14,7 +14,7 @@ from lstr.extractors.stages import torch_threads
 from lstr.pipelines.child_process import ChildProcess, tell_parent
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training import networks
-from lstr.pipelines.training.networks import FEWEST_IMAGES, best_at_once, threads_of, train_networks
+from lstr.pipelines.training.networks import MIN_IMAGES, best_at_once, threads_of, train_networks
 from lstr.pipelines.training.run_folder import Step
 from tests.support.planted import planted_training
 
@@ -45,8 +45,8 @@ def test_how_many_are_trained_at_once(monkeypatch):
     cases = {(2, 4): 2, (3, 4): 2, (4, 4): 4, (16, 4): 4, (8, 7): 4, (8, 6): 3, (8, 1): 1, (1, 4): 1, (4, 3): 3}
     for (cores, n_networks), wanted in cases.items():
         monkeypatch.setattr(networks, "default_workers", lambda cores=cores: cores)
-        assert best_at_once(n_networks, FEWEST_IMAGES, "cpu") == wanted, (cores, n_networks)
-        assert best_at_once(n_networks, FEWEST_IMAGES - 1, "cpu") == best_at_once(n_networks, 10**6, "cuda") == 1
+        assert best_at_once(n_networks, MIN_IMAGES, "cpu") == wanted, (cores, n_networks)
+        assert best_at_once(n_networks, MIN_IMAGES - 1, "cpu") == best_at_once(n_networks, 10**6, "cuda") == 1
     monkeypatch.setattr(networks, "default_workers", lambda: 7)
     assert [threads_of(n) for n in (1, 2, 3, 8)] == [7, 3, 2, 1]
 

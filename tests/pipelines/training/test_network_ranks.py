@@ -16,14 +16,11 @@ from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
-from lstr.pipelines.training import network_run
-from lstr.pipelines.training.network_config import FinetuneConfig
-from lstr.pipelines.training.network_run import NetworkRun
-from lstr.pipelines.training.network_samples import Sample, SampleSet
-from lstr.pipelines.training.networks import NetworkFiles, train_networks
-from lstr.pipelines.training.ranks import ALONE, Ranks
-from lstr.pipelines.training.recogniser import batch_norms, recogniser
-from tests.support.planted import planted, planted_training
+from lstr.pipelines.training import network_run, ranks
+from lstr.pipelines.training.network_run import NetworkFiles, NetworkRun
+from lstr.pipelines.training.networks import train_networks
+from lstr.pipelines.training.recogniser import batch_norms
+from tests.support.planted import planted_training
 
 ROOT = Path(__file__).resolve().parents[3]
 PLANTED = """
@@ -34,13 +31,12 @@ import tests.pipelines.training.test_network_ranks as planted
 from lstr.pipelines.training.ranks import join_ranks
 
 folder, resume, frozen, stop = Path(sys.argv[1]), sys.argv[2] == "resume", sys.argv[3] == "frozen", int(sys.argv[4])
-with join_ranks("cpu") as (ranks, device):
-    planted.train(folder, resume, frozen, stop, ranks)
-assert ranks.group is None, "its threads outlive it, and may abort the process at its end"
+with join_ranks("cpu"):
+    planted.train(folder, resume, frozen, stop)
 """
 
 
-def train(folder: Path, resume: bool, frozen: bool, stop: int, ranks: Ranks) -> None:
+def train(folder: Path, resume: bool, frozen: bool, stop: int) -> None:
     """Train on planted videos, ten samples an epoch in batches of five; `stop` is a step to end after."""
     settings = {
         "epochs": 3,
@@ -48,7 +44,6 @@ def train(folder: Path, resume: bool, frozen: bool, stop: int, ranks: Ranks) -> 
         "draws": 10,
         "dropout": 0,
         "optimiser": "sgd",
-        "eval_every": 1,
         "lr": 1e-3,
     }
     job = planted_training(("flow",), 3, partial_bn=frozen, **settings)
@@ -58,7 +53,7 @@ def train(folder: Path, resume: bool, frozen: bool, stop: int, ranks: Ranks) -> 
         if frozen:  # the first too: statistics of a share are not those of the batch, and all else must be the same
             others = [torch.nn.BatchNorm2d(1)]
             patch.setattr(network_run, "batch_norms", lambda model: others + batch_norms(model))
-        for event in train_networks(job, folder, "cpu", resume, 0, ranks):
+        for event in train_networks(job, folder, "cpu", resume):
             if isinstance(event, Progress) and event.done == stop:
                 return
 
@@ -93,7 +88,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 def test_two_processes_train_as_one(two, tmp_path):
     """Shares of three and two samples, with all batch norms frozen; gradients and losses are those of the batch."""
     two(tmp_path / "two", frozen="frozen")
-    train(tmp_path / "one", False, True, 99, ALONE)
+    train(tmp_path / "one", False, True, 99)
     a, b = (lines(tmp_path / name) for name in ("one", "two"))
     assert len(a) == len(b) == 3
     for ours, theirs in zip(a, b, strict=True):
@@ -113,7 +108,7 @@ def test_the_command_under_torchrun(tmp_path, monkeypatch):
     labels = render_scenes(tmp_path, SceneConfig(n_videos=4, n_testing=1, seconds=5.0, width=96, height=64))
     settings = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 1, "precision": "float32"}
     words = ["-m", "lstr_cli.main", "finetune", tmp_path / "videos", "--labels", labels, "-o", tmp_path / "weights"]
-    settings |= {"recipe.flow_algorithm": "dis", "flow_threads": 1, "loaders": 0}
+    settings |= {"recipe.flow_algorithm": "dis"}
     words += ["--stream", "flow", "--json"]
     words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     done = torchrun(*words)
@@ -124,9 +119,8 @@ def test_the_command_under_torchrun(tmp_path, monkeypatch):
     assert open_weights(tmp_path / "weights").streams == ("flow",)
 
 
-def test_fewer_samples_than_processes(tmp_path):
-    config = FinetuneConfig(batch_size=1)
-    data = SampleSet([Sample("v", 0, 4, 1)], {}, "flow", config)
-    model = recogniser("flow", StreamPreset("bninception"), 3, config)
+def test_fewer_samples_than_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr(ranks, "world_size", lambda: 2)
+    job = planted_training(("flow",), 1, batch_size=1)
     with pytest.raises(ConfigError, match="has 1 samples, and there are 2 processes"):
-        NetworkRun(NetworkFiles(tmp_path, "flow", None).run, "flow", "", model, data, 0, Ranks(0, 2), {}, planted(1)[0])
+        NetworkRun(job, NetworkFiles(tmp_path, "flow", None))

@@ -3,7 +3,7 @@
 import torch
 
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.learner import make_adam
+from lstr.pipelines.training.model_run import make_adam
 
 
 def weights_after(optimiser_of) -> list[torch.Tensor]:

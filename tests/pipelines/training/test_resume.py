@@ -15,7 +15,8 @@ from lstr.checkpoint import load
 from lstr.errors import CheckpointError, ConfigError
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.training.config import read_config, resolve
-from lstr.pipelines.training.model_run import ModelRun, Task, train_model
+from lstr.pipelines.training.model_run import ModelRun
+from lstr.pipelines.training.train import Task, train_model
 from tests.support.feature_set import TINY_SETTINGS
 
 MEASURED = ("rate", "waiting", "memory_mb")
@@ -126,7 +127,7 @@ def test_a_run_from_before_there_was_a_setting_goes_on(split, tmp_path):
     config_file = tmp_path / "config.json"
     settings = json.loads(config_file.read_text())
     del settings["train"]["average"], settings["model"]["gru"]
-    settings["train"] |= {"background": "all", "shots": 0, "text": ""}  # settings that earlier versions had
+    settings["train"] |= {"background": "all", "shots": 0, "temperature": 2.0}  # settings that earlier versions had
     config_file.write_text(json.dumps(settings))
     state = torch.load(tmp_path / "resume.pt", weights_only=True)
     position = {n: v for n, v in json.loads(state["position"]).items() if n not in ("best_epoch", "seconds")}
