@@ -1,4 +1,4 @@
-"""Per-chunk average precision, plain and calibrated: of all chunks, of each tenth of an action, and of resamples."""
+"""Metrics of chunks: average precision, plain and calibrated, by tenth of an action; delay and confusion; baselines."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lstr.chunk import CLOCK, Clock
 from lstr.errors import LstrError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
+from lstr.labels.segment import Segment
 
 # Chunks to either side that `time_prior` averages over: 2 s.
 SMOOTHING_CHUNKS = 8
@@ -30,21 +32,6 @@ def per_frame(
     together, which the published cAP orders arbitrarily; a class that is on in every chunk has 1. The means are NaN
     when no class is left. Raises LstrError when shapes differ or a score is NaN.
     """
-    scores, on = _scored(scores, targets, classes, ignore)
-    per_class = {}
-    for column, name in scored_columns(on, classes):
-        per_class[name] = {
-            "AP": average_precision(scores[:, column], on[:, column]),
-            "cAP": calibrated_average_precision(scores[:, column], on[:, column]),
-            "positives": int(on[:, column].sum()),
-        }
-    return {"mAP": mean_of(per_class, "AP"), "mcAP": mean_of(per_class, "cAP"), "per_class": per_class}
-
-
-def _scored(
-    scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str], ignore: str | None
-) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
-    """Scores and what is on in the chunks that count. Raises LstrError when shapes differ or a score is NaN."""
     scores, targets = np.asarray(scores), np.asarray(targets)
     if scores.ndim != 2 or scores.shape != targets.shape or scores.shape[1] != len(classes):
         raise LstrError(
@@ -58,7 +45,16 @@ def _scored(
         )
     on = targets > 0
     keep = counted(on, classes, ignore)
-    return (scores, on) if keep.all() else (scores[keep], on[keep])
+    if not keep.all():
+        scores, on = scores[keep], on[keep]
+    per_class = {}
+    for column, name in scored_columns(on, classes):
+        per_class[name] = {
+            "AP": average_precision(scores[:, column], on[:, column]),
+            "cAP": Ranking(scores[:, column], on[:, column]).average_precision(calibrated=True),
+            "positives": int(on[:, column].sum()),
+        }
+    return {"mAP": mean_of(per_class, "AP"), "mcAP": mean_of(per_class, "cAP"), "per_class": per_class}
 
 
 def counted(on: NDArray[np.bool_], classes: Sequence[str], ignore: str | None = AMBIGUOUS) -> NDArray[np.bool_]:
@@ -86,15 +82,6 @@ def average_precision(scores: NDArray[np.floating], positive: NDArray[np.bool_])
     return float(average_precision_score(positive, scores))
 
 
-def calibrated_average_precision(scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> float:
-    """AP with precision TP / (TP + FP / w), w = negatives / positives (De Geest et al. 2016, published evaluation).
-
-    It does not depend on how rare the class is. Chunks of equal score count together, so their order is no matter
-    and constant scores give 0.5. scores (N,), positive (N,) bool with at least one True.
-    """
-    return Ranking(scores, positive).average_precision(calibrated=True)
-
-
 class Ranking:
     """Chunks of one class sorted once, for the average precision of many subsets and resamples of them."""
 
@@ -110,7 +97,11 @@ class Ranking:
         self._up_to = np.searchsorted(self.positive, self.end, side="right") - 1
 
     def average_precision(self, weights: NDArray[np.integer] | None = None, calibrated: bool = False) -> float:
-        """Return the AP, or cAP, where chunk n of the order counts weights[n] times; NaN without a positive."""
+        """Return the AP, or cAP, where chunk n of the order counts weights[n] times; NaN without a positive.
+
+        cAP has the precision TP / (TP + FP / w), w = negatives / positives (De Geest et al. 2016), so that it does not
+        depend on how rare the class is. Chunks of equal score count together; constant scores have a cAP of 0.5.
+        """
         if weights is None:
             weights = np.ones(len(self.order), dtype=np.int64)
         gained = weights[self.positive]
@@ -194,21 +185,17 @@ def per_stage(
     class with no chunk in a tenth is not in that tenth's means, which are NaN when none is.
     """
     on = np.concatenate([np.asarray(video) for video in targets]) > 0
-    stages = np.concatenate([_stage_of_chunks(np.asarray(video) > 0) for video in targets])
+    stages = np.zeros(on.shape, dtype=np.int8)
+    ends = np.cumsum([len(video) for video in targets])
+    for video, end in zip(targets, ends, strict=True):
+        for column in range(on.shape[1]):
+            for start, stop in runs(np.asarray(video)[:, column] > 0):
+                tenths = (np.arange(stop - start) + 0.5) * N_STAGES / (stop - start)
+                stages[end - len(video) + start : end - len(video) + stop, column] = tenths
     keep = counted(on, classes)
     stages = stages[keep]
     rows = np.concatenate(list(scores))[keep]
     return _per_stage(rows, on[keep], classes, lambda column, stage: stages[:, column] == stage)
-
-
-def _stage_of_chunks(on: NDArray[np.bool_]) -> NDArray[np.int8]:
-    """Return which tenth (L, C) of its run each chunk of on (L, C) is in."""
-    stages = np.zeros(on.shape, dtype=np.int8)
-    for column in range(on.shape[1]):
-        for start, stop in runs(on[:, column]):
-            middle = np.arange(stop - start) + 0.5
-            stages[start:stop, column] = middle * N_STAGES / (stop - start)
-    return stages
 
 
 def published_per_stage(
@@ -266,19 +253,83 @@ def _per_stage(
     ]
 
 
-def class_prior(train_targets: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-    """Return the share of training chunks (C,) that carry each class. Raises LstrError without a training chunk."""
-    if not sum(len(video) for video in train_targets):
-        raise LstrError("Without a training chunk no class can be counted.", "Use labels with a training subset.")
-    return np.concatenate(list(train_targets)).mean(axis=0, dtype=np.float64).astype(np.float32)
+def predicted_classes(scores: NDArray[np.floating], classes: Sequence[str]) -> NDArray[np.int64]:
+    """The class (L,) of the highest score in each row of scores (L, C); the ambiguous class is never predicted."""
+    open_to = [i for i, name in enumerate(classes) if name != AMBIGUOUS]
+    return np.array(open_to)[np.asarray(scores)[:, open_to].argmax(axis=1)] if len(scores) else np.zeros(0, np.int64)
+
+
+def detection_delay(
+    scores: Sequence[NDArray[np.floating]],
+    targets: Sequence[NDArray[Any]],
+    segments: Sequence[Sequence[Segment]],
+    classes: Sequence[str],
+    clock: Clock = CLOCK,
+) -> dict[str, Any]:
+    """Seconds from each action's start to its first correct decision: summary, "per_class", and "seconds" of each.
+
+    A decision is made at the end of its chunk. It is correct for an action when, in a chunk of that action, its class
+    scores above every class that is not on in it, so that an action under way at the same time is no mistake. A
+    perfect model therefore needs up to the length of a chunk. Actions without a chunk in the video are left out; those
+    that are never decided correctly are missed, and in no median. Arrays (L, C) and segments per video.
+    """
+    column = {name: i for i, name in enumerate(classes)}
+    delays: dict[str, list[float]] = {name: [] for name in classes}
+    for rows, on, actions in zip(scores, targets, segments, strict=True):
+        rivals = np.where(np.asarray(on) > 0, -np.inf, rows)
+        if AMBIGUOUS in column:
+            rivals[:, column[AMBIGUOUS]] = -np.inf
+        best = rivals.max(axis=1, initial=-np.inf)
+        for action in actions:
+            first, stop = max(0, clock.first(action.start)), min(clock.end(action.end), len(rows))
+            if action.label in (BACKGROUND, AMBIGUOUS) or first >= stop:
+                continue
+            right = np.flatnonzero(rows[first:stop, column[action.label]] > best[first:stop])
+            decided = clock.at(first + int(right[0]) + 1) - action.start if len(right) else np.inf
+            delays[action.label].append(float(decided))
+
+    def summary(values: Sequence[float]) -> dict[str, Any]:
+        found = np.array([value for value in values if np.isfinite(value)])
+        shown = found if len(found) else np.array([np.nan])
+        return {
+            "actions": len(values),
+            "detected": len(found),
+            "median": float(np.median(shown)),
+            "mean": float(np.mean(shown)),
+            "p90": float(np.percentile(shown, 90)),
+        }
+
+    per_class = {name: summary(values) for name, values in delays.items() if values}
+    every = [value for values in delays.values() for value in values]
+    return {**summary(every), "per_class": per_class, "seconds": sorted(v for v in every if np.isfinite(v))}
+
+
+def confusion(
+    scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
+) -> NDArray[np.int64]:
+    """Return how many chunks of each class (row) were taken for another (column), counts (C, C), wrong chunks alone.
+
+    A chunk is wrong when the predicted class is not on; it counts for each class that is on. Ambiguous chunks are left
+    out.
+    """
+    counts = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    for rows, video in zip(scores, targets, strict=True):
+        on = np.asarray(video) > 0
+        tops = predicted_classes(rows, classes)
+        wrong = counted(on, classes) & ~on[np.arange(len(on)), tops]
+        chunks, truth = np.nonzero(on & wrong[:, None])
+        np.add.at(counts, (truth, tops[chunks]), 1)
+    return counts
 
 
 def chance(train_targets: Sequence[NDArray[Any]], n: int) -> NDArray[np.float32]:
     """Return the scores (n, C) that are the same for every chunk: the share of training chunks of each class.
 
-    train_targets: a (L, C) array for each training video.
+    train_targets: a (L, C) array for each training video. Raises LstrError without a training chunk.
     """
-    prior = class_prior(train_targets)
+    if not sum(len(video) for video in train_targets):
+        raise LstrError("Without a training chunk no class can be counted.", "Use labels with a training subset.")
+    prior = np.concatenate(list(train_targets)).mean(axis=0, dtype=np.float64).astype(np.float32)
     return np.tile(prior, (n, 1))
 
 
@@ -288,7 +339,7 @@ def time_prior(train_targets: Sequence[NDArray[Any]], length: int) -> NDArray[np
     Counts are averaged over 2 s to either side, and the class prior weighs as much as one more video, so that it
     takes over where training videos become few and stands alone beyond the longest.
     """
-    prior = class_prior(train_targets)
+    prior = chance(train_targets, 1)[0]
     on = np.zeros((length, len(prior)))
     videos = np.zeros((length, 1))
     for video in train_targets:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics.actions import overlaps
 from lstr.metrics.intervals import interval
-from lstr.metrics.per_frame import counted
-from lstr.metrics.starts import predicted_classes
+from lstr.metrics.per_frame import counted, predicted_classes
 
 OVERLAPS = (0.1, 0.25, 0.5)
 # First chunk, the one after the last, and the column of the class

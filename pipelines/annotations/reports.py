@@ -8,7 +8,7 @@ from lstr.chunk import FEATURES_PER_SECOND
 from lstr.errors import LabelsError, few
 from lstr.labels.label_set import Labels, actions_of
 from lstr.metrics.actions import VideoEvents, measure_events
-from lstr.metrics.agreement import measure_kappa, without_ambiguous
+from lstr.metrics.event_errors import measure_kappa, without_ambiguous
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.annotations.videos import footage_of_files, videos_among
 from lstr.pipelines.pages.table import Cell, Column, Table

@@ -11,11 +11,10 @@ from lstr.metrics import intervals
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import VideoEvents, measure_events, resampled_f1
 from lstr.metrics.event_errors import measure_errors
-from lstr.metrics.instances import measure_instances, resampled_instances
-from lstr.metrics.per_frame import per_stage, published_per_stage
+from lstr.metrics.per_frame import confusion, detection_delay, per_stage, predicted_classes, published_per_stage
+from lstr.metrics.ranked import measure_instances, resampled_instances, start_precision
 from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.segmentation import measure_segmentation
-from lstr.metrics.starts import confusion, detection_delay, predicted_classes, start_precision
 from lstr.pipelines.evaluation.false_alarms import describe_curves, sweep
 from lstr.pipelines.evaluation.findings import FIGURE_PATHS, figure_at
 from lstr.pipelines.evaluation.scoring import Evaluation, counted, labelled_segments, means_of, rule_of

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.metrics.instances import IOUS
+from lstr.metrics.ranked import IOUS, OFFSETS
 from lstr.metrics.segmentation import OVERLAPS
-from lstr.metrics.starts import OFFSETS
 from lstr.pipelines.evaluation.findings import FIGURE_PATHS, Judged, figure_at
 from lstr.pipelines.pages.table import WRITERS, Cell, Column, Table
 

@@ -10,7 +10,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents
-from lstr.metrics.agreement import measure_kappa, without_ambiguous
+from lstr.metrics.event_errors import measure_kappa, without_ambiguous
 
 CLASSES = ("Background", "hug", "point", "Ambiguous")
 

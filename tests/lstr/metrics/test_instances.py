@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents
-from lstr.metrics.instances import IOUS, measure_instances
 from lstr.metrics.intervals import draw, interval
+from lstr.metrics.ranked import IOUS, measure_instances
 
 CLASSES = ("Background", "hug", "point", "Ambiguous")
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from lstr.labels.label_set import segments_of
 from lstr.labels.segment import Segment
 from lstr.metrics.intervals import draw, interval
-from lstr.metrics.starts import confusion, detection_delay, start_precision
+from lstr.metrics.per_frame import confusion, detection_delay
+from lstr.metrics.ranked import start_precision
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
 
