@@ -32,7 +32,7 @@ def presets_page() -> str:
     """A table per dataclass of settings, with a column for each of its presets."""
     from lstr import kinds
     from lstr.extractors import presets as recipes
-    from lstr.extractors.networks.table import NETWORKS
+    from lstr.extractors.networks.network import NETWORKS
     from lstr.pipelines.training import config as training
     from lstr.pipelines.training import network_config as finetuning
 

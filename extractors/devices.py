@@ -112,11 +112,6 @@ def release_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def processor_lines() -> list[str]:
-    """Return model and instruction sets of the processor, as Linux says them; nothing on another system."""
-    return [line for line in _cpu_lines() if line.startswith(("model name", "flags", "Features", "CPU part"))]
-
-
 def extensions() -> set[str]:
     """Return instruction sets as Linux abbreviates them: avx512_vnni, amx_tile; none on another system."""
     facts = _facts()

@@ -18,8 +18,7 @@ from msgspec import Meta
 from lstr.errors import MissingPathError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.networks.manifest import published_as
-from lstr.extractors.networks.network import TIMM, is_network_name
-from lstr.extractors.networks.table import known_network
+from lstr.extractors.networks.network import find_network, get_network
 from lstr.extractors.recipe import RGB_FRAME, Crops, Recipe, brief
 from lstr.extractors.streams import STREAMS, OfStreams
 from lstr.extractors.video.frames import CHUNK
@@ -35,8 +34,7 @@ class StreamPreset:
     """One stream's network."""
 
     network: Text
-    """A name in NETWORKS, `timm:NAME`, or a mmaction2 config: its path, or the name of one that comes with
-    mmaction2. A path is run as a program."""
+    """A name in NETWORKS, `timm:NAME`, or the name of another package's network."""
     weights: Text | None = None
     """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
     crops: Crops = 1
@@ -89,7 +87,7 @@ class Preset(OfStreams[StreamPreset]):
         parts: dict[str, StreamPreset] = {}
         for stream, part in self.parts.items():
             if part.follows and part.size:
-                pixels, entry = math.prod(part.size), known_network(part.network)
+                pixels, entry = math.prod(part.size), find_network(part.network)
                 height = round(math.sqrt(pixels / min(max(shape, 1 / WIDEST), WIDEST)))
                 size = height, round(pixels / height)
                 fits = entry is None or all(map(entry.fits, size))
@@ -127,8 +125,8 @@ SMALLEST = Preset(
 )
 # Three frames without colour as the channels of one picture, all of it: how things move, in one pass of a small network
 # that ImageNet has taught to see
-_SEEN_WHOLE = StreamPreset(LITE, IMAGENET, crops=2, size=(112, 149), margin=1.15, follows=True)
-GREY = Preset(None, None, long_side=256, grey=_SEEN_WHOLE)
+_WHOLE_FRAME = StreamPreset(LITE, IMAGENET, crops=2, size=(112, 149), margin=1.15, follows=True)
+GREY = Preset(None, None, long_side=256, grey=_WHOLE_FRAME)
 # the differences of such frames in their place
 DIFFERENCE = replace(GREY, grey=None, difference=GREY.grey)
 # and how the maps of two frames differ, which needs no training
@@ -183,8 +181,7 @@ def preset_of(recipe: Recipe) -> Preset:
 def read_preset(path: str | Path) -> Preset:
     """A recipe file of one's own: a JSON object of what differs from the recipe that `based_on` names (`kinetics`).
 
-    Paths of weights in it are relative to its folder; its networks are named, for a config is a program. Raises
-    MissingPathError, and RecipeError that names the entry.
+    Paths of weights in it are relative to its folder. Raises MissingPathError, and RecipeError that names the entry.
     """
     path = Path(path)
     try:
@@ -220,16 +217,11 @@ def read_preset(path: str | Path) -> Preset:
     if preset.crop > preset.short_side:
         raise RecipeError(f"{path}: crop is {preset.crop}.", "write at most short_side.")
     for stream, part in preset.parts.items():
-        # a recipe file may come from anywhere, and a config would be run
-        if not is_network_name(part.network) or "." in part.network and not part.network.startswith(TIMM):
-            raise RecipeError(
-                f"{path}: {stream}.network is {brief(part.network)}, and a config is a program, of which only one that "
-                "the command line names is run.",
-                f"leave it out of the recipe file, and add `--set recipe.{stream}.network=CONFIG.py` if you trust that "
-                "file.",
-            )
-        entry = known_network(part.network)
-        if entry and not all(map(entry.fits, preset.size_of(stream))):
+        try:
+            entry = get_network(part.network)
+        except RecipeError as error:
+            raise RecipeError(f"{path}: {stream}.network: {error}", error.hint) from error
+        if not all(map(entry.fits, preset.size_of(stream))):
             entry_name = f"{stream}.size is {list(part.size)}" if part.size else f"crop is {preset.crop}"
             raise RecipeError(f"{path}: {entry_name}.", f"write {entry.sides} for {entry.name}.")
     return preset

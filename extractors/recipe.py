@@ -10,8 +10,7 @@ from msgspec import Meta
 
 from lstr.errors import RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, BOUND, algorithm_of
-from lstr.extractors.networks.network import TIMM, Network, is_network_name
-from lstr.extractors.networks.table import NETWORKS, known_network, network_of
+from lstr.extractors.networks.network import NETWORKS, TIMM, Network, find_network, get_network, is_network_name
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES, STREAMS, OfStreams, model_stream
 from lstr.extractors.video.frames import CHUNK, FPS
 from lstr.files.content import Number, PositiveNumber, built
@@ -28,68 +27,57 @@ LEAST = 1e-12  # a step; of a channel of zeros
 Crops = Literal[1, 2, 10]
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
 # Entries of a network that are written only where they differ from their default, so that older recipes keep their ids.
-OPTIONAL = ("config", "width", "segments", "bgr", "folds", "ranges", "stem", "size", "margin")
+OPTIONAL = ("width", "bgr", "folds", "ranges", "stem", "size", "margin")
 
 
 @dataclass(frozen=True)
 class NetworkRecipe:
     """One stream's network and what goes into it. `mean` and `std` are per channel, on the 0–255 scale."""
 
+    # a name in NETWORKS, `timm:NAME`, or of another package
     network: str
-    """A name in NETWORKS, `timm:NAME`, or the name of the mmaction2 config it was built from."""
+    # `kinetics` for the published file, `random`, the name in a file that `lstr finetune` made, or `custom`
     weights: str
-    """`kinetics` for the published file, `random`, the name in a file that `lstr finetune` made, or `custom`."""
+    # hash of the network's tensors, batch-norm statistics included
     sha256: str
-    """Hash of the network's tensors, batch-norm statistics included."""
     crops: Crops
     mean: tuple[Number, ...]
     std: tuple[PositiveNumber, ...]
+    # seed of random weights
     seed: int | None = None
-    """Seed of random weights."""
+    # videos whose chunks gave random weights their batch-norm statistics
     calibrated_on: tuple[str, ...] = ()
-    """Videos whose chunks gave random weights their batch-norm statistics."""
-    config: dict | None = field(default=None, hash=False)
-    """Backbone in mmaction2's config language, of a network that was built from a config."""
+    # features of a chunk, of a network that is not in NETWORKS
     width: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
-    """Features of a chunk, of a network that is not in NETWORKS."""
-    segments: Annotated[int, Meta(ge=1, le=64)] = 1
-    """Frames of a chunk, evenly spread, that the network sees together (TSM and its like)."""
+    # whether blue comes first
     bgr: bool = False
-    """Whether blue comes first."""
+    # hashes of the networks that were each trained without one fold of the training videos: each of these has the
+    # features of the network that has not seen it, every other video those of `sha256`
     folds: tuple[str, ...] = ()
-    """Hashes of the networks that were each trained without one fold of the training videos: each of these has the
-    features of the network that has not seen it, every other video those of `sha256`."""
+    # for an int8 network the lowest and highest input of each convolution, by its name
     ranges: dict[str, list[float]] | None = field(default=None, hash=False)
-    """For an int8 network the lowest and highest input of each convolution, by its name."""
+    # `mean` where its weights are those of an RGB network, its first kernels the mean over the colours, repeated
     stem: Annotated[str, Meta(pattern=r"^mean\Z")] | None = None
-    """`mean` where its weights are those of an RGB network, its first kernels the mean over the colours, repeated."""
+    # height and width of what it sees of the whole picture, in pixels; None for the recipe's square crop
     size: tuple[Size, Size] | None = None
-    """Height and width of what it sees of the whole picture, in pixels; None for the recipe's square crop."""
+    # how many times larger than `size` the picture is made, whose middle is seen
     margin: Annotated[float, Meta(ge=1, le=4)] = 1.0
-    """How many times larger than `size` the picture is made, whose middle is seen."""
 
     @property
     def entry(self) -> Network:
         """What is known of the network. Raises RecipeError where it is not known here."""
-        return network_of(self.network, self.config)
+        return get_network(self.network)
 
     @property
     def fuses(self) -> bool:
         """Whether its batch norms go into convolutions wherever they follow one."""
-        if self.config is not None:
-            return False
-        entry = None if self.network.startswith(TIMM) else known_network(self.network)
+        entry = None if self.network.startswith(TIMM) else find_network(self.network)
         return entry is None or entry.fuses
 
     @property
     def dim(self) -> int:
         """Features of a chunk."""
         return NETWORKS[self.network].width if self.width is None else self.width
-
-    @property
-    def images(self) -> int:
-        """How many images of a chunk go through the network."""
-        return self.crops * self.segments
 
     def folder(self, stream: str) -> str:
         """Name of the stream's feature directory: `rgb_kinetics_resnet50`."""
@@ -112,17 +100,17 @@ class Recipe(OfStreams[NetworkRecipe]):
     flow: NetworkRecipe | None
     fps: int = FPS
     chunk: int = CHUNK
+    # index in the chunk of the frame the RGB network sees
     rgb_frame: Annotated[int, Meta(ge=0, lt=CHUNK)] = RGB_FRAME
-    """Index in the chunk of the frame the RGB network sees."""
+    # pixels; aspect kept, never enlarged
     long_side: Side = 320
-    """Pixels; aspect kept, never enlarged."""
     resize: str = "area"
     flow_algorithm: str | None = "tvl1-opencv5"
     flow_bound: PositiveNumber = BOUND
     short_side: Side = 256
     crop: Side = 224
+    # how the networks' weights and products are rounded: float32, bf16 or int8
     precision: Precision = "float32"
-    """How the networks' weights and products are rounded: float32, bf16 or int8."""
     grey: NetworkRecipe | None = None
     difference: NetworkRecipe | None = None
     change: NetworkRecipe | None = None

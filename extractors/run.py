@@ -3,14 +3,14 @@
 import os
 from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +32,15 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, NETWORK, Ahead, StepSeconds, closed_after, torch_threads
 from lstr.extractors.streams import PICTURES, STREAMS
 from lstr.extractors.video.frames import Chunk
+from lstr.files.home import home
 
 if TYPE_CHECKING:  # what was converted before runs without it
     from torch import nn
 
 IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
 GPU_THREADS = 2  # one resizes images while the other waits for its features
+CONVERTED = "runtimes"  # folder of converted networks in the home folder
 
-T = TypeVar("T")
 _computing: set[int] = set()  # the process that has run networks, also as its forks inherit it
 
 
@@ -67,14 +68,12 @@ class FeatureRow:
 class RunOptions:
     """What computes networks, and in how many threads."""
 
+    # one of RUNTIMES, or `auto`
     runtime: str = "torch"
-    """One of RUNTIMES, or `auto` for the fastest that can."""
-    fastest: str | None = None
-    """What `auto` means here, where it was measured."""
+    # where converted networks are stored; None converts them in each process again
     store: Store | None = None
-    """Where converted networks are kept; None converts them in each process again."""
+    # batches at once on a CPU, where no threads of flow set the number
     threads: int = field(default_factory=default_workers)
-    """Batches at once on a CPU, where no threads of flow set the number."""
 
 
 # A chunk, and its flow on its way.
@@ -107,14 +106,16 @@ class TwoStream:
         sources: WeightSources | None = None,
         options: RunOptions | None = None,
     ):
-        self.networks = LazyNetworks({stream: partial(_at_rest, networks, stream, device) for stream in networks})
+        self.networks = LazyNetworks(
+            {stream: partial(_evaluation_network, networks, stream, device) for stream in networks}
+        )
         self.recipe = recipe
         self.inputs = Inputs(recipe)
         self.streams = [stream for stream in STREAMS if stream in networks]
         """Its streams, in the order in which their features are joined."""
         self.device = device
-        images = max(recipe.parts[stream].images for stream in networks)
-        self.batch = max(1, IMAGES[device.partition(":")[0]] // images)
+        crops = max(recipe.parts[stream].crops for stream in networks)
+        self.batch = max(1, IMAGES[device.partition(":")[0]] // crops)
         """Chunks that go through the networks together if so many are available."""
         self.sources = sources or WeightSources()
         self.options = options or RunOptions()
@@ -123,119 +124,45 @@ class TwoStream:
         """Why a runtime that was to be used is not; `prepare` adds to it."""
         self._running: dict[str, RunningNetwork] = {}
         self._hashes = {stream: part.sha256 for stream, part in recipe.parts.items()}
-        self._opening = Lock()
+        self._lock = Lock()
 
-    def again(self, recipe: Recipe | None = None, options: RunOptions | None = None) -> "TwoStream":
-        """The same networks by another recipe, or run in another way."""
+    def copy(self, recipe: Recipe | None = None, options: RunOptions | None = None) -> "TwoStream":
+        """Return the same networks by another recipe, or run in another way."""
         return TwoStream(self.networks, recipe or self.recipe, self.device, self.sources, options or self.options)
 
-    def pooled(self, stream: str, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """(B, images, 224, 224, C) → (B, D), averaged over space and the images of a chunk."""
-        return self._network(stream).of_crops(images)
+    def job(self, stream: str) -> NetworkJob:
+        """Return the network of a stream as it is to be computed with."""
+        part, sha256, size = self.recipe.parts[stream], self._hashes[stream], self.recipe.size_of(stream)
+        network = partial(self.networks.__getitem__, stream)
+        return NetworkJob(network, part, sha256, self.recipe.precision, size, self.device, self.options.threads)
 
     def _network(self, stream: str) -> RunningNetwork:
+        """Return the network of a stream on its runtime, which is opened where it was not yet.
+
+        Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then.
+        """
         _check_not_forked()
-        with self._opening:
-            if stream not in self._running:
-                self._running[stream] = self._open(stream)
+        options = self.options
+        with self._lock:
+            if stream in self._running:
+                return self._running[stream]
+            if read := self.sources.graphs.get(stream):
+                self._running[stream] = open_graph(read(), stream, options.runtime, options.threads)
+                return self._running[stream]
+            job, runtime = self.job(stream), choose_runtime(options.runtime, self.device)
+            try:
+                self._running[stream] = open_network(job, runtime, options.store)
+            except NetworkRuntimeError as error:
+                if options.runtime != AUTO:
+                    raise
+                self.warnings.append(f"{error} Torch computes it.")
+                self._running[stream] = open_network(job, "torch", None)
             return self._running[stream]
 
     @property
     def runtimes(self) -> dict[str, str]:
         """What computes each network that is open."""
         return {stream: network.runtime for stream, network in self._running.items()}
-
-    def _open(self, stream: str) -> RunningNetwork:
-        """Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then."""
-        options = self.options
-        if read := self.sources.graphs.get(stream):
-            return open_graph(read(), stream, options.runtime, options.threads)
-        job = self.job(stream)
-        try:
-            return open_network(job, choose_runtime(options.runtime, self.device, options.fastest), options.store)
-        except NetworkRuntimeError as error:
-            if options.runtime != AUTO:
-                raise
-            self.warnings.append(f"{error} Torch computes it.")
-            return open_network(job, "torch", None)
-
-    def job(self, stream: str) -> NetworkJob:
-        """The network of a stream as it is to be computed with."""
-        part, sha256, size = self.recipe.parts[stream], self._hashes[stream], self.recipe.size_of(stream)
-        network = partial(self.networks.__getitem__, stream)
-        return NetworkJob(network, part, sha256, self.recipe.precision, size, self.device, self.options.threads)
-
-    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
-        """Yield feature rows of chunks in order, while later chunks are decoded and computed in threads.
-
-        A bounded number of chunks is read ahead. Those of a live source go through the networks one by one; no row
-        waits for the next chunk. A row never depends on a later chunk. `workers` may be None if no
-        network takes flow. Close the generator to end its threads. Raises FlowError, RecipeError for workers of
-        another algorithm, and what `chunks` raises.
-        """
-        workers = self._used(workers)
-
-        def read() -> Iterator[Pending]:
-            with closed_after(self._timed(chunks)) as source:
-                for chunk in source:
-                    yield chunk, workers.submit(chunk.frames) if workers else None
-
-        return self._rows(read(), workers.workers if workers else 0, workers.ahead if workers else 0, live)
-
-    def _used(self, workers: FlowWorkers | None) -> FlowWorkers | None:
-        """Return the workers if a network takes flow. Raises RecipeError if they compute another algorithm."""
-        if "flow" not in self.networks:
-            return None
-        assert workers is not None, "a network on flow needs workers for it"
-        if ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
-            raise RecipeError(
-                f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
-                "choose the flow algorithm of the recipe.",
-            )
-        return workers
-
-    def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
-        """The same as `rows`, of chunks whose flow (10, H, W) is known, by as many threads as flow would have there.
-
-        The frames are as `picture_of` takes them.
-        """
-        pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
-        return self._rows(self._timed(pending), threads, 2 * threads)
-
-    def _rows(self, reading: Iterator[Pending], n_flow: int, more: int, live: bool = False) -> Iterator[FeatureRow]:
-        """Yield rows computed next to `n_flow` threads of flow, with `more` chunks than a batch read ahead."""
-        batch = 1 if live else self.batch
-        if self.device != "cpu":
-            self.prepare(1, batch)  # graphs are best captured while no flow is on the GPU
-        with closing(Ahead(reading, batch + more, "reader")) as begun:  # it reads while the networks are compiled
-            self.prepare(batch)
-            source, flying, threads = iter(begun), deque[Future](), self._threads(n_flow)
-            most = 1 if live else 2 * threads
-            pool = ThreadPoolExecutor(threads, "networks", self._begin_thread)
-            with torch_threads() if "torch" in self.runtimes.values() else nullcontext(), pool:
-                while True:
-                    # as many batches wait as there are threads, so that none is idle while the rows are used
-                    while len(flying) < most and (ready := tuple(islice(source, batch))):
-                        flying.append(pool.submit(NETWORK(self._batch), ready))
-                    if not flying:
-                        return
-                    rows, seconds = flying.popleft().result()
-                    self.seconds.add(seconds)
-                    yield from rows
-
-    def _threads(self, n_flow: int) -> int:
-        # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
-        # flow and networks as either has work, and none waits for another within a layer
-        return GPU_THREADS if self.device != "cpu" else n_flow or self.options.threads
-
-    def open_pool(self, workers: FlowWorkers | None) -> tuple[ThreadPoolExecutor, int]:
-        """Return the threads for `submit`, after `prepare`, and their number; those of flow, if a network takes flow.
-
-        Shut them down unless they are those of flow.
-        """
-        workers = self._used(workers)
-        threads = self._threads(workers.workers if workers else 0)
-        return workers.pool if workers else ThreadPoolExecutor(threads, "networks"), threads
 
     def open(self) -> None:
         """Open the networks on their runtime, which converts them where that was not done before.
@@ -248,38 +175,110 @@ class TwoStream:
     def prepare(self, *batches: int) -> None:
         """Make what computes features of so many chunks at once, now rather than when the first come; as `open`."""
         for stream in self.networks:
-            images = self.recipe.parts[stream].images
-            self._network(stream).prepare(batch * images for batch in batches)
+            crops = self.recipe.parts[stream].crops
+            self._network(stream).prepare(batch * crops for batch in batches)
 
-    def _begin_thread(self) -> None:
-        """Let this thread, one of several that run the networks, compute alone."""
-        if "torch" in self.runtimes.values():
-            import torch
+    def pooled(self, stream: str, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return (B, D) of the crops (B, crops, H, W, C) of chunks, averaged over space and the crops of a chunk."""
+        network = self._network(stream)
+        if network.averages:
+            return network(crops)
+        features = network(crops.reshape(-1, *crops.shape[2:]))  # (B · crops, D)
+        return features.reshape(*crops.shape[:2], -1).mean(1)
 
-            torch.set_num_threads(1)
+    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
+        """Yield feature rows of chunks in order, while later chunks are decoded and computed in threads.
 
-    def submit(self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None) -> Future:
-        """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order.
-
-        The networks begin when the flow is there, so no thread waits for it, and both share the threads of `pool`.
+        A bounded number of chunks is read ahead. Those of a live source go through the networks one by one; no row
+        waits for the next chunk. A row never depends on a later chunk. `workers` may be None if no
+        network takes flow. Close the generator to end its threads. Raises FlowError, RecipeError for workers of
+        another algorithm, and what `chunks` raises.
         """
-        workers = self._used(workers)
-        ready = tuple((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
+        workers = self._check_workers(workers)
+
+        def read() -> Iterator[Pending]:
+            with closed_after(self._timed(chunks)) as source:
+                for chunk in source:
+                    yield chunk, workers.submit(chunk.frames) if workers else None
+
+        return self._rows(read(), workers, self.options.threads, workers.ahead if workers else 0, live)
+
+    def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
+        """Yield the same as `rows`, of chunks whose flow (10, H, W) is known, by as many threads as flow would have.
+
+        The frames are as `picture_of` takes them.
+        """
+        pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
+        return self._rows(self._timed(pending), None, threads or self.options.threads, 2 * threads)
+
+    def _rows(
+        self, reading: Iterator[Pending], workers: FlowWorkers | None, threads: int, more: int, live: bool = False
+    ) -> Iterator[FeatureRow]:
+        """Yield rows, with `more` chunks than a batch read ahead."""
+        batch = 1 if live else self.batch
+        if self.device != "cpu":
+            self.prepare(1, batch)  # graphs are best captured while no flow is on the GPU
+        with closing(Ahead(reading, batch + more, "reader")) as chunks:  # it reads while the networks are compiled
+            self.prepare(batch)
+            pool, threads = self.open_pool(workers, threads)
+            source, started = iter(chunks), deque[Future[list[FeatureRow]]]()
+            # as many batches wait as there are threads, so that none is idle while the rows are used
+            max_started = 1 if live else 2 * threads
+            with torch_threads() if "torch" in self.runtimes.values() else nullcontext():
+                try:
+                    while True:
+                        while len(started) < max_started and (ready := tuple(islice(source, batch))):
+                            started.append(self._start(pool, ready))
+                        if not started:
+                            return
+                        yield from started.popleft().result()
+                finally:
+                    wait(started)
+                    if not workers:
+                        pool.shutdown()
+
+    def open_pool(self, workers: FlowWorkers | None, threads: int = 0) -> tuple[ThreadPoolExecutor, int]:
+        """Return the threads for `submit`, after `prepare`, and their number; those of flow, if a network takes flow.
+
+        Shut them down unless they are those of flow.
+        """
+        # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
+        # flow and networks as either has work, and none waits for another within a layer
+        workers = workers if "flow" in self.networks else None
+        n = workers.workers if workers else threads or self.options.threads
+        n = n if self.device == "cpu" else GPU_THREADS
+        return workers.pool if workers else ThreadPoolExecutor(n, "networks"), n
+
+    def submit(
+        self, pool: ThreadPoolExecutor, chunks: Iterable[Chunk], workers: FlowWorkers | None
+    ) -> Future[list[FeatureRow]]:
+        """Start the features of a batch of chunks, after `prepare`: a future list of FeatureRows in their order."""
+        workers = self._check_workers(workers)
+        return self._start(pool, [(chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks])
+
+    def _start(self, pool: ThreadPoolExecutor, ready: Sequence[Pending]) -> Future[list[FeatureRow]]:
+        """Start the features of chunks when their flow is computed.
+
+        No thread waits for flow, so that flow and networks share the threads of `pool`.
+        """
         parts = [part for _, flow in ready if flow for part in flow.parts]
-        rows, left, lock = Future[list[FeatureRow]](), len(parts) + 1, Lock()
+        rows, missing, lock = Future[list[FeatureRow]](), len(parts) + 1, Lock()
 
         def compute() -> None:
             try:
-                self._begin_thread()
-                rows.set_result(NETWORK(self._batch)(ready)[0])
-            except BaseException as error:  # for the one who waits for the rows, whatever it is
+                if "torch" in self.runtimes.values():
+                    import torch
+
+                    torch.set_num_threads(1)
+                rows.set_result(NETWORK(self._batch)(ready))
+            except BaseException as error:  # for the caller that waits for the rows
                 rows.set_exception(error)
 
         def count(_: object) -> None:
-            nonlocal left
+            nonlocal missing
             with lock:
-                left -= 1
-                if left:
+                missing -= 1
+                if missing:
                     return
             pool.submit(compute)
 
@@ -288,8 +287,43 @@ class TwoStream:
         count(None)
         return rows
 
-    def _timed(self, items: Iterable[T]) -> Iterator[T]:
-        """The same items, the time until each counted as decoding."""
+    def _batch(self, ready: Sequence[Pending]) -> list[FeatureRow]:
+        seconds = StepSeconds(flow=sum(part.seconds for _, part in ready if part))
+        features: dict[str, NDArray[np.float32]] = {}
+        for stream in self.streams:
+            flows = [part.result() if part and stream == "flow" else None for _, part in ready]
+            start = perf_counter()
+            view, network = self.inputs.views[stream], self._network(stream)
+            images = [self.inputs.image(stream, c.frames, flow) for (c, _), flow in zip(ready, flows, strict=True)]
+            if network.makes_crops:
+                features[stream] = network.of_fitted(images, view)
+            else:
+                features[stream] = self.pooled(stream, np.stack([view.of(image) for image in images]))
+            if stream == "flow":
+                seconds.flow_network += perf_counter() - start
+            else:
+                seconds.rgb_network += perf_counter() - start
+        with self._lock:
+            self.seconds.add(seconds)
+        return [
+            FeatureRow(chunk.index, chunk.end_time, {stream: rows[n] for stream, rows in features.items()})
+            for n, (chunk, _) in enumerate(ready)
+        ]
+
+    def _check_workers(self, workers: FlowWorkers | None) -> FlowWorkers | None:
+        """Return the workers if a network takes flow. Raises RecipeError if they compute another algorithm."""
+        if "flow" not in self.networks:
+            return None
+        assert workers is not None, "a network on flow needs workers for it"
+        if ALGORITHMS[workers.algorithm] != self.recipe.flow_algorithm:
+            raise RecipeError(
+                f"The recipe has {self.recipe.flow_algorithm} flow, not {ALGORITHMS[workers.algorithm]}.",
+                "choose the flow algorithm of the recipe.",
+            )
+        return workers
+
+    def _timed(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Yield the same items; the time until each counts as decoding."""
         with closed_after(items) as source:
             while True:
                 start = perf_counter()
@@ -300,28 +334,8 @@ class TwoStream:
                     return
                 yield item
 
-    def _batch(self, ready: Sequence[Pending]) -> tuple[list[FeatureRow], StepSeconds]:
-        """Rows of chunks."""
-        seconds = StepSeconds()
-        features: dict[str, NDArray[np.float32]] = {}
-        for stream in self.streams:
-            flows = [part.result() if part and stream == "flow" else None for _, part in ready]
-            start = perf_counter()
-            images = [self.inputs.images(stream, c.frames, flow) for (c, _), flow in zip(ready, flows, strict=True)]
-            features[stream] = self._network(stream).of_fitted(images, self.inputs.views[stream])
-            if stream == "flow":
-                seconds.flow_network += perf_counter() - start
-            else:
-                seconds.rgb_network += perf_counter() - start
-        seconds.flow = sum(part.seconds for _, part in ready if part)
-        rows = [
-            FeatureRow(chunk.index, chunk.end_time, {stream: made[n] for stream, made in features.items()})
-            for n, (chunk, _) in enumerate(ready)
-        ]
-        return rows, seconds
-
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
-        """Set a random network's batch-norm statistics to those of images (N, segments, 224, 224, C).
+        """Set a random network's batch-norm statistics to those of images (N, H, W, C).
 
         The recipe must be made again afterwards, because the network's hash changes.
         """
@@ -331,6 +345,15 @@ class TwoStream:
         calibrate(network, images, self.recipe.parts[stream], self.device, batch)
         self._hashes[stream] = fingerprint(network)
         self._running.pop(stream, None)
+
+
+def run_on(twostream: TwoStream, wanted: str = AUTO, threads: int | None = None) -> TwoStream:
+    """Return the same networks, computed by a runtime in this many threads, None for one per core.
+
+    Raises NetworkRuntimeError for one that is not installed or does not compute on the networks' device.
+    """
+    choose_runtime(wanted, twostream.device)
+    return twostream.copy(options=RunOptions(wanted, Store(home() / CONVERTED), threads or default_workers()))
 
 
 def _check_not_forked() -> None:
@@ -347,11 +370,7 @@ def _check_not_forked() -> None:
         )
 
 
-def _at_rest(networks: "Mapping[str, nn.Module]", stream: str, device: str) -> "nn.Module":
-    """The network of a stream in evaluation mode on a device."""
+def _evaluation_network(networks: "Mapping[str, nn.Module]", stream: str, device: str) -> "nn.Module":
     import torch
 
-    network = networks[stream]
-    network.to(device=device).to(memory_format=torch.channels_last)
-    network.eval()  # the ResNet of a config of mmaction2 returns None here
-    return network
+    return networks[stream].to(device=device).to(memory_format=torch.channels_last).eval()

@@ -61,8 +61,8 @@ class StepSeconds:
 
     decode: float = 0.0
     flow: float = 0.0
+    # all streams but flow
     rgb_network: float = 0.0
-    """All streams but flow."""
     flow_network: float = 0.0
 
     def add(self, other: "StepSeconds") -> None:

@@ -6,6 +6,7 @@ A network is built where it is asked for: one whose weights are known by hash, a
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lstr.errors import WeightsError
@@ -72,31 +73,22 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
                 f"The {stream} features need the weights {want.weights!r} of {want.network}, and no file was named.",
                 f"add `--weights {stream}=PATH`.",
             )
-        networks[stream], parts[stream] = _find_network(stream, want, sources)
+        source = sources.files.get(stream)
+        if source is not None and fingerprint_of_file(network_file(source, stream)) == want.sha256:
+            # built when it is needed: one that was converted before is not
+            networks[stream], parts[stream] = partial(_build, stream, want, sources), want
+        else:
+            from lstr.extractors.networks.build import build_network
+
+            network, parts[stream] = build_network(stream, want, sources)
+            networks[stream] = partial(itemgetter(0), (network,))
     return TwoStream(LazyNetworks(networks), recipe.having(parts), device, sources)
 
 
-def _find_network(
-    stream: str, want: NetworkRecipe, sources: WeightSources
-) -> "tuple[Callable[[], nn.Module], NetworkRecipe]":
-    """What builds the network of a recipe with the weights of `sources`, and the recipe it then has.
-
-    It is built at once but where the tensors in the file are those that the recipe has the hash of. Raises as
-    `build_network`.
-    """
-    if (source := sources.files.get(stream)) is not None:
-        if fingerprint_of_file(network_file(source, stream)) == want.sha256:
-            return partial(_built, stream, want, sources), want
+def _build(stream: str, part: NetworkRecipe, sources: WeightSources) -> "nn.Module":
     from lstr.extractors.networks.build import build_network
 
-    network, found = build_network(stream, want, sources)
-    return lambda: network, found
-
-
-def _built(stream: str, want: NetworkRecipe, sources: WeightSources) -> "nn.Module":
-    from lstr.extractors.networks.build import build_network
-
-    return build_network(stream, want, sources)[0]
+    return build_network(stream, part, sources)[0]
 
 
 def calibration_of(twostream: TwoStream) -> "dict[str, dict[str, Tensor]]":

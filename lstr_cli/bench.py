@@ -34,7 +34,7 @@ def command(inputs, recipe, settings, as_json):
 
     \b
     Without --recipe: each recipe, runtime and precision in times real time, cameras at once and latency,
-    and one sentence of advice. From then on `runtime=auto` means the fastest.
+    and one sentence of advice.
     With --recipe: each stage of one recipe from video to decision, one after the other and overlapped, the
     latency of a live source, peak memory, and the runtime table of the paper.
 

@@ -13,7 +13,7 @@ MARKS = {True: "ok", False: "MISSING", None: "–"}
 @click.command("doctor", cls=Command)
 @options(Report)
 def command(as_json):
-    """Check versions, decoders, optical flow, mmaction2, GPU and weights; leaves with 1 when something is missing.
+    """Check versions, decoders, optical flow, networks, GPU and weights; leaves with 1 when something is missing.
 
     A dash marks what is not there and need not be, such as a GPU.
 

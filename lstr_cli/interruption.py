@@ -153,16 +153,6 @@ class Interruptions:
         return self._over or handled not in (None, (None, None, None))  # the latter in Python 3.11
 
 
-def hear(number: signal.Signals) -> threading.Event:
-    """An event that is set whenever this signal comes, which from now on winds nothing down; for the main thread."""
-    heard = threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        before = signal.signal(number, lambda *_: heard.set())
-        if _listening is not None:
-            _listening._before.pop(number, before)
-    return heard
-
-
 def take() -> signal.Signals:
     """Return the signal that winds the command down, which the command takes as its end: it is not sent to it again."""
     if _listening is None or _listening.heard is None:

@@ -60,9 +60,6 @@ PARTS = {
     "scipy": "SciPy",
     "sklearn": "scikit-learn",
     "matplotlib": "Matplotlib",
-    "mmengine": "MMEngine",
-    "mmaction": "MMAction2",
-    "mmcv": "MMCV",
     "tensorboardX": "tensorboardX",
 }
 WIDEST_HELP = 120  # columns; longer lines are hard to read

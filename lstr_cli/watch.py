@@ -6,7 +6,6 @@ import sys
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from signal import SIGHUP
 from typing import Annotated
 
 import click
@@ -16,7 +15,7 @@ from lstr.files.names import displayed
 from lstr_cli import console, interruption
 from lstr_cli.options import RUN, Command, option, options
 
-POLL_S = 0.5  # between two looks for a SIGHUP
+WAIT_S = 3600.0  # at a time for the end of the service
 
 
 class Watch(Struct):
@@ -31,8 +30,8 @@ def command(config, begin, only_check):
     """Watch cameras until interrupted: store events, and notify people.
 
     CONFIG is a TOML file [default: watch.toml] with the sources, their model, and the channels that announce each
-    action. SIGHUP reads it again: streams that it does not change continue. Ctrl-C and SIGTERM end the service within
-    five seconds; pending notifications are delivered when it starts again.
+    action. Ctrl-C and SIGTERM end the service within five seconds; pending notifications are delivered when it starts
+    again.
 
     `lstr events` lists what has happened.
 
@@ -64,7 +63,7 @@ def command(config, begin, only_check):
     console.say_waiting("loading networks…")
     from lstr.pipelines.watching.service import Service
 
-    hung_up, service = interruption.hear(SIGHUP), None
+    service = None
     try:
         service = Service(checked_config, _log)
         with service:
@@ -72,10 +71,7 @@ def command(config, begin, only_check):
             click.echo(service.server.address)  # with its token, which the log must not contain
             _log(f"watching {', '.join(found)}; Ctrl-C ends it")
             while True:
-                if hung_up.is_set():
-                    hung_up.clear()
-                    service.reload()
-                service.wait(POLL_S)
+                service.wait(WAIT_S)
     except KeyboardInterrupt:
         interruption.take()
     _log("ended")

@@ -20,8 +20,7 @@ from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import PAIRS, FlowWorkers, flow_workers
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset
-from lstr.extractors.run import FeatureRow, TwoStream
-from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.run import FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.twostream import build_twostream

@@ -16,9 +16,6 @@ OPTIONAL = ("decord",)  # PyAV decodes without it
 PACKAGES = (
     "torch",
     "torchvision",
-    "mmaction2",
-    "mmcv-lite",
-    "mmengine",
     "decord",
     "av",
     "opencv-contrib-python",
@@ -104,7 +101,7 @@ def _flow() -> tuple[str, str]:
 
 
 def _networks() -> tuple[str, str]:
-    from lstr.extractors.networks.table import NETWORKS
+    from lstr.extractors.networks.network import NETWORKS
 
     for name in BUILT:  # with memory and random numbers, .3 s; without them, on "meta", torch imports more for a second
         NETWORKS[name].build(3)

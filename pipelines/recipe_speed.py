@@ -22,8 +22,7 @@ from lstr.extractors.networks.runtime import RUNTIMES, is_installed
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.recipe import Precision
-from lstr.extractors.run import FeatureRow, TwoStream
-from lstr.extractors.runtime_choice import remember, run_on
+from lstr.extractors.run import FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
@@ -52,7 +51,7 @@ ROOM = 0.8  # of the processor that cameras may use, so that none waits long
 def bench_choices(
     inputs: Sequence[Path] = (), device: str | None = None
 ) -> Iterator[Progress | Notice | Finished[dict]]:
-    """Compare recipes, runtimes and precisions; the result is their record. `auto` means the fastest from now on.
+    """Compare recipes, runtimes and precisions; the result is their record.
 
     inputs: videos; without any, one is rendered. device: None for the GPU, or the CPU without one. Raises VideoError
     for a video that cannot be read or is too short.
@@ -113,7 +112,7 @@ def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
         variants: list[dict] = []
         opened: dict[tuple[str, str], TwoStream] = {}
         for runtime, precision in _variants(name, device):
-            variant = run_on(twostream.again(replace(twostream.recipe, precision=precision)), runtime)
+            variant = run_on(twostream.copy(replace(twostream.recipe, precision=precision)), runtime)
             variants.append({"runtime": runtime, "precision": precision})
             try:
                 seconds = _network_seconds(variant, chunks, fields)
@@ -131,10 +130,6 @@ def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
             yield
         sound = [variant for variant in variants if "failed" not in variant]
         best = min(sound, key=lambda variant: variant["processor_seconds_per_second"])
-        for precision in {variant["precision"] for variant in variants}:
-            same = [variant for variant in sound if variant["precision"] == precision]
-            fastest = min(same, key=lambda variant: variant["network_ms"])
-            remember(replace(twostream.recipe, precision=precision), fastest["runtime"])
         chain = replace(chain, twostream=opened[best["runtime"], best["precision"]])
         count, seconds = yield from overlap(chain, path, RUN_CHUNKS)
         delays = yield from live(chain, path, RUN_CHUNKS)

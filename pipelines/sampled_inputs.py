@@ -24,7 +24,7 @@ def sampled_inputs(
     n_chunks: int,
     what: str,
 ) -> Generator[Progress, None, dict[str, list[NDArray[np.uint8]]]]:
-    """Return what the networks see of chunks spread evenly over videos: by stream the first crop (segments, H, W, C).
+    """Return what the networks see of chunks spread evenly over videos: by stream the first crop (H, W, C).
 
     `workers` may be None if no network takes flow. A video that cannot be read is skipped. Progress is of `what`.
     Raises VideoError if none can be read.
@@ -47,16 +47,16 @@ def sampled_inputs(
             for chunk in open_chunks(path, recipe.long_side)[2]:
                 if chunk.index in wanted:
                     taken += 1
-                    for stream, part in recipe.parts.items():
+                    for stream in recipe.streams:
                         if stream != "flow":
-                            found[stream].append(twostream.inputs.cropped(stream, chunk.frames)[: part.segments])
+                            found[stream].append(twostream.inputs.cropped(stream, chunk.frames)[0])
                     if recipe.flow and workers:
                         waiting.append((video_id, workers.submit(chunk.frames)))
                 if chunk.index >= max(wanted):
                     break
     for at, (video_id, pending) in enumerate(waiting, start=1):
         with left_out(videos[video_id]):
-            found["flow"].append(twostream.inputs.cropped("flow", NO_FRAMES, pending.result())[:1])
+            found["flow"].append(twostream.inputs.cropped("flow", NO_FRAMES, pending.result())[0])
         yield Progress(what, at, len(waiting))
     if not taken or (waiting and not found["flow"]):
         raise VideoError(f"None of the videos for {what} can be read.", "give other videos.")

@@ -47,7 +47,7 @@ DTYPES = {
 MOST_INDEX = 4096  # bytes of the zip's list of its members
 ALIGNMENT = 64  # bytes, so that tensors can be mapped into memory
 START, END, ZIP64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
-AGAIN = "copy or download the file again, or pack it again with `lstr pack`."
+COPY_HINT = "copy or download the file again, or pack it again with `lstr pack`."
 FOREIGN = "use only model files that `lstr pack` or `lstr learn` wrote."
 
 
@@ -101,7 +101,7 @@ class Archive:
         with suppress(ValueError, RecursionError):
             document = json.loads(content)
         if not isinstance(document, dict):
-            raise WeightsError(f"{DOCUMENT} in {path} is no JSON object.", AGAIN)
+            raise WeightsError(f"{DOCUMENT} in {path} is no JSON object.", COPY_HINT)
         self.document: dict[str, Any] = document
         found = re.fullmatch(rf"{FORMAT}/(\d{{1,9}})", str(document.get("format")))
         if not found:
@@ -118,11 +118,11 @@ class Archive:
                 raise WeightsError(f"{path} has a member {name!r} that {reason}.", FOREIGN)
         stated = document.get("members")
         if not isinstance(stated, dict) or {DOCUMENT, *stated} != set(members):
-            raise WeightsError(f"{path} does not hold the members that its {DOCUMENT} states.", AGAIN)
+            raise WeightsError(f"{path} does not hold the members that its {DOCUMENT} states.", COPY_HINT)
         for name, entry in stated.items():
             fits = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
             if not fits or entry.get("bytes") != members[name].file_size:
-                raise WeightsError(f"{name} in {path} is not of the size that its {DOCUMENT} states.", AGAIN)
+                raise WeightsError(f"{name} in {path} is not of the size that its {DOCUMENT} states.", COPY_HINT)
         self.sizes = {name: info.file_size for name, info in members.items()}
 
     def __contains__(self, name: str) -> bool:
@@ -149,7 +149,7 @@ class Archive:
         with self._opened() as (container, members):
             content = container.read(members[name])
         if hashlib.sha256(content).hexdigest() != self.sha256(name):
-            raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 is not the recorded one.", AGAIN)
+            raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 is not the recorded one.", COPY_HINT)
         return content
 
     def graph(self, name: str) -> bytes:
@@ -216,7 +216,7 @@ class Archive:
                 tail = file.read()
                 ending = tail[-22:]
                 if ending[:4] != END or ending[20:] != b"\0\0":
-                    raise WeightsError(f"{self.path} is cut short, or is no model file.", AGAIN)
+                    raise WeightsError(f"{self.path} is cut short, or is no model file.", COPY_HINT)
                 if tail[:4] == ZIP64 or int.from_bytes(ending[12:16], "little") > MOST_INDEX:
                     raise WeightsError(f"{self.path} lists more members than a model file has.", FOREIGN)
                 with zipfile.ZipFile(file) as container:
@@ -225,7 +225,7 @@ class Archive:
         except OSError as error:
             raise WeightsError(f"{self.path} cannot be read ({error.strerror or error}).", "check its path.") from error
         except (zipfile.BadZipFile, struct.error, EOFError, ValueError, RuntimeError) as error:
-            raise WeightsError(f"{self.path} is damaged ({error}).", AGAIN) from error
+            raise WeightsError(f"{self.path} is damaged ({error}).", COPY_HINT) from error
 
     def _check_places(self, container: zipfile.ZipFile) -> None:
         infos = sorted(container.infolist(), key=lambda info: info.header_offset)
@@ -241,7 +241,7 @@ class Archive:
             if reason:
                 raise WeightsError(f"{self.path} has a member {info.orig_filename!r} that {reason}.", FOREIGN)
             if info.header_offset + 30 + len(info.orig_filename) + info.file_size > end:
-                raise WeightsError(f"{info.filename} in {self.path} is larger than its place in the file.", AGAIN)
+                raise WeightsError(f"{info.filename} in {self.path} is larger than its place in the file.", COPY_HINT)
         if len({info.filename for info in infos}) < len(infos):
             raise WeightsError(f"{self.path} holds two members of one name.", FOREIGN)
 

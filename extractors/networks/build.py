@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.errors import RecipeError, WeightsError
-from lstr.extractors.networks.fused import Scale
 from lstr.extractors.networks.manifest import dataset_of
-from lstr.extractors.networks.network import CHANNELS, COLOURS, MEAN, Network
-from lstr.extractors.networks.table import NETWORKS, entry_of, known_network
+from lstr.extractors.networks.network import CHANNELS, COLOURS, MEAN, NETWORKS, Network, find_network, get_network
+from lstr.extractors.networks.torch_runtime import Scale
 from lstr.extractors.networks.weights_file import (
     WeightSources,
     bare_name,
@@ -56,12 +55,9 @@ class Change(nn.Module):
 def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
     """Return a stream's network as its preset describes it, without weights.
 
-    Raises MissingPathError or RecipeError.
+    Raises RecipeError.
     """
-    entry = entry_of(preset.network, stream)
-    if stream != "rgb" and entry.segments > 1:
-        sentence = f"{entry.name} sees several frames of a chunk, and a chunk has {stream} for one."
-        raise RecipeError(sentence, "use it for rgb.")
+    entry = get_network(preset.network)
     given = entry.input_of(stream)
     return NetworkRecipe(
         network=entry.name,
@@ -70,9 +66,7 @@ def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
         crops=preset.crops,
         mean=preset.mean or given.mean,
         std=preset.std or given.std,
-        config=entry.config,
-        width=None if entry.name in NETWORKS and entry.config is None else entry.width,
-        segments=entry.segments,
+        width=None if entry.name in NETWORKS else entry.width,
         bgr=given.bgr,
         size=preset.size,
         margin=preset.margin if preset.size else 1.0,
@@ -88,9 +82,7 @@ def backbone_of(stream: str, part: NetworkRecipe, entry: Network) -> nn.Module:
             f"stream {channels} channels.",
             "write one of each per channel.",
         )
-    backbone = Change(entry.build(COLOURS)) if stream == "change" else entry.build(channels)
-    backbone.eval()  # the ResNet of a config of mmaction2 returns None here
-    return backbone
+    return (Change(entry.build(COLOURS)) if stream == "change" else entry.build(channels)).eval()
 
 
 def build_network(
@@ -154,7 +146,7 @@ def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflat
     colours, for each channel, as TSN's networks of flow begin (section 3.3); the recipe calls the rule `mean`. Raises
     WeightsError that names the first tensor which is missing, left over, or of another shape.
     """
-    backbone = getattr(backbone, "backbone", backbone)  # of a network in a module of ours, or a recogniser
+    backbone = getattr(backbone, "backbone", backbone)  # of a network in a module of ours
     wanted = backbone.state_dict()
     shapes = {name: tensor.shape for name, tensor in wanted.items()}
     loaded, stem = _renamed(read_state_dict(path), network), _stem(shapes)
@@ -234,7 +226,7 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
     """
     card = read_card(path)
     if wanted is None and card:
-        wanted = known_network(card.network)
+        wanted = find_network(card.network)
     known = {**NETWORKS, **({wanted.name: wanted} if wanted else {})}
     content = read_state_dict(path)
     likeness, shapes_of = {}, {}
@@ -273,7 +265,7 @@ def randomise(backbone: nn.Module, seed: int) -> None:
 
 @torch.no_grad()
 def calibrate(network: nn.Module, images: NDArray[np.uint8], part: NetworkRecipe, device: str, batch: int) -> None:
-    """Set batch-norm statistics, in place, to those of images (N, segments, crop, crop, C), `batch` at a time.
+    """Set batch-norm statistics, in place, to those of images (N, H, W, C), `batch` at a time.
 
     Without them the activations of a random network carry little, because no layer normalises.
     """
@@ -281,9 +273,9 @@ def calibrate(network: nn.Module, images: NDArray[np.uint8], part: NetworkRecipe
         norm.reset_running_stats()
         norm.momentum = None  # a plain average over the batches
     network.train()
-    batch, scale = max(2, batch // images.shape[1]), Scale(part).to(device)
+    scale = Scale(part).to(device)
     for start in range(0, len(images), batch):
-        shown = torch.from_numpy(images[start : start + batch]).to(device).flatten(0, 1)
+        shown = torch.from_numpy(images[start : start + batch]).to(device)
         if len(shown) > 1:
             network(scale(shown))
     network.eval()

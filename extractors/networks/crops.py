@@ -1,7 +1,6 @@
 """What the networks of a recipe see of a chunk: its frames or flow as images, fitted, then cropped once, twice or ten
 times."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -97,16 +96,16 @@ def mirror_image(image: NDArray[np.uint8], flow: bool) -> NDArray[np.uint8]:
 class View:
     """What a network sees of an image that fits: its centre, this and its mirror image, or ten crops."""
 
+    # height and width of a crop, in pixels
     size: tuple[int, int]
-    """Height and width of a crop, in pixels."""
+    # 1, 2 or 10
     crops: int
-    """1, 2 or 10."""
+    # whether the image is flow, whose x a mirror turns round
     flow: bool = False
-    """Whether the image is flow, whose x a mirror turns round."""
+    # pixels that the shorter side of an image is fitted to; None to let it cover the size
     short_side: int | None = None
-    """Pixels that the shorter side of an image is fitted to; None to let it cover the size."""
+    # how many times larger than the size it is made to cover
     margin: float = 1.0
-    """How many times larger than the size it is made to cover."""
 
     @property
     def whole(self) -> tuple[int, int]:
@@ -142,50 +141,39 @@ class View:
             crops[2 * i + 1] = mirror[y : y + down, width - x - across : width - x]
         return crops
 
-    def of_segments(self, segments: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-        """Return (crops · segments, *size, C) of images of one size: of each crop all segments, one after the other."""
-        views = [self.of(image) for image in segments]
-        return views[0] if len(views) == 1 else np.stack(views, 1).reshape(-1, *views[0].shape[1:])
-
     def trimmed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return what a device needs of an image to make `of` it: only its centre, where nothing else is seen."""
         return image if self.crops == 10 else centre_crop(image, *self.size)[0]
 
 
 class Inputs:
-    """The inputs that a recipe describes; of one stream the images of all segments, before or after cropping."""
+    """The inputs that a recipe describes: the image of each stream, before or after cropping."""
 
     def __init__(self, recipe: Recipe):
         self.views: dict[str, View] = {}
         """What a network sees of each image, by stream."""
-        self._shown: dict[str, list[int]] = {}  # frames, by stream
+        self._rgb_frame = recipe.rgb_frame
         for stream, part in recipe.parts.items():
             directed = stream == "flow" and recipe.algorithm != DIFFERENCE
             short_side = None if part.size else recipe.short_side
             self.views[stream] = View(recipe.size_of(stream), part.crops, directed, short_side, part.margin)
-            # as mmaction2's SampleFrames picks them from a video of this length
-            several = [(2 * i + 1) * CHUNK // (2 * part.segments) for i in range(part.segments)]
-            self._shown[stream] = several if part.segments > 1 else [recipe.rgb_frame]
 
-    def images(self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> list[Image]:
-        """What a stream's network sees of a chunk, fitted: one image, or of `rgb` one for each segment.
-
-        frames, flow: as for `picture_of`.
-        """
+    def image(self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> Image:
+        """Return what a stream's network sees of a chunk, fitted. frames, flow: as for `picture_of`."""
         view = self.views[stream]
         if stream == "flow" and view.short_side is not None:
             assert flow is not None, "the stream of flow needs flow"
-            return [fit_planes(flow, view.short_side)]
+            return fit_planes(flow, view.short_side)
         if stream == "change" and view.short_side is None:
             # the bytes of both frames fitted as one picture, in half the time
-            return [np.concatenate([view.fitted(frames[end]) for end in ENDS], 2)]
-        return [view.fitted(picture_of(stream, frames, flow, at)) for at in self._shown[stream]]
+            return np.concatenate([view.fitted(frames[end]) for end in ENDS], 2)
+        return view.fitted(picture_of(stream, frames, flow, self._rgb_frame))
 
     def cropped(
         self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
-        """Return (crops · segments, height, width, C) of a chunk."""
-        return self.views[stream].of_segments(self.images(stream, frames, flow))
+        """Return (crops, height, width, C) of a chunk."""
+        return self.views[stream].of(self.image(stream, frames, flow))
 
 
 # (6, 2): how far right and down each frame of a chunk lies, as shares of the width of the picture.

@@ -23,24 +23,24 @@ class PublishedFile:
     """One entry of manifest.json."""
 
     name: str
+    # `rgb` or `flow`
     stream: str
-    """`rgb` or `flow`."""
+    # its name in NETWORKS, or `timm:NAME`
     network: str
-    """Its name in NETWORKS, or `timm:NAME`."""
+    # what it was trained on; part of the name of the feature folder, as in `rgb_kinetics_resnet50`
     dataset: str
-    """What it was trained on; part of the name of the feature folder, as in `rgb_kinetics_resnet50`."""
     address: str
+    # first hex digits of the file's SHA-256; None where the authors published no hash
     sha256_prefix: str | None
-    """First hex digits of the file's SHA-256; None where the authors published no hash."""
+    # the licence of the repository that published it; None where none was found
     licence: str | None
-    """The licence of the repository that published it; None where none was found."""
+    # `kinetics` or `activitynet`: the published LSTR features it belongs to; `imagenet`: what comes with lstr
     recipe: str | None
-    """`kinetics` or `activitynet`: the published LSTR features it belongs to; `imagenet`: what comes with lstr."""
     note: str
+    # where it is in an installed Python package, as `package/folder/file`; None where it has to be fetched
     package: str | None = None
-    """Where it is in an installed Python package, as `package/folder/file`; None where it has to be fetched."""
+    # whether its SHA-256 was taken at its first fetch to this machine
     pinned: bool = False
-    """Whether its SHA-256 was taken at its first fetch to this machine."""
 
     def is_called(self, name: str) -> bool:
         """Return whether a file name, a recipe or, of timm, the network's name with its tag means this file."""

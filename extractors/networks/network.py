@@ -1,6 +1,8 @@
-"""A feature network: everything that is true of it, in one value.
+"""Feature networks: what a `Network` is, and the table of them by name.
 
-`build` imports torch when it is called, because every command reads the table of networks.
+A network that is added here is known everywhere: recipes, commands, plans, training. Another package adds its own by an
+entry point of the group `lstr.networks`, which names a `Network`. `build` imports torch when it is called, because
+every command reads the table.
 """
 
 import contextlib
@@ -9,13 +11,18 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lstr.errors import RecipeError
+from lstr.files.entry_points import find_others, load_other
 from lstr.files.names import is_slug
 
 if TYPE_CHECKING:
     from torch import nn
 
+GROUP = "lstr.networks"
 CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
 COLOURS = 3
 MIDDLE = 127  # of the 0–255 scale: no difference
@@ -39,10 +46,10 @@ class Input:
 class Cost:
     """What a network costs, for plans."""
 
+    # with its state while it trains
     bytes: float
-    """With its state while it trains."""
+    # for an image, relative to the other networks
     training: float
-    """For an image, relative to the other networks."""
 
 
 FIVE_PIXELS = Input((128.0,) * 10, (32.0,) * 10)  # 0 where nothing moves, 1 where something moves by five
@@ -61,41 +68,37 @@ class Network:
     """One feature network: images (B, C, H, W) → maps (B, width, h, w), of one pixel where it makes no maps."""
 
     name: str
+    # features of an image
     width: int
-    """Features of an image."""
+    # builds the module for a number of channels, with its own first weights. Raises ExtractorError.
     build: Callable[[int], "nn.Module"]
-    """Builds the module for a number of channels, with its own first weights. Raises ExtractorError."""
+    # by stream
     inputs: Mapping[str, Input]
-    """By stream."""
     cost: Cost
+    # the licence of the weights that its authors published
     licence: str
-    """The licence of the weights that its authors published."""
+    # pixels of an image's side
     smallest: int = SMALLEST
-    """Pixels of an image's side."""
+    # pixels that a side is a multiple of
     multiple: int = 1
-    """Pixels that a side is a multiple of."""
-    segments: int = 1
-    """Frames of a chunk that it sees together."""
-    config: dict | None = field(default=None, hash=False)
-    """Its backbone in mmaction2's config language, where the recipe needs that to build it."""
+    # whether features of flow may come from a file of RGB weights, by the rule MEAN; where both kinds are published,
+    # such a file is an error
     inflates: bool = False
-    """Whether features of flow may come from a file of RGB weights, by the rule MEAN; where both kinds are published,
-    such a file is an error."""
+    # returns the name here of a tensor in a published file
     rename: Callable[[str], str] = str
-    """Returns the name here of a tensor in a published file."""
+    # pattern of the modules in a published file that are its classifier
     classifier: str = PUBLISHED_HEADS
-    """Pattern of the modules in a published file that are its classifier."""
+    # prefixes of names in a file that is trained here, and in the published one
     written_as: tuple[tuple[str, str], ...] = ()
-    """Prefixes of names in a file that is trained here, and in the published one."""
+    # ending of the name of the batch norm that ends a residual block
     last_norm: str | None = None
-    """Ending of the name of the batch norm that ends a residual block."""
+    # whether it convolves channel by channel, which a processor's bfloat16 makes slower: 5.2 ms an image for 3.0
     depthwise: bool = False
-    """Whether it convolves channel by channel, which a processor's bfloat16 makes slower: 5.2 ms an image for 3.0."""
+    # settings of `lstr finetune` from random weights that differ from the usual ones, by stream
     finetuning: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
-    """Settings of `lstr finetune` from random weights that differ from the usual ones, by stream."""
+    # whether batch norms go into convolutions wherever they follow one. They stay in networks whose features were made
+    # without: features would differ by rounding, those in int8 by steps.
     fuses: bool = True
-    """Whether batch norms go into convolutions wherever they follow one. They stay in networks whose features were made
-    without: features would differ by rounding, those in int8 by steps."""
 
     def input_of(self, stream: str) -> Input:
         """Return its input for a stream.
@@ -134,7 +137,7 @@ def torchvision_name(name: str) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence warnings and logs of other packages, such as mmcv-lite's about operators that TSN does not use."""
+    """Silence warnings and logs of other packages, such as those of torch's exporter."""
     disabled = logging.root.manager.disable
     logging.disable(logging.INFO)
     try:
@@ -143,3 +146,124 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
+
+
+# Those of the two published networks are as the authors of LSTR have them in the code of their later work (Stochastic
+# Backpropagation, src/lstr/models/backbones/backbones.py; facts, section 0).
+IMAGENET = Input((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+HALVES = Input((127.5,) * 10, (127.5,) * 10)  # .5 and .5 of the 0–1 scale
+SIGNED = Input((127.0,) * 3, (128.0,) * 3)  # EfficientNet-Lite's, as its authors' builder has it
+CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
+UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
+
+
+def _build(name: str, channels: int, **sizes: float) -> "nn.Module":
+    return getattr(import_module("lstr.extractors.networks.backbones"), name)(in_channels=channels, **sizes)
+
+
+def _efficientnet_name(name: str) -> str:
+    """Return our name of a published tensor: _blocks.3._bn1.bias → blocks.3.depthwise.norm.bias."""
+    if block := re.fullmatch(r"_blocks\.(\d+)\._(expand_conv|depthwise_conv|project_conv|bn\d)\.(\w+)", name):
+        number, layer, tensor = block.groups()
+        part = layer.removesuffix("_conv") if "conv" in layer else ("expand", "depthwise", "project")[int(layer[2:])]
+        return f"blocks.{number}.{part}.{'conv' if 'conv' in layer else 'norm'}.{tensor}"
+    ends = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "head.conv", "_bn1": "head.norm"}
+    module, dot, tensor = name.partition(".")
+    return ends.get(module, module) + dot + tensor
+
+
+RESNET50 = Network(
+    "resnet50",
+    2048,
+    partial(_build, "ResNet", depth=50),
+    {"rgb": IMAGENET, "flow": HALVES},  # of rgb_kinetics, rgb_anet and mmaction2's configs; of flow_anet
+    RESNET50_COST,
+    "Apache-2.0",
+    rename=torchvision_name,
+    last_norm="conv3.bn",
+)
+BNINCEPTION = Network(
+    "bninception",
+    1024,
+    partial(_build, "BNInception"),
+    {"rgb": CAFFE, "flow": UNDIVIDED},  # of rgb_kinetics_bninception, flow_kinetics_bninception
+    Cost(130e6, 1.0),
+    "BSD-2-Clause",
+    multiple=32,  # strides round down and pools round up, so its branches meet only there (facts, section 2)
+    written_as=(("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc.")),  # tsn-pytorch
+)
+RESNET18 = Network(
+    "resnet18",
+    512,
+    partial(_build, "ResNet", depth=18),
+    {"rgb": IMAGENET, "flow": FIVE_PIXELS},
+    Cost(134e6, 0.9),
+    "BSD-3-Clause",
+    rename=torchvision_name,
+    last_norm="conv2.bn",
+)
+# Networks made for phones, torchvision's.
+MOBILE = [
+    Network(
+        name,
+        width,
+        partial(_build, name),
+        {"rgb": IMAGENET, "flow": FIVE_PIXELS},
+        Cost(megabytes * 1e6, 0.25),
+        "BSD-3-Clause",
+        depthwise=True,
+        finetuning=FEW_WEIGHTS,
+        fuses=False,
+    )
+    for name, width, megabytes in (("shufflenetv2", 1024, 15), ("mobilenetv3", 576, 11))
+]
+EFFICIENTNETS = [
+    Network(
+        f"efficientnet-lite{n}",
+        1280,
+        partial(_build, "EfficientNetLite", width=width, depth=depth),
+        {"rgb": SIGNED, "flow": FIVE_PIXELS},
+        Cost(megabytes * 1e6, 0.3 * share),
+        "Apache-2.0",
+        inflates=True,
+        rename=_efficientnet_name,
+        classifier="_fc|cls_head",
+        depthwise=True,
+        finetuning=FEW_WEIGHTS,
+    )
+    for n, width, depth, share, megabytes in ((0, 1.0, 1.0, 1.0, 41), (1, 1.0, 1.1, 1.36, 50), (2, 1.1, 1.2, 1.85, 58))
+]
+# The two with published features first, then smaller ones for one's own videos.
+NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, RESNET18, *MOBILE, *EFFICIENTNETS)}
+
+
+def find_network(name: str) -> Network | None:
+    """Return the entry of a name in NETWORKS, of another package, or of `timm:NAME`; None for any other name.
+
+    Raises RecipeError where timm is not installed or lacks the network, and where another package's cannot be used.
+    """
+    if name.startswith(TIMM):  # timm_networks imports torch and this module
+        return import_module("lstr.extractors.networks.timm_networks").timm_network(name.removeprefix(TIMM))
+    return NETWORKS.get(name) or _load_network(name)
+
+
+@cache
+def _load_network(name: str) -> Network | None:
+    place = find_others(GROUP, NETWORKS).get(name)
+    if place is None:
+        return None
+    return load_other(
+        place,
+        "network",
+        lambda network: network if isinstance(network, Network) and network.name == name else None,
+        "a lstr.extractors.networks.network.Network of that name",
+        RecipeError,
+    )
+
+
+def get_network(name: str) -> Network:
+    """Return the entry of a network by its name. Raises RecipeError as `find_network`, and for an unknown name."""
+    if entry := find_network(name):
+        return entry
+    hint = f"choose one of {', '.join(NETWORKS)}, or timm:NAME."
+    raise RecipeError(f"Unknown network: {name}.", hint)

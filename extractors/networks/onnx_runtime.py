@@ -18,8 +18,6 @@ from lstr.extractors.networks.runtime import (
     NetworkJob,
     RunningNetwork,
     Store,
-    check_features,
-    exact_precision,
 )
 from lstr.extractors.recipe import INT8, LEAST, STEPS
 
@@ -60,7 +58,9 @@ def open_network(job: NetworkJob, store: Store | None) -> OnnxNetwork:
     key = job.key(NAME, onnxruntime.__version__)
     if (kept := store.read(key) if store is not None else None) is not None:
         return OnnxNetwork(kept)
-    exported = _export(job.pooled(exact_precision(job)), job.example(), "n", OPSET)
+    from lstr.extractors.networks.torch_runtime import check_features, pooled_network
+
+    exported = _export(pooled_network(job, job.exact_precision), job.example(), "n", OPSET)
     network = OnnxNetwork(exported)
     check_features(job, NAME, network)
     if store is not None:
@@ -91,7 +91,9 @@ def make_network_graph(job: NetworkJob) -> bytes:
     import onnx
     from torch import nn
 
-    network, n_images = job.pooled(exact_precision(job)), job.images
+    from lstr.extractors.networks.torch_runtime import pooled_network
+
+    network, n_images = pooled_network(job, job.exact_precision), job.part.crops
 
     class Averaged(nn.Module):
         """The network on the images (N, images, H, W, C) of each chunk: (N, D)."""
@@ -104,7 +106,7 @@ def make_network_graph(job: NetworkJob) -> bytes:
             features = self.network(images.reshape(-1, *images.shape[2:]))
             return features.reshape(-1, n_images, features.shape[-1]).mean(1)
 
-    images = job.example().repeat(n_images // job.part.segments, 1, 1, 1)[None]
+    images = job.example().repeat(n_images, 1, 1, 1)[None]
     try:
         written = _export(Averaged().eval(), images, "chunks", EXPORT_OPSET)
     except Exception as error:  # torch's exporter fails in as many ways as there are layers

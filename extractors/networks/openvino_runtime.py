@@ -20,8 +20,6 @@ from lstr.extractors.networks.runtime import (
     NetworkJob,
     RunningNetwork,
     Store,
-    check_features,
-    exact_precision,
 )
 from lstr.extractors.recipe import INT8, LEAST, STEPS
 
@@ -127,16 +125,18 @@ def open_network(job: NetworkJob, store: Store | None) -> OpenVINONetwork:
     content = store.read(key) if store is not None else None
     model = None if content is None else _from_bytes(content)
     if model is None:
+        from lstr.extractors.networks.torch_runtime import check_features
+
         parts = _convert(job)
         # as later runs will read it: the last bits of the traced one's features were others
         model = _from_bytes(b"".join(parts))
-        exact = compile_model(model, (job.part.segments, *job.size, job.channels), "f32", 1).create_infer_request()
+        exact = compile_model(model, (1, *job.shape), "f32", 1).create_infer_request()
         check_features(job, NAME, lambda images: exact.infer([images])[0])
         if store is not None:
             store.write(key, parts)
     # where the processor gains nothing by bfloat16, float32 is nearer to what it stands for, and faster
     hint = "bf16" if job.precision == "bf16" and fast_precision("cpu") == "bf16" else "f32"
-    return OpenVINONetwork(model, (*job.size, job.channels), hint, job.threads)
+    return OpenVINONetwork(model, job.shape, hint, job.threads)
 
 
 def _from_bytes(content: bytes) -> Any:
@@ -155,8 +155,11 @@ def _convert(job: NetworkJob) -> tuple[bytes, bytes, bytes]:
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
+    from lstr.extractors.networks.torch_runtime import pooled_network
+
     with torch.no_grad():
-        network, unchecked = job.pooled(exact_precision(job)), {"check_trace": False}  # features are checked later
+        network = pooled_network(job, job.exact_precision)
+        unchecked = {"check_trace": False}  # features are checked later
         traced = TorchScriptPythonDecoder(network, example_input=job.example(), trace_kwargs=unchecked)
     frontend = FrontEndManager().load_by_framework("pytorch")
     model = frontend.convert(frontend.load(traced))

@@ -15,8 +15,7 @@ from lstr.extractors.networks.manifest import (
     read_manifest,
     read_pins,
 )
-from lstr.extractors.networks.network import TIMM
-from lstr.extractors.networks.table import known_network
+from lstr.extractors.networks.network import TIMM, find_network
 from lstr.extractors.networks.weights_file import read_card, sha256_of
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.streams import MODEL_STREAMS, STREAMS, model_stream
@@ -118,7 +117,7 @@ def find_weights(name: str, stream: str) -> str:
             raise WeightsError(f"{name} has no {stream} network.", f"give it as --weights {held[0]}={name}.")
         return name
     entry = next((entry for entry in entries if entry.stream == model_stream(stream)), entries[0])
-    network = known_network(entry.network)
+    network = find_network(entry.network)
     if entry.stream != model_stream(stream) and not (network and network.inflates):
         raise WeightsError(
             f"{entry.name} is for the {entry.stream} stream.", f"give it as --weights {entry.stream}={name}."
@@ -173,7 +172,7 @@ def _streams_in(name: str, streams: Collection[str]) -> list[str]:
 
     try:
         entry = published_by_hash(sha256_of(name)) if Path(name).is_file() else None
-        return [identify(name, known_network(entry.network) if entry else None)[1]]
+        return [identify(name, find_network(entry.network) if entry else None)[1]]
     except WeightsError as error:
         hint = f"say it yourself: --weights rgb={name}, or --weights flow={name}."
         raise WeightsError(f"{name} does not say whether it is for rgb or flow ({error}).", hint) from error
@@ -226,7 +225,7 @@ def check(names: Iterable[str]) -> Iterator[dict[str, Any]]:
             continue
         try:
             # the tensors of a file of timm do not tell its network
-            network, stream = identify(path, known_network(entry.network) if entry else None)
+            network, stream = identify(path, find_network(entry.network) if entry else None)
             card, origin = read_card(path), origin_of(path)
         except ExtractorError as error:
             yield verdict | {"state": "unfit", "reason": str(error)}

@@ -27,8 +27,6 @@ from lstr.files.atomic import replacing, sweep
 if TYPE_CHECKING:  # a network that was converted before runs without torch
     from torch import Tensor, nn
 
-    from lstr.extractors.networks.fused import PooledNetwork
-
 MODULES = {"torch": "torch_runtime", "openvino": "openvino_runtime", "onnxruntime": "onnx_runtime"}
 RUNTIMES = tuple(MODULES)
 # Runtimes of the networks of exported models.
@@ -38,20 +36,21 @@ INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr
 USE_TORCH = "leave it to torch: --set runtime=torch."
 
 IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
-FORMAT = 1  # of kept converted networks; raise it when conversion changes
-TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest
-LEAST_COSINE = 0.98  # of those of an int8 network
+FORMAT = 1  # of stored converted networks; raise it when conversion changes
+MIN_COSINE = 0.98  # of an int8 network's features to torch's
 SUFFIX = ".network"
-MOST_BYTES = 2 << 30  # of converted networks on disk
-CHECK_BYTES = 4  # at the start of a kept file: the checksum of the rest
+MAX_BYTES = 2 << 30  # of converted networks on disk
+CHECK_BYTES = 4  # at the start of a stored file: the checksum of the rest
 
 
 class RunningNetwork:
     """A network that is ready to compute, in as many threads as call it: bytes in, features out, all in numpy."""
 
     runtime: str
+    # whether its input is whole chunks (B, images, H, W, C), of which it gives one row each, as exported graphs
     averages = False
-    """Whether its input is whole chunks (B, images, H, W, C), of which it gives one row each, as exported graphs."""
+    # whether it crops images on a GPU by `of_fitted`
+    makes_crops = False
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return (N, D) of (N, H, W, C), the maps averaged over space. A row does not depend on N beyond 1e-5."""
@@ -61,19 +60,12 @@ class RunningNetwork:
         """Make what depends on the number of images, now rather than at the first call with so many."""
         return  # ONNX Runtime takes any number
 
-    def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
-        """Return (chunks, D) of images (H, W, C) of each chunk's segments, averaged over what `view` shows of them.
+    def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
+        """Return (B, D) of each chunk's fitted image (H, W, C), averaged over what `view` shows of it.
 
-        Chunks may differ in size, the segments of one may not.
+        Images may differ in size.
         """
-        return self.of_crops(np.stack([view.of_segments(segments) for segments in chunks]))
-
-    def of_crops(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return (B, D) of (B, images, H, W, C), averaged over the images of a chunk."""
-        if self.averages:
-            return self(images)
-        features = self(images.reshape(-1, *images.shape[2:]))  # (B · images, D)
-        return features.reshape(*images.shape[:2], -1).mean(1)
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -84,8 +76,7 @@ class Store:
     """
 
     folder: Path
-    most: int = MOST_BYTES
-    """Bytes that it keeps."""
+    max_bytes: int = MAX_BYTES
 
     def read(self, key: str) -> bytes | None:
         """Return what was written under a key; None where nothing was, or it is damaged."""
@@ -94,14 +85,14 @@ class Store:
             content = path.read_bytes()
         except OSError:
             return None
-        kept = content[CHECK_BYTES:]
-        is_whole = zlib.crc32(kept).to_bytes(CHECK_BYTES, "little") == content[:CHECK_BYTES]
+        network = content[CHECK_BYTES:]
+        is_whole = zlib.crc32(network).to_bytes(CHECK_BYTES, "little") == content[:CHECK_BYTES]
         with suppress(OSError):
             os.utime(path) if is_whole else path.unlink()  # the time of its last use
-        return kept if is_whole else None
+        return network if is_whole else None
 
     def write(self, key: str, parts: Sequence[bytes]) -> None:
-        """Keep parts, one after the other, where the folder can be written."""
+        """Store parts, one after the other, where the folder can be written."""
         check = 0
         for part in parts:
             check = zlib.crc32(part, check)
@@ -116,7 +107,7 @@ class Store:
             total = 0
             for _, size, path in sorted(found, reverse=True):
                 total += size
-                if total > self.most:
+                if total > self.max_bytes:
                     path.unlink(missing_ok=True)
 
 
@@ -124,76 +115,42 @@ class Store:
 class NetworkJob:
     """A network to compute with: the module, its recipe, and how it will be used."""
 
+    # builds it, if no converted one is available
     network: "Callable[[], nn.Module]"
-    """Builds it, if no converted one is available."""
     part: NetworkRecipe
+    # hash of the module's tensors as they are now
     sha256: str
-    """Hash of the module's tensors as they are now."""
     precision: str
+    # height and width of an image, in pixels
     size: tuple[int, int]
-    """Height and width of an image, in pixels."""
     device: str
+    # number of threads that will call it at once
     threads: int
-    """Number of threads that will call it at once."""
 
     @property
-    def channels(self) -> int:
-        """Channels of an image."""
-        return len(self.part.mean)
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of an image."""
+        return *self.size, len(self.part.mean)
 
     @property
-    def images(self) -> int:
-        """Images of a chunk."""
-        return self.part.images
-
-    def pooled(self, precision: str | None = None) -> "PooledNetwork":
-        """Return the network as torch computes it; in another `precision` for a runtime that rounds by itself."""
-        from lstr.extractors.networks.fused import PooledNetwork
-
-        return PooledNetwork(self.network(), self.part, precision or self.precision, self.device, self.size)
+    def exact_precision(self) -> str:
+        """The precision in which it is converted: a runtime makes bf16 of float32 by itself."""
+        return INT8 if self.precision == INT8 else "float32"
 
     def example(self) -> "Tensor":
-        """Return the fewest images (N, H, W, C) that the network takes, of noise that is always the same."""
+        """Return one image (1, H, W, C) of noise that is always the same."""
         import torch
 
-        shape = (self.part.segments, *self.size, self.channels)
-        return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+        generator = torch.Generator().manual_seed(0)
+        return torch.randint(0, 256, (1, *self.shape), generator=generator, dtype=torch.uint8)
 
     def key(self, runtime: str, version: str) -> str:
         """Return the name of the converted network: another for other weights, scale, layers, images or versions."""
         part = {**asdict(self.part), "weights": "", "sha256": self.sha256, "folds": (), "calibrated_on": (), "crops": 1}
         for name in ("stem", "size", "margin"):  # the tensors have the first, `self.size` the others
             del part[name]
-        size = self.size if len({*self.size}) > 1 else self.size[0]
-        about = [FORMAT, runtime, version, version_of("torch"), exact_precision(self), size, part]
+        about = [FORMAT, runtime, version, version_of("torch"), self.exact_precision, self.size, part]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def exact_precision(job: NetworkJob) -> str:
-    """Return in which precision a network is converted: a runtime makes bf16 of float32 by itself."""
-    return INT8 if job.precision == INT8 else "float32"
-
-
-def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> None:
-    """Compare a converted network's features of noise, in float32 or int8, with torch's.
-
-    Raises NetworkRuntimeError where they differ.
-    """
-    import torch
-
-    images = job.example()
-    with torch.inference_mode():
-        exact = job.pooled(exact_precision(job))(images).numpy()
-    found = compute(images.numpy())
-    same = found.shape == exact.shape and bool(np.isfinite(found).all())
-    if same and job.part.ranges:  # a value between two steps may fall to either, so the direction is compared
-        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)
-        same = bool(((found * exact).sum(1) >= LEAST_COSINE * lengths).all())
-    elif same:
-        same = bool(np.abs(found - exact).max() <= TOLERANCE * np.abs(exact).max())
-    if not same:
-        message = f"{runtime} makes other features of the network {job.part.network} than torch."
-        raise NetworkRuntimeError(message, USE_TORCH)
 
 
 def is_installed(runtime: str) -> bool:
@@ -201,17 +158,15 @@ def is_installed(runtime: str) -> bool:
     return runtime == "torch" or importlib.util.find_spec(runtime) is not None
 
 
-def choose_runtime(wanted: str, device: str, fastest: str | None = None) -> str:
-    """Return the runtime for `wanted`; `auto` is `fastest` where that is known, else OpenVINO, else torch.
+def choose_runtime(wanted: str, device: str) -> str:
+    """Return the runtime for `wanted`; `auto` is OpenVINO on a processor where it is installed, else torch.
 
-    On a GPU, and where none is installed, `auto` is torch. Raises NetworkRuntimeError for one that is unknown, is not
-    installed, or does not compute on this device.
+    Raises NetworkRuntimeError for one that is unknown, is not installed, or does not compute on this device.
     """
     if wanted == AUTO:
-        best = fastest or "openvino"
-        return best if device == "cpu" and is_installed(best) else "torch"
+        return "openvino" if device == "cpu" and is_installed("openvino") else "torch"
     if wanted not in RUNTIMES:
-        raise NetworkRuntimeError(f"There is no runtime {wanted!r}.", f"choose one of: {', '.join((AUTO, *RUNTIMES))}.")
+        raise NetworkRuntimeError(f"Unknown runtime: {wanted}.", f"choose one of: {', '.join((AUTO, *RUNTIMES))}.")
     if not is_installed(wanted):
         raise NetworkRuntimeError(
             f"The runtime {wanted} is not installed.", f"{INSTALL[wanted]}, or --set runtime=auto."
@@ -230,10 +185,10 @@ def open_graph(graph: bytes, stream: str, runtime: str = AUTO, threads: int = 1)
     if runtime not in (AUTO, *GRAPH_RUNTIMES):
         raise NetworkRuntimeError(
             f"The networks of an exported model run on {' and '.join(GRAPH_RUNTIMES)}, not on {runtime}.",
-            "leave the runtime out, or use the model file that it was exported from.",
+            "omit the runtime, or use the model file that it was exported from.",
         )
     runtime = choose_runtime("onnxruntime" if runtime == AUTO else runtime, "cpu")
-    return _module(runtime).open_graph(graph, stream, threads)
+    return _load(runtime).open_graph(graph, stream, threads)
 
 
 def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningNetwork:
@@ -242,10 +197,10 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
     Raises NetworkRuntimeError where the runtime cannot be loaded, cannot convert the network, or makes other features.
     """
     if runtime == "torch":
-        return _module(runtime).open_network(job)
+        return _load(runtime).open_network(job)
     try:
         with quiet():
-            return _module(runtime).open_network(job, store)
+            return _load(runtime).open_network(job, store)
     except NetworkRuntimeError:
         raise
     except Exception as error:  # a runtime fails in as many ways as there are layers
@@ -253,5 +208,5 @@ def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningN
         raise NetworkRuntimeError(message, USE_TORCH) from error
 
 
-def _module(runtime: str) -> Any:
+def _load(runtime: str) -> Any:
     return importlib.import_module(f"lstr.extractors.networks.{MODULES[runtime]}")

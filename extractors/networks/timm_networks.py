@@ -31,7 +31,7 @@ RESNET50_MULTIPLY_ADDS = 4.1e9  # of an image of 224 pixels
 WAYS: tuple[dict[str, Any], ...] = ({"global_pool": ""}, {"dynamic_img_size": True}, {})
 
 
-class OnePixel(nn.Module):
+class PooledMaps(nn.Module):
     """A network that pools by itself, as those of tokens do: its features (B, D) are maps of one pixel."""
 
     def __init__(self, backbone: nn.Module):
@@ -111,4 +111,4 @@ def _create(name: str, way: Mapping[str, Any], channels: int) -> nn.Module:
 
 def _build(name: str, way: Mapping[str, Any], channels: int) -> nn.Module:
     network = _create(name, way, channels).eval()
-    return network if "global_pool" in way else OnePixel(network)
+    return network if "global_pool" in way else PooledMaps(network)

@@ -1,35 +1,291 @@
-"""Networks on torch, on any device."""
+"""Networks on torch, on any device: batch norm inside their convolutions, exact up to rounding, and int8.
 
-from collections.abc import Callable, Iterable, Sequence
+This is what runs where no other runtime is installed, and what the other runtimes convert. Torch defines int8: inputs
+and weights of each convolution are rounded to 256 steps and multiplied in float32. A runtime with kernels of int8
+computes the same products in whole numbers. Weights have a step per output channel, by their largest; inputs one per
+convolution, by the range that was measured on videos.
+"""
+
+import contextlib
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.overrides import TorchFunctionMode
 
+from lstr.errors import NetworkRuntimeError, RecipeError
 from lstr.extractors import lanes
 from lstr.extractors.devices import keep_float32_exact
 from lstr.extractors.lanes import Lane
+from lstr.extractors.networks.backbones import ConvNorm
 from lstr.extractors.networks.crops import View
-from lstr.extractors.networks.fused import PooledNetwork
-from lstr.extractors.networks.runtime import NetworkJob, RunningNetwork
+from lstr.extractors.networks.runtime import MIN_COSINE, USE_TORCH, NetworkJob, RunningNetwork
+from lstr.extractors.recipe import INT8, LEAST, STEPS, NetworkRecipe
+
+# Types of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32.
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
+SIDES = (64, 224)  # pixels of the image that shows what follows what; some networks take one size only
+TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest
+
+
+class _Calls(TorchFunctionMode):
+    """What a pass of an image through a network computes: which convolution made what a batch norm alone sees.
+
+    A mode belongs to its thread; while torch.fx traces, a call of any module fails in all other threads.
+    """
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        modules = dict(network.named_modules())
+        self._convolutions = {id(m.weight): name for name, m in modules.items() if type(m) is nn.Conv2d}
+        norms = {name: m for name, m in modules.items() if isinstance(m, nn.BatchNorm2d) and m.running_mean is not None}
+        self._norms = {id(norm.running_mean): name for name, norm in norms.items()}
+        self._seen: list[Tensor] = []  # kept, so that no two have one id
+        self._makers: dict[int, str] = {}
+        self._users: Counter[int] = Counter()
+        self._calls: Counter[str] = Counter()
+        self._pairs: list[tuple[int, str]] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """One call of a function of torch."""
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):  # not a size
+            tensors = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, Tensor)]
+            self._seen += [*tensors, made]
+            self._users.update({id(tensor) for tensor in tensors})
+            for key in map(id, tensors):
+                if (name := self._convolutions.get(key)) is not None:
+                    self._makers[id(made)] = name
+                    self._calls[name] += 1
+                elif (name := self._norms.get(key)) is not None:
+                    self._pairs.append((id(tensors[0]), name))
+                    self._calls[name] += 1
+        return made
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names of each convolution and its batch norm; both are called once, and nothing else sees what is between."""
+        named = [
+            (self._makers[key], norm) for key, norm in self._pairs if key in self._makers and self._users[key] == 1
+        ]
+        return [pair for pair in named if all(self._calls[name] == 1 for name in pair)]
+
+
+def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = True) -> nn.Module:
+    """Return a copy of a backbone for inference on a device: float32 or bf16, channels-last.
+
+    Each batch norm that follows a convolution goes into it; with `everywhere` False only those of ResNet's
+    units. Other layers stay as they were.
+    """
+    fused = copy.deepcopy(network)
+    fused.eval()
+    for parent in list(fused.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, ConvNorm):
+                conv = fuse_conv_bn_eval(child.conv, child.bn)
+                setattr(parent, name, conv if child.activate is None else nn.Sequential(conv, child.activate))
+    if everywhere and any(isinstance(module, nn.BatchNorm2d) for module in fused.modules()):
+        for first, second in _pairs(fused):
+            norm = cast(nn.BatchNorm2d, fused.get_submodule(second))
+            if (activation := _activation_of(norm)) is not None:
+                fused.set_submodule(first, fuse_conv_bn_eval(cast(nn.Conv2d, fused.get_submodule(first)), norm))
+                fused.set_submodule(second, activation)
+    fused.to(device=device, dtype=DTYPES[precision]).to(memory_format=torch.channels_last)
+    return fused.requires_grad_(False)
+
+
+def _pairs(network: nn.Module) -> list[tuple[str, str]]:
+    """Return names of each convolution and the batch norm that alone sees what it makes; none where no image fits."""
+    first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
+    for side in SIDES:
+        image = first.weight.new_zeros(1, first.in_channels, side, side)  # not in the mode, which sees each call
+        with contextlib.suppress(Exception):  # of a side that it cannot take, or for any other reason
+            with torch.no_grad(), _Calls(network) as calls:
+                network(image)
+            return calls.pairs()
+    return []
+
+
+def _activation_of(norm: nn.Module) -> nn.Module | None:
+    """Return what a batch norm also applies: nothing, or in timm its activation; None where that is unknown."""
+    if type(norm) is nn.BatchNorm2d:
+        return nn.Identity()
+    parts = [part for name in ("drop", "act") if isinstance(part := getattr(norm, name, None), nn.Module)]
+    return nn.Sequential(*parts) if len(parts) == 2 else None
+
+
+OUTSIDE = 10_000  # of so many values one may lie outside a range, to either side
+UNEVEN = 8  # times as many outer values are kept of each batch, for batches are not alike
+
+
+class QuantisedConv(nn.Module):
+    """A convolution with its weights rounded, which rounds its inputs."""
+
+    def __init__(self, conv: nn.Conv2d, low: float, high: float):
+        super().__init__()
+        self.conv = conv
+        steps = conv.weight.abs().amax((1, 2, 3), keepdim=True).clamp_min(LEAST) / STEPS
+        conv.weight = nn.Parameter((conv.weight / steps).round() * steps, requires_grad=False)
+        # what follows a ReLU needs no sign, and has twice the steps
+        self.signed = low < 0
+        self.step = max(-low / (STEPS + 1), high / STEPS if self.signed else high / (2 * STEPS + 1), LEAST)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C_in, H, W) → (B, C_out, H', W')."""
+        lowest, highest = (-STEPS - 1, STEPS) if self.signed else (0, 2 * STEPS + 1)
+        return self.conv(torch.fake_quantize_per_tensor_affine(x, self.step, 0, lowest, highest))
+
+
+def quantise(fused: nn.Module, ranges: Mapping[str, Iterable[float]]) -> nn.Module:
+    """Change a fused network to int8, in place: `ranges` has (low, high) of each convolution's input, by its name.
+
+    Raises RecipeError where the ranges are of another network.
+    """
+    found = convolutions(fused)
+    if found.keys() != ranges.keys():
+        odd = sorted(found.keys() ^ ranges.keys())[0]
+        raise RecipeError(
+            f"The int8 ranges of the recipe are of another network (the first difference is {odd!r}).",
+            "make them again with `lstr quantise`.",
+        )
+    for name, conv in found.items():
+        low, high = ranges[name]
+        fused.set_submodule(name, QuantisedConv(conv, low, high))
+    return fused
+
+
+def convolutions(network: nn.Module) -> dict[str, nn.Conv2d]:
+    """Return the convolutions of a network by name."""
+    return {name: module for name, module in network.named_modules() if isinstance(module, nn.Conv2d)}
+
+
+class Ranges:
+    """Measures the inputs of a fused network's convolutions while it runs; `result` has their ranges.
+
+    A range leaves out the outermost of ten thousand values to either side, so that a few odd ones do not make the steps
+    of all others coarse. The first convolution's is that of all images, for pixels have no odd values.
+    """
+
+    def __init__(self, fused: nn.Module, part: NetworkRecipe):
+        self._part = part
+        self._outer: dict[str, list[Tensor]] = {}  # of each batch its outermost values, (2, K): the negated low ones
+        self._counts: dict[str, int] = {}
+        for name, conv in convolutions(fused).items():
+            conv.register_forward_pre_hook(lambda module, inputs, name=name: self._note(name, inputs[0]))
+
+    def _note(self, name: str, x: Tensor) -> None:
+        values = x.flatten()
+        kept = min(len(values), 1 + UNEVEN * len(values) // OUTSIDE)
+        self._outer.setdefault(name, []).append(torch.stack([(-values).topk(kept)[0], values.topk(kept)[0]]))
+        self._counts[name] = self._counts.get(name, 0) + len(values)
+
+    def result(self) -> dict[str, list[float]]:
+        """Return (low, high) by the name of the convolution."""
+        ranges = {}
+        for name, outer in self._outer.items():
+            # how many lie outside; a batch that has more than its share of these is cut at UNEVEN times that
+            values, outside = torch.cat(outer, 1), self._counts[name] // OUTSIDE
+            low, high = (float(side.topk(min(outside + 1, len(side)))[0][-1]) for side in values)
+            ranges[name] = [-low, high]
+        pixels = [(edge - m) / s for m, s in zip(self._part.mean, self._part.std, strict=True) for edge in (0, 255)]
+        ranges[next(iter(ranges))] = [min(pixels), max(pixels)]  # what was called first
+        return {name: [float(f"{value:.6g}") for value in pair] for name, pair in ranges.items()}
+
+
+class Scale(nn.Module):
+    """Images as a network was trained on them; its numbers stay on the device, where each copy would wait."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, part: NetworkRecipe):
+        super().__init__()
+        self.bgr = part.bgr
+        self.divides = any(std != 1 for std in part.std)
+        self.register_buffer("mean", torch.tensor(part.mean), persistent=False)
+        self.register_buffer("std", torch.tensor(part.std), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (N, C, H, W) float32 of (N, H, W, C) uint8; the permuted view is channels-last already."""
+        x = (images.flip(-1) if self.bgr else images).float() - self.mean
+        if self.divides:
+            x = x / self.std
+        return x.permute(0, 3, 1, 2)
+
+
+def scaled(images: Tensor, part: NetworkRecipe) -> Tensor:
+    """Return what `Scale` makes of images, once."""
+    return Scale(part).to(images.device)(images)
+
+
+class PooledNetwork(nn.Module):
+    """The network of a stream for inference in a precision, with the scale of its input and the mean over space."""
+
+    def __init__(
+        self, network: nn.Module, part: NetworkRecipe, precision: str, device: str, size: tuple[int, int] | None = None
+    ):
+        """`size` is the height and width of all images, in pixels, where they are known."""
+        super().__init__()
+        fused = fuse(network, precision, device, part.fuses)
+        for module in fused.modules():
+            if size and hasattr(module, "settle"):
+                cast(Any, module).settle(size)
+        self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
+        self.dtype = DTYPES[precision]
+        self.scale = Scale(part).to(device)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (N, D) float32 of (N, H, W, C) uint8."""
+        return self.network(self.scale(images).to(self.dtype)).float().mean((2, 3))
+
+
+def pooled_network(job: NetworkJob, precision: str | None = None) -> PooledNetwork:
+    """Return the network of a job as torch computes it; in another `precision` for a runtime that rounds by itself."""
+    return PooledNetwork(job.network(), job.part, precision or job.precision, job.device, job.size)
+
+
+def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> None:
+    """Compare a converted network's features of noise, in float32 or int8, with torch's.
+
+    Raises NetworkRuntimeError where they differ.
+    """
+    images = job.example()
+    with torch.inference_mode():
+        exact = pooled_network(job, job.exact_precision)(images).numpy()
+    found = compute(images.numpy())
+    same = found.shape == exact.shape and bool(np.isfinite(found).all())
+    if same and job.part.ranges:  # a value between two steps may fall to either, so the direction is compared
+        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)
+        same = bool(((found * exact).sum(1) >= MIN_COSINE * lengths).all())
+    elif same:
+        same = bool(np.abs(found - exact).max() <= TOLERANCE * np.abs(exact).max())
+    if not same:
+        message = f"{runtime} makes other features of the network {job.part.network} than torch."
+        raise NetworkRuntimeError(message, USE_TORCH)
 
 
 def open_network(job: NetworkJob) -> "TorchNetwork":
     """Return a network on its device, which has a lane of its own there."""
     if job.device != "cpu" and job.precision == "float32":
         keep_float32_exact()
-    pooled = job.pooled()  # before the lane, which waits for it
-    return TorchNetwork(pooled, lanes.open_lane(job.device), (*job.size, job.channels))
+    pooled = pooled_network(job)  # before the lane, which waits for it
+    return TorchNetwork(pooled, lanes.open_lane(job.device), job.shape)
 
 
 class TorchNetwork(RunningNetwork):
     """A RunningNetwork of torch, on any device.
 
-    On a GPU it is captured for the numbers of images that `prepare` names, and crops there what
-    `of_fitted` gives it: images would travel ten times.
+    On a GPU it is captured for the numbers of images that `prepare` names, and crops there what `of_fitted` gives it,
+    because ten crops would take ten times as long to copy.
     """
 
     runtime = "torch"
@@ -37,6 +293,7 @@ class TorchNetwork(RunningNetwork):
     def __init__(self, pooled: PooledNetwork, lane: Lane, shape: tuple[int, int, int]):
         """`shape` is that of an image, (H, W, C)."""
         self.pooled, self.lane, self.shape = pooled, lane, shape
+        self.makes_crops = lane.captures
         self._graphs: dict[int, tuple[Tensor, Callable[[], Tensor]]] = {}
 
     @torch.inference_mode()
@@ -49,20 +306,15 @@ class TorchNetwork(RunningNetwork):
         return wait()
 
     @torch.inference_mode()
-    def of_fitted(self, chunks: Sequence[Sequence[NDArray[np.uint8]]], view: View) -> NDArray[np.float32]:
+    def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
         """See RunningNetwork."""
-        if not self.lane.captures:
-            return super().of_fitted(chunks, view)
-        trimmed = [[view.trimmed(image) for image in segments] for segments in chunks]
+        trimmed = [view.trimmed(image) for image in images]
         with self.lane.working():
-            seen = []
-            for _, alike in groupby(trimmed, lambda segments: segments[0].shape):
-                images = self.lane.send([image for segments in alike for image in segments])
-                crops = crops_of(images, view).unflatten(0, (-1, len(trimmed[0])))  # (B, segments, crops, ...)
-                seen.append(crops.transpose(1, 2).flatten(1, 2))  # of each crop all segments, one after the other
-            wait = self.lane.fetch(self._features(torch.cat(seen).flatten(0, 1)))
+            sizes = groupby(trimmed, lambda image: image.shape)
+            crops = [crops_of(self.lane.send([*group]), view).flatten(0, 1) for _, group in sizes]
+            wait = self.lane.fetch(self._features(torch.cat(crops)))
         features = wait()
-        return features.reshape(len(chunks), -1, features.shape[-1]).mean(1)
+        return features.reshape(len(images), -1, features.shape[-1]).mean(1)
 
     def prepare(self, batches: Iterable[int]) -> None:
         """Capture the network for these numbers of images, where the device gains by it."""

@@ -34,20 +34,20 @@ CLASSIFIERS = re.compile(rf"^({PUBLISHED_HEADS})\.")
 # Endings of names of tensors that hold fractions in every network.
 LEARNED = ("weight", "bias", "running_mean", "running_var")
 PLAIN = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
-SAVE_AGAIN = "save only its state_dict with torch.save, its weights as float32."
+SAVE_HINT = "save only its state_dict with torch.save, its weights as float32."
 
 
 @dataclass(frozen=True)
 class WeightSources:
     """Where the networks' weights come from."""
 
+    # a weights file, a weights folder or a model file by stream; without one, seeded random weights
     files: Mapping[str, str | None] = field(default_factory=dict)
-    """A weights file, a weights folder or a model file by stream; without one, seeded random weights."""
+    # stored batch-norm statistics by stream, for random weights
     calibration: "Mapping[str, Mapping[str, Tensor]]" = field(default_factory=dict)
-    """Stored batch-norm statistics by stream, for random weights."""
     calibrated_on: tuple[str, ...] = ()
+    # reads the graph of a stream's network, for an exported model
     graphs: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
-    """Reads the graph of a stream's network, for an exported model."""
 
 
 def is_weights_folder(path: str | Path) -> bool:
@@ -86,10 +86,10 @@ class Origin:
 
     file: str
     sha256: str
+    # None where it is unknown
     licence: str | None = None
-    """None where it is unknown."""
+    # what the file was trained on, where that is known
     dataset: str | None = None
-    """What the file was trained on, where that is known."""
     address: str | None = None
 
     def __str__(self) -> str:
@@ -102,22 +102,22 @@ class Origin:
 class ModelCard:
     """The JSON inside a weights file; a copy of the file still has it."""
 
+    # name of the weights folder, and of the feature directories
     name: str
-    """Name of the weights folder, and of the feature directories."""
     stream: str
+    # its name in NETWORKS
     network: str
-    """Its name in NETWORKS."""
     classes: tuple[str, ...]
+    # SHA-256 by id of each video file that trained it, chose its epoch, or that its first weights had seen
     seen: Mapping[str, str]
-    """SHA-256 by id of each video file that trained it, chose its epoch, or that its first weights had seen."""
+    # mAP on the videos that chose its epoch
     mAP: Number | None = None
-    """mAP on the videos that chose its epoch."""
+    # the fold it has not seen, counted from 1; None for the network of all training videos
     fold: int | None = None
-    """The fold it has not seen, counted from 1; None for the network of all training videos."""
+    # what its training began with; None for random weights, and for files older than this entry
     origin: Origin | None = None
-    """What its training began with; None for random weights, and for files older than this entry."""
 
-    def has_seen(self, video_id: str, sha256: str | None) -> bool:
+    def is_trained_on(self, video_id: str, sha256: str | None) -> bool:
         """Return whether it knows a video by id or, where the SHA-256 of its file is known, by content."""
         return video_id in self.seen or sha256 in self.seen.values()
 
@@ -225,14 +225,14 @@ def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
         _check_type(path, name, str(tensor.dtype).removeprefix("torch."))
         plain = not (tensor.is_meta or tensor.is_nested) and tensor.layout == torch.strided
         if not plain or tensor.numel() * tensor.itemsize > tensor.untyped_storage().nbytes():
-            raise WeightsError(f"{path}: {name} is no plain tensor with its own numbers.", SAVE_AGAIN)
+            raise WeightsError(f"{path}: {name} is no plain tensor with its own numbers.", SAVE_HINT)
     return tensors
 
 
 def _check_type(path: str | Path, name: str, dtype: str) -> None:
     """Raise WeightsError for a type that such a tensor of a network never has."""
     if dtype not in PLAIN or name.endswith(LEARNED) and "float" not in dtype:
-        raise WeightsError(f"{path}: {name} is of type {dtype}, which no such tensor is.", SAVE_AGAIN)
+        raise WeightsError(f"{path}: {name} is of type {dtype}, which no such tensor is.", SAVE_HINT)
 
 
 def bare_name(name: str) -> str:

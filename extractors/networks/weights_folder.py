@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstr.errors import MissingPathError, RecipeError, WeightsError
-from lstr.extractors.networks.table import known_network
+from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.weights_file import (
     DESCRIPTION,
     ENTRY,
@@ -32,7 +32,7 @@ from lstr.files.names import is_slug
 if TYPE_CHECKING:
     from torch import Tensor
 
-AGAIN = "copy the weights folder again, or train it again."
+COPY_HINT = "copy the weights folder again, or train it again."
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class WeightsFolder:
 
     path: Path
     recipe: Recipe
+    # the content of finetune.json
     about: Mapping[str, Any]
-    """The content of finetune.json."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) 
     `state` is the state of a recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
     """
     path = folder / file_name(card.stream, card.fold)
-    entry = known_network(card.network)
+    entry = find_network(card.network)
     tensors = {}
     for name, tensor in state.items():
         for ours, published in entry.written_as if entry else ():
@@ -100,7 +100,7 @@ def cards_of(source: str | Path, stream: str, n_folds: int = 0) -> tuple[ModelCa
         if card is None or (card.stream, card.fold) != (stream, fold):
             state = "does not say that it is" if path.is_file() else "is missing, that should be"
             which = f"the {stream} network without fold {fold}" if fold else f"a {stream} network of all videos"
-            raise WeightsError(f"{path} {state} {which}.", AGAIN)
+            raise WeightsError(f"{path} {state} {which}.", COPY_HINT)
         cards.append(card)
     return tuple(cards)
 
@@ -191,5 +191,5 @@ def open_weights(path: str | Path) -> WeightsFolder:
 def _read(path: Path) -> dict[str, Any]:
     values = read_object(path)
     if values is None:
-        raise WeightsError(f"{path} cannot be read, or is no JSON object.", AGAIN)
+        raise WeightsError(f"{path} cannot be read, or is no JSON object.", COPY_HINT)
     return values

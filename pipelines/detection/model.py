@@ -11,8 +11,7 @@ from typing import Any
 from lstr.errors import CheckpointError, ConfigError, DeviceError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import FlowWorkers, flow_workers
-from lstr.extractors.run import TwoStream
-from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.run import TwoStream, run_on
 from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import replacing
 from lstr.files.home import DEFAULTS, default_model, home

@@ -49,8 +49,7 @@ FRAMES_AHEAD = 4  # chunks decoded ahead where no flow is computed
 def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
     """What of a recipe makes chunks and flow."""
     made = {name: value for name, value in asdict(recipe).items() if name in FIELDS}
-    several = any(part.segments > 1 for part in recipe.parts.values())
-    if several or recipe.change or (recipe.rgb and (recipe.grey or recipe.difference)):
+    if recipe.change or (recipe.rgb and (recipe.grey or recipe.difference)):
         return made | {KEEPS: COLOUR}
     return made | {KEEPS: GREY} if recipe.grey or recipe.difference else made
 

@@ -11,7 +11,7 @@ from lstr.extractors.devices import choose_device, release_memory, videos_at_onc
 from lstr.extractors.flow.workers import choose_backend, flow_workers
 from lstr.extractors.networks.runtime import choose_runtime
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.run import run_on
 from lstr.files.atomic import check_writable
 from lstr.files.names import fault_of
 from lstr.files.remote import Place

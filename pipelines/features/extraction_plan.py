@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from lstr.extractors.flow.workers import default_workers
-from lstr.extractors.networks.network import Cost
-from lstr.extractors.networks.table import RESNET50, known_network
+from lstr.extractors.networks.network import RESNET50, Cost, find_network
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import PROBE
@@ -184,14 +183,14 @@ def measured_rate(records: Sequence[Mapping[str, Any]], device: str) -> float | 
 def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
     """Return the features per chunk by stream; those of ResNet-50 if a width is not known before a network is built."""
     return {
-        stream: getattr(part, "dim", None) or (known_network(part.network) or RESNET50).width
+        stream: getattr(part, "dim", None) or (find_network(part.network) or RESNET50).width
         for stream, part in recipe.parts.items()
     }
 
 
 def cost_of(network: str) -> Cost:
     """Return what a network costs; what ResNet-50 does if that is not known before it is built."""
-    return (known_network(network) or RESNET50).cost
+    return (find_network(network) or RESNET50).cost
 
 
 def row_bytes(recipe: Preset | Recipe) -> int:

@@ -189,7 +189,7 @@ class FoldNetworks:
         folds = {stream: blind_fold(cards, video_id, sha256) for stream, cards in self.cards.items()}
         if self.without is not None:
             folds = dict.fromkeys(folds, self.without or None)
-        seen = (s for s, cards in self.cards.items() if cards[folds[s] or 0].has_seen(video_id, sha256))
+        seen = (s for s, cards in self.cards.items() if cards[folds[s] or 0].is_trained_on(video_id, sha256))
         with self._making:
             twostream = self._made(**folds) if any(folds.values()) else self.twostream
         return Chosen(twostream, next(filter(None, folds.values()), None), tuple(seen))

@@ -14,8 +14,7 @@ from lstr.errors import CacheError, MissingPathError, VideoError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import FlowWorkers, default_workers, flow_workers, too_small
 from lstr.extractors.networks.weights_file import sha256_of
-from lstr.extractors.run import FeatureRow, TwoStream
-from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.run import FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import WRITE, StepSeconds, closed_after, merged
 from lstr.extractors.twostream import rebuild_twostream
 from lstr.extractors.video.frames import CHUNK

@@ -23,7 +23,7 @@ from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.networks.archive import GRAPH
 from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.onnx_runtime import make_network_graph
-from lstr.extractors.networks.runtime import AUTO, LEAST_COSINE, exact_precision
+from lstr.extractors.networks.runtime import AUTO, MIN_COSINE
 from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.recipe import INT8
 from lstr.extractors.run import RunOptions, TwoStream
@@ -123,8 +123,8 @@ def export(options: ExportOptions) -> Generator[Any, None, None]:
     fault = ""
     if not max(first, later) <= TOLERANCE:  # also for NaN
         fault = f"their scores differ by {max(first, later):.2g}, more than {TOLERANCE:g}"
-    elif not cosine >= LEAST_COSINE:
-        fault = f"the cosine of a chunk's features is {cosine:.3f}, less than {LEAST_COSINE:g}"
+    elif not cosine >= MIN_COSINE:
+        fault = f"the cosine of a chunk's features is {cosine:.3f}, less than {MIN_COSINE:g}"
     if fault:
         raise CheckpointError(
             f"The graphs of {model.path} do not compute what torch computes: {fault}. No file was written.",
@@ -134,7 +134,7 @@ def export(options: ExportOptions) -> Generator[Any, None, None]:
         "step": step.to_dict(),
         "runs_on": PACKAGES[1],
         "opset": OPSET,
-        "precision": {"step": "float32", "networks": exact_precision(exact.job(exact.recipe.streams[0]))},
+        "precision": {"step": "float32", "networks": exact.job(exact.recipe.streams[0]).exact_precision},
         "alike": {
             "chunks": len(theirs),
             "scores": first,

@@ -16,7 +16,17 @@ import msgspec
 
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.networks.archive import AGAIN, CARD, DOCUMENT, FOREIGN, GRAPH, SUFFIX, TENSORS, Archive, is_archive
+from lstr.extractors.networks.archive import (
+    CARD,
+    COPY_HINT,
+    DOCUMENT,
+    FOREIGN,
+    GRAPH,
+    SUFFIX,
+    TENSORS,
+    Archive,
+    is_archive,
+)
 from lstr.extractors.networks.manifest import PublishedFile, read_manifest
 from lstr.extractors.networks.network import is_network_name
 from lstr.extractors.networks.published import place_of
@@ -333,4 +343,4 @@ def refusals(path: Path) -> Iterator[None]:
     except (WeightsError, RecipeError, ConfigError) as error:
         raise CheckpointError(str(error), error.hint) from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"{DOCUMENT} in {path} lacks what a model file states ({error}).", AGAIN) from error
+        raise CheckpointError(f"{DOCUMENT} in {path} lacks what a model file states ({error}).", COPY_HINT) from error

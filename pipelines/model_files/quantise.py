@@ -10,10 +10,10 @@ import torch
 
 from lstr.errors import RecipeError, VideoError
 from lstr.extractors.flow.workers import flow_workers
-from lstr.extractors.networks.fused import Ranges, fuse, scaled
 from lstr.extractors.networks.runtime import AUTO, choose_runtime
+from lstr.extractors.networks.torch_runtime import Ranges, fuse, scaled
 from lstr.extractors.recipe import INT8
-from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.run import run_on
 from lstr.extractors.stages import torch_threads
 from lstr.extractors.twostream import build_as
 from lstr.extractors.video.inputs import find_videos
@@ -70,21 +70,21 @@ def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator
             ranges = Ranges(fused, part)
             for start in range(0, len(chosen), BATCH):
                 with torch.inference_mode():
-                    fused(scaled(torch.from_numpy(np.concatenate(chosen[start : start + BATCH])), part))
+                    fused(scaled(torch.from_numpy(np.stack(chosen[start : start + BATCH])), part))
                 yield Progress(f"{stream} ranges", min(start + BATCH, len(chosen)), len(chosen))
             parts[stream] = replace(part, ranges=ranges.result())
-        both = [exact, exact.again(replace(exact.recipe, precision=INT8, **parts))]
+        both = [exact, exact.copy(replace(exact.recipe, precision=INT8, **parts))]
         both = [run_on(twostream, options.runtime) for twostream in both]
         cropped = []  # the sampled images are crops already, so networks take them whole
         for twostream in both:
             parts = {stream: replace(part, crops=1) for stream, part in twostream.recipe.parts.items()}
-            cropped.append(twostream.again(replace(twostream.recipe, **parts)))
+            cropped.append(twostream.copy(replace(twostream.recipe, **parts)))
             cropped[-1].warnings = twostream.warnings
         cosines = {}
         for stream, chunks in images.items():
             found = []
             for at, chunk in enumerate(chunks[1::2], start=1):
-                a, b = (twostream.pooled(stream, chunk[None])[0] for twostream in cropped)
+                a, b = (twostream.pooled(stream, chunk[None, None])[0] for twostream in cropped)
                 found.append(float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-12)))
                 yield Progress(f"{stream} in int8", at, len(chunks) // 2)
             cosines[stream] = {"mean": round(float(np.mean(found)), 6), "least": round(min(found), 6)}

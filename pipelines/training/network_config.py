@@ -10,8 +10,7 @@ from msgspec import Meta
 from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.networks.crops import View
-from lstr.extractors.networks.network import SMALLEST, Network
-from lstr.extractors.networks.table import RESNET50, known_network
+from lstr.extractors.networks.network import RESNET50, SMALLEST, Network, find_network
 from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.features.recipes import choose_recipe
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
@@ -202,7 +201,7 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
 
 def trainable_network(network: str, stream: str = "rgb") -> Network:
     """The entry of a network that can be trained. Raises RecipeError for another."""
-    entry = known_network(network)
+    entry = find_network(network)
     if entry is None:
         raise RecipeError(
             f"{network} cannot be trained here.", f"train a known one: --set recipe.{stream}.network=resnet50."

@@ -18,9 +18,8 @@ from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.networks.archive import Archive, is_archive, is_member
 from lstr.extractors.networks.build import backbone_of, identify, load_weights, network_recipe, randomise
 from lstr.extractors.networks.manifest import dataset_of, origin_of, published_as
-from lstr.extractors.networks.network import Network
+from lstr.extractors.networks.network import Network, find_network
 from lstr.extractors.networks.published import find_weights
-from lstr.extractors.networks.table import known_network
 from lstr.extractors.networks.weights_file import Origin, network_file, read_card, sha256_of
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
@@ -96,7 +95,7 @@ def _initial(named: str, stream: str, network: str) -> Initial:
         path = network_file(named, fitting[0])
     else:
         path = Path(find_weights(named, "rgb" if {entry.stream for entry in published} == {"rgb"} else stream))
-    architecture, of = identify(path, known_network(network))
+    architecture, of = identify(path, find_network(network))
     crossed = (of, stream) == ("rgb", "flow")
     if architecture != network:
         raise UnfitError(

@@ -1,31 +1,43 @@
 """Clips of events: the camera's own packets from before the event until after it, and an image at once.
 
-A clip begins with a key frame, and ends early where the camera changes its frame size or coding. One thread writes all
-of them. If clips cannot be written, the log says so once and events continue without them.
+The folder has ID.mp4, ID.json and ID.jpg of each event. A clip begins with a key frame, and ends early where the camera
+changes its frame size or coding. One thread writes all of them. If clips cannot be written, the log says so once and
+events continue without them.
 """
 
 import errno
+import json
 import os
 import queue
+import re
+import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from datetime import datetime
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import inf
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import cv2
 
 from lstr.errors import HistoryError
-from lstr.extractors.video.clip_file import picture_of
-from lstr.extractors.video.packet_ring import PacketRing, PacketSink, time_at
-from lstr.files.atomic import temporary_for
+from lstr.extractors.video.clip_file import ClipFile, picture_of
+from lstr.extractors.video.packet_ring import TICKS, PacketRing, PacketSink, time_at
+from lstr.files.atomic import check_writable, sweep, temporary_for, unwritable
 from lstr.pipelines.watching.config import ClipsConfig
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.film import ABOUT, CLIP, IMAGE, LATE_S, ClipFolder, Film, find_file
 from lstr.pipelines.watching.history import History
+from lstr.timeline import iso
 
+EVENT_ID = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")  # as `event.new_id` makes it
+CLIP, ABOUT, IMAGE = SUFFIXES = ".mp4", ".json", ".jpg"
+LATE_S = 15.0  # by which the decision on an action may come after its start, besides the delay of its thresholds
+GRACE_S = 2.0  # that a clip waits for the packets of its last moment
 WRITE_INTERVAL_S = 0.5  # between two looks for new packets while clips are written
 IDLE_INTERVAL_S = 60.0  # between two looks for clips that are too old
 CLOSE_S = 2.5  # for open clips when the service ends
@@ -36,11 +48,88 @@ MAX_IMAGE_SIDE = 1280  # pixels
 MAX_DECODE_S = 1.0  # to decode an image
 
 
+def find_file(folder: Path, event_id: str, suffix: str) -> Path | None:
+    """Return the file of an event in a folder of clips; None if it is missing, and for text that is not an id."""
+    path = folder / f"{event_id}{suffix}"
+    return path if EVENT_ID.fullmatch(event_id) and path.is_file() else None
+
+
+@dataclass(eq=False)
+class Recording:
+    """A clip that waits for its packets, or is written under a temporary name. Raises OSError and FFmpegError."""
+
+    event: WatchedEvent
+    ring: PacketRing
+    # times on the monotonic clock: when the event was decided, and when its last packet arrives
+    decided: float
+    until: float = inf
+    file: ClipFile | None = None
+    # seconds from the start of the clip to the decision
+    decided_at: float = 0.0
+    path: Path = Path()
+    temporary: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def lag(self) -> float:
+        """Seconds from the start of the event to its decision."""
+        return max(0.0, (self.event.decided - self.event.start).total_seconds())
+
+    def open(self, path: Path, before: float) -> bool:
+        """Start with a key frame `before` seconds before the event, or the first one. False before the first packet."""
+        packets = self.ring.since(self.decided, self.lag + before)
+        if not packets:
+            return False
+        decided = time_at(packets, self.decided)
+        # if the coding changed since, take that of the decision
+        coding = next((p.coding for p in reversed(packets) if p.dts <= decided), packets[0].coding)
+        first = next(p for p in packets if p.coding is coding)
+        self.path = self.temporary.enter_context(temporary_for(path))
+        self.file = ClipFile(self.path, first)
+        self.decided_at = max(0.0, (decided - first.pts) / TICKS)
+        return True
+
+    def write(self, file: ClipFile, limits: ClipsConfig, deadline: float | None) -> bool:
+        """Write the packets that have come. Returns whether the clip is complete."""
+        for packet in self.ring.after(file.newest):
+            if deadline is not None and monotonic() > deadline:
+                return True
+            if packet.coding is not file.coding or packet.arrival > self.until:
+                return True
+            file.write(packet)
+            if file.seconds >= limits.max_seconds or file.size >= limits.max_bytes:
+                return True
+        # a camera that went away during an event may never come back
+        return monotonic() > min(self.until, self.decided + limits.max_seconds) + GRACE_S
+
+    def close(self, file: ClipFile, about: Path) -> None:
+        """Write what is known of the clip, and give it its name once it is on the disk."""
+        file.close()
+        with self.path.open("rb") as written:
+            os.fsync(written.fileno())
+        start = self.event.decided - timedelta(seconds=self.decided_at)
+        values: dict[str, Any] = {  # times in wall-clock time as ISO 8601, others in seconds of the clip
+            "event": self.event.to_dict(),
+            "start": iso(start),
+            "end": iso(start + timedelta(seconds=file.seconds)),
+            "seconds": round(file.seconds, 3),
+            "event_at": round(max(0.0, self.decided_at - self.lag), 3),
+            "decided_at": round(self.decided_at, 3),
+            "codec": file.codec,
+            "source_codec": file.coding.codec,
+            "size": list(file.pictures),
+        }
+        with temporary_for(about) as temporary:
+            temporary.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        self.file = None
+        self.temporary.close()
+
+
 class Clips:
     """Clips and images of events in a folder. Any method may be called from any thread, and none raises.
 
     Args:
-        folder: Where they are. Raises OutputError if it cannot be made or written.
+        folder: Where they are; what a killed process was writing is removed. Raises OutputError if it cannot be made
+            or written.
         config: Their limits.
         history: Gets their names.
         log: Takes sentences for the log.
@@ -55,33 +144,44 @@ class Clips:
         log: Callable[[str], None],
         on_attached: Callable[[str], None] = lambda event_id: None,
     ):
-        self.config, self._on_attached = config, on_attached
-        self._folder, self._history, self._log = ClipFolder(folder), history, log
+        self.folder, self.config = folder, config
+        self._history, self._log, self._on_attached = history, log, on_attached
+        check_writable(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            sweep(folder)
+            names = {path.stem for path in folder.iterdir() if path.suffix in SUFFIXES}
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        # bytes, and the time of the latest file, by the id of an event; changed by the thread alone from now on
+        self._sizes: dict[str, tuple[int, float]] = {}
+        for event_id in filter(EVENT_ID.fullmatch, names):
+            self._measure(event_id)
         self._rings: dict[str, PacketRing] = {}
+        # seconds by which the thresholds of a source delay a decision
         self._delays: dict[str, float] = {}
-        """Seconds by which the thresholds of a source delay a decision."""
-        self._films: dict[str, Film] = {}
+        self._recordings: dict[str, Recording] = {}
         self._expired: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._without_image: queue.SimpleQueue[Film] = queue.SimpleQueue()
+        self._without_image: queue.SimpleQueue[Recording] = queue.SimpleQueue()
         self._is_full = False
+        # sources whose packets make no clip, which the log has said
         self._unusable: set[str] = set()
-        """Sources whose packets make no clip, which the log has said."""
         self._lock = threading.Lock()
         self._woken = threading.Event()
+        # when closing must be over, on the monotonic clock
         self._deadline: float | None = None
-        """When closing must be over, on the monotonic clock."""
         self._thread = threading.Thread(target=self._run, name="clips", daemon=True)
         self._thread.start()
 
     @property
     def size(self) -> int:
         """Bytes on the disk."""
-        return self._folder.size
+        return sum(size for size, _ in [*self._sizes.values()])
 
     @property
     def writing(self) -> int:
         """Number of clips that are being written."""
-        return len(self._films)
+        return len(self._recordings)
 
     def ring(self, source: str) -> PacketSink:
         """Return what takes the packets of a source, for `Session(packets=clips.ring)`."""
@@ -103,41 +203,35 @@ class Clips:
             if source in self._rings:
                 self._rings[source].most_seconds = self._ring_seconds(source)
 
-    def configure(self, config: ClipsConfig) -> None:
-        """Continue with other settings."""
-        with self._lock:
-            self.config = config
-            for source, ring in self._rings.items():
-                ring.most_bytes, ring.most_seconds = config.ring_bytes, self._ring_seconds(source)
-        self._woken.set()
+    def _ring_seconds(self, source: str) -> float:
+        return self.config.before + LATE_S + self._delays.get(source, 0.0)
 
     def begin(self, event: WatchedEvent) -> None:
         """Start the clip and the image of an event that is in the history."""
         with self._lock:
             ring = self._rings.get(event.source)
-            if ring is None or self._deadline is not None or event.id in self._films:
+            if ring is None or self._deadline is not None or event.id in self._recordings:
                 return
-            film = self._films[event.id] = Film(event, ring, _to_monotonic(event.decided))
-            self._without_image.put(film)
+            recording = self._recordings[event.id] = Recording(event, ring, _to_monotonic(event.decided))
+            self._without_image.put(recording)
         self._woken.set()
 
     def end(self, event: WatchedEvent) -> None:
         """End the clip of an event some seconds after its end."""
         with self._lock:
-            film = self._films.get(event.id)
-            if film:
-                film.event = event
+            if recording := self._recordings.get(event.id):
+                recording.event = event
                 after = 0.0 if event.still_on else self.config.after  # a source that has ended sends nothing more
-                film.until = _to_monotonic(event.end or event.seen) + after
+                recording.until = _to_monotonic(event.end or event.seen) + after
         self._woken.set()
 
     def path(self, event_id: str) -> Path | None:
         """Return the clip of an event once it is complete."""
-        return find_file(self._folder.folder, event_id, CLIP)
+        return find_file(self.folder, event_id, CLIP)
 
     def image(self, event_id: str) -> Path | None:
         """Return the image of an event once it is made."""
-        return find_file(self._folder.folder, event_id, IMAGE)
+        return find_file(self.folder, event_id, IMAGE)
 
     def remove(self, event_ids: Iterable[str]) -> None:
         """Delete the clips of events."""
@@ -152,16 +246,13 @@ class Clips:
         self._woken.set()
         self._thread.join(CLOSE_S + 0.4)
 
-    def _ring_seconds(self, source: str) -> float:
-        return self.config.before + LATE_S + self._delays.get(source, 0.0)
-
     def _run(self) -> None:
         if sys.platform == "linux":  # only there a thread has its own niceness
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         self._repair()
         while True:
-            self._woken.wait(WRITE_INTERVAL_S if self._films else IDLE_INTERVAL_S)
+            self._woken.wait(WRITE_INTERVAL_S if self._recordings else IDLE_INTERVAL_S)
             self._woken.clear()
             while not self._without_image.empty():  # first, because notifications wait for images
                 try:
@@ -170,108 +261,126 @@ class Clips:
                     self._report_disk(error.strerror or str(error))
                 except Exception:
                     pass  # packets that make no image make no clip either, and the log says that
-            for film in [*self._films.values()]:
-                self._guard(film, self._write)
+            for recording in [*self._recordings.values()]:
+                self._guard(recording, self._write)
             while not self._expired.empty():
                 self._remove(self._expired.get())
-            writing = {event_id: film.file.size if film.file else 0 for event_id, film in [*self._films.items()]}
-            limits = self.config.max_bytes, self.config.days
-            for event_id in [*self._folder.find_excess(*limits, writing, sum(writing.values()))]:
-                if not self._remove(event_id):
-                    break
+            self._remove_excess()
             if self._deadline is not None:
-                for film in [*self._films.values()]:
-                    self._guard(film, self._write)
-                for film in [*self._films.values()]:
-                    self._guard(film, self._finish)
+                for step in (self._write, self._finish):
+                    for recording in [*self._recordings.values()]:
+                        self._guard(recording, step)
                 return
 
-    def _guard(self, film: Film, step: Callable[[Film], None]) -> None:
+    def _repair(self) -> None:
+        """Make folder and history agree, as they may not after a kill."""
+        with suppress(HistoryError):
+            for event_id in sorted(self._sizes):
+                if self._history.find(event_id) is None:
+                    self._remove(event_id)
+            stored = self._history.clip_names()
+            for event_id in {*stored, *self._sizes} - {*self._recordings}:
+                files = [path.name if path else "" for path in (self.path(event_id), self.image(event_id))]
+                if files != stored.get(event_id, ["", ""]):
+                    self._history.attach(event_id, *files)
+
+    def _guard(self, recording: Recording, step: Callable[[Recording], None]) -> None:
         """Do a step of a clip; an error ends the clip without a file."""
         try:
-            step(film)
+            step(recording)
         except Exception as error:
-            self._drop(film)
+            self._drop(recording)
             if isinstance(error, OSError):
                 self._report_disk(error.strerror or str(error))
-            elif film.event.source not in self._unusable:
-                self._unusable.add(film.event.source)
-                self._log(f"The packets of {film.event.source} make no clip ({error}); its events have none.")
+            elif (source := recording.event.source) not in self._unusable:
+                self._unusable.add(source)
+                self._log(f"The packets of {source} make no clip ({error}); its events have none.")
 
-    def _write(self, film: Film) -> None:
+    def _write(self, recording: Recording) -> None:
         """Write what has come for a clip, and finish it if it is complete."""
-        is_full = self._folder.free < RESERVED_BYTES
-        if film.file is None:
+        is_full = self._free < RESERVED_BYTES
+        if recording.file is None:
             if is_full:
                 raise OSError(errno.ENOSPC, FULL_DISK)
-            if not film.open(self._folder.file(film.event.id, CLIP), self.config.before):
-                if film.is_late:
-                    self._drop(film)
+            if not recording.open(self.folder / f"{recording.event.id}{CLIP}", self.config.before):
+                if monotonic() > min(recording.until, recording.decided + LATE_S) + GRACE_S:
+                    self._drop(recording)  # the packets of its start can no longer come
                 return
-        if film.write(self.config.max_seconds, self.config.max_bytes, self._deadline) or is_full:
-            self._finish(film)
+        if recording.file and (recording.write(recording.file, self.config, self._deadline) or is_full):
+            self._finish(recording)
         if is_full:
             self._report_disk(FULL_DISK)
 
-    def _finish(self, film: Film) -> None:
+    def _finish(self, recording: Recording) -> None:
         """Close a clip, give it its name, and store that in the history."""
-        if film.file is None or not film.file.seconds:
-            self._drop(film)
+        if recording.file is None or not recording.file.seconds:
+            self._drop(recording)
             return
-        event_id = film.event.id
-        film.close(self._folder.file(event_id, ABOUT))
+        event_id = recording.event.id
+        recording.close(recording.file, self.folder / f"{event_id}{ABOUT}")
         with self._lock:
-            self._films.pop(event_id, None)
+            self._recordings.pop(event_id, None)
         self._attach(event_id, clip=f"{event_id}{CLIP}")
-        if self._is_full and self._folder.free >= RESERVED_BYTES:
+        if self._is_full and self._free >= RESERVED_BYTES:
             self._is_full = False
             self._log("Clips are kept again.")
 
-    def _drop(self, film: Film) -> None:
-        film.abandon()
+    def _drop(self, recording: Recording) -> None:
+        """Remove what was written of a clip."""
+        if recording.file:
+            recording.file.abandon()
+        with suppress(OSError):
+            recording.temporary.__exit__(OSError, OSError(), None)
         with self._lock:
-            self._films.pop(film.event.id, None)
+            self._recordings.pop(recording.event.id, None)
 
-    def _report_disk(self, reason: str) -> None:
-        if not self._is_full:
-            self._is_full = True
-            folder = self._folder.folder
-            self._log(f"No clips are kept for now: {folder} cannot be written ({reason}). Events continue.")
-
-    def _make_image(self, film: Film) -> None:
-        event_id, packets = film.event.id, film.ring.since(film.decided, 0.0)
+    def _make_image(self, recording: Recording) -> None:
+        event_id, packets = recording.event.id, recording.ring.since(recording.decided, 0.0)
         if not packets:
             return
-        image = picture_of(packets, time_at(packets, film.decided), MAX_IMAGE_SIDE, MAX_DECODE_S)
-        if image is not None and self._folder.free >= RESERVED_BYTES:
+        image = picture_of(packets, time_at(packets, recording.decided), MAX_IMAGE_SIDE, MAX_DECODE_S)
+        if image is not None and self._free >= RESERVED_BYTES:
             _, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
-            with temporary_for(self._folder.file(event_id, IMAGE)) as temporary:
+            with temporary_for(self.folder / f"{event_id}{IMAGE}") as temporary:
                 temporary.write_bytes(data.tobytes())
             self._attach(event_id, picture=f"{event_id}{IMAGE}")
 
     def _attach(self, event_id: str, clip: str | None = None, picture: str | None = None) -> None:
         """Store the names of new files; if that fails, it is done at the next start."""
-        self._folder.count(event_id)
+        self._measure(event_id)
         with suppress(HistoryError):
             self._history.attach(event_id, clip, picture)
         self._on_attached(event_id)
 
-    def _repair(self) -> None:
-        """Make folder and history agree, as they may not after a kill."""
-        with suppress(HistoryError):
-            for event_id in self._folder.ids:
-                if self._history.find(event_id) is None:
-                    self._remove(event_id)
-            stored = self._history.clip_names()
-            for event_id in {*stored, *self._folder.ids} - {*self._films}:
-                files = [path.name if path else "" for path in (self.path(event_id), self.image(event_id))]
-                if files != stored.get(event_id, ["", ""]):
-                    self._history.attach(event_id, *files)
+    @property
+    def _free(self) -> int:
+        """Bytes that are free on the disk. Raises OSError."""
+        return shutil.disk_usage(self.folder).free
+
+    def _measure(self, event_id: str) -> None:
+        """Measure the files of an event again."""
+        paths = [self.folder / f"{event_id}{suffix}" for suffix in SUFFIXES]
+        found = [path.stat() for path in paths if path.is_file()]
+        self._sizes.pop(event_id, None)
+        if found:
+            self._sizes[event_id] = sum(f.st_size for f in found), max(f.st_mtime for f in found)
+
+    def _remove_excess(self) -> None:
+        """Remove the oldest clips beyond the limits, but none that is being written."""
+        writing = {event_id: r.file.size if r.file else 0 for event_id, r in [*self._recordings.items()]}
+        oldest, size = time.time() - self.config.days * 86_400, self.size + sum(writing.values())
+        for event_id in sorted(self._sizes.keys() - writing.keys()):
+            event_size, modified = self._sizes[event_id]
+            if (size <= self.config.max_bytes and modified >= oldest) or not self._remove(event_id):
+                return
+            size -= event_size
 
     def _remove(self, event_id: str) -> bool:
         """Delete the files of an event. Returns whether that was possible."""
         try:
-            self._folder.remove(event_id)
+            for suffix in SUFFIXES:
+                (self.folder / f"{event_id}{suffix}").unlink(missing_ok=True)
+            self._measure(event_id)
             self._history.attach(event_id, clip="", picture="")
         except HistoryError:
             pass  # the next start repairs it
@@ -279,6 +388,11 @@ class Clips:
             self._report_disk(error.strerror or str(error))
             return False
         return True
+
+    def _report_disk(self, reason: str) -> None:
+        if not self._is_full:
+            self._is_full = True
+            self._log(f"No clips are kept for now: {self.folder} cannot be written ({reason}). Events continue.")
 
 
 def _to_monotonic(wall: datetime) -> float:

@@ -163,10 +163,10 @@ class SourceConfig(Table, frozen=True):
     """One camera or stream."""
 
     address: Address
+    # a model file for this source only
     model: Path | None = None
-    """A model file for this source only."""
+    # where motion counts; empty for everywhere
     zones: Zones = ()
-    """Where motion counts; empty for everywhere."""
 
     def __post_init__(self) -> None:
         parse_zones([[[*corner] for corner in zone] for zone in self.zones])
@@ -181,10 +181,10 @@ class ActionConfig(Table, frozen=True):
     merge_gap: Seconds | None = None
     highest: bool | None = None
     backdate: Seconds | None = None
+    # names of channels. An empty tuple notifies no channel; the event is stored all the same.
     notify: tuple[str, ...] | None = field(name="tell", default=None)
-    """Names of channels. An empty tuple notifies no channel; the event is stored all the same."""
+    # seconds after an event on the same source in which another is stored without a notification
     cooldown: Seconds | None = None
-    """Seconds after an event on the same source in which another is stored without a notification."""
     quiet: tuple[Hours, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -206,22 +206,22 @@ class NotificationConfig(Table, frozen=True):
     """When channels are notified, for actions that set nothing else."""
 
     cooldown: Seconds = Seconds(0)
+    # maximum number of events per hour and channel
     max_per_hour: Annotated[int, Meta(ge=1)] | None = field(name="most_an_hour", default=None)
-    """Maximum number of events per hour and channel."""
+    # when no channel is notified
     quiet: tuple[Hours, ...] = ()
-    """When no channel is notified."""
 
 
 class PageConfig(Table, frozen=True):
     """Where the page is served."""
 
     host: Host = "127.0.0.1"
+    # None is the port of the last run, else the default one
     port: Port | None = None
-    """None is the port of the last run, else the default one."""
+    # names by which other machines or a proxy reach the page
     hosts: tuple[PageHost, ...] = ()
-    """Names by which other machines or a proxy reach the page."""
+    # whether a proxy states correctly that a request came by https
     trusted_proxy: bool = False
-    """Whether a proxy states correctly that a request came by https."""
 
 
 class KeepingConfig(Table, frozen=True):
@@ -233,36 +233,36 @@ class KeepingConfig(Table, frozen=True):
 class ClipsConfig(Table, frozen=True):
     """Which part of the video is kept of an event, and the limits of all clips."""
 
+    # minimum number of seconds before the action, because a clip begins with a key frame
     before: Seconds = Seconds(5)
-    """Minimum number of seconds before the action, because a clip begins with a key frame."""
     after: Seconds = Seconds(5)
+    # maximum length of a clip; the event may last longer
     max_seconds: Duration = field(name="longest", default=Duration(120))
-    """Maximum length of a clip; the event may last longer."""
+    # maximum size of all clips with their images; the oldest are deleted first
     max_bytes: Size = field(name="most", default=Size(10 * 2**30))
-    """Maximum size of all clips with their images; the oldest are deleted first."""
+    # days after which a clip is deleted
     days: Days = 30.0
-    """Days after which a clip is deleted."""
+    # maximum size of the latest packets of one source in memory
     ring_bytes: Size = field(name="ring", default=Size(64 * 2**20))
-    """Maximum size of the latest packets of one source in memory."""
 
 
 class WatchConfig(Table, frozen=True):
     """The whole file."""
 
+    # the file itself
     path: Path
-    """The file itself."""
+    # the model file of sources that name none; None is the default model
     model: Path | None
-    """The model file of sources that name none; None is the default model."""
+    # the folder of the history and the clips
     data: Path
-    """The folder of the history and the clips."""
     sources: Mapping[str, SourceConfig]
     actions: Mapping[str, ActionConfig] = {}
     notifications: NotificationConfig = field(name="telling", default=NotificationConfig())
+    # the subclass of Notifier and its table, by the name of the channel
     channels: Mapping[str, tuple[Any, Any]] = {}
-    """The subclass of Notifier and its table, by the name of the channel."""
     page: PageConfig = PageConfig()
     keeping: KeepingConfig = KeepingConfig()
+    # None keeps no video
     clips: ClipsConfig | None = None
-    """None keeps no video."""
+    # seconds without a frame after which a source counts as lost and is opened again
     timeout: Duration = Duration(300)
-    """Seconds without a frame after which a source counts as lost and is opened again."""

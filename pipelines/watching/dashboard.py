@@ -39,7 +39,7 @@ Message = dict[str, Any]
 
 
 @dataclass
-class ShownSource:
+class SourceState:
     """One source. Its columns are chunks, counted on when it is opened again."""
 
     name: str
@@ -49,24 +49,24 @@ class ShownSource:
     classes: tuple[str, ...] = ()
     thresholds: Mapping[str, Thresholds] = field(default_factory=dict)
     zones: Zones = ()
+    # whether its zones were drawn on the page
     drawn: bool = False
-    """Whether its zones were drawn on the page."""
     status: Status | None = None
+    # a byte for each class in each of the latest columns
     codes: deque[bytes] = field(default_factory=lambda: deque(maxlen=MAX_COLUMNS))
-    """A byte for each class in each of the latest columns."""
+    # the latest column
     newest: int = -1
-    """The latest column."""
+    # from a chunk to its column; None before the first decision since it was opened
     offset: int | None = None
-    """From a chunk to its column; None before the first decision since it was opened."""
     decided_at: datetime | None = None
+    # when it was decided last, on the monotonic clock, or added
     changed: float = field(default_factory=monotonic)
-    """When it was decided last, on the monotonic clock, or added."""
     frame: NDArray[np.uint8] | None = None
+    # the number of the latest frame
     number: int = 0
-    """The number of the latest frame."""
     jpeg: tuple[int, bytes] = (0, b"")
+    # when the image was made, on the monotonic clock
     encoded: float = 0.0
-    """When the image was made, on the monotonic clock."""
     encoding: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, decision: Decision) -> None:
@@ -123,13 +123,13 @@ class Dashboard:
     def __init__(self, history: History):
         self.history = history
         self.lock = threading.RLock()
-        self.sources: dict[str, ShownSource] = {}
+        self.sources: dict[str, SourceState] = {}
         self.version = 0
         """Raised by changes after which browsers need the whole state."""
         self._active: dict[str, WatchedEvent] = {}
         self._snoozes: list[Snooze] = []
+        # the latest changes of events
         self._changes: deque[Message] = deque(maxlen=MAX_CHANGES)
-        """The latest changes of events."""
         self._n_changes = 0
 
     @property
@@ -145,10 +145,10 @@ class Dashboard:
             return list(dict.fromkeys(label for source in self.sources.values() for label in source.classes))
 
     def update_source(self, name: str, **changes: Any) -> None:
-        """Show a source, with new values of fields of ShownSource. Text is shown without credentials."""
+        """Show a source, with new values of fields of SourceState. Text is shown without credentials."""
         with self.lock:
             if name not in self.sources:
-                self.sources[name] = ShownSource(name)
+                self.sources[name] = SourceState(name)
                 self.version += 1
             source = self.sources[name]
             for attribute, value in changes.items():
@@ -197,11 +197,6 @@ class Dashboard:
                 _, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
                 source.jpeg = number, data.tobytes()
             return source.jpeg[1]
-
-    def states(self) -> list[Message]:
-        """Return the state of each source without scores."""
-        with self.lock:
-            return [source.state() for source in self.sources.values()]
 
     def silences(self) -> dict[str, float]:
         """Return seconds since the last decision on each source that is not paused."""

@@ -19,33 +19,33 @@ DAYS_PER_MONTH, DAYS_PER_YEAR = 30.44, 365.25
 class WatchedEvent:
     """One action on one source. Times are aware datetimes; scores are from 0 to 1."""
 
+    # the time and a random part: it sorts by time, and is a file name
     id: str
-    """The time and a random part: it sorts by time, and is a file name."""
     source: str
     action: str
     start: datetime
+    # when it was detected, later than `start` by the delay of the thresholds
     decided: datetime
-    """When it was detected, later than `start` by the delay of the thresholds."""
+    # the score that reached the start threshold
     score: float
-    """The score that reached the start threshold."""
+    # the highest score so far
     top_score: float
-    """The highest score so far."""
+    # when it was last known to be active; its end if it has ended
     seen: datetime
-    """When it was last known to be active; its end if it has ended."""
+    # None while it is active
     end: datetime | None = None
-    """None while it is active."""
+    # whether the source ended, not the action
     still_on: bool = False
-    """Whether the source ended, not the action."""
+    # the file name of the model
     model: str = ""
-    """The file name of the model."""
+    # false alarms per hour of this action at its threshold, as measured for the model
     false_alarms: float | None = None
-    """False alarms per hour of this action at its threshold, as measured for the model."""
+    # the file name of its clip, if there is one
     clip: str = ""
-    """The file name of its clip, if there is one."""
+    # the file name of its image, if there is one
     picture: str = ""
-    """The file name of its image, if there is one."""
+    # a person's verdict: `right`, `wrong` or empty
     verdict: str = ""
-    """A person's verdict: `right`, `wrong` or empty."""
 
     @property
     def seconds(self) -> float:

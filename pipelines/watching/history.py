@@ -53,8 +53,8 @@ class Notice:
     id: int
     event: WatchedEvent
     channel: str
+    # `new` or `end`
     phase: str
-    """`new` or `end`."""
 
     @property
     def key(self) -> str:
@@ -71,10 +71,10 @@ class EventFilter:
     source: str | None = None
     action: str | None = None
     min_score: float | None = None
+    # the id of an event; only older ones are selected
     before: str | None = None
-    """The id of an event; only older ones are selected."""
+    # a channel; only active events whose start it has announced are selected
     active_on: str | None = None
-    """A channel; only active events whose start it has announced are selected."""
     limit: int | None = None
 
 
@@ -251,11 +251,6 @@ class History:
         query = "SELECT count(*) FROM notices JOIN events ON events.id = notices.event"
         query += " WHERE channel = ? AND phase = 'new' AND decided BETWEEN ? AND ?"
         return int(self._read(query, (channel, since.timestamp(), until.timestamp()))[0][0])
-
-    def counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of events by source and action."""
-        rows = self._read("SELECT source, action, count(*) FROM events GROUP BY source, action")
-        return {(source, action): count for source, action, count in rows}
 
     def count_pending(self) -> dict[str, int]:
         """Return the number of pending notices by channel."""

@@ -12,8 +12,8 @@ from lstr.labels.label_set import AMBIGUOUS
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.watching.clips import ABOUT, CLIP, find_file
 from lstr.pipelines.watching.event import WatchedEvent
-from lstr.pipelines.watching.film import ABOUT, CLIP, find_file
 from lstr.pipelines.watching.history import EventFilter, History
 
 ALL = EventFilter()
@@ -25,8 +25,8 @@ class ExportCounts:
 
     right: int
     wrong: int
+    # events with a verdict that are not in it, because their clips were deleted
     without_clip: int
-    """Events with a verdict that are not in it, because their clips were deleted."""
 
 
 def export_labels(history: History, clips: Path, output: Path, wanted: EventFilter = ALL) -> ExportCounts:

@@ -43,10 +43,10 @@ class MqttConfig(Table, frozen=True):
     user: str = ""
     password: Secret = Secret("")
     tls: bool = False
+    # the beginning of the topics
     prefix: Topic = "lstr"
-    """The beginning of the topics."""
+    # the topic below which Home Assistant looks for entities; empty for no discovery
     discovery: Topic = "homeassistant"
-    """The topic below which Home Assistant looks for entities; empty for no discovery."""
 
 
 class MqttNotifier(Notifier):
@@ -67,15 +67,15 @@ class MqttNotifier(Notifier):
         self._discovery = config.discovery.strip("/")
         self._client = self._make_client()
         self._lock = threading.RLock()
+        # retained messages by topic. None is a topic whose value is not known yet, and an empty text one that the
+        # broker is to forget.
         self._retained: dict[str, str | None] = {}
-        """Retained messages by topic. None is a topic whose value is not known yet, and an empty text one that the
-        broker is to forget."""
+        # the retained topics as the history has them: a later run lets the broker forget those that are gone
         self._stored: list[str] = []
-        """The retained topics as the history has them: a later run lets the broker forget those that are gone."""
+        # the id of the active event by the topic of its state
         self._active: dict[str, str] = {}
-        """The id of the active event by the topic of its state."""
+        # sources by the topic that switches them
         self._sources: dict[str, str] = {}
-        """Sources by the topic that switches them."""
         self._recalled = False
         self._reason = "the broker is not connected yet."
         self._closing = threading.Event()

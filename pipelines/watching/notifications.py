@@ -18,10 +18,10 @@ from lstr.pipelines.watching.history import History, Notice
 
 # Kinds of channels of this package, by the name that `kind` has in the file.
 NOTIFIERS = {
-    "apprise": "lstr.pipelines.watching.apprise:AppriseNotifier",
-    "command": "lstr.pipelines.watching.command:CommandNotifier",
+    "apprise": "lstr.pipelines.watching.channels:AppriseNotifier",
+    "command": "lstr.pipelines.watching.channels:CommandNotifier",
     "mqtt": "lstr.pipelines.watching.mqtt:MqttNotifier",
-    "webhook": "lstr.pipelines.watching.webhook:WebhookNotifier",
+    "webhook": "lstr.pipelines.watching.channels:WebhookNotifier",
 }
 GROUP = "lstr.sinks"  # entry points of other packages; each names a subclass of Notifier
 MAX_MESSAGE_BYTES = 65536
@@ -36,12 +36,12 @@ class ServiceAccess:
     """What a channel may use of the service."""
 
     history: History
+    # to be called when the channel can be reached again, so that pending notices are delivered at once
     ready: Callable[[], None]
-    """To be called when the channel can be reached again, so that pending notices are delivered at once."""
+    # returns the image of an event by its id, None before it is made. None if no images are made.
     find_image: Callable[[str], Path | None] | None = None
-    """Returns the image of an event by its id, None before it is made. None if no images are made."""
+    # resumes or pauses a source by its name
     watch_source: Callable[[str, bool], None] | None = None
-    """Resumes or pauses a source by its name."""
 
 
 class Notifier:
@@ -51,10 +51,10 @@ class Notifier:
     name and `config` its table in the file, without `kind`. Raises ConfigError.
     """
 
+    # the entries of its table
     Config: ClassVar[type[Table]] = Table
-    """The entries of its table."""
+    # whether it announces the end of an event too
     sends_ends: ClassVar[bool] = True
-    """Whether it announces the end of an event too."""
 
     def __init__(self, name: str, config: Any):
         self.name, self.config = name, config
@@ -127,10 +127,10 @@ class Delivery:
         self.failed = 0
         """Failed attempts since the start."""
         self._history, self._log = history, log
+        # failed attempts by the id of a pending notice
         self._failures: dict[int, int] = {}
-        """Failed attempts by the id of a pending notice."""
+        # notices that were delivered, but that the history could not mark
         self._arrived: set[int] = set()
-        """Notices that were delivered, but that the history could not mark."""
         self._failures_in_row = 0
         self._history_fails = False
         self._changed = threading.Condition()

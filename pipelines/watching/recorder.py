@@ -27,8 +27,8 @@ class Snooze(msgspec.Struct, frozen=True):
 
     source: str | None
     action: str | None
+    # None until a person ends it
     until: datetime | None
-    """None until a person ends it."""
 
     def applies(self, event: WatchedEvent, now: datetime) -> bool:
         """Return whether an event is snoozed."""
@@ -165,8 +165,8 @@ class RecorderSink(Sink):
         self._source = ""
         self._classes: tuple[str, ...] = ()
         self._active: dict[str, WatchedEvent] = {}
+        # the top score of each action as it was stored last
         self._stored: dict[str, float] = {}
-        """The top score of each action as it was stored last."""
         self._renewed = monotonic()
 
     def open(self, source: Opened) -> None:

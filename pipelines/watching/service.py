@@ -22,7 +22,7 @@ from lstr.pipelines.failures import described
 from lstr.pipelines.pages.server import SavedAddress, Server
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import Address, SourceConfig, WatchConfig
-from lstr.pipelines.watching.config_file import CLIPS, HISTORY, check, read_config
+from lstr.pipelines.watching.config_file import CLIPS, HISTORY
 from lstr.pipelines.watching.dashboard import Dashboard, DashboardSink
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, lock_folder
@@ -57,17 +57,16 @@ class Service:
         self._stack = ExitStack()
         self._ended = threading.Event()
         self._cleaned = -CLEAN_INTERVAL_S
+        # the error of the last tick
         self._error = ""
-        """The error of the last tick."""
         self.dashboard = Dashboard(self.history)
         self.clips: Clips | None = None
         if config.clips:
             self.clips = Clips(config.data / CLIPS, config.clips, self.history, log, self._on_attached)
         self.policy = Policy(config, self.history)
-        self.notifications = self._make_notifications(config)
-        self.recorder = Recorder(
-            self.history, lambda event, now: self.policy.channels_of(event, now), self._on_stored, log
-        )
+        find_image = self.clips.image if self.clips else None
+        self.notifications = Notifications(config, self.history, log, find_image, self._switch)
+        self.recorder = Recorder(self.history, self.policy.channels_of, self._on_stored, log)
         self.server: Server | None = None
 
     @property
@@ -100,7 +99,7 @@ class Service:
             try:
                 find_checkpoint(self.config.model)
             except CheckpointError as error:
-                hint = f'name one in {self.config.path}: model = "FILE", and send SIGHUP.'
+                hint = f'name one in {self.config.path}: model = "FILE", and start the service again.'
                 raise LstrError(str(error), hint) from error
             try:
                 parsed = None if address == "-" else parse_live(address)
@@ -121,13 +120,15 @@ class Service:
         with self._lock:
             self._check_source(name)
             if name in self.config.sources:
-                raise LstrError(f"{name!r} is in {self.config.path}.", "remove it there, and send SIGHUP.")
+                raise LstrError(f"{name!r} is in {self.config.path}.", "remove it there, and start the service again.")
             self._keep(ADDED, name, None)
             self._keep(ZONES, name, None)
             self.history.set_value(PAUSED, sorted({*self.paused} - {name}))
             self.policy.forget(name)
             self.dashboard.show_snoozes(self.policy.snoozes())
-            self._forget(name)
+            self.dashboard.remove_source(name)
+            if self.clips:
+                self.clips.forget(name)
             self._distribute()
 
     def draw(self, name: str, zones: Zones | None) -> None:
@@ -153,44 +154,6 @@ class Service:
     def image(self, event_id: str) -> Path | None:
         """Return the image of an event."""
         return self.clips.image(event_id) if self.clips else None
-
-    def failures(self) -> dict[str, int]:
-        """Return the number of failed deliveries by channel."""
-        return {name: delivery.failed for name, delivery in self.notifications.deliveries.items()}
-
-    def clip_bytes(self) -> int:
-        """Return the size of all clips."""
-        return self.clips.size if self.clips else 0
-
-    def reload(self) -> None:
-        """Read the file again; streams that it does not change continue. An error in it changes nothing."""
-        notify_supervisor("RELOADING=1")
-        try:
-            config = read_config(self.config.path)
-            check(config)
-            notifications = self._make_notifications(config)  # before anything is changed, because it may fail
-        except Exception as error:  # the text of a library's error may contain a secret
-            reason = f"{error}\nhint: {error.hint}" if isinstance(error, LstrError) else ""
-            self.log(f"{reason or f'{self.config.path}: {type(error).__name__}.'}\nNothing was changed.")
-        else:
-            with self._lock:
-                before, self.config = self.config, config
-                if config.data != before.data or config.page != before.page or bool(config.clips) != bool(self.clips):
-                    self.log("data, page and the use of clips change at the next start.")
-                if config.timeout != before.timeout:
-                    self.log(f"timeout is {config.timeout:g} s for each source that is opened from now on.")
-                for worker in self.workers.values():
-                    worker.configure(config.actions, config.timeout)
-                if self.clips and config.clips:
-                    self.clips.configure(config.clips)
-                self.notifications.close()
-                self.policy, self.notifications = Policy(config, self.history), notifications
-                self.notifications.__enter__()
-                for name in before.sources.keys() - self.sources.keys():
-                    self._forget(name)
-                self._distribute()
-            self.log(f"{config.path} was read again.")
-        notify_supervisor("READY=1")
 
     def __enter__(self) -> "Service":
         try:
@@ -233,10 +196,6 @@ class Service:
         """Wait until it ends, at most for a time."""
         self._ended.wait(seconds)
 
-    def _make_notifications(self, config: WatchConfig) -> Notifications:
-        find_image = self.clips.image if self.clips else None
-        return Notifications(config, self.history, self.log, find_image, self._switch)
-
     def _switch(self, name: str, is_watched: bool) -> None:
         with suppress(LstrError):  # an unknown source, or a full disk
             self.pause(name, not is_watched)
@@ -249,11 +208,6 @@ class Service:
         """Keep a value of a source across restarts; None deletes it."""
         values = (self.history.value(key) or {}) | {name: value}
         self.history.set_value(key, {other: kept for other, kept in values.items() if kept is not None})
-
-    def _forget(self, name: str) -> None:
-        self.dashboard.remove_source(name)
-        if self.clips:
-            self.clips.forget(name)
 
     def _distribute(self) -> None:
         """Give each worker its sources, and a new model a worker."""

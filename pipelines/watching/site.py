@@ -1,4 +1,4 @@
-"""The server of a service: its page with a stream of what happens, what people change, health, numbers."""
+"""The server of a service: its page with a stream of what happens, what people change, and its health."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from lstr.errors import HistoryError, LstrError, RequestError
@@ -27,9 +27,9 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.pages.page import build_page
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.server import event_stream, page_response, read_json, refused
+from lstr.pipelines.watching.clips import EVENT_ID
 from lstr.pipelines.watching.config_file import NAME
 from lstr.pipelines.watching.dashboard import FULL_SCALE, NO_SCORE, Dashboard
-from lstr.pipelines.watching.film import EVENT_ID
 from lstr.pipelines.watching.history import EventFilter
 
 SCRIPTS = ("lanes.js", "served.js", "watch-sources.js", "zone-editor.js", "watch-events.js", "watch.js")
@@ -40,14 +40,8 @@ HEARTBEAT_S = 5.0
 # A line break in an address would add a request of its own to the host.
 NOT_IN_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
-OPEN_PATHS = ("/healthz", "/metrics")  # without a token: they contain names of sources, but no address and no event
+OPEN_PATHS = ("/healthz",)  # without a token: it contains names of sources, but no address and no event
 SILENT_S = 60.0  # without a decision on a source, after which the service is unhealthy
-COUNTERS = {
-    "decided": "Chunks with a decision.",
-    "dropped": "Chunks skipped because the machine was slower than the source.",
-    "unseen": "Chunks that the source never sent.",
-    "reconnects": "Number of reconnections.",
-}
 
 Text = Annotated[str, Meta(max_length=200)]
 Body = TypeVar("Body", bound=Struct)
@@ -110,7 +104,7 @@ class EventQuery(Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class WatchSite:
-    """The application of a service: its page, a stream of what happens, changes by people, health and numbers.
+    """The application of a service: its page, a stream of what happens, changes by people, and health.
 
     Args:
         dashboard: What the page shows.
@@ -138,7 +132,6 @@ class WatchSite:
             Route("/sources", self._add, methods=["POST"]),
             Route("/snooze", self._snooze, methods=["POST"]),
             Route("/healthz", self._healthz),
-            Route("/metrics", self._metrics),
         ]
         handlers: Any = {LstrError: self._refuse, HTTPException: refused}
         return Starlette(routes=routes, exception_handlers=handlers)
@@ -255,42 +248,10 @@ class WatchSite:
         silent = {name: round(seconds) for name, seconds in silences.items() if seconds > SILENT_S}
         return JSONResponse({"status": "silent" if silent else "ok", "silent": silent}, 503 if silent else 200)
 
-    async def _metrics(self, request: Request) -> Response:
-        text = await run_in_threadpool(format_metrics, self.dashboard, self.service)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
-
     async def _refuse(self, request: Request, error: Exception) -> Response:
         texts = {"error": str(error), "hint": getattr(error, "hint", "")}
         shown = {name: without_credentials(text) for name, text in texts.items()}
         return JSONResponse(shown, 500 if isinstance(error, HistoryError) else 400)
-
-
-def format_metrics(dashboard: Dashboard, service: Any) -> str:
-    """Return the current numbers of a service in the text format of Prometheus."""
-    history, states = dashboard.history, [({"source": state["name"]}, state) for state in dashboard.states()]
-    pending = history.count_pending()
-    failures = [({"channel": channel}, count) for channel, count in service.failures().items()]
-    waiting = [(labels, pending.get(labels["channel"], 0)) for labels, _ in failures]
-    stored = [({"action": action, "source": source}, count) for (source, action), count in history.counts().items()]
-    up = [(labels, int(state["link"] == "reading")) for labels, state in states]
-    lags = [(labels, state["lag_ms"] / 1000) for labels, state in states if state["lag_ms"] is not None]
-    families: list[tuple[str, str, str, list[Any]]] = [
-        ("lstr_source_up", "gauge", "Whether frames of a source arrive.", up),
-        ("lstr_source_lag_seconds", "gauge", "Lag of decisions, 95th percentile.", lags),
-        ("lstr_notices_waiting", "gauge", "Pending notifications.", waiting),
-        ("lstr_notices_failed_total", "counter", "Failed deliveries.", failures),
-        ("lstr_events", "gauge", "Stored events.", stored),
-        ("lstr_clips_bytes", "gauge", "Bytes of the clips on the disk.", [({}, service.clip_bytes())]),
-    ]
-    for name, text in COUNTERS.items():
-        families.append((f"lstr_source_{name}_total", "counter", text, [(labels, s[name]) for labels, s in states]))
-    lines = []
-    for name, kind, text, values in families:
-        lines.append(f"# HELP {name} {text}\n# TYPE {name} {kind}")
-        for labels, value in values:  # JSON escapes as Prometheus does
-            pairs = ",".join(f"{label}={json.dumps(text, ensure_ascii=False)}" for label, text in labels.items())
-            lines.append(f"{name}{{{pairs}}} {value}")
-    return "\n".join([*lines, ""])
 
 
 def build_watch_page() -> str:

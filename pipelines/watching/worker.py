@@ -44,10 +44,10 @@ class Attempt:
     at: float = 0.0
     failures: int = 0
     opened: float = 0.0
+    # the error that the log has, if it could not be opened
     error: str = ""
-    """The error that the log has, if it could not be opened."""
+    # whether it has ended by itself. An HLS event is a recording then, which is not decided again.
     is_over: bool = False
-    """Whether it has ended by itself. An HLS event is a recording then, which is not decided again."""
 
 
 class Worker:
@@ -87,13 +87,13 @@ class Worker:
         self._wanted: dict[str, SourceConfig] = {}
         self._attempts: dict[str, Attempt] = {}
         self._session: Session | None = None
+        # sources of the session
         self._inside: set[str] = set()
-        """Sources of the session."""
+        # sources that were removed from it and have not ended yet
         self._leaving: set[str] = set()
-        """Sources that were removed from it and have not ended yet."""
         self._places = 0
+        # whether the session has too few places: nothing is added to it, so that it ends
         self._is_stale = False
-        """Whether the session has old thresholds or too few places: nothing is added to it, so that it ends."""
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="detection", daemon=True)
 
@@ -112,27 +112,11 @@ class Worker:
             self._wanted = dict(sources)
             if self._session and not self._is_stale and len(sources) > self._places:
                 self._log(f"{self._name} has no place for {len(sources)} sources: all of them start over.")
-                self._restart()
+                self._is_stale = True
+                for name in [*self._inside]:
+                    self._remove(name)
             self._add_due()
             self._changed.notify_all()
-
-    def configure(self, actions: Mapping[str, ActionConfig], timeout: float) -> None:
-        """Use another timeout for sources that are opened from now on, and other thresholds at once.
-
-        If thresholds of its actions differ, all sources start over.
-        """
-        with self._changed:
-            self._live = LiveOptions(timeout=timeout)
-            if self._session:
-                self._session.live = self._live
-            known = self.loaded.classes if self.loaded else (*actions, *self._actions)
-            before, after = (
-                {name: action.rule for name, action in group.items() if action.rule and name in known}
-                for group in (self._actions, actions)
-            )
-            self._actions = actions
-            if before != after:
-                self._restart()
 
     @property
     def actions(self) -> list[str]:
@@ -178,12 +162,6 @@ class Worker:
             for name in [*self._inside]:
                 self._remove(name)
             self._changed.notify_all()
-
-    def _restart(self) -> None:
-        """Let the session end, and start a new one with its sources."""
-        self._is_stale = True
-        for name in [*self._inside]:
-            self._remove(name)
 
     def _remove(self, name: str) -> None:
         self._attempts.pop(name, None)

@@ -36,7 +36,7 @@ from lstr.extractors.networks.runtime import Store
 folder, runtime = Path(sys.argv[1]), sys.argv[2]
 recipe = Recipe.from_dict(json.loads((folder / "recipe.json").read_text()))
 options = RunOptions(runtime, store=Store(folder / "converted"), threads=1)
-twostream = build_as(recipe, WeightSources({"flow": str(folder / "m.lstr")}), "cpu").again(options=options)
+twostream = build_as(recipe, WeightSources({"flow": str(folder / "m.lstr")}), "cpu").copy(options=options)
 flows = np.load(folder / "flow.npy")
 chunks = [(Chunk(i, i / 4, np.zeros((6, 1, 1, 3), np.uint8)), flow) for i, flow in enumerate(flows)]
 np.save(folder / "found.npy", [row.flow for row in twostream.rows_with_flow(chunks, 1)])
@@ -61,13 +61,13 @@ def test_without_torch(runtime, tmp_path):
     np.save(tmp_path / "flow.npy", flows)
 
     options = RunOptions(runtime, store=Store(tmp_path / "converted"), threads=1)
-    twostream = build_as(recipe, WeightSources({"flow": str(tmp_path / "m.lstr")}), "cpu").again(options=options)
+    twostream = build_as(recipe, WeightSources({"flow": str(tmp_path / "m.lstr")}), "cpu").copy(options=options)
     twostream.prepare(1)
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH, tmp_path, runtime], check=True)
     expected = twostream.pooled("flow", np.stack([twostream.inputs.cropped("flow", NO_FRAMES, flow) for flow in flows]))
     found = np.load(tmp_path / "found.npy")
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
-    exact = twostream.again(options=RunOptions())
+    exact = twostream.copy(options=RunOptions())
     by_torch = exact.pooled("flow", np.stack([exact.inputs.cropped("flow", NO_FRAMES, flow) for flow in flows]))
     np.testing.assert_allclose(found, by_torch, atol=1e-4 * np.abs(by_torch).max(), rtol=0)

@@ -227,7 +227,7 @@ def test_info(lstr, small_set, tmp_path):
 def test_doctor(lstr, monkeypatch):
     code, out, _ = lstr("doctor", "--json")
     findings = {f["what"]: f for f in json.loads(out)}
-    assert code == 0 and {"torch", "mmaction2", "decoder", "optical flow", "GPU"} <= findings.keys()
+    assert code == 0 and {"torch", "networks", "decoder", "optical flow", "GPU"} <= findings.keys()
     assert findings["default model"]["ok"] is None, "it need not be there"
     code, out, _ = lstr("doctor")
     assert code == 0 and "–\tdefault model\tnone in" in out and "ok\tdecoder\tPyAV" in out

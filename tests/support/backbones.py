@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from lstr.extractors.networks.table import NETWORKS
+from lstr.extractors.networks.network import NETWORKS
 
 PUBLISHED = {"bninception": 10}
 """Channels of the published features' networks, where these are not frames."""

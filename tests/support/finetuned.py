@@ -7,7 +7,7 @@ import torch
 
 from lstr.extractors.networks.build import randomise
 from lstr.extractors.networks.manifest import fit_name
-from lstr.extractors.networks.table import NETWORKS
+from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.weights_file import ModelCard, WeightSources, network_file, sha256_of
 from lstr.extractors.networks.weights_folder import WeightsFolder, write_network, write_weights
 from lstr.extractors.streams import CHANNELS_OF

@@ -43,7 +43,7 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
         setattr(FlowWorkers, "pair", _raising(FlowWorkers.pair, error, lambda _, image, __: _is_bad(image)))
     elif stage == "network":
         seen = lambda _, stream, frames, flow=None: _is_bad(frames[0, ..., 0])  # noqa: E731
-        setattr(Inputs, "images", _raising(Inputs.images, error, seen))
+        setattr(Inputs, "image", _raising(Inputs.image, error, seen))
     else:
         setattr(RowFile, "append", _raising(RowFile.append, error, lambda rows, _: ".bad.npy" in rows.path.name))
 

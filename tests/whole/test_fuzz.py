@@ -48,9 +48,7 @@ SECONDS = float(os.environ.get("LSTR_FUZZ_SECONDS", "60"))
 CLASSES = ["Background", "fall"]
 PART = NetworkRecipe("shufflenetv2", "random", "0" * 16, 1, *scale_of("shufflenetv2", "rgb"), seed=2021)
 RECIPE = Recipe(PART, None, flow_algorithm=None, long_side=96, short_side=64, crop=64).to_dict()
-CONFIGURED = RECIPE | {
-    "rgb": PART.to_dict() | {"network": "r18", "config": {"type": "ResNet", "depth": 18}, "width": 512}
-}
+CONFIGURED = RECIPE | {"rgb": PART.to_dict() | {"network": "mine", "width": 512}}
 PRESET = {
     "based_on": "fast",
     "rgb": {"network": "resnet18", "weights": None, "crops": 1, "mean": [1, 2, 3], "std": [1, 1, 1]},

@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from lstr.extractors.networks.build import identify
-from lstr.extractors.networks.network import Cost, Input, Network
-from lstr.extractors.networks.table import NETWORKS, known_network
+from lstr.extractors.networks.network import NETWORKS, Cost, Input, Network, find_network
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from lstr.extractors.recipe import Recipe
@@ -77,7 +76,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (2, 1, 32, 32, 10), np.uint8)
     found = []
     for runtime in ("torch", "openvino", "onnxruntime"):
-        twostream = rebuild_twostream(weights.recipe, sources, "cpu").again(options=RunOptions(runtime))
+        twostream = rebuild_twostream(weights.recipe, sources, "cpu").copy(options=RunOptions(runtime))
         found.append(twostream.pooled("flow", images))
     assert found[0].shape == (2, 8)
     for other in found:  # each rounds to bfloat16 in its own places, where the recipe has that
@@ -92,7 +91,7 @@ def test_common_networks_need_no_mmaction2():
         "from lstr.extractors.networks.weights_file import WeightSources\n"
         "from lstr.extractors.presets import PRESETS\n"
         "from lstr.extractors.twostream import build_twostream\n"
-        "from lstr.extractors.networks.table import NETWORKS\n"
+        "from lstr.extractors.networks.network import NETWORKS\n"
         "for network in NETWORKS.values():\n"
         "    network.build(3)\n"
         "build_twostream(PRESETS['live'], WeightSources(), 'cpu').open()\n"
@@ -117,7 +116,7 @@ def test_networks_of_timm_are_trained(stream, name, tmp_path):
     training = with_networks(planted_training([stream], epochs=1, initial=initial, optimiser="adamw"), **parts)
     weights = result_of(train_networks(training, tmp_path / "weights"), lambda event: None)
     part = weights.recipe.parts[stream]
-    assert (part.network, part.stem, part.dim) == (name, None, known_network(name).width)
+    assert (part.network, part.stem, part.dim) == (name, None, find_network(name).width)
     assert identify(weights.file(stream)) == (name, stream)
     rebuilt = rebuild_twostream(weights.recipe, WeightSources({stream: str(weights.path)}), "cpu")
     assert rebuilt.recipe.id == weights.recipe.without_folds().id

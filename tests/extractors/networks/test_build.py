@@ -6,7 +6,7 @@ import torch
 
 from lstr.errors import MissingPathError, WeightsError
 from lstr.extractors.networks.build import fingerprint, load_weights, randomise, statistics
-from lstr.extractors.networks.table import NETWORKS
+from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
@@ -82,7 +82,7 @@ def test_random_networks_are_the_same_each_time_and_calibration_travels():
     first = build_twostream(SMALL, WeightSources(), "cpu", "float32")
     assert first.recipe == build_twostream(SMALL, WeightSources(), "cpu", "float32").recipe
     assert first.recipe.random_streams == "rgb and flow"
-    first.calibrate("rgb", images[:, None])
+    first.calibrate("rgb", images)
     stored = calibration_of(first)
     second = build_twostream(SMALL, WeightSources(calibration=stored, calibrated_on=("a",)), "cpu", "float32")
     assert fingerprint(second.networks["rgb"]) == fingerprint(first.networks["rgb"])

@@ -43,7 +43,7 @@ def test_change_is_the_colours_of_both_ends():
 def test_both_ends_fitted_one_by_one_are_the_picture_of_both_fitted(size):
     inputs = Inputs(recipe("change", size))
     whole = inputs.views["change"].fitted(picture_of("change", FRAMES, None, 3))
-    assert np.array_equal(inputs.images("change", FRAMES)[0], whole)
+    assert np.array_equal(inputs.image("change", FRAMES), whole)
 
 
 @pytest.mark.parametrize("stream", ["grey", "difference"])

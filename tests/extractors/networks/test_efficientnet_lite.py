@@ -12,8 +12,8 @@ from efficientnet_lite_pytorch import EfficientNet
 from lstr.errors import WeightsError
 from lstr.extractors.networks.build import identify, load_weights
 from lstr.extractors.networks.manifest import published_by_hash, read_manifest
+from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.published import check, choose, find_weights
-from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import Recipe

@@ -16,8 +16,8 @@ from lstr.errors import ConfigError, WeightsError
 from lstr.extractors.networks import manifest
 from lstr.extractors.networks.build import identify, randomise
 from lstr.extractors.networks.manifest import dataset_of, published_by_hash, read_manifest
+from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.published import choose, find_weights, named_weights, weights_by_stream
-from lstr.extractors.networks.table import NETWORKS
 from lstr.pipelines.detection.options import NetworkOptions
 from lstr.pipelines.features.recipes import choose_recipe, weights_for
 from lstr.pipelines.training.recogniser import initial_weights

@@ -14,8 +14,7 @@ from torch import Tensor
 from lstr.errors import WeightsError
 from lstr.extractors.networks.build import fingerprint, load_weights, randomise
 from lstr.extractors.networks.crops import NO_FRAMES, View, fit, fit_planes
-from lstr.extractors.networks.mmaction import registry
-from lstr.extractors.networks.table import NETWORKS
+from lstr.extractors.networks.network import NETWORKS, quiet
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
@@ -236,10 +235,14 @@ def twostream(bninception, resnet, tmp_path_factory):
 @pytest.mark.parametrize(("height", "width"), [(180, 320), (319, 179)])
 def test_rgb_features_are_those_of_mmaction2s_own_pipeline(twostream, resnet, height, width):
     """Its resize, crop, formatting, preprocessor, recogniser and pooling on the frame that we take of a chunk."""
-    from mmaction.datasets.transforms import CenterCrop, FormatShape, Resize
-
+    with quiet():
+        import mmaction.models  # noqa: F401  (registers ResNet and Recognizer2D)
+        from mmaction.datasets.transforms import CenterCrop, FormatShape, Resize
+        from mmaction.registry import MODELS
+        from mmengine.registry import init_default_scope
+    init_default_scope("mmaction")
     scale = {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375], "format_shape": "NCHW"}
-    recogniser = registry().build(
+    recogniser = MODELS.build(
         {
             "type": "Recognizer2D",
             "backbone": {"type": "ResNet", "depth": 50, "pretrained": None, "norm_eval": False},

@@ -7,7 +7,7 @@ import torch
 from torchvision import models
 
 from lstr.extractors.networks.build import identify, load_weights
-from lstr.extractors.networks.table import NETWORKS
+from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.presets import PRESETS, preset_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from tests.support.backbones import build_backbone, scale_of
@@ -26,7 +26,7 @@ def test_an_entry_says_what_its_network_does(name):
     for stream, channels in (("rgb", 3), ("flow", 10)):
         given = network.inputs[stream]
         assert len(given.mean) == len(given.std) == channels
-        n, side = network.segments, network.smallest
+        n, side = 1, network.smallest
         made = network.build(channels).eval()(torch.zeros(n, channels, side, side))
         assert made.shape == (n, network.width, 1, 1)
 
@@ -43,7 +43,7 @@ def test_torchvisions_files_load_into_both_streams(tmp_path, network):
     seen = []
     last = {"resnet18": "layer4", "shufflenetv2": "conv5", "mobilenetv3": "features"}[network]
     published.get_submodule(last).register_forward_hook(lambda *call: seen.append(call[-1]))
-    rgb.eval()  # mmaction2's ResNet returns None here
+    rgb.eval()
     with torch.inference_mode():
         images = torch.rand(1, 3, 48, 80)
         published(images)

@@ -15,8 +15,8 @@ from lstr.errors import WeightsError
 from lstr.extractors.networks import manifest
 from lstr.extractors.networks.build import identify
 from lstr.extractors.networks.manifest import dataset_of, read_manifest
+from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.published import choose, find_weights, weights_by_stream
-from lstr.extractors.networks.table import known_network
 
 LISTED = [entry for entry in read_manifest() if entry.network.startswith("timm:")]
 TEST = "timm:test_vit.r160_in1k"  # timm's own smallest network of tokens
@@ -77,4 +77,4 @@ def test_a_file_without_a_published_hash_is_trusted_once(lstr, tmp_path, monkeyp
 def test_files_of_timm_are_known_by_their_network(name, suffix, tmp_path):
     state, path = timm.create_model(name, pretrained=False).state_dict(), tmp_path / f"file{suffix}"
     save_file(state, path) if suffix == ".safetensors" else torch.save(state, path)
-    assert identify(path, known_network(f"timm:{name}")) == (f"timm:{name}", "rgb")
+    assert identify(path, find_network(f"timm:{name}")) == (f"timm:{name}", "rgb")

@@ -12,8 +12,8 @@ from torch import nn
 
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.networks.build import randomise
-from lstr.extractors.networks.fused import fuse
-from lstr.extractors.networks.table import known_network
+from lstr.extractors.networks.network import find_network
+from lstr.extractors.networks.torch_runtime import fuse
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS, Preset, StreamPreset
 from lstr.extractors.recipe import Recipe
@@ -47,12 +47,12 @@ def published(tmp_path_factory):
 
 
 def test_an_entry_says_what_timm_says():
-    maps, tokens = known_network(MAPS), known_network(TOKENS)
+    maps, tokens = find_network(MAPS), find_network(TOKENS)
     assert (maps.width, maps.depthwise, maps.multiple, maps.licence) == (1280, True, 1, "apache-2.0")
     assert maps.inputs["rgb"].mean == pytest.approx((123.675, 116.28, 103.53))
     assert maps.finetuning["rgb"]["batch_size"] == 48
     assert (tokens.width, tokens.depthwise, tokens.multiple) == (64, False, 16) and not tokens.fits(72)
-    resnet, ours = known_network("timm:resnet50").cost, known_network("resnet50").cost
+    resnet, ours = find_network("timm:resnet50").cost, find_network("resnet50").cost
     assert resnet.training == pytest.approx(ours.training, rel=0.05)
     assert resnet.bytes == pytest.approx(ours.bytes, rel=0.1)
 
@@ -89,14 +89,14 @@ def test_a_file_of_rgb_weights_serves_flow_with_its_stem_inflated(published):
     assert random.flow.stem is None and "stem" not in random.to_dict()["flow"]
     with pytest.raises(WeightsError, match="RGB weights offered as flow"):  # of these both kinds are published
         torch_file = file.replace(".safetensors", ".pth")
-        torch.save(known_network("resnet50").build(3).state_dict(), torch_file)
+        torch.save(find_network("resnet50").build(3).state_dict(), torch_file)
         build_twostream(preset("flow", "resnet50"), WeightSources({"flow": torch_file}), "cpu")
 
 
 @pytest.mark.parametrize(("network", "channels"), [(MAPS, 10), (TOKENS, 3), ("timm:resnet10t", 3)])
 @torch.inference_mode()
 def test_every_batch_norm_goes_into_its_convolution(network, channels):
-    backbone = known_network(network).build(channels)
+    backbone = find_network(network).build(channels)
     backbone.eval()
     randomise(backbone, 0)
     for module in backbone.modules():
@@ -147,9 +147,9 @@ def test_runtimes_compute_the_same(stream, network, runtime):
     found = []
     for chosen in ("torch", runtime):
         twostream = build_twostream(preset(stream, network), WeightSources(), "cpu", "float32")
-        twostream = twostream.again(options=RunOptions(chosen))
+        twostream = twostream.copy(options=RunOptions(chosen))
         found.append(twostream.pooled(stream, images))
-    assert found[0].shape == (2, known_network(network).width)
+    assert found[0].shape == (2, find_network(network).width)
     assert np.abs(found[0] - found[1]).max() <= 1e-4 * np.abs(found[0]).max()
 
 
@@ -158,13 +158,13 @@ def test_names_that_are_none_of_timm(name, monkeypatch):
     """Nothing is asked over the network."""
     monkeypatch.setattr("socket.socket.connect", lambda *given: pytest.fail("it asked the network"))
     with pytest.raises(RecipeError, match="has no network"):
-        known_network(f"timm:{name}")
+        find_network(f"timm:{name}")
 
 
 def test_without_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(RecipeError, match="timm is not installed") as caught:
-        known_network("timm:resnet26")
+        find_network("timm:resnet26")
     assert "lstr-video[timm]" in caught.value.hint
 
 

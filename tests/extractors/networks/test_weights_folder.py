@@ -11,8 +11,8 @@ import torch
 from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import build_network, fingerprint, identify, load_weights
 from lstr.extractors.networks.manifest import fit_name
+from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.published import check, find_weights
-from lstr.extractors.networks.table import NETWORKS
 from lstr.extractors.networks.weights_file import (
     ModelCard,
     WeightSources,
@@ -91,7 +91,7 @@ def test_the_fold_of_a_video(weights):
         return fold
 
     def seen_by(video_id, sha256, fold=None):
-        return tuple(stream for stream, of in cards.items() if of[fold or 0].has_seen(video_id, sha256))
+        return tuple(stream for stream, of in cards.items() if of[fold or 0].is_trained_on(video_id, sha256))
 
     first, second = weights.about["training"].values()
     new = "4" * 64

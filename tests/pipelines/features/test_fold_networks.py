@@ -12,7 +12,7 @@ from lstr import checkpoint
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.weights_file import WeightSources, network_files
-from lstr.extractors.runtime_choice import run_on
+from lstr.extractors.run import run_on
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.reader import open_chunks
 from lstr.kinds import configure, make_model

@@ -35,7 +35,7 @@ def workers():
 @pytest.fixture(scope="module")
 def twostream():
     made = build_twostream(SMALL, WeightSources(), "cpu", "float32")
-    return made.again(options=RunOptions(threads=1))
+    return made.copy(options=RunOptions(threads=1))
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_a_cache_of_other_chunks_is_left_alone(twostream, filled):
 
 def test_rgb_alone_is_made_of_chunks_with_flow(finetuned, twostream, filled, plain, tmp_path):
     rgb = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(), "cpu", "float32")
-    rgb = rgb.again(options=RunOptions(threads=1))
+    rgb = rgb.copy(options=RunOptions(threads=1))
     folder, (outcome,) = made({"scene_01": finetuned.videos["scene_01"]}, tmp_path / "f", rgb, None, filled)
     record = folder.read_record("scene_01")
     assert outcome.state == "done" and record["cached"] is True and record["flow_backend"] is None

@@ -15,7 +15,6 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.twostream import build_twostream
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
 
-MOBILENET = "tsm_imagenet-pretrained-mobilenetv2_8xb16-1x1x8-100e_kinetics400-rgb"
 RGB = NetworkRecipe("resnet50", "kinetics", "0123456789abcdef", 1, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 FLOW = NetworkRecipe(
     "bninception", "random", "fedcba9876543210", 10, (128.0,) * 10, (1.0,) * 10, 2021, calibrated_on=("a", "b")
@@ -33,7 +32,7 @@ def test_the_ids_of_recipes_stay_as_they_were():
     [
         Recipe(RGB, FLOW),
         Recipe(RGB, None, flow_algorithm=None),
-        Recipe(replace(RGB, network="r18", config={"type": "ResNet", "depth": 18}, width=512, segments=8), FLOW),
+        Recipe(replace(RGB, network="mine", width=512), FLOW),
     ],
 )
 def test_a_recipe_is_read_as_it_was_written(recipe):
@@ -88,7 +87,7 @@ def test_a_recipe_file_says_what_differs(tmp_path):
         json.dumps(
             {
                 "based_on": "activitynet-fast",
-                "rgb": {"network": "tsn_r18", "weights": "net.pth"},
+                "rgb": {"network": "resnet18", "weights": "net.pth"},
                 "flow": {"mean": [1] * 10},
                 "flow_algorithm": "dis",
                 "long_side": 340,
@@ -97,7 +96,7 @@ def test_a_recipe_file_says_what_differs(tmp_path):
     )
     preset = read_preset(tmp_path / "own.json")
     base = PRESETS["activitynet-fast"]
-    assert preset.rgb == replace(base.rgb, network="tsn_r18", weights=str(tmp_path / "net.pth"))
+    assert preset.rgb == replace(base.rgb, network="resnet18", weights=str(tmp_path / "net.pth"))
     assert repr(preset.flow) == repr(replace(base.flow, mean=(1.0,) * 10)), "no whole numbers: the id has their text"
     assert (preset.algorithm, preset.long_side, preset.precision) == ("dis", 340, "fast")
     (tmp_path / "own.json").write_text('{"flow": null}')
@@ -139,7 +138,7 @@ def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
     (example,) = (block for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "based_on" in block)
     (tmp_path / "mine.json").write_text(example)
     preset = read_preset(tmp_path / "mine.json")
-    assert (preset.streams, preset.rgb.network, preset.long_side) == (("rgb",), MOBILENET, 340)
+    assert (preset.streams, preset.rgb.network, preset.long_side) == (("rgb",), "shufflenetv2", 340)
     for entry in (*ENTRIES, *STREAM_ENTRIES):
         assert f"`{entry}`" in page, "each entry is documented"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lstr.errors import CacheError, CheckpointError, LstrError, OutputError, WeightsError
-from lstr.extractors.networks.table import NETWORKS
+from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.weights_file import read_card, read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset

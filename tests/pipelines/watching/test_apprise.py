@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from lstr.errors import ConfigError
-from lstr.pipelines.watching import apprise
-from lstr.pipelines.watching.apprise import AppriseConfig, AppriseNotifier
+from lstr.pipelines.watching import channels
+from lstr.pipelines.watching.channels import AppriseConfig, AppriseNotifier
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.patience import until
@@ -49,7 +49,7 @@ def test_a_notice_waits_for_its_image(history, phone, event_of, tmp_path):
 
 
 def test_an_image_that_does_not_come_delays_no_notice_for_ever(history, phone, event_of, monkeypatch):
-    monkeypatch.setattr(apprise, "IMAGE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(channels, "IMAGE_TIMEOUT_S", 0.2)
     event = event_of()
     history.begin(event, ["phone"], event.decided)
     with Receiver() as receiver, Notifications(phone(receiver), history, print, lambda _: None):

@@ -4,8 +4,8 @@ import json
 import os
 import sys
 
-from lstr.pipelines.watching import command
-from lstr.pipelines.watching.command import CommandConfig, CommandNotifier
+from lstr.pipelines.watching import channels
+from lstr.pipelines.watching.channels import CommandConfig, CommandNotifier
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.patience import until
 
@@ -37,7 +37,7 @@ def test_one_that_fails_is_started_again(history, watch_config, event_of, tmp_pa
 
 
 def test_one_that_runs_too_long_is_killed_with_what_it_started(history, watch_config, event_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "TIMEOUT_S", 1)
+    monkeypatch.setattr(channels, "PROGRAM_TIMEOUT_S", 1)
     code = (
         "import os, subprocess, sys, time; sys.stdin.read(); child = subprocess.Popen(['sleep', '1000'])\n"
         "open(sys.argv[1], 'w').write(f'{os.getpid()} {child.pid} '); time.sleep(1000)"

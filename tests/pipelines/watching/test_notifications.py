@@ -8,12 +8,17 @@ import threading
 import time
 
 from lstr.pipelines.watching import notifications
-from lstr.pipelines.watching.apprise import AppriseConfig, AppriseNotifier
-from lstr.pipelines.watching.command import CommandConfig, CommandNotifier
+from lstr.pipelines.watching.channels import (
+    AppriseConfig,
+    AppriseNotifier,
+    CommandConfig,
+    CommandNotifier,
+    WebhookConfig,
+    WebhookNotifier,
+)
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
-from lstr.pipelines.watching.webhook import WebhookConfig, WebhookNotifier
 from tests.support.patience import until
 from tests.support.processes import room
 from tests.support.webhooks import Receiver
@@ -27,7 +32,7 @@ from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.notifications import Notifications
-from lstr.pipelines.watching.webhook import WebhookConfig, WebhookNotifier
+from lstr.pipelines.watching.channels import WebhookConfig, WebhookNotifier
 folder, url, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 config = WatchConfig(folder, None, folder, {}, channels={"hook": (WebhookNotifier, WebhookConfig(url=url))})
 history = History(folder / "history.sqlite")

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from lstr.pipelines.watching.command import CommandConfig, CommandNotifier
+from lstr.pipelines.watching.channels import CommandConfig, CommandNotifier
 from lstr.pipelines.watching.config import ActionConfig, Hours, NotificationConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History

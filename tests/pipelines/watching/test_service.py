@@ -98,66 +98,6 @@ def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream
 
 
 @pytest.mark.long
-def test_its_file_is_read_again_and_streams_that_did_not_change_go_on(packed, stream, tmp_path):
-    """The timeout is that of sources which are opened next: it was read, and nothing came of it."""
-    said: list[str] = []
-    with served([TS_HEAD, stream, None]) as one, socket.create_server(("127.0.0.1", 0)) as silent:
-        path = write(tmp_path, packed, {"hall": one}, on=1.0)
-        path.write_text(path.read_text().replace('timeout = "2s"', 'timeout = "5m"'))
-        with Service(read_config(path), said.append) as watching:
-            until(lambda: watching.status().get("hall") and watching.status()["hall"].decided, LONG)
-            hall = watching.status()["hall"]
-            write(tmp_path, packed, {"hall": one, "door": silent.getsockname()[1]}, on=1.0)
-            path.write_text(path.read_text().replace('timeout = "2s"', 'timeout = "1s"'))
-            watching.reload()
-            assert "timeout is 1 s for each source that is opened from now on." in said
-            until(lambda: any(text.startswith("door: ") and "no frame for 1 s" in text for text in said), LONG)
-            path.write_text("nonsense")
-            watching.reload()
-            assert any("Nothing was changed." in text for text in said)
-            assert watching.status()["hall"] is hall, "the same stream as before"
-
-
-MISTAKES = {
-    "hook": '[channels.hook]\nkind = "webhook"\nurl = "http:// host/x"\n',
-    "phone": '[channels.phone]\nkind = "apprise"\nurl = "ntyf://t"\n',
-    "no home": '[sources.door]\naddress = "http://127.0.0.1:9/door"\nmodel = "~nobody-here/x.lstr"\n',
-    "no model knows it": "[actions.flying]\non = 0.5\n",
-    "is not a model file": '[sources.door]\naddress = "http://127.0.0.1:9/door"\nmodel = "watch.toml"\n',
-}
-
-
-def test_a_mistake_in_its_file_changes_nothing_while_it_runs(packed, tmp_path, monkeypatch, idle):
-    """A channel that cannot be made ended the whole service, and so did a home of nobody; a model that is none was
-    taken."""
-    said: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        path = write(
-            tmp_path, packed, {"hall": nobody.getsockname()[1]}, '[channels.note]\nkind="command"\ncommand=["x"]'
-        )
-        right = path.read_text()
-        with Service(read_config(path), said.append) as watching:
-            before = watching.config, watching.notifications, watching.policy, {**watching.workers}
-            for text, mistake in MISTAKES.items():
-                path.write_text(right + mistake)
-                watching.reload()
-                assert text in said[-1] and "\nhint: " in said[-1] and said[-1].endswith("Nothing was changed."), said
-                assert (watching.config, watching.notifications, watching.policy, {**watching.workers}) == before
-            with monkeypatch.context() as patched:  # whatever a library raises of a file
-                patched.setattr(service, "check", lambda config: 1 / 0)
-                watching.reload()
-            assert said[-1] == f"{path}: ZeroDivisionError.\nNothing was changed."
-            assert (watching.config, watching.notifications, watching.policy, {**watching.workers}) == before
-            known = event()
-            watching.history.begin(known, ["note"], known.start)
-            watching.notifications.wake()
-            until(lambda: watching.notifications.deliveries["note"].failed, LONG)  # those of before still tell
-            path.write_text(right)
-            watching.reload()
-            assert said[-1].endswith("was read again.") and watching.notifications is not before[1]
-
-
-@pytest.mark.long
 def test_zones_are_swapped_while_a_stream_goes_on(small_set, stream, tmp_path, monkeypatch):
     seen, drawn = [], threading.Event()
     left = (((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),)

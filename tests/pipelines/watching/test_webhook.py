@@ -8,9 +8,9 @@ import time
 import pytest
 
 from lstr.errors import ConfigError
-from lstr.pipelines.watching import notifications, webhook
+from lstr.pipelines.watching import channels, notifications
+from lstr.pipelines.watching.channels import WebhookConfig, WebhookNotifier, parse_address
 from lstr.pipelines.watching.notifications import Notifications
-from lstr.pipelines.watching.webhook import WebhookConfig, WebhookNotifier, parse_address
 from tests.support.patience import until
 from tests.support.webhooks import Receiver
 
@@ -69,7 +69,7 @@ def test_a_redirect_is_not_followed(history, watch_config, event_of):
 @pytest.mark.parametrize("answer", ["never", "slow", "endless"])
 def test_who_never_answers_delays_no_other_and_no_end(history, watch_config, event_of, monkeypatch, answer):
     """`slow` sends a byte before each limit of a socket, and would never end."""
-    monkeypatch.setattr(webhook, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(channels, "WEBHOOK_TIMEOUT_S", 0.3)
     with Receiver(answer) as receiver, Receiver() as other:
         with told(history, watch_config(a=hook(receiver.root), b=hook(other.root)), event_of()) as running:
             until(lambda: other.posted)
@@ -85,7 +85,7 @@ def test_one_that_hangs_is_broken_off_at_the_end(history, watch_config, event_of
         until(lambda: receiver.posted)
         began = time.monotonic()
         running.close()
-        assert time.monotonic() - began < webhook.TIMEOUT_S - 1, "it waited for the time-out"
+        assert time.monotonic() - began < channels.WEBHOOK_TIMEOUT_S - 1, "it waited for the time-out"
     assert history.count_pending() == {"phone": 1}
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from lstr.errors import LstrError
-from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching.config_file import read_config
 from lstr.pipelines.watching.service import Service
 
@@ -56,26 +55,6 @@ def test_what_is_drawn_stands_before_the_file_and_is_kept(tmp_path):
         assert zones(watching, "hall") == TOP and shown(watching) == (TOP, False)
     with Service(read_config(path), said.append) as watching:
         assert shown(watching) == (TOP, False)
-
-
-def test_the_file_is_read_again(small_set, tmp_path, idle):
-    write_model(tmp_path / "small.lstr", small_set.checkpoint, None, {})
-    with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
-        watching.draw("door", LEFT)
-        assert shown(watching) == ((), False)
-        configure(tmp_path, TOP)
-        watching.reload()
-        assert zones(watching, "hall") == TOP and shown(watching) == (TOP, False)
-        assert zones(watching, "door") == LEFT
-        watching.draw("hall", LEFT)
-        configure(tmp_path, [*TOP, *LEFT])
-        watching.reload()
-        assert zones(watching, "hall") == LEFT, "the page's stand before the file's"
-        watching.draw("hall", None)
-        assert zones(watching, "hall") == (*TOP, *LEFT)
-        configure(tmp_path, [[[0, 0], [1, 1]]])
-        watching.reload()
-        assert zones(watching, "hall") == (*TOP, *LEFT), "a mistake changes nothing"
 
 
 def test_a_source_that_is_removed_takes_its_zones_along(tmp_path):

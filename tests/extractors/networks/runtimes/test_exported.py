@@ -10,10 +10,10 @@ import torch
 from lstr.errors import NetworkRuntimeError
 from lstr.extractors.networks import runtime as runtimes
 from lstr.extractors.networks.build import build_network, network_recipe
-from lstr.extractors.networks.fused import Ranges, fuse, scaled
 from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.onnx_runtime import make_network_graph
 from lstr.extractors.networks.runtime import NetworkJob, open_graph
+from lstr.extractors.networks.torch_runtime import Ranges, fuse, pooled_network, scaled
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import StreamPreset
 
@@ -31,13 +31,13 @@ def job_of(network: str, stream: str, crops: int, weights: str | None = None) ->
 
 def images_of(job: NetworkJob, n: int) -> np.ndarray:
     """Smooth images (n, images, H, W, C), as those of videos are."""
-    coarse = np.random.default_rng(0).integers(0, 256, (n, job.images, 8, 8, job.channels), dtype=np.uint8)
+    coarse = np.random.default_rng(0).integers(0, 256, (n, job.part.crops, 8, 8, len(job.part.mean)), dtype=np.uint8)
     return coarse.repeat(SIDE // 8, 2).repeat(SIDE // 8, 3)
 
 
 @torch.inference_mode()
 def by_torch(job: NetworkJob, images: np.ndarray) -> np.ndarray:
-    features = job.pooled()(torch.from_numpy(images).flatten(0, 1)).numpy()
+    features = pooled_network(job)(torch.from_numpy(images).flatten(0, 1)).numpy()
     return features.reshape(*images.shape[:2], -1).mean(1)
 
 
@@ -58,14 +58,14 @@ def test_a_graph_makes_the_features_of_torch(network, stream, crops, runtime):
     check_graph(graph, "x")
     images, exported = images_of(job, 3), open_graph(graph, stream, runtime, 2)
     expected = by_torch(job, images)
-    assert job.images == crops and exported.runtime == runtime
-    exported.prepare([2 * job.images])
+    assert job.part.crops == crops and exported.runtime == runtime
+    exported.prepare([2 * job.part.crops])
     for n in (3, 2, 1):  # any number of chunks
-        found = exported.of_crops(images[:n])
+        found = exported(images[:n])
         assert found.shape == expected[:n].shape
         assert abs(found - expected[:n]).max() < 1e-5 * abs(expected).max()
     with ThreadPoolExecutor(2) as pool:  # each thread that calls has its own
-        for row, found in enumerate(pool.map(exported.of_crops, images[:, None])):
+        for row, found in enumerate(pool.map(exported, images[:, None])):
             assert abs(found - expected[row]).max() < 1e-5 * abs(expected).max()
 
 
@@ -82,7 +82,7 @@ def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
     graph, larger = make_network_graph(whole), make_network_graph(job)
     check_graph(graph, "x")
     assert len(graph) < 0.4 * len(larger)
-    assert cosine(open_graph(graph, "rgb", runtime).of_crops(images), by_torch(whole, images)) > 0.99
+    assert cosine(open_graph(graph, "rgb", runtime)(images), by_torch(whole, images)) > 0.99
 
 
 def test_int8_that_would_be_clipped_is_refused(monkeypatch):

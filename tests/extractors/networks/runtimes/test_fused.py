@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from lstr.extractors.networks.build import fingerprint, randomise
-from lstr.extractors.networks.fused import DTYPES, fuse, scaled
+from lstr.extractors.networks.torch_runtime import DTYPES, fuse, scaled
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.twostream import build_twostream
@@ -72,11 +72,11 @@ def test_other_threads_call_modules_meanwhile(network):
 
 
 @torch.inference_mode()
-def test_a_calibrated_network_is_fused_anew():
+def test_a_calibrated_network_is_fused_again():
     twostream = build_twostream(Preset(StreamPreset("resnet18"), None), WeightSources(), "cpu", "float32")
     frames = torch.randint(0, 256, (4, 1, SIDE, SIDE, 3), dtype=torch.uint8).numpy()
     before = twostream.pooled("rgb", frames)
-    twostream.calibrate("rgb", frames)
+    twostream.calibrate("rgb", frames[:, 0])
     after = twostream.pooled("rgb", frames)
     expected = twostream.networks["rgb"](scaled(torch.from_numpy(frames[:, 0]), twostream.recipe.parts["rgb"])).mean(
         (2, 3)

@@ -1,0 +1,285 @@
+"""Channels that announce events: Apprise (phones, chats and mail), a program, and a webhook."""
+
+import base64
+import hashlib
+import hmac
+import http.client
+import logging
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+from contextlib import suppress
+from datetime import datetime, timedelta
+from shutil import which
+from tempfile import TemporaryFile
+from typing import Annotated, Any
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+from msgspec import Meta
+
+import lstr
+from lstr.errors import ConfigError, DeliveryError
+from lstr.pipelines.watching.config import Secret, Table
+from lstr.pipelines.watching.event import title
+from lstr.pipelines.watching.history import Notice
+from lstr.pipelines.watching.notifications import Notifier, ServiceAccess, describe, message_bytes
+
+IMAGE_TIMEOUT_S = 5.0  # that Apprise waits for the image of an event
+FRESH = timedelta(seconds=15)  # after that no image comes any more
+TICK_S = 0.1
+PROGRAM_TIMEOUT_S = 30.0
+WEBHOOK_TIMEOUT_S = 10.0  # to connect, and then for all of the answer
+UNSAFE = {*map(chr, range(33)), "\x7f"}
+
+Word = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
+
+
+class AppriseConfig(Table, frozen=True):
+    """An address of Apprise."""
+
+    url: Secret
+
+
+class AppriseNotifier(Notifier):
+    """Sends a sentence with the image of the event, or without it if that takes too long. Raises ConfigError."""
+
+    Config = AppriseConfig
+    sends_ends = False  # a sent message cannot be changed
+
+    def __init__(self, name: str, config: AppriseConfig):
+        super().__init__(name, config)
+        try:
+            import apprise
+        except ImportError:
+            raise ConfigError(
+                "Apprise is not installed, which this channel needs.", "pip install 'lstr-video[watch]'"
+            ) from None
+        for logger in ("apprise", "urllib3"):  # both log addresses with their tokens
+            logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+        asset = apprise.AppriseAsset()
+        if hasattr(asset, "http_redirects"):  # earlier versions follow all
+            asset.http_redirects = False
+        self._apprise: Any = apprise.Apprise(asset=asset)
+        if not self._apprise.add(config.url):
+            raise ConfigError(
+                "Apprise does not know its address.", "see the services: https://github.com/caronc/apprise/wiki."
+            )
+        self._service: ServiceAccess | None = None
+        self._closing = threading.Event()
+
+    def open(self, service: ServiceAccess) -> None:
+        """Remember where images come from."""
+        self._service = service
+
+    def send(self, notice: Notice, now: datetime) -> None:
+        """Send a notice."""
+        from apprise.attachment.file import AttachFile
+
+        image, find = None, self._service and self._service.find_image
+        if find:
+            image = find(notice.event.id)
+            for _ in range(int(IMAGE_TIMEOUT_S / TICK_S) if now - notice.event.decided < FRESH else 0):
+                if image:
+                    break
+                if self._closing.wait(TICK_S):
+                    raise DeliveryError("the program is ending.")
+                image = find(notice.event.id)
+        attached = AttachFile(str(image)) if image else None
+        try:
+            arrived = self._apprise.notify(body=describe(notice, now), title=title(notice.event), attach=attached)
+        except Exception as error:  # the error of a plug-in may contain its address
+            raise DeliveryError(f"Apprise raised {type(error).__name__}.") from None
+        if not arrived:
+            raise DeliveryError("Apprise could not deliver.")
+
+    def abort(self) -> None:
+        """Stop waiting for an image."""
+        self._closing.set()
+
+
+class CommandConfig(Table, frozen=True):
+    """A program."""
+
+    command: Annotated[tuple[Word, ...], Meta(min_length=1)]
+    """The program and its arguments."""
+
+
+class CommandNotifier(Notifier):
+    """Starts a program, never by a shell.
+
+    A notice has arrived when the program ends with exit code 0; after PROGRAM_TIMEOUT_S it is killed with its children.
+    Its output is thrown away, because it may contain secrets.
+    """
+
+    Config = CommandConfig
+
+    def __init__(self, name: str, config: CommandConfig):
+        super().__init__(name, config)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closing = False
+
+    def check(self) -> None:
+        """Raise ConfigError if the program does not exist."""
+        if which(self.config.command[0]) is None:
+            raise ConfigError(f"there is no program {self.config.command[0]}.")
+
+    def send(self, notice: Notice, now: datetime) -> None:
+        """Start the program and wait for it."""
+        try:
+            # a file, not a pipe: if this process is killed meanwhile, the program has all of it
+            with TemporaryFile() as body:
+                body.write(message_bytes(notice, now))
+                body.seek(0)
+                process = subprocess.Popen(
+                    self.config.command,
+                    stdin=body,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    process_group=0,
+                )
+        except OSError as error:
+            raise DeliveryError(f"its program cannot be started ({os.strerror(error.errno or 0)}).") from None
+        self._process = process
+        try:
+            if self._closing:
+                raise DeliveryError("the program is ending.")
+            process.wait(PROGRAM_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise DeliveryError(f"its program ran for more than {PROGRAM_TIMEOUT_S:g} s and was killed.") from None
+        finally:
+            if process.poll() is None:
+                _kill(process)
+                process.wait()
+            self._process = None
+        if process.returncode:
+            raise DeliveryError(f"its program ended with exit code {process.returncode}.")
+
+    def abort(self) -> None:
+        """Kill the program."""
+        self._closing = True
+        if process := self._process:
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+class WebhookConfig(Table, frozen=True):
+    """An address that takes JSON by POST."""
+
+    url: Secret
+    secret: Secret = Secret("")
+    """The key of the signature."""
+
+
+class WebhookNotifier(Notifier):
+    """Posts notices to an http or https address; redirects are not followed. Raises ConfigError.
+
+    Headers: `X-Lstr-Id`, the same at every attempt; `X-Lstr-Timestamp`, seconds since 1970 of this attempt; and with a
+    secret `X-Lstr-Signature`: `sha256=` and the HMAC-SHA256 of the time stamp, a dot and the body. A notice has arrived
+    when the answer is 2xx. No message contains the address.
+    """
+
+    Config = WebhookConfig
+
+    def __init__(self, name: str, config: WebhookConfig):
+        super().__init__(name, config)
+        self._address = parse_address(config.url)
+        path = quote(self._address.path or "/", safe="/%:@!$&'()*+,;=~")
+        query = quote(self._address.query, safe="/%:@!$&'()*+,;=~?")
+        self._path = f"{path}?{query}" if query else path
+        self._connection: http.client.HTTPConnection | None = None
+        self._closing = False
+
+    def send(self, notice: Notice, now: datetime) -> None:
+        """Post a notice."""
+        body, stamp = message_bytes(notice, now), str(int(now.timestamp()))
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"lstr/{lstr.__version__}",
+            "X-Lstr-Id": notice.key,
+            "X-Lstr-Timestamp": stamp,
+        }
+        if self.config.secret:
+            signature = hmac.new(self.config.secret.encode(), stamp.encode() + b"." + body, hashlib.sha256)
+            headers["X-Lstr-Signature"] = f"sha256={signature.hexdigest()}"
+        if self._address.username:
+            user = f"{unquote(self._address.username)}:{unquote(self._address.password or '')}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(user).decode()}"
+        try:
+            status = self._post(body, headers)
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            raise DeliveryError(_describe(error)) from None
+        if 300 <= status < 400:
+            raise DeliveryError(f"it answered {status}, and redirects are not followed.")
+        if not 200 <= status < 300:
+            raise DeliveryError(f"it answered {status}.")
+
+    def _post(self, body: bytes, headers: dict[str, str]) -> int:
+        """Return the status of the answer."""
+        host, port = self._address.hostname or "", self._address.port
+        connection: http.client.HTTPConnection
+        if self._address.scheme == "https":
+            context = ssl.create_default_context()
+            connection = http.client.HTTPSConnection(host, port, timeout=WEBHOOK_TIMEOUT_S, context=context)
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=WEBHOOK_TIMEOUT_S)
+        self._connection = connection
+        # a timer, because the time limit of a socket is one for each piece, and an answer may come byte by byte
+        timer = threading.Timer(WEBHOOK_TIMEOUT_S, self._break_off)
+        timer.daemon = True
+        try:
+            connection.connect()
+            timer.start()
+            if self._closing:
+                raise TimeoutError
+            connection.request("POST", self._path, body, headers)
+            return connection.getresponse().status
+        finally:
+            timer.cancel()
+            self._connection = None
+            connection.close()
+
+    def abort(self) -> None:
+        """Break off a request in another thread."""
+        self._closing = True
+        self._break_off()
+
+    def _break_off(self) -> None:
+        connection = self._connection
+        with suppress(OSError, AttributeError):  # not connected yet, or no longer
+            connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+
+
+def parse_address(url: str) -> SplitResult:
+    """Return the parts of an http or https address. Raises ConfigError, which does not contain it."""
+    hint = "give an address such as https://host/path as its url."
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  it raises for an invalid port
+    except ValueError:
+        raise ConfigError("its address cannot be parsed.", hint) from None
+    if parts.scheme not in ("http", "https"):
+        raise ConfigError("its address begins with neither http:// nor https://.", hint)
+    if not parts.hostname or UNSAFE & {*url}:
+        raise ConfigError("its address has no host, or contains a space.", hint)
+    return parts
+
+
+def _describe(error: Exception) -> str:
+    """Return what went wrong without the text of the error, which may contain a part of the address."""
+    if isinstance(error, TimeoutError):
+        return f"it did not answer within {WEBHOOK_TIMEOUT_S:g} s."
+    if isinstance(error, ssl.SSLError):
+        return "its certificate or its TLS is not accepted."
+    if isinstance(error, socket.gaierror):
+        return "its host was not found."
+    if isinstance(error, OSError) and error.errno:
+        return f"it cannot be reached ({os.strerror(error.errno)})."
+    return "its answer was cut off, is not HTTP, or came too slowly."
