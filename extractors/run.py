@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from lstr.extractors.networks.crops import Inputs
+from lstr.extractors.networks.crops import views_of
 from lstr.extractors.networks.runtime import (
     AUTO,
     NetworkJob,
@@ -110,7 +110,7 @@ class TwoStream:
             {stream: partial(_evaluation_network, networks, stream, device) for stream in networks}
         )
         self.recipe = recipe
-        self.inputs = Inputs(recipe)
+        self.views = views_of(recipe)
         self.streams = [stream for stream in STREAMS if stream in networks]
         """Its streams, in the order in which their features are joined."""
         self.device = device
@@ -288,13 +288,13 @@ class TwoStream:
         return rows
 
     def _batch(self, ready: Sequence[Pending]) -> list[FeatureRow]:
-        seconds = StepSeconds(flow=sum(part.seconds for _, part in ready if part))
+        seconds = StepSeconds()
         features: dict[str, NDArray[np.float32]] = {}
         for stream in self.streams:
             flows = [part.result() if part and stream == "flow" else None for _, part in ready]
             start = perf_counter()
-            view, network = self.inputs.views[stream], self._network(stream)
-            images = [self.inputs.image(stream, c.frames, flow) for (c, _), flow in zip(ready, flows, strict=True)]
+            view, network = self.views[stream], self._network(stream)
+            images = [view.image(c.frames, flow) for (c, _), flow in zip(ready, flows, strict=True)]
             if network.makes_crops:
                 features[stream] = network.of_fitted(images, view)
             else:
@@ -303,6 +303,7 @@ class TwoStream:
                 seconds.flow_network += perf_counter() - start
             else:
                 seconds.rgb_network += perf_counter() - start
+        seconds.flow = sum(part.seconds for _, part in ready if part)  # which `result` has set
         with self._lock:
             self.seconds.add(seconds)
         return [

@@ -238,7 +238,7 @@ def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
                 marks.append(perf_counter())
             rows = {}
             for stream in twostream.recipe.streams:
-                images = twostream.inputs.cropped(stream, chunk.frames, fields)
+                images = twostream.views[stream].cropped(chunk.frames, fields)
                 rows[stream] = twostream.pooled(stream, images[None])[0]
                 marks.append(perf_counter())
             chain.decide(FeatureRow(chunk.index, chunk.end_time, rows))

@@ -153,7 +153,7 @@ def _network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequ
             for stream in twostream.recipe.streams:
                 part = slice(at, at + batch)
                 pairs = zip_longest(chunks[part], fields[part])
-                made = [twostream.inputs.cropped(stream, chunk.frames, field) for chunk, field in pairs]
+                made = [twostream.views[stream].cropped(chunk.frames, field) for chunk, field in pairs]
                 twostream.pooled(stream, np.stack(made))
             if not first:
                 taken.append(process_time() - start)

@@ -49,14 +49,14 @@ def sampled_inputs(
                     taken += 1
                     for stream in recipe.streams:
                         if stream != "flow":
-                            found[stream].append(twostream.inputs.cropped(stream, chunk.frames)[0])
+                            found[stream].append(twostream.views[stream].cropped(chunk.frames)[0])
                     if recipe.flow and workers:
                         waiting.append((video_id, workers.submit(chunk.frames)))
                 if chunk.index >= max(wanted):
                     break
     for at, (video_id, pending) in enumerate(waiting, start=1):
         with left_out(videos[video_id]):
-            found["flow"].append(twostream.inputs.cropped("flow", NO_FRAMES, pending.result())[0])
+            found["flow"].append(twostream.views["flow"].cropped(NO_FRAMES, pending.result())[0])
         yield Progress(what, at, len(waiting))
     if not taken or (waiting and not found["flow"]):
         raise VideoError(f"None of the videos for {what} can be read.", "give other videos.")

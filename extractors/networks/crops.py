@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lstr.extractors.flow.workers import DIFFERENCE
 from lstr.extractors.networks.network import MIDDLE
-from lstr.extractors.recipe import Recipe
+from lstr.extractors.recipe import RGB_FRAME, Recipe
 from lstr.extractors.video.frames import CHUNK
 
 # (H, W, C), as large as its view asks for.
@@ -94,18 +94,24 @@ def mirror_image(image: NDArray[np.uint8], flow: bool) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class View:
-    """What a network sees of an image that fits: its centre, this and its mirror image, or ten crops."""
+    """What the network of a stream sees of a chunk: an image that is fitted, then cropped once, twice or ten times.
+
+    Two crops are the centre and its mirror image.
+    """
 
     # height and width of a crop, in pixels
     size: tuple[int, int]
     # 1, 2 or 10
     crops: int
-    # whether the image is flow, whose x a mirror turns round
+    # whether the image is flow, whose x a mirror inverts
     flow: bool = False
     # pixels that the shorter side of an image is fitted to; None to let it cover the size
     short_side: int | None = None
     # how many times larger than the size it is made to cover
     margin: float = 1.0
+    stream: str = "rgb"
+    # the frame of a chunk that `rgb` shows
+    rgb_frame: int = RGB_FRAME
 
     @property
     def whole(self) -> tuple[int, int]:
@@ -119,6 +125,20 @@ class View:
         if self.short_side is not None:
             return fit(image, self.short_side)
         return cover(image, *self.whole)
+
+    def image(self, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> Image:
+        """Return what the network sees of a chunk, fitted. frames, flow: as for `picture_of`."""
+        if self.stream == "flow" and self.short_side is not None:
+            assert flow is not None, "the stream of flow needs flow"
+            return fit_planes(flow, self.short_side)
+        if self.stream == "change" and self.short_side is None:
+            # the bytes of both frames fitted as one picture, in half the time
+            return np.concatenate([self.fitted(frames[end]) for end in ENDS], 2)
+        return self.fitted(picture_of(self.stream, frames, flow, self.rgb_frame))
+
+    def cropped(self, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Return (crops, height, width, C) of a chunk."""
+        return self.of(self.image(frames, flow))
 
     def corners(self, height: int, width: int) -> list[tuple[int, int]]:
         """Return x and y of the five places of ten crops: four corners, then the centre.
@@ -146,34 +166,16 @@ class View:
         return image if self.crops == 10 else centre_crop(image, *self.size)[0]
 
 
-class Inputs:
-    """The inputs that a recipe describes: the image of each stream, before or after cropping."""
-
-    def __init__(self, recipe: Recipe):
-        self.views: dict[str, View] = {}
-        """What a network sees of each image, by stream."""
-        self._rgb_frame = recipe.rgb_frame
-        for stream, part in recipe.parts.items():
-            directed = stream == "flow" and recipe.algorithm != DIFFERENCE
-            short_side = None if part.size else recipe.short_side
-            self.views[stream] = View(recipe.size_of(stream), part.crops, directed, short_side, part.margin)
-
-    def image(self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> Image:
-        """Return what a stream's network sees of a chunk, fitted. frames, flow: as for `picture_of`."""
-        view = self.views[stream]
-        if stream == "flow" and view.short_side is not None:
-            assert flow is not None, "the stream of flow needs flow"
-            return fit_planes(flow, view.short_side)
-        if stream == "change" and view.short_side is None:
-            # the bytes of both frames fitted as one picture, in half the time
-            return np.concatenate([view.fitted(frames[end]) for end in ENDS], 2)
-        return view.fitted(picture_of(stream, frames, flow, self._rgb_frame))
-
-    def cropped(
-        self, stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None
-    ) -> NDArray[np.uint8]:
-        """Return (crops, height, width, C) of a chunk."""
-        return self.views[stream].of(self.image(stream, frames, flow))
+def views_of(recipe: Recipe) -> dict[str, View]:
+    """Return what the networks of a recipe see, by stream."""
+    views = {}
+    for stream, part in recipe.parts.items():
+        # differences of frames have no direction
+        has_direction = stream == "flow" and recipe.algorithm != DIFFERENCE
+        short_side = None if part.size else recipe.short_side
+        size = recipe.size_of(stream)
+        views[stream] = View(size, part.crops, has_direction, short_side, part.margin, stream, recipe.rgb_frame)
+    return views
 
 
 # (6, 2): how far right and down each frame of a chunk lies, as shares of the width of the picture.

@@ -91,8 +91,8 @@ def test_features_by_replayed_networks(lane, crops, monkeypatch):
     made = twostream(**parts)
     videos = chunks(made.batch + 1), chunks(1, 64, 48)
     found = [row for video in videos for row in rows(made, video)]
-    mixed = [made.inputs.image("rgb", video[0][0].frames) for video in videos]
-    together = made._network("rgb").of_fitted(mixed, made.inputs.views["rgb"])
+    mixed = [made.views["rgb"].image(video[0][0].frames) for video in videos]
+    together = made._network("rgb").of_fitted(mixed, made.views["rgb"])
     monkeypatch.setattr(lanes, "open_lane", open_lane)
     exact = twostream(**parts)
     expected = [row for video in videos for row in rows(exact, video)]
@@ -100,7 +100,7 @@ def test_features_by_replayed_networks(lane, crops, monkeypatch):
     for stream in ("rgb", "flow"):
         ours, theirs = (np.stack([row.features[stream] for row in made]) for made in (found, expected))
         assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()
-    pair = np.stack([exact.pooled("rgb", exact.inputs.views["rgb"].of(image)[None])[0] for image in mixed])
+    pair = np.stack([exact.pooled("rgb", exact.views["rgb"].of(image)[None])[0] for image in mixed])
     assert np.abs(together - pair).max() <= 1e-5 * np.abs(pair).max()
 
 

@@ -64,10 +64,10 @@ def test_without_torch(runtime, tmp_path):
     twostream = build_as(recipe, WeightSources({"flow": str(tmp_path / "m.lstr")}), "cpu").copy(options=options)
     twostream.prepare(1)
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH, tmp_path, runtime], check=True)
-    expected = twostream.pooled("flow", np.stack([twostream.inputs.cropped("flow", NO_FRAMES, flow) for flow in flows]))
+    expected = twostream.pooled("flow", np.stack([twostream.views["flow"].cropped(NO_FRAMES, flow) for flow in flows]))
     found = np.load(tmp_path / "found.npy")
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
     exact = twostream.copy(options=RunOptions())
-    by_torch = exact.pooled("flow", np.stack([exact.inputs.cropped("flow", NO_FRAMES, flow) for flow in flows]))
+    by_torch = exact.pooled("flow", np.stack([exact.views["flow"].cropped(NO_FRAMES, flow) for flow in flows]))
     np.testing.assert_allclose(found, by_torch, atol=1e-4 * np.abs(by_torch).max(), rtol=0)

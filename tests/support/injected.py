@@ -20,7 +20,7 @@ def write_bad(path: Path) -> Path:
 def inject(setattr: Callable, stage: str, error: Exception) -> None:
     """Have a stage of the work on `bad` raise an error; `setattr` is monkeypatch's, or Python's own."""
     from lstr.extractors.flow.workers import FlowWorkers
-    from lstr.extractors.networks.crops import Inputs
+    from lstr.extractors.networks.crops import View
     from lstr.extractors.video import probe, reader
     from lstr.extractors.video.reader import FrameReader
     from lstr.files.arrays import RowFile
@@ -42,8 +42,8 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
     elif stage == "flow":
         setattr(FlowWorkers, "pair", _raising(FlowWorkers.pair, error, lambda _, image, __: _is_bad(image)))
     elif stage == "network":
-        seen = lambda _, stream, frames, flow=None: _is_bad(frames[0, ..., 0])  # noqa: E731
-        setattr(Inputs, "image", _raising(Inputs.image, error, seen))
+        seen = lambda _, frames, flow=None: _is_bad(frames[0, ..., 0])  # noqa: E731
+        setattr(View, "image", _raising(View.image, error, seen))
     else:
         setattr(RowFile, "append", _raising(RowFile.append, error, lambda rows, _: ".bad.npy" in rows.path.name))
 

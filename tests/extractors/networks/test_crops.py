@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lstr.extractors.networks.crops import Inputs, View, cover, picture_of
+from lstr.extractors.networks.crops import View, cover, picture_of, views_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import PICTURES
 
@@ -41,9 +41,9 @@ def test_change_is_the_colours_of_both_ends():
 
 @pytest.mark.parametrize("size", [(24, 32), (20, 64), (40, 50)])
 def test_both_ends_fitted_one_by_one_are_the_picture_of_both_fitted(size):
-    inputs = Inputs(recipe("change", size))
-    whole = inputs.views["change"].fitted(picture_of("change", FRAMES, None, 3))
-    assert np.array_equal(inputs.image("change", FRAMES), whole)
+    view = views_of(recipe("change", size))["change"]
+    whole = view.fitted(picture_of("change", FRAMES, None, 3))
+    assert np.array_equal(view.image(FRAMES), whole)
 
 
 @pytest.mark.parametrize("stream", ["grey", "difference"])
@@ -67,9 +67,9 @@ def test_a_picture_of_that_size_is_left_as_it_is():
 @pytest.mark.parametrize("stream", PICTURES[1:])
 def test_a_network_sees_the_middle_of_the_picture_and_its_mirror_image(stream):
     made = recipe(stream)
-    view = Inputs(made).views[stream]
+    view = views_of(made)[stream]
     assert view == View((24, 32), 2, margin=1.25) and view.whole == (30, 40)
-    seen = Inputs(made).cropped(stream, FRAMES)
+    seen = views_of(made)[stream].cropped(FRAMES)
     whole = picture_of(stream, FRAMES, None, 3)
     assert np.array_equal(seen[0], whole[3:27, 4:36]) and np.array_equal(seen[1], seen[0][:, ::-1])
     assert Recipe.from_dict(made.to_dict()) == made
