@@ -68,7 +68,7 @@ def test_a_picture_of_that_size_is_left_as_it_is():
 def test_a_network_sees_the_middle_of_the_picture_and_its_mirror_image(stream):
     made = recipe(stream)
     view = views_of(made)[stream]
-    assert view == View((24, 32), 2, margin=1.25) and view.whole == (30, 40)
+    assert view == View((24, 32), 2, margin=1.25, stream=stream) and view.whole == (30, 40)
     seen = views_of(made)[stream].cropped(FRAMES)
     whole = picture_of(stream, FRAMES, None, 3)
     assert np.array_equal(seen[0], whole[3:27, 4:36]) and np.array_equal(seen[1], seen[0][:, ::-1])
