@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import unicodedata
@@ -10,24 +11,30 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
+from statistics import median
 
-from lstr.chunk import CLOCK, Clock
+from lstr.chunk import CLOCK, FEATURES_PER_SECOND, Clock
 from lstr.errors import LabelsError
 from lstr.labels.label_set import Labels, VideoLabels, actions_of
 from lstr.labels.segment import Segment, mistake
-from lstr.labels.units import (
-    FRAMES,
-    MILLISECONDS,
-    TAIL_S,
-    Footage,
-    Unit,
-    footage_of,
-    odd_units,
-    other_rate,
-    whole_numbers,
-)
 from lstr.labels.video_ids import MATCH_HINT, mismatch_of, near_id, recording_of
 
+# How far a segment may reach past the last whole chunk: extraction drops a shorter tail.
+TAIL_S = 1 / FEATURES_PER_SECOND
+# A last time that exceeds the duration by this factor is not just an inexact end.
+FAR = 1.5
+# Usual numbers of frames per second, and the most usual one.
+RATES = (15, 24, 25, 30, 50, 60, 100, 120, 240)
+USUAL = 30
+# Kinds of findings that times are not in seconds.
+FRAMES, MILLISECONDS = "frame numbers", "milliseconds"
+UNITS = (FRAMES, MILLISECONDS)
+# Whole numbers up to this may well be seconds, if the duration of the video is unknown.
+LONG_S = 60
+# This many times that are all whole numbers are not chance.
+ENOUGH = 4
+# Features whose length differs from the duration by no more than this share have the right rate: 23.976 for 24.
+SAME_RATE = 0.03
 # Chunks by which per-chunk targets and features may differ: ends are rounded in more than one way.
 TARGETS_TOLERANCE = 4
 # Examples of a class; with fewer, training and testing say little.
@@ -41,8 +48,6 @@ OTHER_RATE = "another rate"
 UNLABELLED = "nothing labelled"
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
-# Kinds of findings that times are not in seconds.
-UNITS = (FRAMES, MILLISECONDS)
 
 # Marks above or below a letter of Latin, Greek or Cyrillic; in other scripts they make other letters.
 ACCENTS = re.compile("[\u0300-\u036f]")
@@ -65,6 +70,14 @@ class Finding:
         return f"{self.video}: {self.detail}" if self.video else self.detail
 
 
+@dataclass(frozen=True)
+class Footage:
+    """What a video file states: its seconds, and its frames per second if it states them."""
+
+    seconds: float
+    rate: float | None = None
+
+
 def check(
     labels: Labels,
     lengths: Mapping[str, int] | None = None,
@@ -83,7 +96,9 @@ def check(
         footage: What is known of the video files by id, if they are available.
         clock: That of the features.
     """
-    known = footage_of(labels.videos, footage or {}, lengths or {}, clock)
+    # Of each video: its file, else its chunks of features, else the label file
+    known = {name: Footage(video.duration) for name, video in labels.videos.items() if video.duration is not None}
+    known |= {name: Footage(clock.at(length)) for name, length in (lengths or {}).items()} | dict(footage or {})
     units = odd_units(labels.videos, known)
     findings = list(check_set(labels))
     classes = dict.fromkeys(labels.classes)  # a dict, in which a name is found at once
@@ -94,7 +109,9 @@ def check(
             severity = ERROR if abs(length - video.n_chunks) > TARGETS_TOLERANCE else WARNING
             detail = f"{video.n_chunks} rows of targets, {length} of features"
             findings.append(Finding(severity, "other length", name, detail))
-    if not known and (question := whole_numbers(labels.videos.values())):
+    times = [t for video in labels.videos.values() for s in video.segments for t in (s.start, s.end)]
+    if not known.keys() & labels.videos.keys() and len(times) >= ENOUGH and max(times) > LONG_S and _are_whole(times):
+        question = f"all times are whole numbers, up to {max(times):g}: seconds or frames? The videos would show it"
         findings.append(Finding(WARNING, "whole numbers", "", question))
     if lengths is not None:
         wanted = [name for name, video in labels.videos.items() if not subsets or video.subset in subsets]
@@ -169,6 +186,68 @@ def check_set(labels: Labels) -> Iterator[Finding]:
         )
 
 
+def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage]) -> dict[str, tuple[str, float]]:
+    """Return the unit of the times of each video whose times are not seconds: its kind, and its number per second.
+
+    Such a video has only whole numbers, most of them past its end, that fit once they are divided by its rate, or by a
+    usual one that suits all such videos. Videos that are not in `footage` are skipped.
+    """
+    needed, n_labelled = {}, 0  # of each such video: if its times are frames, there are at least this many per second
+    for name, video in videos.items():
+        times = [time for segment in video.segments for time in (segment.start, segment.end)]
+        if name not in footage or not times:
+            continue
+        n_labelled += 1
+        seconds, last = footage[name].seconds, max(times)
+        n_past = sum(time > seconds + TAIL_S for time in times)
+        if last > FAR * seconds + 1 and 2 * n_past > len(times) and _are_whole(times):
+            needed[name] = last / (seconds + TAIL_S)
+    if 2 * len(needed) < n_labelled:  # one time of a few may be a slip; several in one video are not
+        needed = {name: least for name, least in needed.items() if 2 * len(videos[name].segments) >= ENOUGH}
+    most = max(needed.values(), default=0)
+    rate = next((rate for rate in RATES if rate >= math.floor(most)), None)
+    usual = (MILLISECONDS, 1000.0) if most <= 1000 else None
+    if rate is not None:  # labels that end early say little about the rate; then it is the most usual one
+        usual = (FRAMES, float(USUAL if rate < USUAL and most < 0.9 * rate else rate))
+    units = {}
+    for name, least in needed.items():
+        if (own := footage[name].rate) and least <= own:
+            units[name] = (FRAMES, round(own, 3))
+        elif usual:
+            units[name] = usual
+    return units
+
+
+def _are_whole(times: Iterable[float]) -> bool:
+    return all(float(time).is_integer() for time in times)
+
+
+def other_rate(videos: Mapping[str, VideoLabels], lengths: Mapping[str, int], clock: Clock = CLOCK) -> str:
+    """Return a sentence if features differ from the stated durations by about one factor; else empty.
+
+    `lengths`: chunks by video. Half of the videos that state a duration must differ, because single videos are cut in
+    many ways.
+    """
+    stated = {name: video.duration for name, video in videos.items() if name in lengths and video.duration}
+    ratios = {name: clock.length(lengths[name]) / seconds for name, seconds in stated.items()}
+    factor = median(ratios.values()) if ratios else 1.0
+    alike = [
+        name
+        for name, ratio in ratios.items()
+        # by more than an inexact end, and more chunks than a tail that was dropped or filled up
+        if abs(ratio - 1) > SAME_RATE and abs(lengths[name] - lengths[name] / ratio) > 2
+        if abs(ratio / factor - 1) < SAME_RATE
+    ]
+    if not alike or 2 * len(alike) < len(stated):
+        return ""
+    one, chunk, rate = alike[0], clock.seconds, factor * float(clock.rate)
+    return (
+        f"the features of {len(alike)} of {len(stated)} videos are {factor:.3g} times as long as the labels say "
+        f"({one}: {lengths[one]} chunks of {chunk:.4g} s for {stated[one]:g} s): they are {rate:.3g} a second instead "
+        f"of {float(clock.rate):g}, made at another frame rate, or not of these videos"
+    )
+
+
 def missing(wanted: Iterable[str], present: Collection[str], what: str, severity: str) -> Iterator[Finding]:
     """Yield the ids that have no labels, features or video (`what`), each with the id that may be meant."""
     by_name = {PurePath(name).name: name for name in present}
@@ -217,7 +296,7 @@ def stop_at_errors(findings: Sequence[Finding], source: str, files: Sequence[str
 
 
 def _check_video(
-    classes: Collection[str], name: str, video: VideoLabels, footage: Footage | None, unit: Unit | None
+    classes: Collection[str], name: str, video: VideoLabels, footage: Footage | None, unit: tuple[str, float] | None
 ) -> Iterator[Finding]:
     if not video.subset:
         yield Finding(ERROR, "no subset", name, "other videos have one")
@@ -233,8 +312,10 @@ def _check_video(
             yield Finding(WARNING, "past the end", name, f"{_written(segment)} of {footage.seconds:g} s")
     if footage and unit and sound:
         first = min(sound, key=lambda segment: segment.start or segment.end)
-        question = unit.question(first.start or first.end)
-        yield Finding(ERROR, unit.kind, name, f"{_written(first)} of {footage.seconds:.2f} s; {question}")
+        (kind, rate), time = unit, first.start or first.end
+        noun = "frames" if kind == FRAMES else kind
+        question = f"are these {noun}? {time:g}/{rate:g} = {time / rate:.2f} s"
+        yield Finding(ERROR, kind, name, f"{_written(first)} of {footage.seconds:.2f} s; {question}")
 
     def order(segment: Segment) -> tuple[str, float, float, str]:
         return segment.label, segment.start, segment.end, segment.subject

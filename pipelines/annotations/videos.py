@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
-from lstr.labels.units import Footage
+from lstr.labels.check import Footage
 from lstr.pipelines.failures import left_out
 
 RECIPE = "recipe.json"  # of a feature folder

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from lstr.errors import LabelsError
-from lstr.labels.check import check, missing, stop_at_errors
+from lstr.labels.check import Footage, check, missing, stop_at_errors
 from lstr.labels.label_set import Labels, VideoLabels, read_labels
 from lstr.labels.segment import Segment
-from lstr.labels.units import Footage
 
 
 def labels(*segments, **given):
