@@ -30,19 +30,19 @@ from lstr.windows.windows import Windows
 
 # Stretches (first, end) of the joined features, in order; none for all of them.
 Columns = tuple[tuple[int, int], ...]
-AGAIN = "Put it together with `lstr pack` from two checkpoints or more."
+PACK_AGAIN = "Make it with `lstr pack` from two or more checkpoints."
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the models, and which columns of the joined features it sees."""
+    """One of the models, and the columns of the joined features that it takes."""
 
     config: WindowConfig
     columns: Columns = ()
 
     @classmethod
     def of(cls, value: Any) -> Member:
-        """A member from itself, or from its JSON object. Raises ConfigError."""
+        """Return a member from itself, or from its JSON object. Raises ConfigError."""
         if isinstance(value, cls):
             return value
         try:
@@ -50,40 +50,33 @@ class Member:
             columns = msgspec.convert(found.get("columns", ()), Columns)
             return cls(from_json(json.dumps(found["config"])), columns)
         except (ValueError, LookupError, TypeError) as error:
-            raise ConfigError(f"{brief(value)} is no member of an average.", AGAIN) from error
+            raise ConfigError(f"{brief(value)} is not a member of an average.", PACK_AGAIN) from error
 
     def check(self, input_dim: int) -> None:
-        """Raise ConfigError where it does not fit features of this width."""
-        ends = [place for pair in self.columns for place in pair]
+        """Raise ConfigError if it does not fit features of this width."""
+        ends = [end for pair in self.columns for end in pair]
         width = sum(end - first for first, end in self.columns) if self.columns else input_dim
         rising = all(first < end for first, end in self.columns) and ends == sorted(ends)
-        if isinstance(self.config, AverageConfig) or width != self.config.input_dim or not rising:
-            raise ConfigError(f"A member of kind {self.config.kind} cannot see columns {self.columns}.", AGAIN)
-        if ends and not 0 <= ends[0] < ends[-1] <= input_dim:
-            raise ConfigError(f"Columns {self.columns} are not all among {input_dim}.", AGAIN)
-
-    def part_of(self, features: Tensor) -> Tensor:
-        """Return what it sees of features (N, D): (N, its own D)."""
-        return torch.cat([features[:, first:end] for first, end in self.columns], 1) if self.columns else features
+        inside = not ends or 0 <= ends[0] < ends[-1] <= input_dim
+        if isinstance(self.config, AverageConfig) or width != self.config.input_dim or not (rising and inside):
+            sentence = f"A member of kind {self.config.kind} cannot take columns {self.columns} of {input_dim}."
+            raise ConfigError(sentence, PACK_AGAIN)
 
 
 class AverageConfig(WindowConfig, frozen=True):
-    """What an average is made of. Its lengths and d_model are the largest among its members.
-
-    It predicts as far ahead as each of them does.
-    """
+    """The members of an average. Lengths and d_model are the largest of its members, `anticipation` is the smallest."""
 
     uses: ClassVar[Uses] = Uses(anticipation=True, heads=False, teacher=False)
 
     kind: str = "average"
     members: tuple[Any, ...] = ()
-    """A `Member` each, or its JSON object."""
+    """Each a `Member`, or its JSON object."""
     mean: Literal["geometric"] = "geometric"
 
     def __post_init__(self) -> None:
         members = tuple(Member.of(value) for value in self.members)
         if not members:
-            raise ConfigError("An average has no members.", AGAIN)
+            raise ConfigError("An average has no members.", PACK_AGAIN)
         configs = [member.config for member in members]
         stride = max(config.long_stride for config in configs)
         longest = max(config.long_length if config.n_long else 0 for config in configs)
@@ -100,19 +93,19 @@ class AverageConfig(WindowConfig, frozen=True):
         super().__post_init__()
 
     def check(self) -> None:
-        """See `WindowConfig.check`; each member has to fit its columns."""
+        """See `WindowConfig.check`; also check each member."""
         super().check()
         for member in self.members:
             member.check(self.input_dim)
 
     @property
     def told_by_tensors(self) -> bool:
-        """Its members' tensors tell sizes of each, not its own."""
+        """False: the tensors show sizes of the members."""
         return False
 
 
 class Average(Model):
-    """The mean of its members' probabilities; its logits are the logarithm of it, but for a number for all classes."""
+    """The mean of its members' probabilities; its logits are the logarithm of the mean, up to a constant."""
 
     config: AverageConfig
 
@@ -122,7 +115,7 @@ class Average(Model):
 
     @property
     def classifier(self) -> nn.Linear:  # type: ignore[override]
-        """The first member's, whose device and dtype all have."""
+        """The first member's: all have its device and dtype."""
         return self._models[0].classifier
 
     @property
@@ -130,14 +123,13 @@ class Average(Model):
         return list(self.members)  # type: ignore[arg-type]
 
     def forward(self, windows: Windows) -> Any:
-        """Raises ConfigError: its members are trained, each alone."""
-        raise ConfigError("An average is not trained.", AGAIN)
+        """Raise ConfigError: only the members can be trained."""
+        raise ConfigError("An average is not trained.", PACK_AGAIN)
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
         """See `Model.video_logits`."""
-        given = constants or [None] * len(self.members)
-        parts = zip(self._parts(features), given, strict=True)
-        return self._mean([model.video_logits(part, batch_size, own) for (model, part), own in parts])
+        each = zip(self._models, self._parts(features), constants or [None] * len(self.members), strict=True)
+        return self._mean([model.video_logits(part, batch_size, own) for model, part, own in each])
 
     def constants(self, packed: bool = True) -> Any:
         """Return the constants of each member."""
@@ -145,13 +137,13 @@ class Average(Model):
 
     def begin(self, n_streams: int) -> Tensors:
         """Return the tensors of each member, named NUMBER/NAME."""
-        begun = enumerate(model.begin(n_streams) for model in self._models)
-        return {f"{at}/{name}": tensor for at, tensors in begun for name, tensor in tensors.items()}
+        each = enumerate(model.begin(n_streams) for model in self._models)
+        return {f"{at}/{name}": tensor for at, tensors in each for name, tensor in tensors.items()}
 
     @property
     def planner(self) -> Joined:
         """See `Model.planner`."""
-        # a plan that files do not know is refused where it is written
+        # a plan that files do not know raises an error when it is written
         return Joined(tuple(model.planner for model in self._models))  # type: ignore[misc]
 
     def step(
@@ -159,16 +151,22 @@ class Average(Model):
     ) -> tuple[Tensor, Tensors]:
         """See `Model.step`."""
         logits, after = [], Tensors()
-        for at, ((model, part), own) in enumerate(zip(self._parts(features), constants, strict=True)):
-            found, kept = model.step(own, _of(tensors, at), _of(plan, at), part, donate)
+        for at, (model, part) in enumerate(zip(self._models, self._parts(features), strict=True)):
+            prefix = f"{at}/"
+            own, own_plan = (
+                {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+                for values in (tensors, plan)
+            )
+            found, own = model.step(constants[at], own, own_plan, part, donate)
             logits.append(found)
-            after |= {f"{at}/{name}": tensor for name, tensor in kept.items()}
+            after |= {f"{prefix}{name}": tensor for name, tensor in own.items()}
         return self._mean(logits), after
 
-    def _parts(self, features: Tensor) -> Iterator[tuple[Model, Tensor]]:
-        """Each member with what it sees of features (N, D)."""
-        seen = (member.part_of(features) for member in self.config.members)
-        return zip(self._models, seen, strict=True)
+    def _parts(self, features: Tensor) -> Iterator[Tensor]:
+        """Yield each member's columns of features (N, D)."""
+        for member in self.config.members:
+            parts = [features[:, first:end] for first, end in member.columns]
+            yield torch.cat(parts, 1) if parts else features
 
     def _mean(self, logits: Sequence[Tensor]) -> Tensor:
         """Return logits of the mean, of logits (N, 1 + n_ahead or more, C) of each member."""
@@ -176,14 +174,8 @@ class Average(Model):
         return torch.stack([part[:, :ahead].float().log_softmax(-1) for part in logits]).mean(0)
 
 
-def _of(values: Tensors, at: int) -> Tensors:
-    """Return what belongs to one member, under its own names."""
-    mark = f"{at}/"
-    return {name.removeprefix(mark): value for name, value in values.items() if name.startswith(mark)}
-
-
 def mean_of(scores: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Return what `average` makes of the probabilities (L, C) of several models: their geometric mean, of sum 1."""
+    """Return the geometric mean (L, C), of sum 1, of the probabilities (L, C) of several models."""
     logarithms = np.log(np.maximum(scores, np.finfo(np.float32).tiny))  # (M, L, C)
     mean = np.exp(logarithms.mean(0))
     shared: NDArray[np.float32] = mean / mean.sum(-1, keepdims=True)

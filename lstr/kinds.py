@@ -14,7 +14,7 @@ import msgspec
 
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError, LstrError
-from lstr.files.entry_points import find_others, load_other
+from lstr.files.home import find_added, load_added
 from lstr.settings import build, convert, defaults, override
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ class Kinds(Mapping[str, "Kind"]):
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
-        return find_others(GROUP, OURS)
+        return find_added(GROUP, OURS)
 
     def __getitem__(self, name: str) -> Kind:
         """Return the kind. Raises KeyError for an unknown one, ConfigError for an invalid one of another package."""
         if place := OURS.get(name) or TOGETHER.get(name):
             return EntryPoint(name, place, GROUP).load()
-        return load_other(
+        return load_added(
             self._others[name],
             "kind",
             lambda kind: kind if getattr(kind, "name", None) == name else None,

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lstr.errors import RecipeError
-from lstr.files.entry_points import find_others, load_other
+from lstr.files.home import find_added, load_added
 from lstr.files.names import is_slug
 
 if TYPE_CHECKING:
@@ -249,10 +249,10 @@ def find_network(name: str) -> Network | None:
 
 @cache
 def _load_network(name: str) -> Network | None:
-    place = find_others(GROUP, NETWORKS).get(name)
+    place = find_added(GROUP, NETWORKS).get(name)
     if place is None:
         return None
-    return load_other(
+    return load_added(
         place,
         "network",
         lambda network: network if isinstance(network, Network) and network.name == name else None,

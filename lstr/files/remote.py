@@ -1,7 +1,7 @@
-"""Files wherever fsspec reaches: s3://, gs://, https://, sftp:// and the rest, reached alike.
+"""Files at URLs that fsspec opens: s3://, gs://, https://, sftp:// and others.
 
-Credentials are fsspec's business: it finds them in the environment and the configuration of each machine. What a URL
-itself holds of them (a user, a password, a signed query) never leaves it: `str` of a remote file is its name without.
+fsspec finds credentials in the environment and the configuration of each machine. `str` of a remote file is its URL
+without the credentials in it (a user, a password, a signed query).
 """
 
 import errno
@@ -19,7 +19,7 @@ from lstr.errors import ExtractorError, MissingPathError, OutputError, VideoErro
 from lstr.files.names import shown
 
 Got = TypeVar("Got")
-ATTEMPTS = 3  # at a step, beside what a file system tries by itself
+ATTEMPTS = 3  # of an operation, in addition to those of the file system itself
 PAUSE = 2.0  # seconds before the second attempt, twice that before the third
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 # Where file systems say when a file was written, or an ETag, which changes with the file too.
@@ -27,19 +27,19 @@ MODIFIED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime"
 
 
 class Stat(NamedTuple):
-    """Tells a remote file from a later one of the same name; `st_mtime` is text where the server has no number."""
+    """What distinguishes versions of a remote file; `st_mtime` is text if the server has no number."""
 
     st_size: int
     st_mtime: float | str | None
 
 
 def is_url(text: object) -> bool:
-    """Whether this names something elsewhere rather than a path."""
+    """Return whether this is a URL rather than a path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(text)) is not None
 
 
 def place(name: str | Path) -> "Place":
-    """A path, also of a `file://` URL, or a remote file."""
+    """Return a path, also of a `file://` URL, or a remote file."""
     if not str(name):  # Path would take it for the current folder
         raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
     if not is_url(name):
@@ -103,96 +103,109 @@ class RemoteFile:
         return PurePosixPath(self.url.removeprefix(top))
 
     def resolve(self) -> "RemoteFile":
-        """Itself, as a path does it."""
+        """Return itself, as a path does."""
         return self
 
     def stat(self) -> Stat:
-        """Size and time, as they are now. Raises FileNotFoundError, or VideoError where nobody answers."""
-        with typed_errors(self, VideoError):
-            return with_retries(self._stat)
-
-    def _stat(self) -> Stat:
-        fs, path = self.system
-        info = fs.info(path)
-        if info.get("type") == "directory":
-            raise FileNotFoundError(path)
-        return Stat(info.get("size"), _modified(info))
+        """Return size and time, as they are now. Raises FileNotFoundError, or VideoError without an answer."""
+        with self._reached(VideoError) as (fs, path):
+            return with_retries(lambda: _stat(fs, path))
 
     def get(self, copy: Path) -> Stat:
-        """Bring it here; what it was then. Raises FileNotFoundError, or VideoError where it cannot be had whole."""
+        """Copy it to this machine; return its `stat`. Raises FileNotFoundError, or VideoError if it is not complete."""
 
-        def bring() -> Stat:
-            fs, path = self.system
-            stat = self._stat()
+        def download() -> Stat:
+            stat = _stat(fs, path)
             fs.get_file(path, str(copy))
             if stat.st_size not in (None, copy.stat().st_size):
                 raise OSError(f"{copy.stat().st_size} of {stat.st_size} bytes came")
             return stat
 
-        with typed_errors(self, VideoError):
-            return with_retries(bring)
+        with self._reached(VideoError) as (fs, path):
+            return with_retries(download)
 
     def read(self) -> bytes | None:
-        """What it holds; None where it does not exist. Raises MissingPathError where it cannot be reached."""
-        with suppress(FileNotFoundError), typed_errors(self, MissingPathError):
-            fs, path = self.system
+        """Return its content; None if it does not exist. Raises MissingPathError if it cannot be reached."""
+        with suppress(FileNotFoundError), self._reached(MissingPathError) as (fs, path):
             return with_retries(lambda: fs.cat_file(path))
         return None
 
     def contents(self) -> dict[str, bytes]:
-        """What the files below this folder hold, by relative path; those that have gone meanwhile are left out."""
-        found = self.below()
-        with typed_errors(self, MissingPathError):
-            fs, _ = self.system
-            names = {file.system[1]: name for name, file in found.items()}
-            held = fs.cat(list(names), on_error="omit") if names else {}
-        return {names[path]: content for path, content in held.items()}
+        """Return the contents of the files below this folder, by relative path; files that have gone are skipped."""
+        names = {file.system[1]: name for name, file in self.below().items()}
+        with self._reached(MissingPathError) as (fs, _):
+            contents = fs.cat(list(names), on_error="omit") if names else {}
+        return {names[path]: content for path, content in contents.items()}
 
     def ranges(self, *spans: tuple[int, int]) -> list[bytes]:
-        """The bytes of each (start, end). Raises FileNotFoundError, or VideoError where they cannot be had."""
-        with typed_errors(self, VideoError):
-            fs, path = self.system
+        """Return the bytes of each (start, end). Raises FileNotFoundError, or VideoError if it cannot be read."""
+        with self._reached(VideoError) as (fs, path):
             starts, ends = map(list, zip(*spans, strict=True))
             return fs.cat_ranges([path] * len(spans), starts, ends, on_error="raise")
 
     def write(self, content: bytes) -> None:
-        """Write all of it at once. Raises OutputError."""
-        with typed_errors(self, OutputError):
-            fs, path = self.system
+        """Write the whole content at once. Raises OutputError."""
+        with self._reached(OutputError) as (fs, path):
             _make_parents(fs, path)
             with_retries(lambda: fs.pipe_file(path, content))
 
     def put(self, file: Path) -> None:
-        """Copy a file of this machine to it. Raises OutputError, also where not all of it arrived."""
+        """Copy a file of this machine to it. Raises OutputError, also if the copy is not complete."""
 
-        def bring() -> None:
+        def upload() -> None:
             fs.put_file(str(file), path)
             if fs.info(path)["size"] != file.stat().st_size:
-                raise OSError("not all of it arrived")
+                raise OSError("the copy is not complete")
 
-        with typed_errors(self, OutputError):
-            fs, path = self.system
+        with self._reached(OutputError) as (fs, path):
             _make_parents(fs, path)
-            with_retries(bring)
+            with_retries(upload)
 
     def unlink(self, missing_ok: bool = True) -> None:
-        """Remove it where it exists. Raises OutputError."""
-        with typed_errors(self, OutputError), suppress(FileNotFoundError):
-            fs, path = self.system
+        """Remove it if it exists. Raises OutputError."""
+        with self._reached(OutputError) as (fs, path), suppress(FileNotFoundError):
             fs.rm_file(path)
 
     def below(self) -> dict[str, "RemoteFile"]:
-        """Every file below this folder, or that fits its `*`, by path relative to it. Raises MissingPathError."""
-        with suppress(FileNotFoundError), typed_errors(self, MissingPathError):
-            fs, root = self.system
+        """Return every file below this folder, or that fits its `*`, by relative path. Raises MissingPathError."""
+        with suppress(FileNotFoundError), self._reached(MissingPathError) as (fs, root):
             pattern = "*" in root
             found = fs.glob(root, detail=True) if pattern else fs.find(root, detail=True)
-            fs.invalidate_cache()  # later questions are for the server to answer then
+            fs.invalidate_cache()  # so that later questions reach the server
             prefix = self.url.removesuffix(root)  # with the user and the host, which paths lack
             top = root.split("*")[0].rpartition("/")[0] if pattern else root
             files = {path: RemoteFile(prefix + path) for path, info in found.items() if info["type"] == "file"}
             return {path[len(top) :].lstrip("/") or self.name: file for path, file in files.items()}
         return {}
+
+    @contextmanager
+    def _reached(self, kind: type[ExtractorError]) -> Iterator[tuple[Any, str]]:
+        """Yield the file system and the path; raise errors of any file system as one `kind` of typed error.
+
+        FileNotFoundError stays itself if something is to be read and is indeed missing.
+        """
+        try:
+            yield self.system
+        except ExtractorError:
+            raise
+        except Exception as error:
+            verb = "written" if kind is OutputError else "read"
+            cause: BaseException = error
+            if isinstance(error, FileNotFoundError):
+                if verb == "read" and _is_absent(error):
+                    raise
+                cause = error.__cause__ or error
+            if _is_forbidden(cause):
+                raise kind(
+                    f"{self} may not be {verb} with the credentials here.",
+                    "set them where fsspec reads them (s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), on each node.",
+                ) from cause
+            # a message may hold the URL, and so its password
+            detail = "" if str(self) != self.url else str(cause).strip().partition("\n")[0].rstrip(".")[:120]
+            raise kind(
+                f"{self} cannot be {verb} ({type(cause).__name__}{': ' if detail else ''}{detail}).",
+                "check the address and the network, then run the same command again.",
+            ) from cause
 
 
 # Where a video or a feature folder is: here or elsewhere.
@@ -200,7 +213,7 @@ Place = Path | RemoteFile
 
 
 def content_of(place: Place) -> bytes | None:
-    """What a file here or elsewhere holds; None where it does not exist."""
+    """Return the content of a local or remote file; None if it does not exist."""
     if isinstance(place, RemoteFile):
         return place.read()
     return place.read_bytes() if place.exists() else None
@@ -212,45 +225,18 @@ def _make_parents(fs: Any, path: str) -> None:
         fs.makedirs(path.rpartition("/")[0], exist_ok=True)
 
 
-def _modified(info: dict) -> float | str | None:
+def _stat(fs: Any, path: str) -> Stat:
+    info = fs.info(path)
+    if info.get("type") == "directory":
+        raise FileNotFoundError(path)
     value = next((info[key] for key in MODIFIED if info.get(key)), None)
     if isinstance(value, datetime):
-        return value.timestamp()
-    return value if value is None or isinstance(value, int | float) else str(value)
-
-
-@contextmanager
-def typed_errors(file: RemoteFile, kind: type[ExtractorError]) -> Iterator[None]:
-    """What file systems raise, each its own classes, as one `kind` of typed error.
-
-    FileNotFoundError stays itself where something was to be read and is indeed missing.
-    """
-    try:
-        yield
-    except ExtractorError:
-        raise
-    except Exception as error:
-        verb = "written" if kind is OutputError else "read"
-        cause: BaseException = error
-        if isinstance(error, FileNotFoundError):
-            if verb == "read" and _is_absent(error):
-                raise
-            cause = error.__cause__ or error
-        if _is_forbidden(cause):
-            raise kind(
-                f"{file} may not be {verb} with the credentials here.",
-                "set them where fsspec looks for them (s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), on each node.",
-            ) from cause
-        # a message may hold the URL, and so its password
-        detail = "" if str(file) != file.url else str(cause).strip().partition("\n")[0].rstrip(".")[:120]
-        raise kind(
-            f"{file} cannot be {verb} ({type(cause).__name__}{': ' if detail else ''}{detail}).",
-            "check the address and the network, then run the same command again.",
-        ) from cause
+        value = value.timestamp()
+    return Stat(info.get("size"), value if value is None or isinstance(value, int | float) else str(value))
 
 
 def with_retries(step: Callable[[], Got]) -> Got:
-    """What a step returns, tried again after a pause, but not where something is absent, forbidden or full."""
+    """Return the result of an operation, which is repeated after a pause unless a file is absent, forbidden or full."""
     for attempt in range(1, ATTEMPTS):
         try:
             return step()
@@ -262,7 +248,7 @@ def with_retries(step: Callable[[], Got]) -> Got:
 
 
 def _is_absent(error: Exception) -> bool:
-    """Whether a file does not exist; some file systems say so too where nobody answered who could know."""
+    """Return whether a file does not exist; some file systems raise the same error without an answer of a server."""
     cause = error.__cause__
     nobody = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
     return isinstance(error, FileNotFoundError) and _status(cause) in (None, 404) and not nobody

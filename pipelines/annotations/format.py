@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lstr.errors import LabelsError
 from lstr.files.atomic import write_text
 from lstr.files.content import read_bytes, read_text
-from lstr.files.entry_points import find_others, load_other
+from lstr.files.home import find_added, load_added
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
@@ -290,7 +290,7 @@ class Formats(Mapping[str, Format]):
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
-        return find_others(GROUP, OURS)
+        return find_added(GROUP, OURS)
 
     def __getitem__(self, name: str) -> Format:
         """Return a format. Raises KeyError for an unknown one, LabelsError if that of another package is broken."""
@@ -298,7 +298,7 @@ class Formats(Mapping[str, Format]):
             if ours := OURS.get(name):
                 self._loaded[name] = EntryPoint(name, f"{__package__}.{ours}", GROUP).load()()
             else:
-                self._loaded[name] = load_other(
+                self._loaded[name] = load_added(
                     self._others[name],
                     "label format",
                     lambda kind: form if isinstance(form := kind(), Format) and form.name == name else None,

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, ClassVar
 
 from lstr.errors import ConfigError, DeliveryError, HistoryError
-from lstr.files.entry_points import find_others, load_other
+from lstr.files.home import find_added, load_added
 from lstr.pipelines.watching.config import Table, WatchConfig
 from lstr.pipelines.watching.event import describe_end, describe_start, title
 from lstr.pipelines.watching.history import History, Notice
@@ -84,13 +84,13 @@ class Notifier:
 
 def notifier_class(kind: Any) -> type[Notifier]:
     """Return the class of a kind of channel. Raises ConfigError for an unknown or broken one."""
-    others = find_others(GROUP, NOTIFIERS)
+    others = find_added(GROUP, NOTIFIERS)
     if not isinstance(kind, str) or kind not in NOTIFIERS | others:
         names = ", ".join(sorted(NOTIFIERS | others))
         raise ConfigError(f"{kind!r} is not a kind of channel.", f"choose one of {names}.")
     if kind in NOTIFIERS:
         return EntryPoint(kind, NOTIFIERS[kind], GROUP).load()
-    return load_other(
+    return load_added(
         others[kind],
         "kind of channel",
         lambda found: found if isinstance(found, type) and issubclass(found, Notifier) else None,
