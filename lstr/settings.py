@@ -105,9 +105,11 @@ def build(kind: type[Made], values: Mapping[str, Any], strict: bool = False) -> 
         raise _error(kind, read, error) from error
 
 
-def convert(kind: type[Settings], name: str, value: Any) -> Any:
-    """Return a value as the type of a field; text is read. Raises ConfigError."""
-    value, wanted = _read(value, field_types(kind)[name]), field_types(kind)[name]
+def convert(kind: type, name: str, value: Any) -> Any:
+    """Return a value as the type of a field, where text is read; text or a path as it is. Raises ConfigError."""
+    if (wanted := field_types(kind).get(name)) is None:
+        return value
+    value = _read(value, wanted)
     try:
         return msgspec.convert(value, wanted, strict=False)
     except msgspec.ValidationError as error:

@@ -2,33 +2,22 @@
 
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import click
-from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import DATA, NETWORKS, Command, Json, RecipeChanges, build_from, option, options, set_option
+from lstr_cli.options import DATA, NETWORKS, Command, as_json, build_from, option, set_option, take_recipe
 
 FAST = ("avx512_vnni", "avx512_bf16", "amx_bf16")  # what makes networks fast on a processor
-
-
-class Bench(Struct):
-    inputs: Annotated[
-        tuple[str, ...], option(DATA, "--input FILE", "Measure on this video; repeatable.  [default: rendered]")
-    ] = ()
-    recipe: Annotated[
-        Literal["faithful", "fast", "live", "smallest", "pretrained", "activitynet", "activitynet-fast"] | None,
-        option(NETWORKS, "--recipe", "Measure each stage of this recipe.  [default: compare all recipes]"),
-    ] = None
-    as_json: Json = False
-    settings: Annotated[
-        dict[str, str], set_option("chunks runtime flow_threads recipe.flow_algorithm recipe.precision")
-    ] = {}
+RECIPES = click.Choice(["faithful", "fast", "live", "smallest", "pretrained", "activitynet", "activitynet-fast"])
 
 
 @click.command("bench", cls=Command)
-@options(Bench)
+@option("--input FILE", DATA, "Measure on this video; repeatable.  [default: rendered]", "inputs", multiple=True)
+@option("--recipe", NETWORKS, "Measure each stage of this recipe.  [default: compare all recipes]", type=RECIPES)
+@as_json
+@set_option("chunks runtime flow_threads recipe.flow_algorithm recipe.precision")
 def command(inputs, recipe, settings, as_json):
     """Measure speed on this machine, with random weights; speed does not depend on them.
 
@@ -54,9 +43,9 @@ def command(inputs, recipe, settings, as_json):
         raise click.UsageError(f"--set {next(iter(settings))} changes how one recipe is measured: add --recipe.")
     start, videos = monotonic(), [Path(path) for path in inputs]
     if recipe:
-        changes, chunks = RecipeChanges.of(settings), int(settings.pop("chunks", 80))
+        changes, chunks = take_recipe(settings), int(settings.pop("chunks", 80))
         wanted = build_from(NetworkOptions, settings)
-        preset = choose_recipe(recipe, algorithm=changes.algorithm, precision=changes.precision)
+        preset = choose_recipe(recipe, **changes)
         assert isinstance(preset, Preset), "--recipe takes only names of presets"
         more = {name: getattr(wanted, name) for name in ("flow_threads", "runtime")}
         record = console.follow(bench_chain(preset, videos, chunks, **more), "chunks")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
 EXAMPLES = 2  # named per kind of finding in a table
+PARTIAL_FAILURE = 3  # exit status of a command that finished without some of its inputs
 
 _err = Console(stderr=True, highlight=False)
 _out = Console(highlight=False)
@@ -121,13 +122,13 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-class Left(ProgressColumn):
+class RemainingTimeColumn(ProgressColumn):
     """The remaining time: that of the task, else estimated from its speed."""
 
     def render(self, task: Task) -> Text:
         """Return the time with its name; empty if it is not known yet."""
-        told = task.fields["left"]
-        seconds = task.time_remaining if told is None else told
+        stated = task.fields["left"]
+        seconds = task.time_remaining if stated is None else stated
         return Text("" if seconds is None else f"{clock(seconds)} left", style="progress.remaining")
 
 
@@ -142,14 +143,14 @@ class Bar:
         self._rich = None
         self._tasks: dict[str, TaskID] = {}
         self._printed = monotonic()
-        self._begun: dict[str, tuple[float, int]] = {}
+        self._starts: dict[str, tuple[float, int]] = {}
         if _err.is_terminal:
             self._rich = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(12),
                 MofNCompleteColumn(),
                 TextColumn(unit),
-                Left(),
+                RemainingTimeColumn(),
                 # what is left of a narrow terminal, so that the columns before it are never cut
                 TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
                 console=_err,
@@ -166,7 +167,7 @@ class Bar:
                 self.drop(what)
             return
         now = monotonic()
-        start, before = self._begun.setdefault(what, (now, done))
+        start, before = self._starts.setdefault(what, (now, done))
         if now - self._printed >= PLAIN_SECONDS:
             self._printed = now
             words = " ".join(filter(None, (f"{what}: {done}/{total}", self.unit)))
@@ -205,14 +206,14 @@ class JobBar(Bar):
         super().__init__(unit)
         self._planned, self._speed = planned, speed
         self._total = sum(planned.values())
-        self._over = 0
-        self._in_hand: dict[str, tuple[int, int]] = {}
+        self._n_finished = 0
+        self._current: dict[str, tuple[int, int]] = {}
         self._start = monotonic()
 
     def update(self, what: str, done: int, total: int, note: str = "", left: float | None = None) -> None:
         """Show that `done` of `total` units of `what` are finished."""
-        start, before = self._begun.setdefault(what, (monotonic(), done))
-        self._in_hand[what] = (done, total)
+        start, before = self._starts.setdefault(what, (monotonic(), done))
+        self._current[what] = (done, total)
         self._show_all()
         if self._rich:
             rate = (done - before) / max(monotonic() - start, 1e-3)
@@ -220,16 +221,16 @@ class JobBar(Bar):
 
     def finish(self, what: str) -> None:
         """Count a file that has ended."""
-        self._over += self._planned.get(what, 0)
-        self._in_hand.pop(what, None)
-        self._begun.pop(what, None)
+        self._n_finished += self._planned.get(what, 0)
+        self._current.pop(what, None)
+        self._starts.pop(what, None)
         self.drop(what)
         self._show_all()
 
     def _show_all(self) -> None:
-        done = min(self._over + sum(done for done, _ in self._in_hand.values()), self._total)
+        done = min(self._n_finished + sum(done for done, _ in self._current.values()), self._total)
         rate = done / max(monotonic() - self._start, 1e-3)
-        names = "" if self._rich else "; ".join(f"{what} {n}/{total}" for what, (n, total) in self._in_hand.items())
+        names = "" if self._rich else "; ".join(f"{what} {n}/{total}" for what, (n, total) in self._current.items())
         super().update("all", done, max(self._total, 1), f"{self._speed(rate)}{names and ': '}{names}")
 
 

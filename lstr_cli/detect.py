@@ -9,14 +9,12 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from signal import SIGINT
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Struct
 
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.pipelines.quantities import seconds_of
-from lstr.settings import PositiveAmount
 from lstr_cli import console, interruption
 from lstr_cli.options import (
     DATA,
@@ -26,13 +24,14 @@ from lstr_cli.options import (
     OF_MODEL,
     OUTPUT,
     Command,
-    Weights,
+    Quantity,
     build_from,
     option,
-    options,
+    read_pairs,
     set_option,
     take,
     take_named,
+    weights_option,
 )
 
 if TYPE_CHECKING:  # they bring torch
@@ -40,7 +39,8 @@ if TYPE_CHECKING:  # they bring torch
     from lstr.pipelines.detection.detect import DetectEvent
     from lstr_cli.view import View
 
-SOME_FAILED, STALLED = 3, 1
+STALLED = 1  # exit status if a live source sent nothing for too long
+AT_LEAST_0 = click.FloatRange(min=0)
 STILL_ON = " (still on at the end)"
 
 
@@ -60,71 +60,53 @@ def _formats(values: tuple[str, ...], output: str | None) -> tuple[str, ...]:
     return chosen
 
 
-class Detect(Struct):
-    checkpoint: Annotated[
-        str | None,
-        option(
-            MODEL,
-            "-m --model -c --checkpoint FILE",
-            "Use this model file (.lstr), or this checkpoint.  [default: $LSTR_CHECKPOINT, else the default model]",
-        ),
-    ] = None
-    output: Annotated[str | None, option(OUTPUT, "-o --output DIR", "Write the timelines into this folder.")] = None
-    formats: Annotated[
-        tuple[str, ...],
-        option(
-            OUTPUT,
-            "-f --format LIST",
-            "Write these files into DIR, with commas between.  [default: json,jsonl,npy,html]",
-        ),
-    ] = ()
-    events_only: Annotated[
-        bool, option(OUTPUT, "--events-only", "Leave decisions out of the JSONL, tens of MB a day of a camera.")
-    ] = False
-    as_json: Annotated[bool, option(OUTPUT, "--json", "Print one JSON timeline per source instead of a table.")] = False
-    on: Annotated[
-        float | None,
-        option(EVENTS, "--on P", "Start an action at this score.  [default: 0.5]"),
-    ] = None
-    off: Annotated[float | None, option(EVENTS, "--off P", "End an action below this score.  [default: 0.35]")] = None
-    min_length: Annotated[
-        float | None,
-        option(
-            EVENTS, "--min-length S", "Ignore actions shorter than this many seconds. Delays each start by as much."
-        ),
-    ] = None
-    merge_gap: Annotated[
-        float | None,
-        option(EVENTS, "--merge-gap S", "Join parts of an action this near. Delays each end by as much."),
-    ] = None
-    start: Annotated[
-        float, option(DATA, "--start TIME", "Skip what comes before, for example 90s or 1:30.", seconds_of)
-    ] = 0.0
-    duration: Annotated[
-        PositiveAmount | None,
-        option(DATA, "--duration TIME", "Stop after this much of each source.", seconds_of),
-    ] = None
-    names: Annotated[
-        dict[str, str],
-        option(
-            LIVE,
-            "--name NAME=SOURCE",
-            "Name a live source in files and lines, as in door=rtsp://camera/stream; repeatable.",
-        ),
-    ] = {}
-    weights: Weights = ()
-    settings: Annotated[
-        dict[str, str],
-        set_option(
-            "labels embed timeout on_lag clock runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch",
-            model=OF_MODEL,
-        ),
-    ] = {}
-
-
 @click.command("detect", cls=Command)
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
-@options(Detect)
+@option(
+    "-m --model -c --checkpoint FILE",
+    MODEL,
+    "Use this model file (.lstr), or this checkpoint.  [default: $LSTR_CHECKPOINT, else the default model]",
+    "checkpoint",
+)
+@option("-o --output DIR", OUTPUT, "Write the timelines into this folder.")
+@option(
+    "-f --format LIST",
+    OUTPUT,
+    "Write these files into DIR, with commas between.  [default: json,jsonl,npy,html]",
+    "formats",
+    multiple=True,
+)
+@option("--events-only", OUTPUT, "Leave decisions out of the JSONL, tens of MB a day of a camera.")
+@option("--json", OUTPUT, "Print one JSON timeline per source instead of a table.", "as_json")
+@option("--on P", EVENTS, "Start an action at this score.  [default: 0.5]", type=AT_LEAST_0)
+@option("--off P", EVENTS, "End an action below this score.  [default: 0.35]", type=AT_LEAST_0)
+@option(
+    "--min-length S",
+    EVENTS,
+    "Ignore actions shorter than this many seconds. Delays each start by as much.",
+    type=AT_LEAST_0,
+)
+@option("--merge-gap S", EVENTS, "Join parts of an action this near. Delays each end by as much.", type=AT_LEAST_0)
+@option(
+    "--start TIME",
+    DATA,
+    "Skip what comes before, for example 90s or 1:30.",
+    type=Quantity(seconds_of),
+    default=0.0,
+)
+@option("--duration TIME", DATA, "Stop after this much of each source.", type=Quantity(seconds_of, positive=True))
+@option(
+    "--name NAME=SOURCE",
+    LIVE,
+    "Name a live source in files and lines, as in door=rtsp://camera/stream; repeatable.",
+    "names",
+    multiple=True,
+    callback=read_pairs,
+)
+@weights_option
+@set_option(
+    "labels embed timeout on_lag clock runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch", model=OF_MODEL
+)
 def command(sources, as_json, formats, settings, on, off, min_length, merge_gap, **others):
     """Say which action is happening at each quarter second of a video, without looking ahead.
 
@@ -201,7 +183,7 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         job = stack.enter_context(closing(detect_sources(sources, chosen)))
         stack.enter_context(view)
         result = _follow(job, view, stack.enter_context(ThreadPoolExecutor(1, "messages")), ended)
-        heard = interruption.take() if result.left else None
+        heard = interruption.accept_signal() if result.left else None
     if result.index:
         console.say(f"index: {result.index}")
     if result.left and heard is not SIGINT:
@@ -211,7 +193,7 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     elif result.left:
         console.say("left by Ctrl-C" + (f"; what was seen is in {folder}." if folder else "."))
     if result.failures:
-        sys.exit(STALLED if result.stalled else SOME_FAILED)
+        sys.exit(STALLED if result.stalled else console.PARTIAL_FAILURE)
 
 
 def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:

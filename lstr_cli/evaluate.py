@@ -1,17 +1,16 @@
 """`lstr evaluate`: events and per-frame mAP, beside two baselines, of one checkpoint or of several side by side."""
 
 import sys
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Struct
 
 from lstr.pipelines.progress import Failed
 from lstr.pipelines.quantities import an_hour
 from lstr_cli import console
-from lstr_cli.next_steps import after_evaluate
 from lstr_cli.options import (
     DATA,
     EVENTS,
@@ -20,11 +19,11 @@ from lstr_cli.options import (
     OF_MODEL,
     OUTPUT,
     Command,
-    Json,
-    Labels,
+    Quantity,
+    as_json,
     build_from,
+    labels_option,
     option,
-    options,
     set_option,
     take,
     take_named,
@@ -32,63 +31,41 @@ from lstr_cli.options import (
 
 if TYPE_CHECKING:  # they bring numpy
     from lstr.pipelines.evaluation.comparison import Comparison
+    from lstr.pipelines.evaluation.findings import Findings, Judged
     from lstr.pipelines.evaluation.job import EvaluateResult
 
-SOME_FAILED = 3
+AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")  # figures by which checkpoints are compared
 # Options that only an evaluation on feature folders has.
 OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
 
 
-class Evaluate(Struct):
-    labels: Labels | None = None
-    output: Annotated[
-        str | None, option(OUTPUT, "-o --output DIR", "Write report.html, JSON, CSV and figures into this folder.")
-    ] = None
-    subset: Annotated[
-        str | None, option(DATA, "--subset NAME", "Score this subset.  [default: testing, else validation]")
-    ] = None
-    choose_thresholds: Annotated[
-        bool,
-        option(
-            EVENTS,
-            "--choose-thresholds",
-            "Choose thresholds for `lstr detect` on the validation subset, and write them into CHECKPOINT.",
-        ),
-    ] = False
-    false_alarms: Annotated[
-        float | None,
-        option(
-            EVENTS,
-            "--false-alarms RATE",
-            "Choose the thresholds that find most with this many false alarms of all classes together, for example "
-            "2/h.  [default: the highest F1 of found actions]",
-            an_hour,
-        ),
-    ] = None
-    published: Annotated[
-        bool, option(MODEL, "--published", "Score the chunks that the published code of this kind scores.")
-    ] = False
-    allow_seen: Annotated[
-        bool,
-        option(DATA, "--allow-seen", "Score videos that the feature networks have seen too; the result is marked."),
-    ] = False
-    to: Annotated[
-        Literal["csv", "latex", "md"] | None,
-        option(
-            OUTPUT,
-            "--to",
-            "Print one table for a paper; runs that differ only in their seed are one row of mean and deviation.",
-        ),
-    ] = None
-    as_json: Json = False
-    settings: Annotated[
-        dict[str, str], set_option(f"{OF_DATA} resamples mode table recipe.allow_mismatch", model=OF_MODEL)
-    ] = {}
-
-
 @click.command("evaluate", cls=Command)
 @click.argument("paths", metavar="(MODEL... FEATURES...)...|MODEL... VIDEOS... LABELS", nargs=-1, required=True)
-@options(Evaluate)
+@labels_option()
+@option("-o --output DIR", OUTPUT, "Write report.html, JSON, CSV and figures into this folder.")
+@option("--subset NAME", DATA, "Score this subset.  [default: testing, else validation]")
+@option(
+    "--choose-thresholds",
+    EVENTS,
+    "Choose thresholds for `lstr detect` on the validation subset, and write them into CHECKPOINT.",
+)
+@option(
+    "--false-alarms RATE",
+    EVENTS,
+    "Choose the thresholds that find most with this many false alarms of all classes together, for example 2/h.  "
+    "[default: the highest F1 of found actions]",
+    type=Quantity(an_hour),
+)
+@option("--published", MODEL, "Score the chunks that the published code of this kind scores.")
+@option("--allow-seen", DATA, "Score videos that the feature networks have seen too; the result is marked.")
+@option(
+    "--to",
+    OUTPUT,
+    "Print one table for a paper; runs that differ only in their seed are one row of mean and deviation.",
+    type=click.Choice(["csv", "latex", "md"]),
+)
+@as_json
+@set_option(f"{OF_DATA} resamples mode table recipe.allow_mismatch", model=OF_MODEL)
 def command(paths, settings, to, as_json, **others):
     """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
@@ -136,7 +113,7 @@ def command(paths, settings, to, as_json, **others):
         result = _compare_on_videos(paths, settings, **others)
         _show(result, to, table, as_json)
         if result.failed:
-            sys.exit(SOME_FAILED)
+            sys.exit(console.PARTIAL_FAILURE)
         return
     if others["false_alarms"] is not None and not others["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
@@ -146,13 +123,12 @@ def command(paths, settings, to, as_json, **others):
     result = console.follow(evaluate(build_from(EvaluateOptions, named, **others)), "videos")
     _show(result, to, table, as_json)
     if len(checkpoints) == 1 and not beside and result.takes_videos and not as_json:
-        console.say_next(*after_evaluate(checkpoints[0]))
+        console.say_next("lstr", "detect", "VIDEO", "-c", checkpoints[0], "-o", "timeline")
 
 
 def _show(result: "EvaluateResult | Comparison", to: str | None, table: str, as_json: bool) -> None:
     """Print a result: as JSON, as a table for a paper, or as tables for a terminal."""
     from lstr.pipelines.evaluation.paper_table import TABLES, repeated, rows_of, write_rows
-    from lstr_cli.evaluation_tables import show_findings, show_thresholds
 
     findings = result.findings
     if as_json:
@@ -230,3 +206,102 @@ def _sorted(paths: tuple[str, ...]) -> list[tuple[list[str], list[str]]]:
             "Give a model file or checkpoint, as fall.lstr or run/checkpoint.pt, and then a feature folder."
         )
     return groups
+
+
+def show_findings(findings: "Findings", verdict: str | None = None) -> None:
+    """Show the tables of one checkpoint, or of several side by side.
+
+    With a verdict, on which of two model files is better, only it and the figures that it is based on are shown.
+    """
+    from lstr.metrics.actions import sentence
+    from lstr.pipelines.evaluation.tables import ahead_text, event_tables, figure_text
+
+    judged, quoted = findings.judged, findings.quoted
+    document = judged[0].document
+    if verdict:
+        console.show(verdict)
+    for entry in judged:
+        name = f"{entry.name}: " if findings.several else ""
+        console.show(f"{name}{sentence(entry.document['events'])}")
+    for table in event_tables(judged):
+        console.show_table(table.title, table.columns, table.rows, right=range(1, len(table.columns)))
+    if verdict:
+        _show_means(judged)
+        return
+    _show_classes(judged)
+    if not findings.several and document["absent_classes"]:
+        console.say(f"in no mean, because no chunk has them: {', '.join(document['absent_classes'])}")
+    _show_means(judged)
+    if not findings.several and "anticipation" in document:
+        ahead = [
+            (f"{row['seconds']:.2f}", *("no chunk" if row[m] is None else figure_text(row[m]) for m in ("mAP", "mcAP")))
+            for row in document["anticipation"]
+        ]
+        console.show_table("anticipation", ("seconds ahead", "mAP", "mcAP"), ahead, right=(0, 1, 2))
+    if findings.several:
+        rows = [
+            [entry.name] + [ahead_text(row[figure]) for figure in AHEAD]
+            for entry, row in zip(judged[1:], findings.comparison, strict=True)
+        ]
+        console.show_table(f"ahead of {judged[0].name}", ("checkpoint", *AHEAD), rows, right=range(1, 1 + len(AHEAD)))
+        for row in findings.comparison:
+            console.show(row["sentence"])
+    if quoted:
+        rows = [[row["method"], row["features"], f"{row['value']:.1f}", row["source"]] for row in quoted["rows"]]
+        title = f"{quoted['name']}, quoted; not available: {', '.join(quoted['left_out'])}"
+        console.show_table(title, ("method", "features", quoted["metric"], "quoted from"), rows, right=(2,))
+
+
+def show_thresholds(document: dict) -> None:
+    """Show a table for each checkpoint whose thresholds were chosen."""
+    from lstr.metrics.actions import sentence
+    from lstr.pipelines.evaluation.tables import figure_text
+
+    columns = ("class", "on", "off", "length", "gap", "F1", "by default", "actions", "found", "false alarms")
+    for one in document.get("checkpoints", [document]):
+        rows = []
+        for label, values in one["thresholds"].items():
+            figures = [figure_text(values[key], 2) for key in ("on", "off", "min_length", "merge_gap", "F1", "before")]
+            counts = one["events"]["per_class"][label]
+            rows.append([label, *figures, *(counts[key] for key in ("labels", "found", "false_alarms"))])
+        console.show_table(f"thresholds in {one['checkpoint']}", columns, rows, right=range(1, len(columns)))
+        chosen = one["thresholds"].items()
+        if any(values.get("highest") for _, values in chosen):
+            console.show("of actions that never happen together, only the one with the highest score is active.")
+        if backdates := [f"{label} {v['backdate']:g} s" for label, v in chosen if v.get("backdate")]:
+            console.show(f"starts are backdated, as the labels have them: {', '.join(backdates)}.")
+        console.show(f"on these videos: {sentence(one['events'])}")
+        console.show(f"by default thresholds: {sentence(one['default_events'])}")
+
+
+def _show_classes(judged: Sequence["Judged"]) -> None:
+    """Show AP and cAP of one checkpoint next to the baselines, or the AP of several."""
+    from lstr.pipelines.evaluation.tables import figure_text
+
+    first, several = judged[0].document, len(judged) > 1
+    if several:
+        keys, systems = ["AP"], {entry.name: entry.document["lstr"] for entry in judged}
+    else:
+        keys, systems = ["AP", "cAP"], {name: first[name] for name in ("lstr", "chance", "time_prior") if name in first}
+    ours = first["lstr"]["per_class"]
+    rows = [
+        [label, ours[label]["positives"]]
+        + [figure_text(scores["per_class"].get(label, {}).get(key)) for key in keys for scores in systems.values()]
+        for label in sorted(ours, key=lambda label: -ours[label]["AP"])
+    ]
+    rows.append(["mean", ""] + [figure_text(scores[f"m{key}"]) for key in keys for scores in systems.values()])
+    title = f"{'AP; ' * several}{first['videos']} videos, {first['chunks']} chunks"
+    columns = ["class", "chunks", *(name if several else f"{name} {key}" for key in keys for name in systems)]
+    console.show_table(title, columns, rows, right=range(1, len(columns)))
+
+
+def _show_means(judged: Sequence["Judged"]) -> None:
+    from lstr.pipelines.evaluation.tables import mean_rows
+
+    names = len(judged) > 1
+    rows = [[*([entry.name] * names), *map(str.rstrip, cells)] for entry, cells in mean_rows(judged)]
+    columns = [*(["checkpoint"] * names), "convention", "mAP", "mcAP", "videos", "chunks"]
+    interval, title = judged[0].document["interval"], "means"
+    if interval:
+        title += f", with {100 * interval['level']:.0f} % intervals of {interval['resamples']} resamples of the videos"
+    console.show_table(title, columns, rows, right=range(len(columns) - 4, len(columns)))

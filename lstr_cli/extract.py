@@ -2,16 +2,13 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Struct
 
 from lstr.chunk import FEATURES_PER_SECOND
 from lstr.pipelines.progress import Failed
-from lstr.settings import Positive
 from lstr_cli import console
-from lstr_cli.next_steps import after_extract
 from lstr_cli.options import (
     DATA,
     NETWORKS,
@@ -19,71 +16,50 @@ from lstr_cli.options import (
     OUTPUT,
     RUN,
     Command,
-    Lists,
-    RecipeChanges,
-    Stream,
-    Weights,
     build_from,
+    list_option,
     option,
-    options,
     read_lists,
     set_option,
+    stream_option,
+    take_recipe,
+    weights_option,
 )
 
 if TYPE_CHECKING:  # imports torch
     from lstr.pipelines.features.extraction_plan import Plan
 
-SOME_FAILED = 3
-
-
-class Extract(Struct):
-    output: Annotated[str, option(OUTPUT, "-o --output FEATURES", "Write the features into this folder.")]
-    recipe: Annotated[
-        str | None,
-        option(
-            NETWORKS,
-            "--recipe NAME|FILE",
-            "Make features by this recipe. faithful: as published, ten flow crops. fast: one, and bf16 where it is "
-            "faster. activitynet, activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file, or "
-            "the recipe (and weights) of a feature folder, checkpoint, folder of `lstr finetune`, or model file.  "
-            "[default: fast on a CPU, faithful on a GPU]",
-        ),
-    ] = None
-    stream: Stream = None
-    weights: Weights = ()
-    calibrate: Annotated[
-        str | None,
-        option(
-            NETWORKS,
-            "--calibrate LABELS|LIST",
-            "Give random networks batch-norm statistics from these videos: the training subset of a label file, or a "
-            "text file with one id or path per line.",
-        ),
-    ] = None
-    lists: Lists = ()
-    workers: Annotated[
-        Positive | None,
-        option(RUN, "--workers N", "Use N processes.  [default: one for four cores, and for each GPU]"),
-    ] = None
-    allow_damaged: Annotated[
-        bool,
-        option(DATA, "--allow-damaged", "Keep what precedes the damage of a damaged video, instead of failing it."),
-    ] = False
-    dry_run: Annotated[bool, option(RUN, "--dry-run", "Show how much there is to do, how long it takes, and stop.")] = (
-        False
-    )
-    as_json: Annotated[
-        bool, option(OUTPUT, "--json", "Print the summary, or the plan of a --dry-run, as one JSON document.")
-    ] = False
-    settings: Annotated[
-        dict[str, str],
-        set_option(f"runtime threads root engine ray_address cache {OF_RECIPE}"),
-    ] = {}
-
 
 @click.command("extract", cls=Command)
 @click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
-@options(Extract)
+@option("-o --output FEATURES", OUTPUT, "Write the features into this folder.", required=True)
+@option(
+    "--recipe NAME|FILE",
+    NETWORKS,
+    "Make features by this recipe. faithful: as published, ten flow crops. fast: one, and bf16 where it is faster. "
+    "activitynet, activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file, or the recipe (and "
+    "weights) of a feature folder, checkpoint, folder of `lstr finetune`, or model file.  [default: fast on a CPU, "
+    "faithful on a GPU]",
+)
+@stream_option
+@weights_option
+@option(
+    "--calibrate LABELS|LIST",
+    NETWORKS,
+    "Give random networks batch-norm statistics from these videos: the training subset of a label file, or a text file "
+    "with one id or path per line.",
+)
+@list_option
+@option(
+    "--workers N",
+    RUN,
+    "Use N processes.  [default: one for four cores, and for each GPU]",
+    type=click.IntRange(min=1),
+)
+@option("--allow-damaged", DATA, "Keep what precedes the damage of a damaged video, instead of failing it.")
+@option("--dry-run", RUN, "Show how much there is to do, how long it takes, and stop.")
+@option("--json", OUTPUT, "Print the summary, or the plan of a --dry-run, as one JSON document.", "as_json")
+@set_option(f"runtime threads root engine ray_address cache {OF_RECIPE}")
 def command(videos, output, recipe, stream, weights, calibrate, lists, settings, dry_run, as_json, **others):
     """Decode, compute optical flow, run both TSN networks, and write one array per stream and video.
 
@@ -117,12 +93,12 @@ def command(videos, output, recipe, stream, weights, calibrate, lists, settings,
     if not recipe:
         recipe, why = default_recipe(place(output), None)
         console.say(f"recipe: {recipe}, {why}")
-    root, cache, changes = settings.pop("root", None), settings.pop("cache", None), RecipeChanges.of(settings)
-    chosen = choose_recipe(recipe, stream, changes.networks, changes.algorithm, changes.precision)
+    root, cache, changes = settings.pop("root", None), settings.pop("cache", None), take_recipe(settings)
+    chosen = choose_recipe(recipe, stream, **changes)
     job = build_from(
         ExtractOptions,
         settings,
-        precision=changes.precision,
+        precision=changes["precision"],
         output=place(output),
         recipe=chosen,
         weights=weights_for(chosen, weights_by_stream(weights, chosen.streams)),
@@ -164,9 +140,9 @@ def command(videos, output, recipe, stream, weights, calibrate, lists, settings,
     if as_json:
         console.show_json({"output": str(job.output), **counted})
     elif not summary.failed:
-        console.say_next(*after_extract(job.output))
+        console.say_next("lstr", "train", job.output, "--labels", "LABELS", "-o", "run")
     if summary.failed:
-        sys.exit(SOME_FAILED)
+        sys.exit(console.PARTIAL_FAILURE)
 
 
 def speed(chunks_per_second: float) -> str:

@@ -3,16 +3,16 @@
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Any
 
 import click
-from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.options import OF_MODEL, Command, Json, options, set_option, take
+from lstr_cli.options import OF_MODEL, Command, as_json, set_option, take
 
 DAMAGED = 3
-FAULTS_SHOWN = 20  # in a table; --json has them all
+MARKS = {True: "ok", False: "MISSING", None: "–"}  # of findings of `lstr doctor`
+MAX_FAULTS = 20  # in a table; --json has them all
 # Names of entries that their key alone does not explain.
 WORDS = {
     "arrays_checked_by_hash": "arrays whole by their hash",
@@ -29,20 +29,16 @@ WORDS = {
     "sha256": "SHA-256",
 }
 USUAL = {"rotation": 0, "sample_aspect": "1", "leftovers_of_killed_runs": 0}  # shown only with another value
-NOT_SHOWN = ("kind", "faults", "kinds")  # kinds: how detections differ from labels, which --json has
+HIDDEN = ("kind", "faults", "kinds")  # kinds: how detections differ from labels, which --json has
 SETTINGS = ("config", "changed")  # their entries keep the names that `--set` takes
 COUNTS = ("parameters", "chunks", "videos", "frames", "frames_24fps", "header_frames")  # with a comma at thousands
-SHOWN = 12  # of a list
-
-
-class Info(Struct):
-    as_json: Json = False
-    settings: Annotated[dict[str, str], set_option(model=OF_MODEL)] = {}
+MAX_ITEMS = 12  # of a list
 
 
 @click.command("info", cls=Command)
 @click.argument("path", metavar="PATH")
-@options(Info)
+@as_json
+@set_option(model=OF_MODEL)
 def command(path, settings, as_json):
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
 
@@ -70,7 +66,7 @@ def command(path, settings, as_json):
         for title, rows in tables(described):
             console.show_table(title or f"{path}: {described['kind']}", ("entry", "value"), rows)
         if faults:
-            found = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:FAULTS_SHOWN]]
+            found = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:MAX_FAULTS]]
             console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), found)
     if faults:
         redo = f"remove their files in {path}/records and run the same `lstr extract` again: it redoes them."
@@ -83,7 +79,7 @@ def command(path, settings, as_json):
 
 def tables(described: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield tables of (entry, value): one without a title, then one for each entry that has entries itself."""
-    shown = {k: v for k, v in described.items() if k not in NOT_SHOWN and (k not in USUAL or USUAL[k] != v)}
+    shown = {k: v for k, v in described.items() if k not in HIDDEN and (k not in USUAL or USUAL[k] != v)}
     nested = {key: value for key, value in shown.items() if isinstance(value, Mapping) and value}
     yield "", [(_named(key), _text(key, value)) for key, value in shown.items() if key not in nested]
     for key, value in nested.items():
@@ -94,7 +90,7 @@ def _flat(entries: Mapping[str, Any], is_setting: bool, before: str = "") -> Ite
     """Yield entries within entries as "rgb network", without those that are None."""
     for key, value in entries.items():
         name = before + (key if is_setting else _named(key))
-        if key in NOT_SHOWN or value is None:
+        if key in HIDDEN or value is None:
             continue
         if key == "interval" and isinstance(value, Mapping):
             for one, edges in value.items():
@@ -133,7 +129,34 @@ def _text(key: str, value: Any) -> str:
             words = [f"{number:g}" + (f" ({n} times)" if n > 1 else "") for number, n in runs]
         else:
             words = list(map(str, value))
-        return ", ".join(words[:SHOWN]) + (f" … ({len(words)})" if len(words) > SHOWN else "")
+        return ", ".join(words[:MAX_ITEMS]) + (f" … ({len(words)})" if len(words) > MAX_ITEMS else "")
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if key in COUNTS else str(value)
+
+
+@click.command("doctor", cls=Command)
+@as_json
+def doctor(as_json):
+    """Check versions, decoders, optical flow, networks, GPU and weights; leaves with 1 when something is missing.
+
+    A dash marks what is not there and need not be, such as a GPU.
+
+    \b
+    Examples:
+      lstr doctor
+      lstr doctor --json
+    """
+    from lstr.pipelines.doctor import examine
+
+    findings = examine()
+    if as_json:
+        console.show_json([vars(finding) for finding in findings])
+    else:
+        rows = [(MARKS[f.ok], f.what, f.found) for f in findings]
+        console.show_table("lstr doctor", ("", "what", "found"), rows)
+        for finding in findings:
+            if finding.hint:
+                console.say(f"hint: {finding.what}: {finding.hint}")
+    if any(finding.ok is False for finding in findings):
+        sys.exit(1)

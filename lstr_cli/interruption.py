@@ -16,13 +16,13 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from time import monotonic
 
 SENTENCES = {SIGINT: "Interrupted.", SIGTERM: "Terminated.", SIGHUP: "Hung up."}
-AGAIN = "run the same command again (train, finetune: with --resume; detect starts over)."
-HINT = f"everything finished so far is kept; {AGAIN}"
-AT_ONCE = f"what was being written is not finished; {AGAIN}"
-SAME = 1.0  # seconds within which several signals are one request: `timeout` and closed terminals send two
-DEAF = 4.0  # seconds until the main thread has to have heard
-GLANCE = 1.0  # seconds between two looks whether the main thread winds down
-LAST = 2.0  # seconds until threads have to have ended when the command has
+RERUN = "run the same command again (train, finetune: with --resume; detect starts over)."
+HINT = f"everything finished so far is kept; {RERUN}"
+AT_ONCE = f"what was being written is not finished; {RERUN}"
+SAME_REQUEST_S = 1.0  # seconds within which several signals are one request: `timeout` and closed terminals send two
+RESPONSE_TIMEOUT_S = 4.0  # seconds until the main thread has to have heard
+POLL_S = 1.0  # seconds between two looks whether the main thread winds down
+EXIT_TIMEOUT_S = 2.0  # seconds until threads have to have ended when the command has
 SHOW_CURSOR = "\x1b[?25h"
 
 _listening: "Interruptions | None" = None
@@ -40,7 +40,7 @@ class Interruptions:
         self._terminals: list[int] = []
         self._reached = threading.Event()
         self._main = threading.main_thread().ident or 0
-        self._again = self._resent = self._over = False
+        self._is_resend = self._resent = self._over = False
 
     def __enter__(self) -> "Interruptions":
         global _listening
@@ -83,22 +83,22 @@ class Interruptions:
         return code_of(self.heard or SIGINT)
 
     def leave_soon(self, code: int) -> None:
-        """End the process LAST seconds from now if a signal was heard, whatever its threads wait for."""
+        """End the process EXIT_TIMEOUT_S seconds from now if a signal was heard, whatever its threads wait for."""
         self._over = True
         if self.heard:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):
                     stream.flush()
-            last = threading.Timer(LAST, os._exit, (code,))
+            last = threading.Timer(EXIT_TIMEOUT_S, os._exit, (code,))
             last.daemon = True
             last.start()
 
     def _raise(self, number: int, frame: object) -> None:
         if number == SIGHUP:
             leave_terminals(self._terminals)
-        if self.heard and not self._again:
+        if self.heard and not self._is_resend:
             return  # the thread decides whether it was a second one
-        self._again = False
+        self._is_resend = False
         self.heard = self.heard or signal.Signals(number)
         self._reached.set()
         raise KeyboardInterrupt
@@ -107,15 +107,15 @@ class Interruptions:
         """Until the pipe closes: a byte of it is the number of a signal, written at once by what receives signals."""
         first, since, idle = 0, 0.0, 0
         while True:
-            if not select.select([self._ours], [], [], GLANCE if first else None)[0]:
+            if not select.select([self._ours], [], [], POLL_S if first else None)[0]:
                 if not self._reached.is_set():
-                    if monotonic() - since > DEAF:
+                    if monotonic() - since > RESPONSE_TIMEOUT_S:
                         self._leave(first)
                     continue
                 idle = 0 if self._winds_down() else idle + 1
                 if idle == 2:  # a library caught the interrupt, and went on
                     idle = 0
-                    self._send_again()
+                    self._resend_signal()
                 continue
             number = next(iter(os.read(self._ours, 1)), None)
             if number is None:
@@ -126,7 +126,7 @@ class Interruptions:
                 first, since = number, monotonic()
             elif self._resent:
                 self._resent = False
-            elif monotonic() - since > SAME:
+            elif monotonic() - since > SAME_REQUEST_S:
                 self._leave(number)
 
     def _leave(self, number: int) -> None:
@@ -140,10 +140,10 @@ class Interruptions:
         if unraisable.exc_type is not KeyboardInterrupt:
             sys.__unraisablehook__(unraisable)
             return
-        threading.Timer(0.05, self._send_again).start()
+        threading.Timer(0.05, self._resend_signal).start()
 
-    def _send_again(self) -> None:
-        self._again = self._resent = bool(self.heard)
+    def _resend_signal(self) -> None:
+        self._is_resend = self._resent = bool(self.heard)
         # a signal, for a flag alone would not end what the main thread waits for
         signal.pthread_kill(self._main, self.heard or SIGINT)
 
@@ -153,7 +153,7 @@ class Interruptions:
         return self._over or handled not in (None, (None, None, None))  # the latter in Python 3.11
 
 
-def take() -> signal.Signals:
+def accept_signal() -> signal.Signals:
     """Return the signal that winds the command down, which the command takes as its end: it is not sent to it again."""
     if _listening is None or _listening.heard is None:
         return SIGINT  # in Python's own way
@@ -175,7 +175,7 @@ def leave_terminals(terminals: list[int], is_there: Callable[[int], bool] = os.i
             os.close(nowhere)
 
 
-def _in_forked_child() -> None:
+def _reset_forked_child() -> None:
     """A fork has its parent's handlers and its end of the pipe; its parent ends it, or what watches that."""
     if _listening:
         signal.set_wakeup_fd(-1)
@@ -183,4 +183,4 @@ def _in_forked_child() -> None:
             signal.signal(number, signal.SIG_DFL if number == SIGTERM else signal.SIG_IGN)
 
 
-os.register_at_fork(after_in_child=_in_forked_child)
+os.register_at_fork(after_in_child=_reset_forked_child)

@@ -3,41 +3,25 @@
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
 
 import click
-from msgspec import Meta, Struct
 
 from lstr_cli import console, interruption
-from lstr_cli.options import DATA, OUTPUT, RUN, Command, option, options
-
-
-class Label(Struct):
-    output: Annotated[
-        str | None,
-        option(OUTPUT, "-o --output FILE", "Write the labels here.  [default: labels.json next to the videos]"),
-    ] = None
-    labels: Annotated[
-        tuple[str, ...], option(DATA, "--labels FILE", "Begin with labels of any format; repeatable.")
-    ] = ()
-    model: Annotated[
-        str | None,
-        option(
-            DATA,
-            "-m --model -c --checkpoint FILE",
-            "Propose the detections and near misses of a model file (.lstr) or checkpoint.",
-        ),
-    ] = None
-    port: Annotated[
-        Annotated[int, Meta(ge=1, le=65535)] | None,
-        option(RUN, "--port N", "Serve the page here.  [default: 8420, or one that is free]"),
-    ] = None
-    no_browser: Annotated[bool, option(RUN, "--no-browser", "Print the address, and open nothing.")] = False
+from lstr_cli.options import DATA, OUTPUT, RUN, Command, option
 
 
 @click.command("label", cls=Command)
 @click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR|PATTERN...")
-@options(Label)
+@option("-o --output FILE", OUTPUT, "Write the labels here.  [default: labels.json next to the videos]")
+@option("--labels FILE", DATA, "Begin with labels of any format; repeatable.", multiple=True)
+@option(
+    "-m --model -c --checkpoint FILE",
+    DATA,
+    "Propose the detections and near misses of a model file (.lstr) or checkpoint.",
+    "model",
+)
+@option("--port N", RUN, "Serve the page here.  [default: 8420, or one that is free]", type=click.IntRange(1, 65535))
+@option("--no-browser", RUN, "Print the address, and open nothing.")
 def command(videos, output, labels, model, port, no_browser):
     """Label videos on a page in the browser; the file is ready for `lstr learn`.
 
@@ -74,6 +58,6 @@ def command(videos, output, labels, model, port, no_browser):
     except KeyboardInterrupt:  # the usual end
         if labelling is None:  # before the page was served
             raise
-        interruption.take()
+        interruption.accept_signal()
     if labelling.project.path.exists():  # it does once there is a label
         console.say_next("lstr", "learn", *videos, labelling.project.path)

@@ -3,22 +3,19 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import click
-from msgspec import Struct
 
-from lstr.settings import PositiveAmount
 from lstr_cli import console
-from lstr_cli.next_steps import after_convert
-from lstr_cli.options import DATA, OF_DATA, OF_FEATURES, OUTPUT, Group, Report, option, options, set_option
+from lstr_cli.options import DATA, OF_DATA, OF_FEATURES, OUTPUT, Group, as_json, option, read_pairs, set_option
 
 if TYPE_CHECKING:
     from lstr.pipelines.pages.table import Table
 
 # Kinds of notes about what a time budget does not depend on
 MINOR_NOTES = ("no subsets", "subset name", "id with ending", "scores")
-ONE = {"videos": "video", "segments": "segment", "classes": "class"}
+SINGULAR = {"videos": "video", "segments": "segment", "classes": "class"}
 
 
 @click.group("labels", cls=Group)
@@ -34,49 +31,36 @@ def command():
     """
 
 
-def _columns(values: tuple[str, ...]) -> dict[str, str]:
+def read_columns(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """What columns are called, by what they are; a header may have commas of its own."""
     pairs = [part.partition("=") for value in values for part in re.split(r",(?=\w+=)", value)]
     if wrong := [name for name, equals, header in pairs if not (name and equals and header)]:
-        raise click.UsageError(f"--columns: {wrong[0]!r} is not NAME=HEADER, as in start=Beginn.")
+        raise click.BadParameter(f"{wrong[0]!r} is not NAME=HEADER, as in start=Beginn.")
     return {name.strip(): header for name, _, header in pairs}
-
-
-class Convert(Struct):
-    output: Annotated[
-        str | None, option(OUTPUT, "-o --output PATH", "Write this file or folder; else text goes to standard output.")
-    ] = None
-    to: Annotated[
-        str | None,
-        option(OUTPUT, "--to FORMAT", "Write this format.  [default: by the ending of -o; .json is activitynet]"),
-    ] = None
-    source_format: Annotated[str | None, option(DATA, "--from FORMAT", "Read this format.  [default: recognised]")] = (
-        None
-    )
-    columns: Annotated[
-        tuple[str, ...],
-        option(DATA, "--columns NAME=HEADER,…", "Read these columns of tables: start=Beginn,end=Ende,label=Aktion."),
-    ] = ()
-    frames: Annotated[
-        PositiveAmount | None,
-        option(DATA, "--frames FPS", "Read times as frame numbers, at this many frames per second."),
-    ] = None
-    video: Annotated[
-        str | None,
-        option(DATA, "--video PATH", "Use this video or folder: for the rates of frame numbers, and for ELAN to open."),
-    ] = None
-    subsets: Annotated[
-        tuple[str, ...], option(OUTPUT, "--subset [OLD=]NEW", "Name the subset of videos, or rename one.")
-    ] = ()
-    rename: Annotated[dict[str, str], option(OUTPUT, "--rename OLD=NEW", "Rename a class; repeatable.")] = {}
-    as_labels: Annotated[
-        bool, option(OUTPUT, "--as-labels", "Drop the scores, so that detections become labels to train on.")
-    ] = False
 
 
 @command.command("convert")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@options(Convert)
+@option("-o --output PATH", OUTPUT, "Write this file or folder; else text goes to standard output.")
+@option("--to FORMAT", OUTPUT, "Write this format.  [default: by the ending of -o; .json is activitynet]")
+@option("--from FORMAT", DATA, "Read this format.  [default: recognised]", "source_format")
+@option(
+    "--columns NAME=HEADER,…",
+    DATA,
+    "Read these columns: start=Beginn,end=Ende,label=Aktion.",
+    multiple=True,
+    callback=read_columns,
+)
+@option(
+    "--frames FPS",
+    DATA,
+    "Read times as frame numbers, at this many frames per second.",
+    type=click.FloatRange(0, min_open=True),
+)
+@option("--video PATH", DATA, "Use this video or folder: for the rates of frame numbers, and for ELAN to open.")
+@option("--subset [OLD=]NEW", OUTPUT, "Name the subset of videos, or rename one.", "subsets", multiple=True)
+@option("--rename OLD=NEW", OUTPUT, "Rename a class; repeatable.", multiple=True, callback=read_pairs)
+@option("--as-labels", OUTPUT, "Drop the scores, so that detections become labels to train on.")
 def convert(sources, to, output, columns, subsets, video, **others):
     """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
 
@@ -102,7 +86,7 @@ def convert(sources, to, output, columns, subsets, video, **others):
             raise click.UsageError(f"{word}: {name!r} is not one of {', '.join(known())}.")
     path = Path(output) if output not in (None, "-") else None
     pairs = [value.rpartition("=") for value in subsets]
-    others |= {"subsets": {old or None: new for old, _, new in pairs}, "columns": _columns(columns)}
+    others |= {"subsets": {old or None: new for old, _, new in pairs}, "columns": columns}
     done = job(sources, to, path, ConvertOptions(video=video and Path(video), **others))
     if done.text is not None:
         click.echo(done.text, nl=False)
@@ -119,18 +103,15 @@ def convert(sources, to, output, columns, subsets, video, **others):
     what = _in_words({"videos": len(videos), "segments": sum(len(video.segments) for video in videos.values())})
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
     console.say(f"{what}{where}")
-    console.say_next(*after_convert(done.form.name, done.files))
-
-
-class Check(Struct):
-    as_json: Annotated[bool, option(OUTPUT, "--json", "Print one JSON document that names every finding.")] = False
-    settings: Annotated[dict[str, str], set_option(f"{OF_DATA} {OF_FEATURES}")] = {}
+    if done.form.name == "activitynet" and done.files:
+        console.say_next("lstr", "labels", "check", done.files[-1])
 
 
 @command.command("check")
 @click.argument("labels", metavar="LABELS")
 @click.argument("features", metavar="[LABELS|FEATURES|VIDEOS]...", nargs=-1)
-@options(Check)
+@option("--json", OUTPUT, "Print one JSON document that names every finding.", "as_json")
+@set_option(f"{OF_DATA} {OF_FEATURES}")
 def check(labels, features, settings, as_json):
     """List what is wrong or odd in LABELS: a file or a folder of any form that `lstr labels convert` reads.
 
@@ -199,12 +180,12 @@ def _checked(
 
 
 def _in_words(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {ONE[what] if count == 1 else what}" for what, count in counts.items())
+    return ", ".join(f"{count} {SINGULAR[what] if count == 1 else what}" for what, count in counts.items())
 
 
 @command.command("budget")
 @click.argument("labels", metavar="LABELS...", nargs=-1, required=True)
-@options(Report)
+@as_json
 def budget(labels, as_json):
     """Show how often and how long each action happens: count, total and mean seconds, by video and subject.
 
@@ -231,7 +212,7 @@ def budget(labels, as_json):
 @click.argument("labels", metavar="A")
 @click.argument("others", metavar="B")
 @click.argument("videos", metavar="[VIDEOS]...", nargs=-1)
-@options(Report)
+@as_json
 def compare(labels, others, videos, as_json):
     """Show how far the labels A and B of the same videos agree: of two people, or of a person and a model.
 

@@ -46,6 +46,13 @@ GROUPS = {
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+# Modules of commands that share one; the others have the name of their command.
+MODULES = dict.fromkeys(("pack", "unpack", "quantise", "export"), "model_files") | {
+    "demo": "learn",
+    "doctor": "info",
+    "events": "watch",
+    "finetune": "train",
+}
 UNPRINTED = "send it to a file or a terminal that has room; what the command wrote elsewhere is whole."
 MORE_MEMORY = "close other programs, or raise what this command may have (`ulimit -v`, the limit of the container)."
 # In what is raised where a library finds no room to be loaded in.
@@ -74,7 +81,11 @@ class LazyGroup(Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command called `name`, or None."""
-        return importlib.import_module(f"lstr_cli.{name}").command if name in COMMANDS else None
+        if name not in COMMANDS:
+            return None
+        if name in MODULES:
+            return getattr(importlib.import_module(f"lstr_cli.{MODULES[name]}"), name)
+        return importlib.import_module(f"lstr_cli.{name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

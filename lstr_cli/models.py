@@ -3,7 +3,7 @@
 import click
 
 from lstr_cli import console
-from lstr_cli.options import Command, Report, options
+from lstr_cli.options import Command, as_json
 
 MILLION = 1e6
 HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
@@ -11,7 +11,7 @@ HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
 
 @click.command("models", cls=Command)
 @click.argument("kind", metavar="[KIND]", required=False)
-@options(Report)
+@as_json
 def command(kind, as_json):
     """Every kind of model that `lstr train --set model.kind=KIND` trains; with KIND, all that is known of it.
 

@@ -1,24 +1,20 @@
-"""The command line, generated from structs: each command has one next to it, whose fields are its options.
-
-A field has a type with bounds and a default; `option` and `set_option` add a heading of the help, flags and what the
-option does. The types of Click, defaults and help follow from that. Commands get the values by the names of fields.
-"""
+"""Options of commands: headings of the help, settings of `--set`, and amounts that people write with units."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any, TypeVar
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
-from msgspec import Meta, Struct, inspect, structs
 
 from lstr.pipelines.quantities import bytes_of, seconds_of
-from lstr.settings import LARGEST
+from lstr.settings import convert
 
-Made = TypeVar("Made")
+Job = TypeVar("Job")
 
 # Headings of help.
 DATA, NETWORKS, MODEL, OUTPUT, RUN, LIVE, EVENTS, MORE = (
@@ -33,46 +29,10 @@ DATA, NETWORKS, MODEL, OUTPUT, RUN, LIVE, EVENTS, MORE = (
 )
 # In the metavar of values that are file names.
 FILES = re.compile("CHECKPOINT|CONFIG|DIR|FEATURES|FILE|LABELS|MODEL|PATH|RUN|SOURCE|VIDEO|WEIGHTS")
-SET = "Change a setting; repeatable."
+MAX_LIST_LENGTH = 1 << 28  # characters of a list of videos
 
-
-def option(heading: str, flags: str, help: str, read: Callable[[str], float] | None = None) -> Meta:
-    """Say how a field is an option: "-o --output DIR"; `read` turns text into a number. Without flags by its name."""
-    return Meta(description=help, extra={"heading": heading, "flags": flags, "read": read})
-
-
-def set_option(named: str = "", **groups: str) -> Meta:
-    """Say what `--set` changes: settings by name, and by prefix the settings of a struct with what it is.
-
-    `NAME` as a prefix stands for settings of any other name.
-    """
-    extra = {"heading": MORE, "flags": "--set NAME=VALUE", "named": named.split(), "groups": groups}
-    return Meta(description=SET, extra=extra)
-
-
-# Options of several commands: the same words wherever they are.
-Json = Annotated[bool, option(OUTPUT, "--json", "Print one JSON document.")]
-Labels = Annotated[str, option(DATA, "--labels FILE", "Labels: JSON, CSV, ELAN, … or a published data_info.json.")]
-Lists = Annotated[
-    tuple[str, ...],
-    option(DATA, "--list FILE", "Read paths, folders or patterns from a file, one per line; - is standard input."),
-]
-Weights = Annotated[
-    tuple[str, ...],
-    option(
-        NETWORKS,
-        "--weights [STREAM=]FILE|DIR|NAME",
-        "Use these network weights: a folder of `lstr finetune`, a model file, the name or recipe of fetched ones, or "
-        "a file, which says itself whether it is for rgb or flow; repeatable, as in rgb=FILE.  [default: those of the "
-        "model or recipe, else random]",
-    ),
-]
-Stream = Annotated[
-    Literal["rgb", "flow", "both"] | None,
-    option(NETWORKS, "--stream", "Use the networks of one stream; rgb needs no flow.  [default: both]"),
-]
 OF_DATA = "dataset rgb_features flow_features skip_missing"
-# How labels and features are read, and what is said of features of other people
+# How labels and features are read, and descriptions of features of other people
 OF_FEATURES = "features.rate features.offset features.name"
 # Settings whose fields in the options of jobs have other names
 FIELDS = {
@@ -87,13 +47,71 @@ FIELDS = {
 # Settings that are written with units
 QUANTITIES: dict[str, Callable[[str], float]] = {"timeout": seconds_of, "cache_size": bytes_of, "embed": bytes_of}
 OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm recipe.precision"
-# What training of networks takes besides settings of the networks
+# Settings of the training of networks that are not settings of a network
 OF_RUN = "cache cache_size at_once seed subset eval_subset"
-OF_MODEL = "what a published checkpoint does not say, such as model.n_heads=8"
+OF_MODEL = "settings that a published checkpoint does not state, such as model.n_heads=8"
+PRECISIONS = ("float32", "bf16")
+RECIPE_FIELDS = {"flow_algorithm": "algorithm", "precision": "precision"}
 
 
-class Report(Struct):
-    as_json: Json = False
+class Option(click.Option):
+    """An option with a heading of the help; `named` and `groups` list what `--set` changes, by name and by prefix."""
+
+    def __init__(
+        self, *args: Any, heading: str = MORE, named: Sequence[str] = (), groups: Mapping[str, str] = {}, **about: Any
+    ):
+        super().__init__(*args, **about)
+        self.heading, self.named, self.groups = heading, named, groups
+
+
+def option(flags: str, heading: str, help: str, name: str = "", **about: Any) -> Callable[[Any], Any]:
+    """Declare an option of a command, as in "-o --output DIR"; without a metavar it is a flag, or has a `type`.
+
+    The bounds of a value are those of the job's options, which the job checks; `about` has more for `click.option`.
+    """
+    *names, last = flags.split()
+    if last.startswith("-"):
+        names, last = [*names, last], ""
+    if not last and "type" not in about:
+        about["is_flag"] = True  # Click takes a False, too, for an option whose value may be left out
+    about.setdefault("show_default", bool(about.get("default")))
+    names += [name] if name else []
+    return click.option(*names, cls=Option, heading=heading, help=help, metavar=last or None, **about)
+
+
+def set_option(named: str = "", **groups: str) -> Callable[[Any], Any]:
+    """Declare `--set`: it changes settings by name, and by prefix those of a group, each with a description.
+
+    `NAME` as a prefix stands for settings of any other name.
+    """
+    about: dict[str, Any] = {"named": named.split(), "groups": groups, "multiple": True, "callback": _settings}
+    return option("--set NAME=VALUE", MORE, "Change a setting; repeatable.", "settings", **about)
+
+
+# Options of several commands.
+as_json = option("--json", OUTPUT, "Print one JSON document.", "as_json")
+labels_option = partial(option, "--labels FILE", DATA, "Labels: JSON, CSV, ELAN, … or a published data_info.json.")
+list_option = option(
+    "--list FILE",
+    DATA,
+    "Read paths, folders or patterns from a file, one per line; - is standard input.",
+    "lists",
+    multiple=True,
+)
+weights_option = option(
+    "--weights [STREAM=]FILE|DIR|NAME",
+    NETWORKS,
+    "Use these network weights: a folder of `lstr finetune`, a model file, the name or recipe of fetched ones, or "
+    "a file, which says itself whether it is for rgb or flow; repeatable, as in rgb=FILE.  [default: those of the "
+    "model or recipe, else random]",
+    multiple=True,
+)
+stream_option = option(
+    "--stream",
+    NETWORKS,
+    "Use the networks of one stream; rgb needs no flow.  [default: both]",
+    type=click.Choice(["rgb", "flow", "both"]),
+)
 
 
 class FileName(click.types.StringParamType):
@@ -105,10 +123,12 @@ class FileName(click.types.StringParamType):
 
 
 class Quantity(click.ParamType):
-    """An amount that a function parses: bytes, seconds or times an hour."""
+    """An amount that a function parses: bytes, seconds or times per hour."""
 
-    def __init__(self, name: str, parse: Callable[[str], float], positive: bool = False):
-        self.name, self._parse, self._positive = name, parse, positive
+    name = "amount"
+
+    def __init__(self, parse: Callable[[str], float], positive: bool = False):
+        self._parse, self._positive = parse, positive
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
@@ -116,18 +136,8 @@ class Quantity(click.ParamType):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if self._positive and amount == 0:
-            self.fail("it has to be more than nothing.", param, ctx)
+            self.fail("it has to be greater than 0.", param, ctx)
         return amount
-
-
-class Option(click.Option):
-    """An option that a field of a struct describes."""
-
-    heading = MORE
-    named: tuple[str, ...] = ()
-    """The settings that `--set` changes by name."""
-    groups: Mapping[str, str] = {}
-    """What `--set` changes by prefix."""
 
 
 class Command(click.Command):
@@ -168,54 +178,7 @@ def names_of(param: click.Parameter) -> list[tuple[str, str]]:
     return own + [(name if name == "NAME" else f"{name}.NAME", text) for name, text in param.groups.items()]
 
 
-def options(kind: type[Struct]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options that the fields of a struct describe."""
-
-    def declare(command: Callable[..., Any]) -> Callable[..., Any]:
-        made = [_option(field) for field in structs.fields(kind)]
-        command.__dict__.setdefault("__click_params__", []).extend(reversed(made))  # Click reverses them again
-        return command
-
-    return declare
-
-
-def _option(field: structs.FieldInfo) -> Option:
-    """Return the option of a field: what msgspec knows of its type, in the types of Click."""
-    info, help = inspect.type_info(field.type), ""
-    extra: dict[str, Any] = {}
-    while isinstance(info, inspect.Metadata | inspect.UnionType):
-        if isinstance(info, inspect.Metadata):
-            extra, help = info.extra or extra, (info.extra_json_schema or {}).get("description", help)
-            info = info.type
-        else:
-            info = next(part for part in info.types if not isinstance(part, inspect.NoneType))
-    *flags, last = extra["flags"].split()
-    metavar = None if last.startswith("-") else last
-    about: dict[str, Any] = {"metavar": metavar, "help": help, "required": field.required}
-    if isinstance(info, inspect.VarTupleType | inspect.DictType):
-        about["multiple"] = True
-    elif not field.required and field.default is not msgspec.NODEFAULT:
-        about["default"] = field.default
-        about["show_default"] = type(field.default) in (str, int, float) and bool(field.default)
-    match info:
-        case inspect.BoolType():
-            about |= {"is_flag": True, "default": False}
-        case inspect.LiteralType(values):
-            about["type"] = click.Choice(values)
-        case inspect.IntType() | inspect.FloatType() if extra.get("read"):
-            about["type"] = Quantity(metavar or "", extra["read"], positive=info.gt is not None)
-        case inspect.IntType(ge=least, le=most):
-            about["type"] = click.IntRange(least, most if most != LARGEST else None)
-        case inspect.FloatType(gt=above, ge=least):
-            about["type"] = click.FloatRange(min=above if above is not None else least or 0, min_open=above is not None)
-        case inspect.DictType():
-            about["callback"] = _settings if "groups" in extra else _pairs
-    made = Option([*flags, *([] if metavar else [last]), field.name], **about)
-    made.heading, made.named, made.groups = extra["heading"], tuple(extra.get("named", ())), extra.get("groups", {})
-    return made
-
-
-def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Return values by name, of NAME=VALUE each."""
     pairs: dict[str, str] = {}
     for value in values:
@@ -259,22 +222,20 @@ def take_run(settings: dict[str, str]) -> dict[str, str]:
     return take_named(settings, f"{OF_RUN} recipe.stream recipe.flow_algorithm learn.folds learn.at_once")
 
 
-def build_from(kind: type[Made], values: Mapping[str, Any], prefix: str = "", **others: Any) -> Made:
-    """Make a dataclass or struct of a job from text by name, and of the `others`. Raises UsageError that names one."""
-    types_of, read = get_type_hints(kind, include_extras=True), {}
+def build_from(kind: type[Job], values: Mapping[str, Any], prefix: str = "", **others: Any) -> Job:
+    """Build the options of a job from settings as text by name, and from `others`.
+
+    Raises UsageError for an unknown setting or an amount that cannot be read, and ConfigError for another wrong value.
+    """
+    known, read = {field.name for field in fields(kind)}, {}  # type: ignore[arg-type]
     for name, value in values.items():
-        if name not in types_of:
+        if name not in known:
             raise click.UsageError(f"There is no setting {prefix}{name}; `--help` lists them.")
         try:
-            if parse := QUANTITIES.get(name):
-                value = parse(value)
-            read[name] = msgspec.convert(value, types_of[name], strict=False)
-        except TypeError:  # text or a path, which msgspec does not tell apart
-            read[name] = value
-        except msgspec.ValidationError as error:
-            raise click.UsageError(f"--set {prefix}{name} is {value!r}: {str(error).lower()}.") from error
+            value = QUANTITIES[name](value) if name in QUANTITIES else value
         except ValueError as error:
             raise click.UsageError(f"--set {prefix}{name}: {error}") from error
+        read[name] = convert(kind, name, value)
     return kind(**others, **read)
 
 
@@ -284,29 +245,27 @@ def read_lists(lists: tuple[str, ...]) -> list[str]:
     for value in lists:
         try:
             with click.open_file(value, encoding="utf-8", errors="surrogateescape") as file:
-                text = file.read(MOST_LIST + 1)
-            if len(text) > MOST_LIST:
-                raise click.UsageError(f"--list {value} is longer than {MOST_LIST} characters, which no list is.")
+                text = file.read(MAX_LIST_LENGTH + 1)
+            if len(text) > MAX_LIST_LENGTH:
+                raise click.UsageError(f"--list {value} is longer than {MAX_LIST_LENGTH} characters.")
             paths += [line.rstrip("\r") for line in text.split("\n") if line.strip()]
         except OSError as error:
             raise click.UsageError(f"--list {value} cannot be read ({error.strerror}).") from error
     return paths
 
 
-class RecipeChanges(Struct, frozen=True):
-    """How a command changes a recipe."""
+def take_recipe(settings: dict[str, str]) -> dict[str, Any]:
+    """Remove the changes of a recipe from settings; return networks by stream, flow algorithm and precision.
 
-    networks: dict[str, str]
-    algorithm: str | None
-    precision: Literal["float32", "bf16"] | None
-
-    @classmethod
-    def of(cls, chosen: dict[str, str]) -> RecipeChanges:
-        """Take those of a command's settings. Raises UsageError for an unknown one."""
-        said = take(chosen, "recipe")
-        networks = {stream: said.pop(f"{stream}.network") for stream in ("rgb", "flow") if f"{stream}.network" in said}
-        values = {"algorithm": said.pop("flow_algorithm", None), "precision": said.pop("precision", None)}
-        return build_from(cls, said | values, "recipe.", networks=networks)
-
-
-MOST_LIST = 1 << 28  # characters of a list of videos
+    Raises UsageError for an unknown one.
+    """
+    changes = take(settings, "recipe")
+    networks = {
+        stream: changes.pop(f"{stream}.network") for stream in ("rgb", "flow") if f"{stream}.network" in changes
+    }
+    found = {"networks": networks} | {name: changes.pop(key, None) for key, name in RECIPE_FIELDS.items()}
+    if changes:
+        raise click.UsageError(f"There is no setting recipe.{next(iter(changes))}; `--help` lists them.")
+    if found["precision"] not in (None, *PRECISIONS):
+        raise click.UsageError(f"--set recipe.precision is {found['precision']!r}; choose {' or '.join(PRECISIONS)}.")
+    return found

@@ -1,70 +1,63 @@
-"""`lstr train`: features and labels to a checkpoint."""
+"""`lstr train` and `lstr finetune`: a model on features, and feature networks on videos."""
 
-from typing import Annotated, Any
+import sys
+from typing import Any
 
 import click
-from msgspec import Struct
 
-from lstr.settings import Positive
+from lstr.extractors.streams import STREAMS
+from lstr.pipelines.progress import Failed
 from lstr_cli import console
-from lstr_cli.next_steps import after_train
+from lstr_cli.extract import say_outcome, speed
 from lstr_cli.options import (
     DATA,
     MODEL,
+    NETWORKS,
     OF_DATA,
     OF_FEATURES,
+    OF_RECIPE,
+    OF_RUN,
     OUTPUT,
     RUN,
     Command,
-    Labels,
+    as_json,
     build_from,
+    labels_option,
+    list_option,
     option,
-    options,
+    read_lists,
     set_option,
+    stream_option,
     take_named,
+    take_recipe,
+    take_run,
 )
 
-
-class Train(Struct):
-    labels: Labels
-    output: Annotated[str, option(OUTPUT, "-o --output RUN", "Write the checkpoint and the log into this folder.")]
-    preset: Annotated[
-        str | None,
-        option(
-            MODEL,
-            "--preset NAME",
-            "Start from these settings. thumos14, tvseries, hacs: the paper's. thumos14-published: those of the "
-            "published code. lstr-small: LSTR for up to an hour of video. KIND-small, KIND-thumos14: other kinds of "
-            "model, such as rnn-small and miniroad-thumos14; see `lstr models KIND`.  [default: lstr-small up to an "
-            "hour of training video, else thumos14; for another model.kind, its presets]",
-        ),
-    ] = None
-    config: Annotated[
-        str | None, option(MODEL, "--config FILE", "Start from the settings of another run: its config.json.")
-    ] = None
-    eval_every: Annotated[
-        Positive | None, option(RUN, "--eval-every EPOCHS", "Evaluate after this many epochs, and keep best.pt.")
-    ] = None
-    eval_subset: Annotated[str, option(DATA, "--eval-subset NAME", "Evaluate on this subset of the labels.")] = (
-        "validation"
-    )
-    resume: Annotated[bool, option(RUN, "--resume", "Continue an interrupted run.")] = False
-    print_config: Annotated[
-        bool, option(OUTPUT, "--print-config", "Print all settings as JSON, for --config, and train nothing.")
-    ] = False
-    settings: Annotated[
-        dict[str, str],
-        set_option(
-            f"{OF_DATA} {OF_FEATURES}",
-            model="of the model, such as model.kind=rnn",
-            train="of its training, such as train.epochs=10",
-        ),
-    ] = {}
+MAX_LISTED_PATHS = 3  # of --list, in the next command
 
 
 @click.command("train", cls=Command)
 @click.argument("features", metavar="FEATURES...", nargs=-1, required=True)
-@options(Train)
+@labels_option(required=True)
+@option("-o --output RUN", OUTPUT, "Write the checkpoint and the log into this folder.", required=True)
+@option(
+    "--preset NAME",
+    MODEL,
+    "Start from these settings. thumos14, tvseries, hacs: the paper's. thumos14-published: those of the published "
+    "code. lstr-small: LSTR for up to an hour of video. KIND-small, KIND-thumos14: other kinds of model, such as "
+    "rnn-small and miniroad-thumos14; see `lstr models KIND`.  [default: lstr-small up to an hour of training video, "
+    "else thumos14; for another model.kind, its presets]",
+)
+@option("--config FILE", MODEL, "Start from the settings of another run: its config.json.")
+@option("--eval-every EPOCHS", RUN, "Evaluate after this many epochs, and keep best.pt.", type=click.IntRange(min=1))
+@option("--eval-subset NAME", DATA, "Evaluate on this subset of the labels.", default="validation")
+@option("--resume", RUN, "Continue an interrupted run.")
+@option("--print-config", OUTPUT, "Print all settings as JSON, for --config, and train nothing.")
+@set_option(
+    f"{OF_DATA} {OF_FEATURES}",
+    model="of the model, such as model.kind=rnn",
+    train="of its training, such as train.epochs=10",
+)
 def command(features, print_config, settings, **others):
     """Train LSTR, or a baseline, on one or several feature folders, or on a store of other people's features.
 
@@ -99,4 +92,112 @@ def command(features, print_config, settings, **others):
     if trained is None:  # another process of the run prints
         return
     console.say(f"checkpoint: {trained.checkpoint}")
-    console.say_next(*after_train(trained.checkpoint, list(map(str, features)), str(chosen.labels), trained.held_out))
+    if trained.held_out:
+        report = trained.checkpoint.with_name("evaluation")
+        console.say_next("lstr", "evaluate", trained.checkpoint, *features, "--labels", chosen.labels, "-o", report)
+    else:
+        console.say_next("lstr", "detect", "VIDEO", "-c", trained.checkpoint, "-o", "timeline")
+
+
+@click.command("finetune", cls=Command)
+@click.argument("videos", nargs=-1, metavar="VIDEO|DIR|PATTERN...")
+@labels_option(required=True)
+@option("-o --output WEIGHTS", OUTPUT, "Write the weights into this folder.", required=True)
+@option(
+    "--init [STREAM=]PATH|NAME|random",
+    NETWORKS,
+    "Start from these weights: a file (published, or torchvision's resnet50-*.pth), an earlier WEIGHTS folder, a model "
+    "file, the name or recipe of fetched ones, or random; for one network as in rgb=PATH. RGB weights serve a flow "
+    "network of their kind too.  [default: random]",
+    multiple=True,
+)
+@option(
+    "--recipe NAME|FILE",
+    NETWORKS,
+    "Make features by this recipe, as `lstr extract` will: fast, faithful, activitynet (ResNet-50 on both streams), "
+    "activitynet-fast, or a recipe file.",
+    default="fast",
+)
+@stream_option
+@list_option
+@option("--resume", RUN, "Continue an interrupted training.")
+@as_json
+@set_option(
+    NAME="a setting of both networks, rgb.NAME or flow.NAME of one: epochs, batch_size, lr, dropout, short_side, crop, "
+    f"precision and others; or of the run: {OF_RUN}; or of the recipe: {OF_RECIPE}"
+)
+def finetune(videos, lists, init, stream, settings, as_json, **others):
+    """Train the two feature networks on your own labelled videos.
+
+    Frames and flow are computed once, into the cache, and read from there at each epoch; `lstr extract` reads them
+    from it too. WEIGHTS gets rgb.pth and flow.pth, recipe.json and finetune.json; `lstr extract --recipe WEIGHTS` makes
+    features with them. --set NAME=VALUE changes a setting of both networks, rgb.NAME or flow.NAME of one: epochs,
+    batch_size, lr, dropout, short_side, crop, precision and others. Started by torchrun, the same command trains on
+    several GPUs; all have to see the cache and WEIGHTS.
+
+    \b
+    Examples:
+      lstr finetune videos/ --labels labels.json -o weights
+      lstr finetune videos/ --labels labels.json -o weights --init kinetics
+      lstr finetune videos/ --labels labels.json -o weights --stream flow --set epochs=30 --set lr=0.005
+      lstr finetune videos/ --labels labels.json -o weights --init rgb=resnet50-0676ba61.pth --resume
+      lstr finetune new/ --labels new.json -o better --init weights
+      lstr finetune new/ --labels new.json -o better --init fall.lstr
+      torchrun --nproc-per-node 8 --no-python lstr finetune videos/ --labels labels.json -o weights
+    """
+    if not videos and not lists:
+        raise click.UsageError("Give a video, a folder, a pattern or a --list.")
+    from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions
+    from lstr.pipelines.training.finetune import finetune as job
+    from lstr.pipelines.training.run_folder import Step
+
+    changes, lists = take_recipe(settings), read_lists(lists)
+    others |= {f"{name}_network": network for name, network in changes["networks"].items()}
+    others |= {"algorithm": changes["algorithm"], "stream": stream or "both", "settings": settings, "lists": lists}
+    of_streams = {value.partition("=")[0]: value.partition("=")[2] for value in init}
+    others["inits"] = {name: path for name, path in of_streams.items() if name in STREAMS and path}
+    shared = [value for value in init if value.partition("=")[0] not in others["inits"]]
+    others["init"] = shared[-1] if shared else None
+    chosen = build_from(FinetuneOptions, take_run(settings), videos=videos, **others)
+
+    def show(event: Any, bar: console.Bar) -> console.Bar | None:
+        match event:
+            case Filling(chunks):
+                return console.JobBar("chunks", chunks, speed)
+            case Filled():
+                line = f"{event.n_chunks} chunks of {event.n_videos} videos in {event.cache}"
+                console.say(f"{line}, {event.n_made} made now")
+                return console.Bar("steps")
+            case Step():
+                console.say(f"{event.stage}: {event.line()}")
+            case _:
+                if isinstance(bar, console.JobBar):  # videos that are only looked at have no bar
+                    bar.finish(event.id)
+                if isinstance(event, Failed):
+                    say_outcome(event)
+        return None
+
+    result = console.follow(job(chosen), "steps", show)
+    if result is None:  # another process of the run prints
+        return
+    weights = result.weights
+    if as_json:
+        failed = [{"id": failed.id, "reason": failed.reason} for failed in result.failed]
+        console.show_json({**weights.about, "output": str(weights.path), "failed": failed})
+    else:
+        rows = []
+        for stream, pairs in weights.about["metrics"].items():
+            for pair, known in pairs.items():
+                score = "" if known["mAP"] is None else f"{known['mAP']:.4f}"
+                epoch = f"{known['epoch']}/{known['epochs']}"
+                rows.append((stream, pair, score, epoch, console.clock(known["seconds"])))
+        console.show_table(weights.about["name"], ("stream", "pair", "mAP", "epoch", "time"), rows, right=(2, 3, 4))
+    console.say(f"weights: {weights.path}")
+    if not as_json:
+        sources = [*videos, *lists] if len(lists) <= MAX_LISTED_PATHS else ["VIDEOS"]
+        features = weights.path.with_name("features")
+        console.say_next("lstr", "extract", *sources, "-o", features, "--recipe", weights.path)
+    if result.failed:
+        some = ", ".join(failed.id for failed in result.failed[:5])
+        console.say(f"{len(result.failed)} of {result.n_videos} videos were left out: {some}")
+        sys.exit(console.PARTIAL_FAILURE)

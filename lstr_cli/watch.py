@@ -4,29 +4,24 @@ import os
 import shlex
 import sys
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
 
 import click
-from msgspec import Struct
 
 from lstr.files.names import displayed
+from lstr.pipelines.quantities import seconds_of
 from lstr_cli import console, interruption
-from lstr_cli.options import RUN, Command, option, options
+from lstr_cli.options import DATA, OUTPUT, RUN, Command, Quantity, as_json, option
 
 WAIT_S = 3600.0  # at a time for the end of the service
 
 
-class Watch(Struct):
-    begin: Annotated[bool, option(RUN, "--init", "Write CONFIG, with a comment for each entry, and stop.")] = False
-    only_check: Annotated[bool, option(RUN, "--check", "Check CONFIG, name each error by its entry, and stop.")] = False
-
-
 @click.command("watch", cls=Command)
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG", default=Path("watch.toml"))
-@options(Watch)
-def command(config, begin, only_check):
+@option("--init", RUN, "Write CONFIG, with a comment for each entry, and stop.", "create")
+@option("--check", RUN, "Check CONFIG, name each error by its entry, and stop.", "only_check")
+def command(config, create, only_check):
     """Watch cameras until interrupted: store events, and notify people.
 
     CONFIG is a TOML file [default: watch.toml] with the sources, their model, and the channels that announce each
@@ -43,7 +38,7 @@ def command(config, begin, only_check):
     """
     from lstr.pipelines.watching.config_file import EXAMPLE, check, read_config
 
-    if begin:
+    if create:
         from lstr.files.atomic import write_text
 
         if config.exists():
@@ -73,7 +68,7 @@ def command(config, begin, only_check):
             while True:
                 service.wait(WAIT_S)
     except KeyboardInterrupt:
-        interruption.take()
+        interruption.accept_signal()
     _log("ended")
     # a thread that still runs inside a library would abort the process when the interpreter ends
     if service and service.is_running:
@@ -90,3 +85,58 @@ def _log(text: str) -> None:
     line = f"{datetime.now():%Y-%m-%d %H:%M:%S} {displayed(text)}\n"
     with suppress(OSError):
         os.write(sys.stderr.fileno(), line.encode(sys.stderr.encoding, "backslashreplace"))
+
+
+@click.command("events", cls=Command)
+@click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG|DIR", default=Path("watch.toml"))
+@option("--since TIME", DATA, "Show the last 1d, 12h or 30m.", type=Quantity(seconds_of, positive=True))
+@option("--as-labels FILE", OUTPUT, "Write the events marked right or wrong as labels of their clips.")
+@as_json
+def events(config, since, as_labels, as_json):
+    """List the events of `lstr watch`, the latest first.
+
+    CONFIG is the file of the service [default: watch.toml], or the folder of its events. The service may run.
+
+    \b
+    Examples:
+      lstr events
+      lstr events watch.toml --since 1d
+      lstr events --since 7d --json > events.json
+      lstr events --as-labels corrected.json
+    """
+    from lstr.pipelines.watching.config_file import CLIPS, find_history
+    from lstr.pipelines.watching.history import EventFilter, History
+
+    path = find_history(config)
+    history = History(path, readonly=True)
+    wanted = EventFilter(since=datetime.now().astimezone() - timedelta(seconds=since) if since else None)
+    if as_labels:
+        from lstr.pipelines.watching.labels import export_labels
+
+        counts = export_labels(history, path.parent / CLIPS, Path(as_labels), wanted)
+        console.say(f"{as_labels}: {counts.right} right events, {counts.wrong} wrong ones")
+        if counts.without_clip:
+            console.say(f"skipped {counts.without_clip} marked events, whose clips were deleted")
+        console.say_next("lstr", "learn", path.parent / CLIPS, as_labels)
+        history.close()
+        return
+    found = history.events(wanted)
+    history.close()
+    if as_json:
+        console.show_json([event.to_dict() for event in found])
+    elif not found:
+        console.say("no event in that time" if since else "no event yet")
+    else:
+        rows = [
+            (
+                f"{event.start:%Y-%m-%d %H:%M:%S}",
+                event.source,
+                event.action,
+                "active" if event.end is None else f"{event.seconds:.1f}",
+                f"{event.top_score:.2f}",
+                event.verdict,
+            )
+            for event in found
+        ]
+        titles = ("began", "source", "action", "seconds", "score", "verdict")
+        console.show_table(f"{len(found)} events", titles, rows, right=(3, 4))

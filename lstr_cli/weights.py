@@ -2,14 +2,11 @@
 
 import sys
 from dataclasses import asdict
-from typing import Annotated
 
 import click
-from msgspec import Struct
 
 from lstr_cli import console
-from lstr_cli.next_steps import after_fetch
-from lstr_cli.options import DATA, Group, Report, option, options
+from lstr_cli.options import DATA, Group, as_json, option
 
 UNFIT = 4
 DIGITS = 16  # of a SHA-256 on a screen
@@ -29,7 +26,7 @@ def command():
 
 
 @command.command("list")
-@options(Report)
+@as_json
 def list_command(as_json):
     """Every published file: recipe, stream, network, the data it was trained on, and whether it is here (✓).
 
@@ -61,13 +58,9 @@ def list_command(as_json):
     console.say("`lstr weights fetch NAME` brings one, or a recipe; --json shows addresses, licences and notes.")
 
 
-class Fetch(Struct):
-    mirror: Annotated[str | None, option(DATA, "--from FILE|URL", "Take it from this file, folder or address.")] = None
-
-
 @command.command("fetch")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@options(Fetch)
+@option("--from FILE|URL", DATA, "Take it from this file, folder or address.", "mirror")
 def fetch_command(names, mirror):
     """Bring published files to this machine and check them by their hash.
 
@@ -104,12 +97,27 @@ def fetch_command(names, mirror):
             if entry.recipe and entry.recipe not in recipes:
                 recipes.append(entry.recipe)
     if recipes:
-        console.say_next(*after_fetch(recipes[0]))
+        console.say_next(*next_extract(recipes[0]))
+
+
+def next_extract(weights: str) -> list[str]:
+    """Return the command that extracts with weights of this name: by the recipe of the same name, else the largest one.
+
+    Empty if no recipe uses them.
+    """
+    from lstr.extractors.presets import PRESETS
+
+    users = [name for name, preset in PRESETS.items() if {part.weights for part in preset.parts.values()} == {weights}]
+    extract = ["lstr", "extract", "VIDEOS", "-o", "features"]
+    if weights in PRESETS:
+        recipe = [] if PRESETS[weights] == PRESETS["faithful"] else ["--recipe", weights]
+        return [*extract, *recipe, "--weights", weights]
+    return [*extract, "--recipe", max(reversed(users), key=lambda name: len(PRESETS[name].parts))] if users else []
 
 
 @command.command("check")
 @click.argument("files", nargs=-1, metavar="[FILE|DIR...]")
-@options(Report)
+@as_json
 def check_command(files, as_json):
     """Identify weights files: their hash, whether it is a published one, and which network and stream they fit.
 

@@ -1,4 +1,4 @@
-"""Decisions, the events that a detection reports while it runs, and sinks, where the decisions on a source go."""
+"""Decisions, the events that a detection reports while it runs, and sinks, which take the decisions on a source."""
 
 import threading
 from collections import deque
@@ -109,15 +109,10 @@ class Status:
     chunk_seconds: float = CHUNK_SECONDS
     """Length of a chunk."""
 
-    def decide(self, time: float, latency_ms: float) -> None:
-        """Count a decision on a chunk that ended at `time`."""
-        self.time, self.decided = time, self.decided + 1
-        self.latencies_ms.append(latency_ms)
-
     def latency_ms(self, *percentiles: float) -> list[float]:
         """Return percentiles (0 to 100) of the latest latencies in milliseconds; empty before the first decision."""
-        kept = list(self.latencies_ms)
-        return [float(value) for value in np.percentile(kept, percentiles)] if kept else []
+        latencies = list(self.latencies_ms)  # a copy: another thread may append
+        return [float(value) for value in np.percentile(latencies, percentiles)] if latencies else []
 
 
 @dataclass(frozen=True)
@@ -248,7 +243,7 @@ class Outlet:
         self.dropped = 0
         self.error: Exception | None = None
         """After an error it takes nothing more."""
-        self.reported = False
+        self.is_reported = False
         """Whether a notice has reported the error."""
         self.result: Any = None
         """What `close` of the sink returned."""

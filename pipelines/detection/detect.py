@@ -14,10 +14,10 @@ from lstr.extractors.video.live_input import Input, LiveOptions
 from lstr.files.atomic import check_writable
 from lstr.labels.video_ids import check_match
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import Detected, Ended, MakeSink, Opened, SourceEvent
+from lstr.pipelines.detection.decision import Detected, Ended, MakeSink, Opened
 from lstr.pipelines.detection.model import Networks, device_of, load_checkpoint, warnings_of
 from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions, by_kind
-from lstr.pipelines.detection.output_files import dated, truth_of
+from lstr.pipelines.detection.outputs import dated, truth_of
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
 from lstr.pipelines.detection.track import Event
@@ -26,9 +26,9 @@ from lstr.pipelines.failures import FAILED, FailureLog
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.timeline import Thresholds
 
-DetectEvent = Notice | SourceEvent | Finished[Detected]
+DetectEvent = Event | Finished[Detected]
 # Videos decided at once by default: each holds some tens of chunks in memory.
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,11 @@ class DetectOptions:
     """Report a source that fails and continue with the others; otherwise raise its error."""
 
 
+DEFAULT_OPTIONS = DetectOptions()
+
+
 def detect_sources(
-    sources: Iterable[str | Path | Source], options: DetectOptions = DetectOptions()
+    sources: Iterable[str | Path | Source], options: DetectOptions = DEFAULT_OPTIONS
 ) -> Generator[DetectEvent, None, None]:
     """Detect on recorded sources in their order, then on all live ones at once; the last event is Finished(Detected).
 
@@ -73,26 +76,26 @@ def detect_sources(
     be written, and for a live source that is the only one.
     """
     sources = list(sources)
-    given = [source for source in sources if isinstance(source, Source)]
+    opened = [source for source in sources if isinstance(source, Source)]
     paths, live = by_kind((source for source in sources if not isinstance(source, Source)), options.names)
-    not_read: list[str] = []
-    features, videos = find_recorded(paths, not_read.append)
-    delay_of(options.thresholds)  # raises for contradictions before the seconds that loading takes
-    kept = options.networks if isinstance(options.networks, Networks) else None
+    skipped: list[str] = []
+    features, videos = find_recorded(paths, skipped.append)
+    delay = delay_of(options.thresholds)  # raises for contradictions before the seconds that loading takes
+    shared = options.networks if isinstance(options.networks, Networks) else None
     wanted = options.networks.options if isinstance(options.networks, Networks) else options.networks
     wanted = replace(wanted, device=device_of(options.checkpoint, wanted.device or options.device))
     choose_runtime(wanted.runtime, device := choose_device(wanted.device))
-    if options.output.folder:
-        check_writable(options.output.folder)
+    output = options.output
+    if output.folder:
+        check_writable(output.folder)
     loaded = options.checkpoint
     if not isinstance(loaded, Checkpoint):
         loaded = load_checkpoint(loaded, options.settings, options.device)
-    recorded = [*given, *recorded_sources(features, videos, loaded, wanted.allow_mismatch)]
-    output = options.output
+    recorded = [*opened, *recorded_sources(features, videos, loaded, wanted.allow_mismatch)]
     if output.labels:
-        from lstr.pipelines.annotations.label_files import with_plain_ids  # brings every format of labels
+        from lstr.pipelines.annotations.label_files import with_plain_ids  # imports every format of labels
 
-        ids = {source.id for source in recorded} | {one.id for one in live}
+        ids = {source.id for source in recorded} | {address.id for address in live}
         labels = with_plain_ids(output.labels, ids)
         check_match(labels.videos, ids)
         output = replace(output, labels=labels)
@@ -103,56 +106,52 @@ def detect_sources(
         output = replace(output, origins=origins_of_checkpoint(loaded))
         if output.folder and len(recorded) > 1 and not live:  # the index of cameras has a date, unknown before the end
             output = replace(output, index=index_path(output.folder, {source.id for source in recorded}))
-    names = {*videos, *(one.id for one in given), *(one.id for one in live)}
+    names = {*videos, *(source.id for source in opened), *(address.id for address in live)}
     several = len(names) > 1 or bool(features)
     log = FailureLog(output.folder, keeps_list=several and Path(FAILED).stem not in names)
     run = _Run(replace(options, output=output), loaded, log)
-    yield from (Notice(text, warning=False) for text in not_read)
-    yield from run.once(warnings_of(loaded))
+    yield from (Notice(text, warning=False) for text in skipped)
+    yield from run.new_notices(warnings_of(loaded))
     run.thresholds = choose_thresholds(loaded, options.thresholds)
-    late = delay_of(options.thresholds)
-    if any(late.values()):
-        yield Notice(f"Starts are reported {late['started']:g} s later, ends {late['ended']:g} s later.", warning=False)
+    if any(delay.values()):
+        text = f"Starts are reported {delay['started']:g} s later, ends {delay['ended']:g} s later."
+        yield Notice(text, warning=False)
     if output.folder and {"png", "svg"} & {*output.formats}:
         import_module("matplotlib")  # missing in a small install, which must not show after hours
     if output.folder and {"mp4", "png"} & {*output.formats}:
         from lstr.pipelines.pages.overlay import illegible_warning
 
         if text := illegible_warning(loaded.classes):
-            yield from run.once([text])
-    with nullcontext(kept) if kept else closing(Networks(loaded, wanted)) as networks:
+            yield from run.new_notices([text])
+    with nullcontext(shared) if shared else closing(Networks(loaded, wanted)) as networks:
         # a GPU computes faster than one video is read; elsewhere reading one leaves cores to the networks of another
-        most = videos_at_once(device) if device != "cpu" else min(MOST_AT_ONCE, 1 + default_workers() // 2)
+        most = videos_at_once(device) if device != "cpu" else min(MAX_AT_ONCE, 1 + default_workers() // 2)
         yield from run.session(networks, options.at_once or most if len(videos) > 1 else 1, recorded)
         yield from run.session(networks, len(live), live)
     log.finish(run.timelines)
-    yield Finished(
-        Detected(run.timelines, tuple(log.events), run.write_index(), run.stalled, run.interrupt is not None)
-    )
+    result = Detected(run.timelines, tuple(log.events), run.write_index(), run.stalled, run.interrupt is not None)
+    yield Finished(result)
     if run.interrupt:
         raise run.interrupt
 
 
-@dataclass
 class _Run:
-    """The state of one job."""
+    """The state of one job: one session of the recorded sources, then one of the live ones."""
 
-    options: DetectOptions
-    loaded: Checkpoint
-    log: FailureLog
-    thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
-    timelines: dict[str, dict] = field(default_factory=dict)
-    stalled: bool = False
-    interrupt: KeyboardInterrupt | None = None
-    """What ended the live sources."""
-    opened: dict[str, Opened] = field(default_factory=dict)
-    _noticed: set[str] = field(default_factory=set)
+    def __init__(self, options: DetectOptions, loaded: Checkpoint, log: FailureLog):
+        self.options, self.loaded, self.log = options, loaded, log
+        self.thresholds: Thresholds | Mapping[str, Thresholds] = Thresholds()
+        self.timelines: dict[str, dict] = {}
+        self.stalled = False
+        self.interrupt: KeyboardInterrupt | None = None  # which ended the live sources
+        self._opened: dict[str, Opened] = {}
+        self._notices: set[str] = set()
 
-    def once(self, texts: Iterable[str]) -> Iterator[Notice]:
+    def new_notices(self, texts: Iterable[str]) -> Iterator[Notice]:
         """Yield each warning unless it was before."""
         for text in texts:
-            if text not in self._noticed:
-                self._noticed.add(text)
+            if text not in self._notices:
+                self._notices.add(text)
                 yield Notice(text)
 
     def session(self, networks: Networks, places: int, sources: Sequence[Source | Input]) -> Iterator[Event]:
@@ -176,34 +175,35 @@ class _Run:
                 with closing(session.events()) as events:
                     for source in sources:
                         session.add(source)
-                    yield from self._noted(events, alone)
+                    yield from self._record(events, alone)
             except KeyboardInterrupt as interrupt:  # the usual end of a camera
                 if not any(isinstance(source, Input) for source in sources):
                     self.write_index()  # the pages that are finished link it
                     raise
                 self.interrupt = interrupt
-                yield from self._noted(session.leave(), alone)
+                yield from self._record(session.leave(), alone)
 
-    def _noted(self, events: Iterator[Event], alone: bool) -> Iterator[Event]:
+    def _record(self, events: Iterator[Event], alone: bool) -> Iterator[Event]:
         """Yield the events of a session, and keep what the result needs."""
         output = self.options.output
         for event in events:
-            if isinstance(event, Notice) and not event.repeats:
-                yield from self.once([event.text])
-                continue
-            if isinstance(event, Opened):
-                self.opened[event.id] = event
-                shows_video = event.video or event.live or self.timelines
-                if output.folder and "mp4" in output.formats and not shows_video:
-                    yield from self.once([f"{event.origin} has no pictures to draw on, so there is no mp4 of it."])
-            elif isinstance(event, Ended):
-                self.timelines[event.id] = event.timeline
-            elif isinstance(event, Failed):
-                self.stalled |= isinstance(event.error, StalledError)
-                if alone:
-                    if isinstance(event.error, LstrError):
+            match event:
+                case Notice(text, repeats=False):
+                    yield from self.new_notices([text])
+                    continue
+                case Opened():
+                    self._opened[event.id] = event
+                    shows_video = event.video or event.live or self.timelines
+                    if output.folder and "mp4" in output.formats and not shows_video:
+                        yield from self.new_notices([f"{event.origin} has no frames to draw on, so it gets no mp4."])
+                case Ended():
+                    self.timelines[event.id] = event.timeline
+                case Failed():
+                    self.stalled |= isinstance(event.error, StalledError)
+                    if alone and isinstance(event.error, LstrError):
                         raise event.error
-                    raise UnforeseenError(event.reason, event.hint) from event.error
+                    if alone:
+                        raise UnforeseenError(event.reason, event.hint) from event.error
             yield event
 
     def write_index(self) -> Path | None:
@@ -214,10 +214,11 @@ class _Run:
             return None
         from lstr.pipelines.pages.page import index_path, write_index
 
-        names = {source_id: self.opened[source_id].file_name for source_id in self.timelines}
+        names = {source_id: self._opened[source_id].file_name for source_id in self.timelines}
         timelines = {names[source_id]: timeline for source_id, timeline in self.timelines.items()}
         truth = {name: truth_of(output.labels, source_id) for source_id, name in names.items()}
         reasons = [failure.reason for failure in failures]
-        name = dated("index", output.folder) if any(one.dated for one in self.opened.values()) else "index"
+        is_dated = any(source.dated for source in self._opened.values())
+        name = dated("index", output.folder) if is_dated else "index"
         path = output.index or index_path(output.folder, timelines, name)
         return write_index(output.folder, timelines, truth=truth, failed=reasons, path=path)

@@ -15,7 +15,7 @@ from lstr.extractors.video.live_input import LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Decided, Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectEvent, DetectOptions, detect_sources
-from lstr.pipelines.detection.model import Networks, load_checkpoint, read_checkpoint
+from lstr.pipelines.detection.model import Networks, load_checkpoint
 from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions
 from lstr.pipelines.detection.source import FrameSource, Source, VectorSource
 from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice
@@ -259,7 +259,7 @@ def load(
     if not isinstance(path, str | Path):
         raise ConfigError(f"{path!r} is no path of a model.", "name a model file or checkpoint.")
     choose_device(device)
-    loaded = read_checkpoint(path, overrides)
+    loaded = load_checkpoint(Path(path), overrides, "cpu")
     chosen = NetworkOptions.of(networks, streams_taken(loaded) or loaded.config.streams)
     known = {one.name: getattr(loaded, one.name) for one in fields(loaded)}
     return Detector(**known, networks=chosen, device=device)

@@ -17,7 +17,14 @@ from lstr.files.atomic import replacing
 from lstr.files.home import DEFAULTS, default_model, home
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.options import NetworkOptions
-from lstr.pipelines.model_files.model_file import assumptions_of, is_demo, is_model, load, open_checkpoint, open_model
+from lstr.pipelines.model_files.model_file import (
+    assumptions_of,
+    is_demo,
+    is_model,
+    load_exported,
+    open_checkpoint,
+    open_model,
+)
 from lstr.pipelines.model_files.networks import networks_of, recipe_of
 
 NEARLY_ALL = 0.85  # visible share of width or height; 3:2 video on a network for 4:3 has 0.89, which needs no warning
@@ -60,29 +67,17 @@ def make_default(path: str | Path) -> Path:
 
 
 def load_checkpoint(
-    path: str | Path | None, overrides: Mapping[str, str] | None = None, device: str | None = None
+    path: str | Path | None, overrides: Mapping[str, Any] | None = None, device: str | None = None
 ) -> Checkpoint:
     """Load the checkpoint to use, its model on `device` (a GPU if there is one), or an exported model.
 
-    Raises CheckpointError if there is none, or it cannot be read.
+    Raises CheckpointError if there is none or it cannot be read, and ConfigError for overrides of an exported model.
     """
-    found = find_checkpoint(path)
-    return _load_exported(found, overrides) or open_checkpoint(found, overrides, device)
-
-
-def read_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
-    """Load the checkpoint of a path, its model on the CPU, or an exported model. Raises as `load_checkpoint`."""
-    return _load_exported(path, overrides) or load(path, overrides)
-
-
-def _load_exported(path: str | Path, overrides: Mapping[str, Any] | None) -> Checkpoint | None:
-    """Load an exported model; None if the path is another file. Raises CheckpointError, ConfigError for overrides."""
+    path = find_checkpoint(path)
     if not is_model(path) or (model := open_model(path)).exported is None:
-        return None
+        return open_checkpoint(path, overrides, device)
     if overrides:
         raise ConfigError(f"{path} is exported: its settings are in its graphs.", "leave the settings out.")
-    from lstr.pipelines.model_files.model_file import load_exported
-
     return load_exported(model)
 
 

@@ -1,5 +1,7 @@
 """Options of a detection: which sources, which part of them, by which networks, and which files."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -82,8 +84,8 @@ class NetworkOptions:
 
     @classmethod
     def of(
-        cls, networks: "NetworkOptions | Mapping[str, Any] | str | Path | None", streams: Collection[str]
-    ) -> "NetworkOptions":
+        cls, networks: NetworkOptions | Mapping[str, Any] | str | Path | None, streams: Collection[str]
+    ) -> NetworkOptions:
         """Return options from their short forms: the weights of all `streams`, or a mapping.
 
         Weights are a folder of `lstr finetune`, a file, or the name of fetched weights. A mapping has them as `rgb`,

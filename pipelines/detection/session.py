@@ -4,19 +4,30 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lstr.errors import VideoError
-from lstr.extractors.stages import torch_threads
+from lstr.extractors.devices import CAPTURING
+from lstr.extractors.run import FeatureRow
+from lstr.extractors.stages import MODEL, torch_threads
+from lstr.extractors.streams import MODEL_STREAMS
 from lstr.extractors.video.frames import Chunk, Gap
 from lstr.extractors.video.live_input import QUIET, Input, LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.compute import NetworkPool, Streams
 from lstr.pipelines.detection.decision import Ended, MakeSink, Status, Undecided
 from lstr.pipelines.detection.model import Networks
-from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions
+from lstr.pipelines.detection.options import (
+    ALL,
+    NO_FILES,
+    Limits,
+    NetworkOptions,
+    OutputOptions,
+)
 from lstr.pipelines.detection.source import LiveSource, Source
-from lstr.pipelines.detection.track import Event, Shared, Track
+from lstr.pipelines.detection.track import Event, NetworkPool, Shared, Track
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Notice
 from lstr.timeline import Thresholds, thresholds_of
@@ -26,7 +37,7 @@ if TYPE_CHECKING:  # a file needs no reader of live sources
     from lstr.extractors.video.packet_ring import PacketSink
     from lstr.extractors.video.zones import Zones
 
-OWN, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
+DEFAULT_NETWORKS, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 
 
@@ -37,15 +48,15 @@ class Session:
     places: how many sources are decided at once; others wait for a place. `add` and `remove` may be called from any
     thread. A recorded source waits for the thread that takes the events, a live one drops what comes too fast; files
     are reported in their order. The failure of a source goes to `log`; without a log its error is raised. `packets`
-    returns by a live source's id what gets the packets of its video, and `pictures` gets each chunk of a camera with
+    returns by a live source's id what gets the packets of its video, and `frames` gets each chunk of a camera with
     the camera's id, both in the thread that reads it. `zones` returns by a camera's id, for each chunk, outside which
-    zones the networks see no motion; `pictures` gets whole frames.
+    zones the networks see no motion; `frames` gets whole frames.
     """
 
     def __init__(
         self,
         model: Checkpoint,
-        networks: NetworkOptions | Networks = OWN,
+        networks: NetworkOptions | Networks = DEFAULT_NETWORKS,
         places: int = 1,
         *,
         thresholds: Thresholds | Mapping[str, Thresholds] | None = None,
@@ -56,37 +67,35 @@ class Session:
         sinks: Sequence[MakeSink] = (),
         log: FailureLog | None = None,
         packets: "Callable[[str], PacketSink | None] | None" = None,
-        pictures: Callable[[str, Chunk], None] | None = None,
+        frames: Callable[[str, Chunk], None] | None = None,
         zones: "Callable[[str], Zones] | None" = None,
     ):
         rules = thresholds_of(model) if thresholds is None else thresholds
-        self._shared = Shared(model, rules, on_gap, limits, output, sinks, named=places > 1)
-        self._changed = self._shared.changed
-        self.alive = monotonic()
-        """When the loop last ran, on the monotonic clock."""
+        self._shared = Shared(model, rules, on_gap, limits, output, sinks, names_sources=places > 1)
         self.live = live
         """How live sources are read; a change holds for those that are opened from then on."""
+        self.alive = monotonic()
+        """When the loop last ran, on the monotonic clock."""
         self._networks = networks if isinstance(networks, Networks) else Networks(model, networks)
         self._owns_networks = self._networks is not networks
         self._places, self._log = places, log
-        self._packets, self._pictures, self._zones = packets, pictures, zones
+        self._packets, self._frames, self._zones = packets, frames, zones
         self._waiting: deque[tuple[str, Input | Source]] = deque()
-        self._tracks: list[Track] = []
-        """Sources at their places, in the order in which they were opened."""
+        self._tracks: list[Track] = []  # sources at their places, in the order in which they were opened
         self._streams: Streams | None = None
         self._pool: NetworkPool | None = None
         self._readers: list[LiveReader] = []
 
     def add(self, source: Input | Source) -> str:
         """Decide on a source too, when a place is free. Returns its id, which no other source has now."""
-        with self._changed:
-            taken = {*(track.id for track in self._tracks), *(name for name, _ in self._waiting)}
+        with self._shared.changed:
+            ids = {*(track.id for track in self._tracks), *(name for name, _ in self._waiting)}
             name, n = source.id, 1
-            while name in taken:
+            while name in ids:
                 n += 1
                 name = f"{source.id}~{n}"
             self._waiting.append((name, source))
-            self._changed.notify_all()
+            self._shared.changed.notify_all()
         return name
 
     def remove(self, source_id: str) -> bool:
@@ -94,30 +103,30 @@ class Session:
 
         Returns whether an event reports its end, Ended, Undecided or Failed: a source that waited has none.
         """
-        with self._changed:
+        with self._shared.changed:
             track = next((track for track in self._tracks if track.id == source_id), None)
             if track:
-                track.left = True
+                track.is_removed = True
             elif not self._drop(source_id):
                 raise KeyError(source_id)
-            self._changed.notify_all()
+            self._shared.changed.notify_all()
         return track is not None
 
     def _drop(self, source_id: str) -> bool:
-        """Return whether a source was waiting, which it is no more."""
-        with self._changed:
-            found = next((entry for entry in self._waiting if entry[0] == source_id), None)
-            if found:
-                self._waiting.remove(found)
-        return found is not None
+        """Drop a waiting source; return whether it was waiting."""
+        with self._shared.changed:
+            entry = next((entry for entry in self._waiting if entry[0] == source_id), None)
+            if entry:
+                self._waiting.remove(entry)
+        return entry is not None
 
     def status(self) -> dict[str, Status]:
         """Return the status of each source at a place."""
-        with self._changed:
+        with self._shared.changed:
             return {track.id: track.refresh() for track in self._tracks}
 
     def events(self) -> Generator[Event, None, None]:
-        """Decide on the sources until none is left. A decision of a file comes when its sinks have it.
+        """Decide on the sources until all have ended. A decision of a file comes when its sinks have it.
 
         A source without a decision leaves no files. Raises as `Networks.open`.
         """
@@ -126,13 +135,13 @@ class Session:
                 pass  # a thread that never set it would let the libraries below torch take all cores
         try:
             while True:
-                yield from self._begin()
+                yield from self._open_waiting()
                 if not self._tracks:
                     if not self._waiting:
                         return
                     continue
-                with self._changed:
-                    self._changed.wait_for(self._has_work, REFRESH_SECONDS)
+                with self._shared.changed:
+                    self._shared.changed.wait_for(self._has_work, REFRESH_SECONDS)
                 self.alive = monotonic()
                 for track in self._tracks:
                     if track.live:
@@ -140,17 +149,18 @@ class Session:
                 if self._pool:
                     self._pool.send(self._tracks)
                     self._pool.collect()
-                self._take_rows()
+                for track in self._tracks:
+                    track.take_row()
                 self._decide()
                 for track in self._reported():
                     try:
                         yield from track.report()
-                        if track.is_done:
+                        if track.is_finished:
                             self._end(track)
                     except Exception as error:  # of a sink that needs all decisions
-                        track.broken = track.broken or error
+                        track.failure = track.failure or error
                         track.close(error)
-                    if track.over and track.settled:
+                    if track.is_closed and track.is_settled:
                         yield from self._settle(track)
         except BaseException as error:  # Ctrl-C too, and a caller that takes no more events
             for track in [track for track in self._tracks if not track.live]:
@@ -180,9 +190,9 @@ class Session:
         live = [track for track in self._tracks if track.live]
         for track in live:
             track.close(error)
-        with self._changed:
-            while not all(track.settled for track in live):
-                self._changed.wait(REFRESH_SECONDS)
+        with self._shared.changed:
+            while not all(track.is_settled for track in live):
+                self._shared.changed.wait(REFRESH_SECONDS)
 
     def _end_threads(self) -> None:
         """Wait for the batches that have started, and for all readers together as long as for one."""
@@ -195,14 +205,13 @@ class Session:
         for reader in readers:
             reader.join(ends - monotonic())
 
-    def _begin(self) -> Iterator[Event]:
+    def _open_waiting(self) -> Iterator[Event]:
         """Open waiting sources while places are free. Raises what ends the whole session."""
         while self._waiting and (free := {*range(self._places)} - {track.place for track in self._tracks}):
-            name, given = self._waiting[0]
-            if isinstance(given, Source):
-                source = given
-            else:
-                source = LiveSource(name, given, partial(self._connect, name, given))
+            name, entry = self._waiting[0]
+            source = (
+                entry if isinstance(entry, Source) else LiveSource(name, entry, partial(self._connect, name, entry))
+            )
             source.id = name
             before = [track for track in self._tracks if not track.live]
             # stored features run alone: the networks of a video next to them would change their threads, and scores
@@ -210,7 +219,7 @@ class Session:
                 break
             failure = None
             try:
-                source.open(self._networks, self._shared.limits, self._changed)
+                source.open(self._networks, self._shared.limits, self._shared.changed)
             except Exception as error:
                 if self._networks.error:
                     self._drop(name)
@@ -221,11 +230,11 @@ class Session:
                 track.unreadable = True
                 track.fail(failure)
             elif source.chunks and self._pool is None:
-                self._pool = NetworkPool(self._networks, self._changed)
+                self._pool = NetworkPool(self._networks, self._shared.changed)
             self._streams = self._streams or Streams(self._shared.loaded, self._places)
             if track.reader:
                 self._readers = [*(reader for reader in self._readers if not reader.ended), track.reader]
-            with self._changed:
+            with self._shared.changed:
                 if not self._drop(name):  # it was removed meanwhile
                     source.close()
                     continue
@@ -235,13 +244,13 @@ class Session:
                 if not track.unreadable:
                     yield track.open()
 
-    def _connect(self, name: str, given: Input, long_side: int) -> "LiveReader":
+    def _connect(self, name: str, address: Input, long_side: int) -> "LiveReader":
         from lstr.extractors.video.live_reader import LiveReader
 
         packets = self._packets and self._packets(name)
-        seen, zones = self._pictures and partial(self._pictures, name), self._zones and partial(self._zones, name)
+        frames, zones = self._frames and partial(self._frames, name), self._zones and partial(self._zones, name)
         span = (self._shared.limits.first, self._shared.limits.end)
-        return LiveReader(given, long_side, self.live, self._changed, *span, packets, seen, zones)
+        return LiveReader(address, long_side, self.live, self._shared.changed, *span, packets, frames, zones)
 
     def _reported(self) -> list[Track]:
         """Return the tracks whose events come now: live ones, and the first file."""
@@ -254,24 +263,9 @@ class Session:
         if any(track.source.rows is not None and not track.stops for track in self._tracks):
             return True
         return any(
-            track.settled if track.over else track.is_done or not track.is_open or track.decisions
+            track.is_settled if track.is_closed else track.is_finished or not track.is_open or track.decisions
             for track in self._reported()
         )
-
-    def _take_rows(self) -> None:
-        """Take the next row of features that need no networks."""
-        for track in self._tracks:
-            if track.source.rows is None or track.stops or track.ready or track.decisions:
-                continue
-            row = None
-            try:
-                row = next(track.source.rows, None)
-            except Exception as error:
-                track.fail(error)
-            if row is None:
-                track.source.rows = None
-            else:
-                track.ready.append((row, monotonic(), None))
 
     def _decide(self) -> None:
         """Step the model with each chunk that is ready, one of each live source at a time."""
@@ -281,8 +275,8 @@ class Session:
         for track in self._tracks:
             while track.ready:  # alone, so that the scores of a file do not depend on other files
                 self._step([track])
-            if track.is_done:
-                track.ended = track.ended or self._shared.spent()
+            if track.is_finished:
+                track.spent_at_end = track.spent_at_end or self._shared.spent()
 
     def _step(self, tracks: Sequence[Track]) -> None:
         """Decide on the oldest ready chunk of each track."""
@@ -311,9 +305,9 @@ class Session:
     def _end(self, track: Track) -> None:
         """Close the sinks of a track whose decisions are all reported. Raises the error of one that needs all."""
         source = track.source
-        if source.video and not (track.status.decided or track.left or track.error):
+        if source.video and not (track.status.decided or track.is_removed or track.error):
             # its frames end before those that its header promises
-            track.broken = VideoError(
+            track.failure = VideoError(
                 f"{source.origin} ended before the first decision.",
                 "a decision takes a quarter of a second of video, after `--start`; start earlier, or record it again.",
             )
@@ -321,21 +315,59 @@ class Session:
 
     def _settle(self, track: Track) -> Iterator[Event]:
         """Report the result of a source, by an event at least if it is live. Its place is free."""
-        with self._changed:
+        with self._shared.changed:
             self._tracks.remove(track)
         if not track.live:
             track.source.close()
         if self._streams:
             self._streams.reset([track.place])
-        yield from track.troubles()
+        yield from track.notices()
         for outlet in track.outlets:
             if outlet.dropped:
-                yield Notice(f"{outlet.dropped} decisions on {track.called} are not in {outlet.sink.name}: too slow.")
+                yield Notice(f"{outlet.dropped} decisions on {track.title} are not in {outlet.sink.name}: too slow.")
         result = track.result
         if result:  # none of a source that was interrupted before its first decision
             timeline, page = result
-            yield Ended(track.id, timeline, page, track.last)
+            yield Ended(track.id, timeline, page, track.final_events)
         if error := track.error:
             yield track.failed(error, self._log)
         elif not result and track.live:
             yield Undecided(track.id)
+
+
+class Streams:
+    """Places for several sources in one state of a model, by torch, or by ONNX Runtime for an exported model.
+
+    On a GPU the step is captured, which takes as long as a dozen steps.
+    """
+
+    def __init__(self, loaded: Checkpoint, places: int = 1):
+        self._as_input: Callable[[NDArray[np.float32]], Any] = np.asarray
+        # imported here: an exported model runs without torch
+        if loaded.exported:
+            from lstr import exported as streaming
+        else:
+            import torch
+
+            from lstr import streaming  # type: ignore[no-redef]
+
+            self._as_input = torch.from_numpy
+        self._streaming: Any = streaming
+        self._model: Any = loaded.exported or loaded.model
+        self._state = self._streaming.create(self._model, places)
+        if not loaded.exported and self._streaming.can_capture(self._model):
+            with CAPTURING:  # no network may be captured at the same time
+                self._streaming.capture(self._model, self._state)
+
+    def step(self, places: Sequence[int], rows: Sequence[FeatureRow]) -> NDArray[np.float32]:
+        """Return scores (n, 1 + n_ahead, C) of the next chunk at n places, and of the chunks to come."""
+        stacked = []
+        for stream in MODEL_STREAMS:
+            present = [features for row in rows if (features := getattr(row, stream)) is not None]
+            stacked.append(self._as_input(np.stack(present)) if present else None)
+        with MODEL:
+            return np.asarray(self._streaming.step_streams(self._model, self._state, places, *stacked))
+
+    def reset(self, places: Sequence[int]) -> None:
+        """Forget every chunk at some places."""
+        self._streaming.reset(self._state, places)

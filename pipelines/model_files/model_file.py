@@ -29,7 +29,6 @@ from lstr.extractors.networks.archive import (
 )
 from lstr.extractors.networks.manifest import PublishedFile, read_manifest
 from lstr.extractors.networks.network import is_network_name
-from lstr.extractors.networks.published import place_of
 from lstr.extractors.networks.weights_file import Origin, WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import model_stream
@@ -192,6 +191,8 @@ class ModelFile:
         if self.has_inside(stream):
             return str(self.path)
         if self.networks.get(stream) == "published":
+            from lstr.extractors.networks.published import place_of  # with the code that downloads weights
+
             part = self.recipe.parts[stream]
             if not (entry := published_file(part, stream)):
                 raise WeightsError(f"No published file has {part.weights} {part.network} weights.", "pack it again.")

@@ -220,7 +220,7 @@ class Worker:
                         sinks=self._make_sinks(loaded),
                         log=log,
                         packets=self._clips.ring if self._clips else None,
-                        pictures=self._dashboard.take_frame,
+                        frames=self._dashboard.take_frame,
                         zones=self._zones,
                         live=self._live,
                     )

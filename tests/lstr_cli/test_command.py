@@ -1,6 +1,5 @@
 """Few options, each below a heading; settings of `--set` are checked."""
 
-import importlib
 from collections.abc import Iterator
 
 import click
@@ -50,7 +49,7 @@ def test_help_has_every_option_below_its_heading(lstr, monkeypatch, name):
 
 def test_a_setting_is_checked(lstr, small_set):
     detect = ("detect", small_set.videos / "scene_00.mp4", "-c", small_set.checkpoint, "--set")
-    mistake(lstr(*detect, "flow_threads=none"), 2, "--set flow_threads is 'none': expected `int")
+    mistake(lstr(*detect, "flow_threads=none"), 2, "flow_threads is 'none'")
     mistake(lstr(*detect, "flow_threads"), 2, "NAME=VALUE")
     mistake(lstr(*detect, "flow_thread=1"), 2, "'flow_thread' is not a valid setting", "flow_threads", "model.NAME")
     mistake(lstr(*detect, "timeout=never"), 2, "--set timeout")
@@ -59,7 +58,6 @@ def test_a_setting_is_checked(lstr, small_set):
     mistake(lstr("extract", "x.mp4", "-o", "f", "--workers", "0"), 2, "--workers", "x>=1")
 
 
-def test_every_command_is_listed_without_being_imported():
+def test_every_command_is_listed():
     assert list(COMMANDS) == cli.list_commands(click.Context(cli))
-    for name in COMMANDS:
-        assert isinstance(importlib.import_module(f"lstr_cli.{name}").command, click.Command)
+    assert {name.split()[0] for name in ALL} == {*COMMANDS}

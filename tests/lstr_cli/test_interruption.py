@@ -55,20 +55,19 @@ def test_each_winds_down(number, code, word):
     assert err.startswith(f"error: {word}\nhint: everything finished so far is kept") and err.count("\n") == 1
 
 
+def tidying(seconds: int, then: str) -> str:
+    """A command that tidies up; signals within so many seconds are one request."""
+    lines = (f"interruption.SAME_REQUEST_S = {seconds}", "print('tidying', flush=True)", then, "print('written')")
+    return TIDY + "\n".join(f"    {line}" for line in lines)
+
+
 def test_two_at_once_are_one():
     """As `timeout` sends them."""
-    tidy = (
-        TIDY
-        + "    interruption.SAME = 60\n    print('tidying', flush=True)\n    sys.stdin.read()\n    print('written')"
-    )
-    assert run(tidy, SIGTERM, SIGTERM)[:2] == (143, "written\n")
+    assert run(tidying(60, "sys.stdin.read()"), SIGTERM, SIGTERM)[:2] == (143, "written\n")
 
 
 def test_a_second_one_ends_at_once():
-    tidy = (
-        TIDY + "    interruption.SAME = 0\n    print('tidying', flush=True)\n    time.sleep(60)\n    print('written')"
-    )
-    left, out, err = run(tidy, SIGINT, SIGTERM)
+    left, out, err = run(tidying(0, "time.sleep(60)"), SIGINT, SIGTERM)
     assert (left, out) == (143, "") and err.startswith("error: Terminated.\nhint: what was being written")
 
 
@@ -76,7 +75,7 @@ def test_a_second_one_ends_at_once():
 def test_a_call_that_never_returns_is_ended():
     """The main thread hears nothing in a lock of C, as in a decoder that hangs."""
     body = (
-        "interruption.DEAF = 0.1\n"
+        "interruption.RESPONSE_TIMEOUT_S = 0.1\n"
         "threading.Timer(2, print, ('up',), {'flush': True}).start()\n"
         "lock = ctypes.create_string_buffer(64)\n"
         "for _ in range(2):\n"
@@ -87,7 +86,7 @@ def test_a_call_that_never_returns_is_ended():
 
 
 def test_a_thread_that_never_ends_does_not_keep_it():
-    body = "interruption.LAST = 0.1\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+    body = "interruption.EXIT_TIMEOUT_S = 0.1\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
     left, _, err = run(body + WAIT, SIGTERM)
     assert left == 143 and err.startswith("error: Terminated.\nhint: everything finished")
 
@@ -95,7 +94,7 @@ def test_a_thread_that_never_ends_does_not_keep_it():
 def test_one_that_a_library_swallows_is_sent_again():
     """And not while the command winds down, however long that takes."""
     body = (
-        "interruption.GLANCE = 0.05\n"
+        "interruption.POLL_S = 0.05\n"
         "try:\n"
         "    print('up', flush=True)\n"
         "    time.sleep(60)\n"

@@ -1,48 +1,23 @@
 """The line that says what to type next: it parses, names what is there, and survives a shell."""
 
 import shlex
-from pathlib import Path
 
 import click
 import pytest
 
 from lstr_cli.main import cli
-from lstr_cli.next_steps import (
-    after_convert,
-    after_evaluate,
-    after_extract,
-    after_fetch,
-    after_finetune,
-    after_train,
-)
+from lstr_cli.weights import next_extract
 
 
 def next_of(err: str) -> list[str]:
+    """The command that is printed, which Click parses."""
     (line,) = [line for line in err.splitlines() if line.startswith("next: ")]
-    return shlex.split(line.removeprefix("next: "))
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        after_fetch("kinetics"),
-        after_fetch("activitynet"),
-        after_finetune(Path("my run/weights"), ["my videos"], []),
-        after_finetune(Path("weights"), [], [f"{i}.mp4" for i in range(9)]),
-        after_extract("features"),
-        after_train(Path("run/best.pt"), ["a", "b"], "labels.json", held_out=True),
-        after_train(Path("run/best.pt"), ["a"], "labels.json", held_out=False),
-        after_evaluate("run/best.pt"),
-        after_convert("activitynet", [Path("labels.json")]),
-    ],
-    ids=lambda words: " ".join(words),
-)
-def test_it_parses(words):
-    assert words[0] == "lstr"
-    command, rest = cli, words[1:]
+    words = shlex.split(line.removeprefix("next: "))
+    command, arguments = cli, words[1:]
     while isinstance(command, click.Group):
-        command = command.get_command(click.Context(command), rest.pop(0))
-    command.make_context("lstr", rest)
+        command = command.get_command(click.Context(command), arguments.pop(0))
+    command.make_context("lstr", arguments)
+    return words
 
 
 def test_fetched_weights_lead_to_a_recipe_that_has_them(lstr, small_set, tmp_path):
@@ -53,8 +28,8 @@ def test_fetched_weights_lead_to_a_recipe_that_has_them(lstr, small_set, tmp_pat
     words = [{"VIDEOS": small_set.videos, "features": tmp_path / "f"}.get(word, word) for word in words]
     code, out, err = lstr(*words[1:], "--dry-run")
     assert code == 0 and "4 to do" in out, err
-    assert after_fetch("activitynet")[-4:] == ["--recipe", "activitynet", "--weights", "activitynet"]
-    assert after_fetch("kinetics")[-2:] == ["--weights", "kinetics"] and "--recipe" not in after_fetch("kinetics")
+    assert next_extract("activitynet")[-4:] == ["--recipe", "activitynet", "--weights", "activitynet"]
+    assert next_extract("kinetics")[-2:] == ["--weights", "kinetics"] and "--recipe" not in next_extract("kinetics")
 
 
 def test_each_command_leads_to_the_next(lstr, small_set, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from lstr.pipelines.detection.decision import Ended
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.model import load_checkpoint, open_networks
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
-from lstr.pipelines.detection.output_files import TimelineFiles
+from lstr.pipelines.detection.outputs import TimelineFiles
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed
 from tests.support.detections import run_live

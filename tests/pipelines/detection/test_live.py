@@ -19,7 +19,7 @@ from lstr.errors import StalledError
 from lstr.extractors.video.live_input import PROMPT, Input, LiveOptions, parse_live
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timelines import from_jsonl, from_timeline
-from lstr.pipelines.detection import output_files
+from lstr.pipelines.detection import outputs
 from lstr.pipelines.detection.decision import Decided, Opened
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.model import load_checkpoint, open_networks
@@ -210,7 +210,7 @@ def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp
 
 def test_a_camera_never_overwrites_what_is_there(loaded, networks, tmp_path, monkeypatch):
     """Not even where two starts fall into one second."""
-    monkeypatch.setattr(output_files, "datetime", Mock(now=lambda: datetime(2026, 11, 22, 21, 5)))
+    monkeypatch.setattr(outputs, "datetime", Mock(now=lambda: datetime(2026, 11, 22, 21, 5)))
     kept: dict = {}
     for suffix in ("", "~2", "~3"):
         camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from lstr.pipelines.detection import output_files
+from lstr.pipelines.detection import outputs
 from lstr.pipelines.detection.decision import Decision, MakeSink, Sink
 from lstr.pipelines.detection.model import Networks
 from lstr.pipelines.model_files.packing import write_model
@@ -65,7 +65,7 @@ def test_a_source_that_was_never_decided_comes_back(model, stream, monkeypatch):
     What is decided for weeks is kept nowhere: it grew in a temporary file, which was read whole at the end of a source.
     """
     kept: list[tuple] = []
-    monkeypatch.setattr(output_files.TimelineFiles, "open", lambda *what: kept.append(what))
+    monkeypatch.setattr(outputs.TimelineFiles, "open", lambda *what: kept.append(what))
     with (
         served([TS_HEAD, stream, None], [TS_HEAD, stream, None]) as one,
         socket.create_server(("127.0.0.1", 0)) as silent,
