@@ -100,16 +100,16 @@ class Open(NamedTuple):
     proposal: Proposal
 
 
-def _by_time(one: Open) -> tuple[Any, ...]:
+def by_time(one: Open) -> tuple[Any, ...]:
+    """Sort key of an open proposal: its video and its place in it."""
     return one.video, one.proposal.start, one.proposal.end, one.key
 
 
-def _by_doubt(one: Open) -> tuple[Any, ...]:
-    return abs(one.proposal.peak - one.proposal.threshold), _by_time(one)
-
-
 # What proposals are sorted by, by their names on the page; the first is the default.
-ORDERS: dict[str, Callable[[Open], Any]] = {"least sure": _by_doubt, "in time": _by_time}
+ORDERS: dict[str, Callable[[Open], Any]] = {
+    "least sure": lambda one: (abs(one.proposal.peak - one.proposal.threshold), by_time(one)),
+    "in time": by_time,
+}
 
 
 def is_labelled(action: str, start: float, end: float, labels: Iterable[Label]) -> bool:

@@ -75,14 +75,15 @@ def find_proposals(
                 yield event
 
 
-def _serve(connection: Connection) -> None:
-    os.nice(PRIORITY)
-    tell_parent(connection, find_proposals(*connection.recv()), "run it again with LSTR_DEBUG=1 and report the output.")
-
-
 def main() -> None:
     """Run the process."""
-    serve_parent(_serve)
+
+    def serve(connection: Connection) -> None:
+        os.nice(PRIORITY)
+        found = find_proposals(*connection.recv())
+        tell_parent(connection, found, "run it again with LSTR_DEBUG=1 and report the output.")
+
+    serve_parent(serve)
 
 
 def check_model(model: Path) -> None:

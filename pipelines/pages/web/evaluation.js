@@ -44,7 +44,7 @@ function letGo() {
 function show(video) {
   shown = video;
   now = 0;
-  const trouble = video.video ? null : ["No video here", video.id + " is not where it was when its features were computed. The lanes work without it."];
+  const trouble = video.video ? null : ["No video here", video.id + " is not where it was when its features were computed. The timeline works without it."];
   video.lanes ??= Object.entries(video.curves).map(([index, text]) => laneOf(video, classes[index], text));
   openFilm({ address: video.video, name: video.id, ahead: video.ahead, trouble });
   lookAtAll();
@@ -117,8 +117,7 @@ function Watching() {
     ${models.length > 1 && html`<select id="model" aria-label="Checkpoint" onChange=${({ target }) => pickModel(Number(target.value))}>${options(models.map(({ name }, at) => [at, name]))}</select>`}
     <select id="which" aria-label="Which errors" value=${which} onChange=${({ target }) => pickErrors(target.value)}>${options(whichOptions())}</select>
     <div class="buttons">
-      <${Button} id="before" aria-keyshortcuts="Shift+X" title="The error before (shift x)" disabled=${!errors.length} onClick=${() => seekError(-1)}>← Error before<//>
-      <${Button} id="next" aria-keyshortcuts="X" title="The next error (x)" disabled=${!errors.length} onClick=${() => seekError(1)}>Next error → <kbd aria-hidden="true">x</kbd><//>
+      <${ErrorButtons} disabled=${!errors.length} act=${seekError} />
     </div>
   </div>
   <div class="player">
@@ -129,10 +128,7 @@ function Watching() {
     <div class="timeline">
       <div hidden=${!shown.lanes.length}><${Lanes}>${shown.lanes.map((lane) => html`<${LaneRow} key=${shown.id + " " + lane.label} lane=${lane} />`)}<//></div>
       ${!shown.lanes.length && html`<p id="nothing" class="soft">Nothing is labelled in this video, and nothing was detected.</p>`}
-      <div id="legend">
-        <span><i class="curve" />score</span><span><i />found</span><span><i class="false" />false alarm</span>
-        <span><i class="truth" />labelled</span><span><i class="missed" />labelled, missed</span><${Zoom} />
-      </div>
+      <${Legend} entries=${[["curve", "score"], ["", "found"], ["false", "false alarm"], ["truth", "labelled"], ["missed", "labelled, missed"]]}><${Zoom} /><//>
     </div>
     <div class="lists">
       <div class="list"><h3 id="of-errors">${own.length ? countText(own.length, "error") : "No error"} in ${shown.id}</h3>

@@ -3,7 +3,7 @@ const film = { address: null, name: "", ahead: 0, trouble: null }; /* ahead: sec
 let watchable = false, playing = false;
 const filmTime = () => Math.max(0, Math.min($("video").currentTime - film.ahead, wholeSeconds()));
 
-/* Another video, or with `trouble`, [what, why], none. */
+/* Open another video, or with `trouble`, [what, why], none. */
 function openFilm({ address, name, ahead = 0, trouble = null }) {
   const stays = address && address === film.address && !film.trouble;
   Object.assign(film, { address, name, ahead, trouble });
@@ -15,7 +15,7 @@ function openFilm({ address, name, ahead = 0, trouble = null }) {
 function cannotPlay() {
   if (!film.address) return;
   watchable = playing = false;
-  film.trouble = ["This browser cannot play " + film.name, "The file may have moved, or its coding is not one the browser knows. The lanes work without it."];
+  film.trouble = ["This browser cannot play " + film.name, "The file may have moved, or the browser does not know its codec. The timeline works without it."];
   draw();
 }
 function filmOpened({ target }) {

@@ -60,7 +60,7 @@ async function showFrame() {
 }
 function cannotShow(which) {
   shownNumber = which;
-  showTrouble(["This frame cannot be decoded", "Others of the video may be."]);
+  showTrouble(["This frame cannot be decoded", "Other frames may be readable."]);
   showClock();
 }
 function showTrouble(next) {
@@ -194,11 +194,11 @@ async function timesOf(at) {
 async function tellReading(at, asking) {
   const isOver = await Promise.race([asking.then(() => true, () => true), pause(700)]);
   if (isOver || at !== chosenVideo) return;
-  showTrouble(["Reading when each frame is shown", "Once in each run of lstr label; a long video takes a while."]);
+  showTrouble(["Reading the times of all frames", "Once in each run of lstr label; a long video takes a while."]);
 }
 const FILM_TEXTS = {
-  soon: "A copy that browsers play is being made; until then frames come one by one", copy: "Playing shows a small copy; a still picture is of the video itself",
-  never: "No browser plays this video: frames come one by one",
+  soon: "Making a copy that browsers play; until then frames are shown one by one", copy: "Playback shows a small copy; still frames are of the video itself",
+  never: "Browsers cannot play this video: frames are shown one by one",
 };
 async function waitForFilm(at) {
   while (at === chosenVideo) {

@@ -2,55 +2,42 @@
 let names = [];
 const LEAST_BAR = 5; /* pixels */
 
-let lanes = []; /* of each action: its id, name and key, labels as bars, proposals; its stamp changes with what it shows */
-let gaps = [], stamps = 0;
+let lanes = []; /* of each action: its id, name and key, labels as bars, proposals */
+let gaps = [], stamp = 0; /* counts what all lanes have to be drawn again for */
 
 function buildLanes() {
   const actions = [...actionsInOrder().map(([id, { name, key }]) => ({ id, name, key })), { id: nothing, name: nameOf(nothing), key: "n" }];
   names = actions.map(({ name }) => name);
   report.colours = Object.fromEntries(actions.filter(({ id }) => id !== nothing).map(({ name }, at) => [name, report.palette[at % report.palette.length]]));
-  lanes = actions.map((action, index) => ({ ...action, index, bars: [], proposals: [], deep: 1, stamp: ++stamps, open: null }));
+  lanes = actions.map((action, index) => ({ ...action, index, bars: [], ends: [], proposals: [], open: null }));
   widenNames(names);
 }
-const LaneRow = ({ lane: { id, name, key, open, stamp }, lane }) => html`<${Lane} stamp=${stamp} content=${() => ({ colour: colourOf(name), paint: (pen, box) => paintLane(pen, box, lane) })}>
+const LaneRow = ({ lane: { id, name, key, open }, lane }) => html`<${Lane} stamp=${stamp} content=${() => ({ colour: colourOf(name), paint: (pen, box) => paintLane(pen, box, lane) })}>
   <${Button} title=${name + (key ? " starts and stops by " + key : "")} style=${spotStyle(name)} aria-pressed=${Boolean(open)} onClick=${({ currentTarget }) => pressAction(id, currentTarget)}>
     <span class=${id === nothing ? "spot hollow" : "spot"} /><span class="cut">${name}</span><output>${open && "from " + clockText(open.start, 1)}</output>${key && html`<kbd>${key}</kbd>`}<//><//>`;
 /* The bars of each lane: labels of one action that overlap stand below each other. */
 function fillLanes() {
   const byAction = new Map(lanes.map((lane) => [lane.id, lane]));
-  const before = new Map(lanes.map((lane) => [lane, { bars: lane.bars, proposals: lane.proposals }])), gapsBefore = gaps;
-  for (const lane of lanes) { lane.bars = []; lane.deep = 1; }
-  const free = new Map();
+  for (const lane of lanes) Object.assign(lane, { bars: [], ends: [] }); /* ends: of the last bar of each level */
   for (const [key, label] of inOrder()) {
-    const lane = byAction.get(label.action);
+    const lane = byAction.get(label.action), free = lane?.ends.findIndex((end) => end <= label.start + 1e-6);
     if (!lane) continue;
-    const ends = free.get(lane) ?? [];
-    free.set(lane, ends);
-    let level = ends.findIndex((end) => end <= label.start + 1e-6);
-    if (level < 0) level = ends.length;
-    ends[level] = label.end ?? Infinity;
+    const level = free < 0 ? lane.ends.length : free;
+    lane.ends[level] = label.end ?? Infinity;
     lane.bars.push({ key, label, level });
-    lane.deep = ends.length;
   }
   for (const lane of lanes) lane.open = lane.bars.find(({ label }) => label.end === null)?.label ?? null;
   fillProposals();
   gaps = unknownStretches();
-  const stay = isSame(gaps, gapsBefore, ([start, end], [from, to]) => start === from && end === to);
-  for (const lane of lanes) if (!stay || isOther(lane, before.get(lane))) lane.stamp = ++stamps;
+  stamp++;
   overview = null;
-}
-const isSame = (some, others, areAlike) => some.length === others.length && some.every((one, at) => areAlike(one, others[at]));
-/* Whether a lane has to be drawn again: a value that has changed is another object. */
-function isOther(lane, { bars, proposals }) {
-  const bar = (one, other) => one.key === other.key && one.label === other.label && one.level === other.level;
-  return !isSame(lane.bars, bars, bar) || !isSame(lane.proposals, proposals, ([, one], [, other]) => one === other);
 }
 const endOf = (label) => label.end ?? Math.max(now, label.start);
 /* A bar while it is dragged is where the pointer has it. */
 const shownSpan = ({ key, label }) => (dragged?.key === key ? [dragged.start, dragged.end] : [label.start, endOf(label)]);
 function placeOf(lane, level, height, ratio) {
-  const space = 4 * ratio, each = (height - 2 * space) / lane.deep;
-  return [space + level * each, Math.max(2 * ratio, each - (lane.deep > 1 ? ratio : 0))];
+  const deep = Math.max(1, lane.ends.length), space = 4 * ratio, each = (height - 2 * space) / deep;
+  return [space + level * each, Math.max(2 * ratio, each - (deep > 1 ? ratio : 0))];
 }
 function paintLane(pen, { toX, height, ratio }, lane) {
   hatch(pen, gaps, toX, height, ratio, theme.line, 7);
@@ -192,7 +179,7 @@ function placeEdges() {
   for (const edge of ["start", "end"]) {
     if (!bar || (bar.label.end === null && edge === "end")) placeHandle($("edge-" + edge), null, 0, 0);
     else {
-      const box = lanesShown()[lane.index].base.getBoundingClientRect(), [y, tall] = placeOf(draft ? { deep: 1 } : lane, bar.level, box.height, 1);
+      const box = lanesShown()[lane.index].base.getBoundingClientRect(), [y, tall] = placeOf(draft ? { ends: [] } : lane, bar.level, box.height, 1);
       placeHandle($("edge-" + edge), shownSpan(bar)[edge === "start" ? 0 : 1], box.top - $("surface").getBoundingClientRect().top + y - 3, tall + 6);
     }
   }

@@ -10,9 +10,9 @@ function Videos() {
   };
   return html`<nav id="ways" aria-label="Videos">
     <select id="videos" aria-label="Video" value=${chosenVideo} onChange=${({ target }) => { goVideo(Number(target.value)); target.blur(); }}>${options(videos.map((video, at) => [at, text(video)]))}</select>
-    <${Button} id="video-before" title="The video before (page up)" disabled=${chosenVideo === 0} onClick=${() => goVideo(chosenVideo - 1)}>← Previous<//>
-    <${Button} id="video-after" title="The next video (page down)" disabled=${chosenVideo === videos.length - 1} onClick=${() => goVideo(chosenVideo + 1)}>Next →<//>
-    <label id="complete-box" title="All that happens is labelled: the rest is background (shift C)"><input type="checkbox" id="complete" checked=${aboutOf().complete} onChange=${({ target }) => setComplete(target.checked)} /> Complete</label>
+    <${Button} id="video-before" title="Previous video (page up)" disabled=${chosenVideo === 0} onClick=${() => goVideo(chosenVideo - 1)}>← Previous<//>
+    <${Button} id="video-after" title="Next video (page down)" disabled=${chosenVideo === videos.length - 1} onClick=${() => goVideo(chosenVideo + 1)}>Next →<//>
+    <label id="complete-box" title="Every action is labelled: the rest is background (shift C)"><input type="checkbox" id="complete" checked=${aboutOf().complete} onChange=${({ target }) => setComplete(target.checked)} /> Complete</label>
   </nav>`;
 }
 const facts = () => [
@@ -43,7 +43,7 @@ function Labels() {
   const more = (count, where) => count > 0 && html`<li key=${where} class="more">${countText(count, "label") + " " + where}</li>`;
   return html`<section class="card" id="list" aria-label="Labels">
     <div class="heading"><h2 id="count">${order.length ? countText(order.length, "label") : "No labels yet"}</h2><p class="soft" id="saved" role="status">${unsavedText ? "" : "All saved in " + lastPart(report.file)}</p></div>
-    <ol id="rows" class="lines">${more(first, "before these")}${order.slice(first, last).map(([key, label]) => html`<${LabelRow} key=${key} id=${key} label=${label} isChosen=${key === chosen} name=${nameOf(label.action)} />`)}${more(order.length - last, "after these")}</ol>
+    <ol id="rows" class="lines">${more(first, "above")}${order.slice(first, last).map(([key, label]) => html`<${LabelRow} key=${key} id=${key} label=${label} isChosen=${key === chosen} name=${nameOf(label.action)} />`)}${more(order.length - last, "below")}</ol>
   </section>`;
 }
 class LabelRow extends Component {
@@ -64,13 +64,13 @@ function Fields() {
   const edge = (name, text, key) => html`<span><label>${text} ${field(name, label[name] ?? "", (value) => { if (value) changeChosen({ [name]: snapped(value) }); }, { type: "number", min: 0, step: "any" })} s</label>${" "}
     <${Button} id=${name + "-here"} title=${text + " at the cursor (" + key + ")"} onClick=${() => changeChosen({ [name]: name === "end" ? endNow() : now })}>at cursor<//></span>`;
   return html`<section class="card" id="edit-card" aria-label="The chosen label">
-    ${!label && html`<p class="soft" id="none-chosen">No label is chosen. An action's key starts it at the cursor, and stops it there.</p>`}
+    ${!label && html`<p class="soft" id="none-chosen">No label is selected. The key of an action starts it at the cursor, and stops it there.</p>`}
     ${label && html`<div key=${chosen} id="editor" role="group" aria-label="Label" onInput=${({ target }) => { typed = target.id; }} onfocusout=${() => { if (typed) { typed = null; draw(); } }}>
       <label>Action <select id="label-action" value=${label.action} onChange=${({ target }) => { typed = null; changeChosen({ action: target.value }); }}>${options(actions)}</select></label>
       <label>Subject ${field("subject", label.subject, (value) => { addSubject(value.trim()); changeChosen({ subject: value.trim() }); }, { list: "subject-names", maxlength: 200 })}</label>
       ${edge("start", "Start", "[")}${edge("end", "End", "]")}
       <label class="wide">Comment ${field("comment", label.comment, (value) => changeChosen({ comment: value }), { maxlength: report.longest })}</label>
-      <span><${Button} id="delete" title="Delete the label (delete)" onClick=${removeChosen}>Delete<//> <${Button} id="let-go" title="Choose none (escape)" onClick=${() => chooseLabel(null)}>Done<//></span>
+      <span><${Button} id="delete" title="Delete the label (delete)" onClick=${removeChosen}>Delete<//> <${Button} id="let-go" title="Select none (escape)" onClick=${() => chooseLabel(null)}>Done<//></span>
     </div>`}
     <${VideoComment} key=${videoId()} id=${videoId()} />
   </section>`;

@@ -13,7 +13,7 @@ const endNow = () => (number >= times.length - 1 ? duration : now);
 
 /* The cursor is still that of another video until the times of this one are there. */
 function refusedWhileOpening() {
-  if (isOpening()) tell("This video is still being opened: nothing can be timed in it yet");
+  if (isOpening()) tell("This video is still loading");
   return isOpening();
 }
 /* An answer that comes late chooses no other label below the words that a person is typing. */
@@ -32,7 +32,7 @@ function toggleAction(action) {
   }, (entry) => {
     const [change] = entry.changes, { after } = change;
     if (video === videoId() && !isEditing()) chooseLabel(after ? change.key : null, false);
-    tell(after === null ? nameOf(action) + ": not started after all" : nameOf(action) + (after.end === null ? " starts at " + clock(time) : " ends at " + clock(after.end)));
+    tell(after === null ? nameOf(action) + ": not started" : nameOf(action) + (after.end === null ? " starts at " + clock(time) : " ends at " + clock(after.end)));
   });
 }
 /* Changes what is chosen; an edge never passes the other one, nor the ends of the video. */
@@ -43,8 +43,8 @@ function changeChosen(changes, key = chosen) {
     const label = held.label[video]?.[key];
     if (!label) return null;
     const after = { ...label, ...changes };
-    if (changes.start !== undefined && after.end !== null && after.start >= after.end) return told("A label starts before it ends");
-    if (changes.end !== undefined && after.end <= after.start) return told("A label ends after its start");
+    if (changes.start !== undefined && after.end !== null && after.start >= after.end) return told("A label must start before its end");
+    if (changes.end !== undefined && after.end <= after.start) return told("A label must end after its start");
     return [putLabel(video, key, after)];
   });
 }
@@ -68,14 +68,13 @@ function freeKey(name) {
 function addAction(name) {
   const key = newKey();
   ask(() => {
-    if (Object.values(held.action).some((action) => action.name === name)) return told("There is an action " + name + " already");
+    if (Object.values(held.action).some((action) => action.name === name)) return told("There is already an action " + name);
     const place = Math.max(-1, ...Object.values(held.action).map((action) => action.place)) + 1;
     return [{ kind: "action", key, after: { name, key: freeKey(name), place } }];
-  }, () => tell("Key " + (held.action[key].key || "(none is free)") + " starts and stops " + name));
+  }, () => tell(name + " starts and stops by the key " + (held.action[key].key || "(none is free)")));
 }
 
 function chooseLabel(key, goes = true) {
-  const before = chosen;
   chosen = key && labelsOf()[key] ? key : null;
   const label = chosen && labelsOf()[chosen];
   if (label) leaveReview();
@@ -83,7 +82,7 @@ function chooseLabel(key, goes = true) {
     if (now < label.start - 1e-6 || now > (label.end ?? label.start) + 1e-6) seek(label.start);
     if (label.start < view[0] || label.start > view[1]) look(label.start - (view[1] - view[0]) / 3, view[1] - view[0]);
   }
-  for (const lane of lanes) if (lane.bars.some(({ key: one }) => one === before || one === chosen)) lane.stamp = ++stamps;
+  stamp++;
   draw();
   moved = true;
   schedule();

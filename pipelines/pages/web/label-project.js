@@ -37,8 +37,8 @@ function ask(make, then = () => {}) {
 }
 function turn(deed, video = videoId(), isShown = () => false) {
   asked.push({ make: () => ["/turn", { deed, video }], then: (entry) => {
-    if (!entry) return tell(deed === "undo" ? "There is nothing to undo in this video" : "There is nothing to do again in this video");
-    tell(deed === "undo" ? "Undone" : "Done again");
+    if (!entry) return tell(deed === "undo" ? "Nothing to undo in this video" : "Nothing to redo in this video");
+    tell(deed === "undo" ? "Undone" : "Redone");
     const label = entry.changes.find(({ kind, after }) => kind === "label" && after);
     if (!isShown(entry) && label && video === videoId() && !isEditing()) chooseLabel(label.key);
   } });
@@ -67,7 +67,7 @@ async function send(address, content, job, again) {
       const answer = await fetch(address, { method: "POST", headers: { "content-type": "application/json" }, body });
       if (answer.status === 403) {
         /* where the browser gets a token that holds, in another tab, this one goes on */
-        showUnsaved("Not saved yet: lstr label runs for other labels, or with another token. Keep this page open, and open the address that it has printed.");
+        showUnsaved("Not saved yet: lstr label runs for other labels, or with another token. Keep this page open, and open the printed address in another tab.");
         await pause(1000);
         continue;
       }
@@ -76,7 +76,7 @@ async function send(address, content, job, again) {
         await reach(newest);
         return true;
       }
-      showUnsaved(trouble ? "Only the journal has the last changes: " + trouble : "");
+      showUnsaved(trouble ? "The last changes are only in the journal: " + trouble : "");
       if (error && answer.status === 500) showUnsaved("Not saved: " + error + " " + hint);
       else if (error) tell(error + " " + hint);
       else {
@@ -86,7 +86,7 @@ async function send(address, content, job, again) {
       }
       return false;
     } catch {
-      showUnsaved("Not saved yet: nothing answers. Is lstr label still running? Keep this page open.");
+      showUnsaved("Not saved yet: no answer. Is lstr label still running? Keep this page open.");
       await pause(500);
     }
   }
@@ -98,7 +98,7 @@ function listen() {
   events.addEventListener("training", ({ data }) => showTraining(JSON.parse(data)));
   events.addEventListener("open", () => { if (!asked.length) showUnsaved(""); });
   events.addEventListener("error", () => {
-    showUnsaved("Nothing answers: is lstr label still running?");
+    showUnsaved("No answer: is lstr label still running?");
     if (events.readyState === EventSource.CLOSED) pause(1000).then(listen); /* it was refused, for good */
   });
 }

@@ -13,7 +13,7 @@ const openInOrder = () => proposalOrder.filter(isOpen);
 const draftOf = (key) => (reviewed && reviewed.key === key && reviewed.at === chosenVideo ? reviewed.draft : null);
 const isNearMiss = ({ peak, threshold }) => peak < threshold;
 
-/* Asks which proposals wait, and while a model looks for more, again and again; whoever begins a search calls it. */
+/* Load the open proposals, repeatedly while a model searches; called when a search begins. */
 async function followProposals() {
   followAgain = true;
   if (following) return;
@@ -38,7 +38,7 @@ function proposalsChanged(changes) {
   if (reviewed && !isOpen([reviewed.at, reviewed.key])) reviewBeside(1);
 }
 
-/* Outlines of what waits, below the labels; of near misses broken ones. */
+/* Outlines of open proposals, below the labels; dashed for near misses. */
 function fillProposals() {
   const open = Object.entries(proposalsOf()).filter(([key]) => isOpen([chosenVideo, key]));
   for (const lane of lanes) lane.proposals = open.filter(([, { action }]) => action === lane.id);
@@ -69,7 +69,7 @@ function drawProposals(pen, lane, toX, height, ratio) {
 function startReview() {
   const [first] = openInOrder();
   if (first) return review(first);
-  tell(search.is_running ? "No proposal waits yet" : search.model ? "No proposal waits" : "No proposal waits: lstr label VIDEOS -m MODEL makes some");
+  tell(search.is_running ? "No proposals yet" : search.model ? "No open proposals" : "No proposals: start lstr label with a model (-m)");
   return null;
 }
 async function review([at, key]) {
@@ -99,19 +99,19 @@ function leaveReview() {
   draw();
   redraw();
 }
-/* The next one that waits, or the one before; after the last come those that were passed over. */
+/* The next open one, or the previous one; after the last come those that were skipped. */
 function reviewBeside(way) {
   const at = proposalOrder.findIndex(([video, key]) => video === reviewed.at && key === reviewed.key);
   const round = [...proposalOrder.slice(at + 1), ...proposalOrder.slice(0, Math.max(0, at))];
   const next = way > 0 ? round.find(isOpen) : round.findLast(isOpen);
   if (next) review(next);
-  else if (isOpen([reviewed.at, reviewed.key])) tell("No other proposal waits");
+  else if (isOpen([reviewed.at, reviewed.key])) tell("No other open proposal");
   else {
     leaveReview();
     tell(noneLeft());
   }
 }
-const noneLeft = () => (search.is_running ? "No proposal waits now; the model goes on looking" : "No proposal is left");
+const noneLeft = () => (search.is_running ? "No open proposals; the model is still searching" : "No proposals left");
 function decide(decision, action = reviewed?.draft.action) {
   if (!reviewed?.ready) return; /* another tab may have been first */
   const { at, key, draft } = reviewed, subject = subjectNow(), made = newKey();
@@ -135,7 +135,7 @@ function pressAction(action, button) {
 function changeDraft(changes) {
   if (refusedWhileOpening()) return null;
   const after = { ...reviewed.draft, ...changes };
-  if (after.start >= after.end) return tell("A label starts before it ends");
+  if (after.start >= after.end) return tell("A label must start before its end");
   reviewed.draft = after;
   fitLoop();
   draw();
@@ -182,9 +182,9 @@ function Proposals() {
   const open = openInOrder(), first = Math.max(0, open.findIndex(isOnShow) - MOST_ROWS / 2), some = open.slice(first, first + MOST_ROWS), left = open.length - first - some.length;
   return html`<section class="card" id="proposals" aria-label="Proposals" hidden=${!open.length && !search.model}>
     <div class="heading">
-      <h2 id="proposal-count">${open.length ? countText(open.length, "proposal") : "No proposal waits"}</h2>
+      <h2 id="proposal-count">${open.length ? countText(open.length, "open proposal") : "No open proposals"}</h2>
       <label>Order <select id="order" onChange=${({ target }) => { order = target.value; target.blur(); followProposals(); }}>${options(report.orders.map((name) => [name]))}</select></label>
-      <div class="buttons"><${Button} id="review-them" title="One after the other (shift R)" disabled=${!open.length} onClick=${blurred(startReview)}>Review<//></div>
+      <div class="buttons"><${Button} id="review-them" title="Review one after another (shift R)" disabled=${!open.length} onClick=${blurred(startReview)}>Review<//></div>
     </div>
     <p class="soft" id="search" role="status">${searchText()}</p>
     <ol id="proposal-rows" class="lines">${some.map((place) => html`<${ProposalRow} key=${place.join()} place=${place} />`)}${left > 0 && html`<li class="more">${countText(left, "proposal")} after these</li>`}</ol>
@@ -209,7 +209,7 @@ function searchText() {
   const { model, is_running, done, total, video, share, failed, trouble } = search;
   if (!model) return "";
   const where = video ? ": " + video + ", " + Math.round(100 * share) + " %" : "";
-  const parts = [is_running && !video && !done ? model + " is being loaded" : is_running ? model + " looks through the videos (" + done + " of " + total + where + ")" : trouble ? "" : model + " has looked through all videos that are not complete"];
-  for (const [name, reason] of failed) parts.push("Not in " + name + ": " + reason);
+  const parts = [is_running && !video && !done ? "Loading " + model : is_running ? model + " searches the videos (" + done + " of " + total + where + ")" : trouble ? "" : model + " has searched all videos that are not complete"];
+  for (const [name, reason] of failed) parts.push(name + " cannot be searched: " + reason);
   return [...parts, trouble].filter(Boolean).join(". ");
 }

@@ -31,9 +31,9 @@ function Player() {
       ${trouble && html`<p id="no-video" role="status"><b>${trouble[0]}</b>${trouble[1]}</p>`}
     </div>
     <div class="transport">
-      <${Button} id="step-back" aria-label="One frame back" title="One frame back (←)" onClick=${() => stepBy(-1)}>‹<//>
+      <${Button} id="step-back" aria-label="Previous frame" title="Previous frame (←)" onClick=${() => stepBy(-1)}>‹<//>
       <${PlayButton} plays=${rate} act=${toggle} />
-      <${Button} id="step-on" aria-label="One frame on" title="One frame on (→)" onClick=${() => stepBy(1)}>›<//>
+      <${Button} id="step-on" aria-label="Next frame" title="Next frame (→)" onClick=${() => stepBy(1)}>›<//>
       <output id="clock" aria-live="off" />
       <${SpeedMenu} act=${() => { if (rate) setRate(Math.sign(rate) * speed()); }} />
     </div>
@@ -46,16 +46,14 @@ function Timeline() {
   return html`<section class="card" id="timeline" aria-label="Timeline">
     <div class="heading">
       <h2>Timeline</h2>
-      <label class="who">Subject <input type="text" id="subject" list="subject-names" autocomplete="off" maxlength="200" placeholder="anybody" onChange=${() => addSubject(subjectNow())} /></label>
+      <label class="who">Subject <input type="text" id="subject" list="subject-names" autocomplete="off" maxlength="200" placeholder="optional" onChange=${() => addSubject(subjectNow())} /></label>
       <datalist id="subject-names">${options(Object.keys(held.subject).sort().map((name) => [name]))}</datalist>
       <div class="buttons"><${Button} id="undo" title="Undo (ctrl Z)" onClick=${() => turnHere("undo")}>Undo<//><${Button} id="redo" title="Redo (ctrl shift Z)" onClick=${() => turnHere("redo")}>Redo<//></div>
       <${ActionMenu} /><${Zoom} />
     </div>
     <${Lanes} overview="All labels of the video" over=${handles} resized=${() => widenNames(names)}>${lanes.map((lane) => html`<${LaneRow} key=${lane.id} lane=${lane} />`)}<//>
     <form id="add-action" onSubmit=${addNamed}><input type="text" id="new-action" maxlength="200" autocomplete="off" placeholder="Name of an action" aria-label="Name of a new action" /><button type="submit">Add action</button></form>
-    <div id="legend">
-      <span><i />labelled</span><span><i class="empty" />nothing happens here</span><span><i class="proposed" />proposed, here as a near miss</span><span><i class="gap" />not labelled yet: nothing is learnt from it</span>
-    </div>
+    <${Legend} entries=${[["", "labelled"], ["empty", "nothing happens here"], ["proposed", "proposed, here as a near miss"], ["gap", "not labelled yet: not used for training"]]} />
   </section>`;
 }
 const Page = () => html`

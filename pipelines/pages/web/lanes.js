@@ -119,6 +119,12 @@ class Lanes extends Component {
     </div>`;
   }
 }
+/* What the marks of lanes mean: [look, text] of each, where there is one. */
+const Legend = ({ entries, children }) => html`<div id="legend">${entries.filter(Boolean).map(([look, text]) => html`<span key=${text}><i class=${look} />${text}</span>`)}${children}</div>`;
+/* The buttons of a list of errors, which the keys x and shift x press as well. */
+const ErrorButtons = ({ disabled, act }) => html`
+  <${Button} id="error-before" aria-keyshortcuts="Shift+X" title="Previous error (shift x)" disabled=${disabled} onClick=${() => act(-1)}>← Previous error<//>
+  <${Button} id="error-after" aria-keyshortcuts="X" title="Next error (x)" disabled=${disabled} onClick=${() => act(1)}>Next error → <kbd aria-hidden="true">x</kbd><//>`;
 /* The column of names takes what the longest needs, within reason. */
 function widenNames(names) {
   const pen = document.createElement("canvas").getContext("2d"), wide = innerWidth > 820;
@@ -211,7 +217,7 @@ function drawLane(canvas, content, [from, to]) {
   }
   if (found) drawLabels(pen, found, missed, toX, truthY, truthHeight, ratio);
 }
-/* Scores as codes from `first` on, of which `missing` is none: a line through the middles of chunks, or, where many are in
+/* Scores as codes from `first` on, without those that are `missing`: a line through the middles of chunks, or, where many are in
    one pixel, the highest and the lowest of each, so that no peak is lost. */
 function drawCurve(pen, { codes, first, count, begin, step, fullScale, missing }, [from, to], { width, base, top, ratio, small }) {
   const span = to - from, toX = (time) => (time - from) / span * width, toY = (code) => base - code / fullScale * (base - top);

@@ -55,8 +55,8 @@ function About() {
       <dl class="terms" id="speed"><${Terms} pairs=${measured} /></dl>
       ${whole && html`<pre tabindex="0" id="recipe" aria-label="The whole recipe of the features">${JSON.stringify(whole, null, 2)}</pre>`}</details>`}
     <p class="keys soft"><kbd>space</kbd> play · <kbd>←</kbd> <kbd>→</kbd> one decision · <kbd>shift</kbd> with them one second ·${" "}
-      <kbd>p</kbd> <kbd>n</kbd> previous, next segment · <kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> the one before · <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,${" "}
-      <kbd>shift</kbd> with it moves · a class name leads to its next segment</p>
+      <kbd>p</kbd> <kbd>n</kbd> previous, next segment · <kbd>x</kbd> next error, <kbd>shift</kbd> <kbd>x</kbd> previous error · <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom · <kbd>ctrl</kbd> with the wheel zooms,${" "}
+      <kbd>shift</kbd> with it moves · a class name goes to its next segment</p>
   </footer>`;
 }
 
@@ -106,12 +106,11 @@ function Filters() {
       <input type="checkbox" checked=${!hidden.has(index)} onChange=${toggle(index)} /><${Spot} label=${names[index]} /><span class="cut">${names[index]}</span><span>${index ? counts[index] || "–" : ""}</span></label></li>`)}</ul>
   </div></details>`;
 }
-function Legend() {
-  const entry = (look, text, ...conditions) => conditions.every(Boolean) && html`<span id=${look && "legend-" + look}><i class=${look} />${text}</span>`;
-  return html`<div id="legend">${entry("curve", "score")}${entry("onset", "threshold", timeline.thresholds)}${entry("", "detected")}${entry("expected", "expected", expected.length)}
-    ${entry("waiting", "not yet announced", segments.some(({ announced }) => announced !== undefined))}${entry("false", "false alarm", segments.some(isFalse))}
-    ${entry("truth", "labelled", truth)}${entry("missed", "labelled, missed", truth)}${entry("gap", "gap in the source", gaps.length)}</div>`;
-}
+const legend = () => [
+  ["curve", "score"], timeline.thresholds && ["onset", "threshold"], ["", "detected"], expected.length > 0 && ["expected", "expected"],
+  segments.some(({ announced }) => announced !== undefined) && ["waiting", "not yet announced"], segments.some(isFalse) && ["false", "false alarm"],
+  truth && ["truth", "labelled"], truth && ["missed", "labelled, missed"], gaps.length > 0 && ["gap", "gap in the source"],
+];
 function Decision({ chunk, best }) {
   const first = best[0], end = begin + (chunk + 1) * step, labels = truth && truth.filter((label) => chunk >= 0 && label.start < end && begin + chunk * step < label.end);
   return html`<section class="card now" aria-label="Decision at the cursor">
@@ -135,7 +134,7 @@ function Page() {
   return html`${report.index && html`<nav id="ways" aria-label="Other videos"><a href=${report.index}>← All videos</a></nav>`}
   <main>
     <div class="left">
-      <section class="card" aria-label="Player"><${Film} label="The video that was watched" tabindex="-1" onClick=${toggleFilm} /><${Transport} /></section>
+      <section class="card" aria-label="Player"><${Film} label="The video" tabindex="-1" onClick=${toggleFilm} /><${Transport} /></section>
       <${Decision} chunk=${chunk} best=${best} />
     </div>
     <div class="right">
@@ -144,7 +143,7 @@ function Page() {
         <${Lanes} overview="All segments of the video" tight=${laneHeight < 40} resized=${() => { widenNames(names); draw(); }} hidden=${!shown.length} onPointerMove=${hover} onPointerLeave=${leave} onPointerCancel=${leave}
           over=${html`<div id="pointer" hidden />`}>${shown.map((index) => html`<${LaneRow} key=${index} index=${index} shown=${shown} chunk=${chunk} best=${best[0]?.index} />`)}<//>
         ${!shown.length && html`<p id="nothing">No class is shown. Choose some above.</p>`}
-        <${Legend} />
+        <${Legend} entries=${legend()} />
         ${canTry && html`<${Rules} />`}
       </section>
       <${Segments} />
@@ -209,7 +208,7 @@ function embedded() {
 }
 function openVideo() {
   const address = report.video || embedded();
-  openFilm({ address, name: timeline.name ?? lastPart(timeline.source ?? "the video"), ahead: report.ahead, trouble: address ? null : ["No video beside this report", "The timeline works without it."] });
+  openFilm({ address, name: timeline.name ?? lastPart(timeline.source ?? "the video"), ahead: report.ahead, trouble: address ? null : ["No video next to this report", "The timeline works without it."] });
 }
 
 function hover(event) {

@@ -70,7 +70,7 @@ function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, m
   return found;
 }
 
-/* The actions of all classes, `found` as { rule, runs } of each, with their starts backdated: not before the end of what was told of the class, or with `highest` of any, nor in chunks without a score. */
+/* The actions of all classes, `found` as { rule, runs } of each, with their starts backdated: not before the end of what was reported of the class, or with `highest` of any, nor in chunks without a score. */
 function backdated(found, { step, begin = 0 }) {
   const endOfAll = toldEnds(found.flatMap(({ runs }) => runs));
   return found.map(({ rule, runs }) => {
@@ -82,7 +82,7 @@ function backdated(found, { step, begin = 0 }) {
   });
 }
 
-/* Where the last of what was told of runs before a chunk ends, as a function of the chunk: 0 where nothing was. */
+/* Where the last of what was reported of runs before a chunk ends, as a function of the chunk: 0 where nothing was. */
 function toldEnds(runs) {
   const ends = runs.flatMap(({ told, parts }) => parts.map(([start, end]) => ({ known: Math.max(told, start), end })));
   ends.sort((one, other) => one.known - other.known);

@@ -111,14 +111,13 @@ function sortBy(key) {
 }
 function Segments() {
   const passing = segments.filter(passes).length, all = countText(segments.length, "segment"), looks = ["card", !segments.some(({ announced }) => announced !== undefined) && "unannounced", !truth && "unlabelled"];
-  const hasErrors = errorsShown().length > 0, saveCsv = () => download(lastPart(report.id) + ".csv", toCsv([{ id: report.id, duration: timeline.duration || duration, segments: segments.filter(passes) }]));
+  const saveCsv = () => download(lastPart(report.id) + ".csv", toCsv([{ id: report.id, duration: timeline.duration || duration, segments: segments.filter(passes) }]));
   return html`<section class=${looks.filter(Boolean).join(" ")} id="list" aria-label="Segments">
     <div class="heading">
       <h2 id="count">${passing === segments.length ? all : numberText(passing) + " of " + all}</h2><${Verdict} /><p class="unseen" id="error" role="status">${told}</p>
       <div class="buttons" id="errors" role="group" aria-label="Errors" hidden=${!truth}>
         <select id="which" aria-label="Which are listed" value=${which} onChange=${({ target }) => { which = target.value; refresh(); }}>${options([["", "All"], ["errors", "Errors"], ["missed", "Missed"], ["false", "False alarms"]])}</select>
-        <${Button} id="error-before" aria-keyshortcuts="Shift+X" title="The error before (shift x)" disabled=${!hasErrors} onClick=${() => seekError(-1)}>← Error before<//>
-        <${Button} id="error-after" aria-keyshortcuts="X" title="The next error (x)" disabled=${!hasErrors} onClick=${() => seekError(1)}>Next error → <kbd aria-hidden="true">x</kbd><//>
+        <${ErrorButtons} disabled=${!errorsShown().length} act=${seekError} />
       </div>
       <${Button} id="segments-csv" title="Download the segments as CSV" onClick=${saveCsv}>CSV<//>
     </div>

@@ -3,7 +3,7 @@ const step = 0.25, ROWS = 2400; /* seconds of a chunk; chunks whose scores are k
 const fullScale = report.full_scale, missing = report.no_score;
 const SPANS = [60, 300, 600], PICTURE_EVERY = 500; /* seconds in view; milliseconds */
 const SNOOZES = [["900", "15 minutes"], ["3600", "1 hour"], ["28800", "8 hours"], ["86400", "1 day"]];
-const LINKS = { reading: "live", waiting: "not open yet", connecting: "connecting …", stalled: "sends nothing", lost: "lost, connecting again …" };
+const LINKS = { reading: "live", waiting: "not open yet", connecting: "connecting …", stalled: "no data", lost: "lost, reconnecting …" };
 const sources = new Map();
 let span = SPANS[0];
 
@@ -102,7 +102,7 @@ class Source extends Component {
           <div class="rows">${actions.map((index) => html`<${Lane} key=${classes[index]} look=${isOnNow(classes[index]) ? "first" : ""} range=${[wholeSeconds() - span, wholeSeconds()]} content=${() => laneOf(source, index)}>
             <div class="name" title=${classes[index]}><${Spot} label=${classes[index]} /><span class="cut">${classes[index]}</span>
               <output aria-live="off">${last(index) === missing ? "–" : scoreText(last(index) / fullScale)}</output></div><//>`)}
-            ${!actions.length && html`<p class="no-lanes">The lanes come with its first decision.</p>`}</div>
+            ${!actions.length && html`<p class="no-lanes">The lanes appear with the first decision.</p>`}</div>
           <p class="ago" aria-hidden="true">${[span, span / 2, 0].map((seconds) => html`<span>${seconds ? (seconds < 60 ? seconds + " s ago" : seconds / 60 + " min ago") : "now"}</span>`)}</p>
         </div>
       </div>

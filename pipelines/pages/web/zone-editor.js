@@ -35,7 +35,7 @@ function Veil({ id, zones, size: [width, height], chosen = null }) {
 const pointsOf = (corners, width, height) => corners.map(([x, y]) => (x * width).toFixed(2) + "," + (y * height).toFixed(2)).join(" ");
 
 function editZones(source) {
-  if (!source.size) return tell("There is no frame of " + source.name + " yet to draw on.");
+  if (!source.size) return tell("No frame of " + source.name + " has arrived yet.");
   edited = { source, zones: structuredClone(source.zones), open: null, at: null, before: JSON.stringify(source.zones), sure: false, told: "" };
   $("zones").showModal();
   drawZones();
@@ -80,7 +80,7 @@ function ZoneEditor() {
   <p class="keys soft">Press the frame for each corner of a zone, the first one again to close it; drag a corner to move it. Motion outside all zones does not count; without a zone all of the frame does.</p>
   <p class="keys soft by-keys"><kbd>tab</kbd> the next corner: <kbd>←</kbd> <kbd>↑</kbd> <kbd>↓</kbd> <kbd>→</kbd> move it, with <kbd>shift</kbd> farther, <kbd>+</kbd> adds one after it, <kbd>delete</kbd> removes it · <kbd>esc</kbd> cancels</p>
   <div class="tools ends">
-    <${Button} id="zones-file" hidden=${!source.drawn} onClick=${() => sendZones(null)}>As the file says<//>
+    <${Button} id="zones-file" hidden=${!source.drawn} onClick=${() => sendZones(null)}>As in the configuration<//>
     <${Button} id="zones-cancel" class="last" onClick=${giveUp}>Cancel<//><${Button} id="zones-save" onClick=${() => { closeZone(); sendZones(edited.zones); }}>Save<//>
   </div>`;
 }
@@ -146,7 +146,7 @@ function giveUp() {
   }
   if (JSON.stringify(edited.zones) === edited.before || edited.sure) return $("zones").close();
   edited.sure = true;
-  return tellZones("Nothing is saved yet: again, and the changes are lost.");
+  return tellZones("Nothing is saved yet: cancel again to lose the changes.");
 }
 function sendZones(zones) {
   const { source } = edited;

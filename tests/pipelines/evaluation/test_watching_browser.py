@@ -54,9 +54,9 @@ def test_a_key_leads_to_each_error_and_back(show, evaluated):
     assert told(page) == seen[0] and shown_video(page) == "b"
     page.keyboard.press("Shift+X")
     assert told(page) == seen[-1]
-    page.click("#before")
+    page.click("#error-before")
     assert told(page) == seen[-2]
-    page.click("#next")
+    page.click("#error-after")
     assert told(page) == seen[-1]
 
 

@@ -83,7 +83,7 @@ def test_labels_by_keys_alone(labelling, tab, times):
         press(page, "Control+z")
     assert labels_of(page) == []
     press(page, "Control+z")
-    assert page.locator("#told").inner_text() == "There is nothing to undo in this video"
+    assert page.locator("#told").inner_text() == "Nothing to undo in this video"
     for _ in range(6):
         press(page, "Control+Shift+Z")
     assert labels_of(page) == everything and written(labelling) == segments

@@ -155,31 +155,20 @@ def test_a_file_that_was_changed_by_hand_counts(tmp_path):
     assert not list(tmp_path.glob("*.before")), "it is still ours"
 
 
-def test_a_file_that_something_else_put_in_its_place_is_kept(tmp_path):
-    with Project(tmp_path / "labels.json") as first:
-        put(first, Label(action(first, "fall"), 1.0, 2.0), A, "x")
-    other = {"version": "another tool", "database": {"a": {"annotations": [{"label": "walk", "segment": [1, 2]}]}}}
-    first.path.write_text(json.dumps(other))
-    with Project(first.path) as again:
-        assert list(again.state.labels) == ["a"]
-        put(again, About(complete=False), "a")
-    assert json.loads((tmp_path / "labels.json.before").read_text()) == other
-    assert json.loads(first.path.read_text())["version"] != other["version"]
-
-
-def test_labels_of_before_begin_a_project(tmp_path):
+def test_a_file_of_another_tool_is_kept_and_begins_the_project(tmp_path):
+    """There is nothing yet, or a project whose file was replaced; all other time is background in such a file."""
     path = tmp_path / "labels.json"
-    old = {"database": {"a": {"duration": 9, "annotations": [{"label": "fall", "segment": [1, 2]}]}, "b": {}}}
-    path.write_text(json.dumps(old))
-    with Project(path) as project:
-        assert project.state.abouts == {"a": About(True), "b": About(True)}, (
-            "all other time is background in such a file"
-        )
-        put(project, About(complete=False), "a")
-    assert json.loads((tmp_path / "labels.json.before").read_text()) == old
-    read = read_labels(path)
-    assert [s.label for s in read.videos["a"].segments] == ["fall", "Ambiguous", "Ambiguous"]
-    with pytest.raises(LabelsError, match="already exists"):
+    for tool in ("one", "another"):
+        old = {"version": tool, "database": {"a": {"annotations": [{"label": tool, "segment": [1, 2]}]}, "b": {}}}
+        old["database"]["a"]["duration"] = 9
+        path.write_text(json.dumps(old))
+        with Project(path) as project:
+            assert project.state.abouts == {"a": About(True), "b": About(True)}
+            put(project, About(complete=False), "a")
+        assert json.loads((tmp_path / "labels.json.before").read_text()) == old
+        read = read_labels(path)
+        assert [s.label for s in read.videos["a"].segments] == [tool, "Ambiguous", "Ambiguous"]
+    with pytest.raises(LabelsError):
         Project(path, begin=read)
 
 

@@ -83,17 +83,13 @@ def test_the_page_counts_the_highest_as_the_timeline_does(show, report, more):
         assert [(s["start"], s["end"]) for s in of_page] == expected and len(expected) > 5
 
 
-STORED = [{}, {"on": 0.7, "off": 0.6}, {"on": 0.2, "off": 0.1, "min_length": 1.0}]
-TRIED = [{}, {"on": 0.15}, {"off": 0.9}, {"on": 0.9, "off": 0.3}, {"on": None, "off": 0.05, "merge_gap": 0.5}]
-
-
-def test_what_is_tried_changes_the_rules_as_options_do(show, report):
+def test_trying_thresholds_changes_the_rules_as_options_do(show, report):
     """Stored thresholds with those that are tried over them: one of `on` and `off` follows the other."""
-    pairs = list(product(STORED, TRIED))
-    changed_by_page = show(report).evaluate(
-        "(pairs) => pairs.map(([stored, tried]) => changedRules(stored, tried))", pairs
-    )
-    assert changed_by_page == [asdict(changed(stored, tried)) for stored, tried in pairs]
+    stored = [{}, {"on": 0.7, "off": 0.6}, {"on": 0.2, "off": 0.1, "min_length": 1.0}]
+    tried = [{}, {"on": 0.15}, {"off": 0.9}, {"on": 0.9, "off": 0.3}, {"on": None, "off": 0.05, "merge_gap": 0.5}]
+    pairs = list(product(stored, tried))
+    decided = show(report).evaluate("(pairs) => pairs.map(([stored, tried]) => changedRules(stored, tried))", pairs)
+    assert decided == [asdict(changed(*pair)) for pair in pairs]
 
 
 def found(label: tuple[float, float], detection: tuple[float, float]) -> bool:
