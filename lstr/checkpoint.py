@@ -1,6 +1,6 @@
 """Checkpoints: one file of tensors under the published names and JSON text, read without running any code in it.
 
-A file may come from anywhere. What it claims is compared with its bytes before anything of the claimed size is made.
+A file may come from anywhere. The sizes that it states are compared with its bytes before anything is allocated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from lstr import __version__
-from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, ConfigError
 from lstr.files.atomic import temporary_for, write_tensors
 from lstr.kinds import KINDS, change, from_json, make_model, name_kind, published_kinds, read_published
@@ -161,8 +160,16 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     path, overrides = Path(path), dict(overrides or {})
     tensors = content.get(TENSORS) if isinstance(content, dict) else None
     # tried only on other files, because it imports every kind of model
-    if tensors is None and is_made_of(bare := _published_tables(content), dict[str, Tensor]):
-        content = {TENSORS: (tensors := bare)}  # the weights alone, as MiniROAD's code saves them
+    if tensors is None and isinstance(content, dict):
+        if isinstance(content.get("model"), dict):  # of the code of OadTR and GateHUB
+            tensors = content["model"]
+        elif all(isinstance(tensor, Tensor) for tensor in content.values()):
+            tensors = content  # the weights without anything else, as MiniROAD's code saves them
+        else:
+            found_tables = (published.tables(content) for published in published_kinds().values())
+            tensors = next((tables for tables in found_tables if tables is not None), content)
+        if is_made_of(tensors, dict[str, Tensor]):
+            content = {TENSORS: tensors}
     if not tensors or not is_made_of(tensors, dict[str, Tensor]):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
@@ -199,7 +206,14 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         raise CheckpointError(
             f"{path} has the format {found!r}, this version reads {FORMAT!r}.", "Update lstr, or save it again."
         )
-    _check_shapes(path, tensors, config)
+    kind = KINDS[config.kind].published
+    for name, value in kind.shapes(tensors).items() if kind and config.told_by_tensors else ():
+        wanted = int(config.n_long > 0) if name == "long_memory" else getattr(config, name, value)
+        if wanted != value:
+            raise CheckpointError(
+                f"{path}: {name} is {wanted} in the configuration but {value} in the tensors.",
+                f"Leave {name} as it was trained, or give another checkpoint.",
+            )
     scored = len(tensors[CLASSIFIER if CLASSIFIER in tensors else f"members.0.{CLASSIFIER}"])
     if len(classes) != scored:
         raise CheckpointError(
@@ -225,37 +239,6 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     return Checkpoint(
         model.eval(), config, classes, calibration=calibration, format=found, path=path, assumed=assumed, **parts
     )
-
-
-def _published_tables(content: Any) -> Any:
-    """Return the table of tensors in what published code saves, else `content`.
-
-    The code of OadTR and GateHUB saves it as `model`; others save it bare, or as their kind says.
-    """
-    if not isinstance(content, dict):
-        return content
-    if isinstance(content.get("model"), dict):
-        return content["model"]
-    if all(isinstance(tensor, Tensor) for tensor in content.values()):
-        return content
-    found = (published.tables(content) for published in published_kinds().values())
-    return next((tables for tables in found if tables is not None), content)
-
-
-def _check_shapes(path: Path, tensors: Mapping[str, Tensor], config: WindowConfig) -> None:
-    """Raise CheckpointError for a configuration that the tensors contradict, with both values."""
-    published = KINDS[config.kind].published
-    if published is None or not config.told_by_tensors:
-        return
-    for name, value in published.shapes(tensors).items():
-        if name == "n_classes":
-            continue
-        wanted = int(config.n_long > 0) if name == "long_memory" else getattr(config, name)
-        if wanted != value:
-            raise CheckpointError(
-                f"{path}: {name} is {wanted} in the configuration but {value} in the tensors.",
-                f"Leave {name} as it was trained, or give another checkpoint.",
-            )
 
 
 def _check_sizes(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

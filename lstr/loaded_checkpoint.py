@@ -1,4 +1,4 @@
-"""A checkpoint that was read, and checks of its entries, which may come from anywhere. Needs no torch."""
+"""A checkpoint in memory, and checks of its entries, for files from anywhere. Needs no torch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Checkpoint:
 
     @property
     def store(self) -> Mapping[str, Any]:
-        """What it states of the store of published features it was trained on; empty for features made here."""
+        """The entry on the store of published features that it was trained on; empty for features of `lstr extract`."""
         data = self.extra.get("data")
         store = data.get("store") if isinstance(data, dict) else None
         return store if isinstance(store, dict) else {}
@@ -106,7 +106,7 @@ def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fault_of_rules(classes: Sequence[str], stored: Mapping[str, Mapping[str, float]] | None) -> str:
-    """Return what is wrong with the classes and thresholds of a model, as a phrase; empty if nothing is."""
+    """Return the error in the classes and thresholds of a model, as a phrase; empty if there is none."""
     if not classes:
         return "it has no classes"
     for label, rules in (stored or {}).items():
@@ -116,11 +116,6 @@ def fault_of_rules(classes: Sequence[str], stored: Mapping[str, Mapping[str, flo
         if on is not None and off is not None and off > on:
             return f"the start threshold of {label!r} is {on:g}, below its end threshold {off:g}"
     return ""
-
-
-def is_thresholds(value: Any) -> bool:
-    """Return whether a value is thresholds by class; nothing at all means the default ones."""
-    return not value or is_made_of(value, dict[str, Rule])
 
 
 def is_tables(value: Any) -> bool:

@@ -5,7 +5,7 @@ Their places are recorded next to the features and in the run, and networks are 
 
 import os
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from lstr.extractors.networks.archive import Archive, is_archive
 from lstr.extractors.networks.manifest import origin_of
 from lstr.extractors.networks.runtime import AUTO
 from lstr.extractors.networks.weights_file import Origin, WeightSources, is_weights_folder, network_file
-from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
+from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.extractors.twostream import build_as
@@ -81,7 +81,12 @@ def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dic
             for name, root in roots.items()
             if isinstance(entry, dict) and isinstance(entry.get(name), str)
         ]
-        found[stream] = _first(part, stream, places[stream], loaded.path)
+        published, folders = published_file(part, stream), list[Path]()
+        for parent in loaded.path.absolute().parents[:2]:  # next to a checkpoint, or next to its run
+            with suppress(OSError):
+                folders += sorted(folder for folder in parent.iterdir() if is_weights_folder(folder))
+        candidates = (*places[stream], *([published.place] if published else []), *folders)
+        found[stream] = next((str(place) for place in candidates if _holds(place, stream, part.sha256)), None)
     if lost := [stream for stream, path in found.items() if path is None and places[stream]]:
         place = next((place for place in places[lost[0]] if place.exists()), places[lost[0]][0])
         state = "which holds other networks now" if place.exists() else "which does not exist any more"
@@ -90,15 +95,6 @@ def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dic
             f"{loaded.path} needs the networks of {place}, {state}.", f"say where their folder is now: {options}."
         )
     return found
-
-
-def _first(part: NetworkRecipe, stream: str, places: Iterable[Path], path: Path) -> str | None:
-    entry, folders = published_file(part, stream), []
-    for parent in path.absolute().parents[:2]:  # next to a checkpoint, or next to its run
-        with suppress(OSError):
-            folders += sorted(folder for folder in parent.iterdir() if is_weights_folder(folder))
-    candidates = (*places, *([entry.place] if entry else []), *folders)
-    return next((str(place) for place in candidates if _holds(place, stream, part.sha256)), None)
 
 
 def _holds(place: Path, stream: str, sha256: str) -> bool:
@@ -136,22 +132,19 @@ def origins_of_checkpoint(loaded: Checkpoint) -> dict[str, str]:
     if loaded.about:
         entries = loaded.about["networks"].items()
         return {stream: str(Origin(**entry["origin"])) for stream, entry in entries if "origin" in entry}
-    if loaded.recipe is None:
+    if not (recipe := recipe_of(loaded)):
         return {}
     places: dict[str, str | None] = {}
-    with suppress(WeightsError):  # weights that are gone, or others now
+    with suppress(WeightsError):  # weights that are missing or have changed
         places = find_networks(loaded)
-    recipe = Recipe.from_dict(loaded.recipe, loaded.path).narrowed(streams_of_model(loaded.config.streams))
     return origins_of(recipe, {stream: place for stream, place in places.items() if place})
 
 
 def recipe_of(loaded: Checkpoint) -> Recipe | None:
     """Return the recipe of the features a checkpoint was trained on, of the streams it takes; None if unknown."""
-    return (
-        Recipe.from_dict(loaded.recipe, loaded.path).narrowed(streams_of_model(loaded.config.streams))
-        if loaded.recipe
-        else None
-    )
+    if not loaded.recipe:
+        return None
+    return Recipe.from_dict(loaded.recipe, loaded.path).narrowed(streams_of_model(loaded.config.streams))
 
 
 def streams_taken(loaded: Checkpoint) -> tuple[str, ...]:
@@ -203,9 +196,9 @@ def networks_of(
     recipe = recipe_of(loaded)
     if recipe is None and loaded.store:
         raise CheckpointError(
-            f"{loaded.path} has learnt from features of other people{store_in_words(loaded.store)}, and no network "
-            "here makes such features of a video.",
-            "give a store of such features in place of a video.",
+            f"{loaded.path} was trained on features from elsewhere{store_in_words(loaded.store)}, which no network "
+            "here computes from a video.",
+            "give a store of such features instead of a video.",
         )
     if recipe is None:
         raise CheckpointError(

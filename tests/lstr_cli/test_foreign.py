@@ -58,6 +58,6 @@ def test_from_features_to_a_model_file(lstr, waves, tmp_path):
     code, out, err = lstr(*words)
     assert code == 0 and json.loads(out)["seconds_per_chunk"] == 2 / 15, err
     code, _, err = lstr("export", model, "-o", tmp_path / "small.lstr")
-    assert code != 0 and "learnt from features of other people" in err and "Traceback" not in err
+    assert code != 0 and "trained on features from elsewhere" in err and "Traceback" not in err
     code, _, err = lstr("evaluate", model, store, "--labels", labels, "--choose-thresholds")
     assert code == 0, err
