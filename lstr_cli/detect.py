@@ -51,9 +51,9 @@ def _formats(values: tuple[str, ...], output: str | None) -> tuple[str, ...]:
     names = [part.strip() for value in values for part in value.split(",")]
     chosen = tuple(FORMATS if "all" in names else names or DEFAULT_FORMATS)
     for name in (name for name in chosen if name not in FORMATS):
-        from lstr.pipelines.annotations.format import FORMATS as LABEL_FORMATS
+        from lstr.pipelines.annotations.format import all_formats
 
-        if name not in LABEL_FORMATS or not LABEL_FORMATS[name].detects:  # of another package
+        if name not in {form.name for form in all_formats() if form.detects}:  # of another package
             raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
     if values and not output and chosen != ("jsonl",):
         raise click.BadParameter(f"{', '.join(chosen)} are files; add -o DIR. Only jsonl goes to standard output.")

@@ -27,7 +27,7 @@ from lstr_cli.options import (
 )
 
 if TYPE_CHECKING:  # imports torch
-    from lstr.pipelines.features.extraction_plan import Plan
+    from lstr.pipelines.features.extraction import Plan
 
 
 @click.command("extract", cls=Command)
@@ -86,8 +86,7 @@ def command(videos, output, recipe, stream, weights, calibrate, lists, settings,
     from lstr.files.remote import place
     from lstr.pipelines.features.chunk_cache import find_cache
     from lstr.pipelines.features.extract import NetworksReady, extract, plan
-    from lstr.pipelines.features.extraction import ExtractOptions
-    from lstr.pipelines.features.extraction_plan import Plan
+    from lstr.pipelines.features.extraction import ExtractOptions, Plan
     from lstr.pipelines.features.recipes import choose_recipe, default_recipe, weights_for
 
     if not recipe:

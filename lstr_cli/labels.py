@@ -77,9 +77,8 @@ def convert(sources, to, output, columns, subsets, video, **others):
       lstr labels convert werte.csv --columns start=Beginn,end=Ende,label=Aktion -o labels.json
       lstr labels convert timeline/game.json --to vtt > game.vtt
     """
-    from lstr.pipelines.annotations.format import ConvertOptions
-    from lstr.pipelines.annotations.formats import convert as job
-    from lstr.pipelines.annotations.formats import readable, writable
+    from lstr.pipelines.annotations.convert import convert as job
+    from lstr.pipelines.annotations.format import ConvertOptions, readable, writable
 
     for name, known, word in ((to, writable, "--to"), (others["source_format"], readable, "--from")):
         if name is not None and name not in known():
@@ -134,12 +133,12 @@ def check(labels, features, settings, as_json):
 
     from lstr.errors import few
     from lstr.labels.check import stop_at_errors
-    from lstr.pipelines.annotations.label_files import counts_of, more_labels
+    from lstr.pipelines.annotations.label_files import count_labels, divide_labels
 
-    more, features = more_labels(features)
+    more, features = divide_labels(features)
     files = [labels, *more]
     labelled, findings = _checked(files, features, settings)
-    counts = counts_of(labelled)
+    counts = count_labels(labelled)
     title = f"{few(files)}: {_in_words(counts)}"
     if as_json:
         console.show_json({**counts, "findings": [asdict(found) for found in findings]})
@@ -158,14 +157,14 @@ def _checked(
     """The labels, and what is found in them: beside features, beside videos, or alone."""
     from lstr.labels.check import WARNING, check, in_order, missing, unmatched
     from lstr.pipelines.annotations.label_files import read_label_files
-    from lstr.pipelines.annotations.videos import footage_of_files, videos_among
+    from lstr.pipelines.annotations.videos import find_labelled_videos, footage_of_files
 
-    videos, dataset = videos_among(at_hand), settings.pop("dataset", None)
+    videos, dataset = find_labelled_videos(at_hand), settings.pop("dataset", None)
     streams = (settings.pop("rgb_features", None), settings.pop("flow_features", None))
     skip_missing = settings.pop("skip_missing", "false") == "true"
     if at_hand and not videos:
         from lstr.pipelines.features.dataset import read_dataset  # brings torch
-        from lstr.pipelines.features.foreign import split_settings
+        from lstr.pipelines.features.feature_files import split_settings
 
         stated, _ = split_settings(settings)
         read = read_dataset(at_hand, files, streams, dataset, lenient=True, skip_missing=skip_missing, stated=stated)

@@ -11,9 +11,9 @@ from lstr.errors import ConfigError, MissingPathError, OutputError
 from lstr.extractors.networks.published import named_weights
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
 from lstr.files.remote import Place, place
+from lstr.pipelines.annotations.convert import Conversion
+from lstr.pipelines.annotations.convert import convert as convert_all
 from lstr.pipelines.annotations.format import ConvertOptions
-from lstr.pipelines.annotations.formats import Conversion
-from lstr.pipelines.annotations.formats import convert as convert_all
 from lstr.pipelines.evaluation.job import EvaluateOptions, EvaluateResult
 from lstr.pipelines.evaluation.job import evaluate as evaluation
 from lstr.pipelines.features import extract as extraction

@@ -13,7 +13,7 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import FrameReader
 from lstr.files.content import read_object, read_text
-from lstr.pipelines.annotations.formats import recognise
+from lstr.pipelines.annotations.format import recognise
 from lstr.pipelines.annotations.label_files import describe_labels, is_label_file
 from lstr.pipelines.progress import Tell
 
@@ -124,9 +124,8 @@ def _describe_folder(path: Path, progress: Tell) -> dict[str, Any]:
 
 def _describe_features(path: Path, progress: Tell) -> dict[str, Any]:
     from lstr.pipelines.failures import read_failures
-    from lstr.pipelines.features.compatibility import count_seen
-    from lstr.pipelines.features.folder import open_features
-    from lstr.pipelines.features.verify import verify
+    from lstr.pipelines.features.dataset import count_overlap
+    from lstr.pipelines.features.folder import open_features, verify
     from lstr.pipelines.model_files.networks import origins_of, recorded_weights
 
     folder = open_features(path)
@@ -157,7 +156,7 @@ def _describe_features(path: Path, progress: Tell) -> dict[str, Any]:
     }
     if recipe := folder.recipe:
         described |= {"recipe_id": recipe.id, "random_weights": recipe.random_streams or "none"}
-        described |= _present(seen_by_networks=count_seen(folder))
+        described |= _present(seen_by_networks=count_overlap(folder))
         described |= {"origins": origins_of(recipe, recorded_weights(path)), "recipe": recipe.to_dict()}
     return described
 
@@ -165,7 +164,7 @@ def _describe_features(path: Path, progress: Tell) -> dict[str, Any]:
 def _describe_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, Any]:
     from lstr import checkpoint
     from lstr.extractors.networks.weights_file import read_card
-    from lstr.pipelines.features.compatibility import training_seen
+    from lstr.pipelines.features.dataset import training_overlap
     from lstr.pipelines.model_files.networks import recipe_of
 
     with suppress(WeightsError):  # a file that is not of a network fails below, with the reason
@@ -186,7 +185,7 @@ def _describe_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, A
         "recipe_id": recipe.id if recipe else "not recorded",
         **_present(store=dict(loaded.store)),
         "random_weights": (recipe.random_streams or "none") if recipe else "not recorded",
-        **_present(training_videos_seen=training_seen(loaded)),
+        **_present(training_videos_seen=training_overlap(loaded)),
         "metrics": loaded.metrics,
         **_present(thresholds=_thresholds_in_words(loaded.extra.get("thresholds") or {})),
         "versions": loaded.versions,

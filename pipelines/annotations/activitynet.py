@@ -8,18 +8,10 @@ from lstr.files.content import to_json, write_json
 from lstr.labels.label_set import BACKGROUND, VideoLabels, read_activitynet, read_json
 from lstr.labels.perframe import INFO, TARGETS, is_data_info, read_data_info
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.format import (
-    EVERYTHING,
-    FILES,
-    ConvertOptions,
-    Detection,
-    File,
-    Format,
-    TextFormat,
-)
+from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, Format
 
 
-class ActivityNetJson(TextFormat):
+class ActivityNetJson(Format):
     """Labels to train on, or results to evaluate if there are scores."""
 
     name, suffix = "activitynet", ".activitynet.json"
@@ -50,8 +42,6 @@ class PerFrame(Format):
         return (file.path / INFO).exists()
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        if not file.path.is_dir():
-            return super().read(file, video_id, options)
         return read_perframe(file.path)
 
 
@@ -61,13 +51,10 @@ def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dic
     If `results` is None, it is results if there are scores.
     """
     if results if results is not None else "scores" in annotated.held():
-        found = {
-            video_id: [
-                {"label": s.label, "score": 1.0 if s.score is None else s.score, "segment": [s.start, s.end]}
-                for s in video.segments
-            ]
-            for video_id, video in annotated.videos.items()
-        }
+        found: dict[str, Any] = {video_id: [] for video_id in annotated.videos}
+        for video_id, s in annotated.segments:
+            score = 1.0 if s.score is None else s.score
+            found[video_id].append({"label": s.label, "score": score, "segment": [s.start, s.end]})
         return {"version": "VERSION 1.3", "results": found, "external_data": {}}
     database: dict[str, Any] = {}
     for video_id, video in annotated.videos.items():

@@ -17,19 +17,14 @@ class AnnotatedVideo:
 
     segments: tuple[Segment, ...] = ()
     subset: str | None = None
+    # Seconds.
     duration: float | None = None
-    """Seconds."""
+    # Path or address of the video.
     media: str | None = None
-    """Path or address of the video."""
 
     def __post_init__(self) -> None:
         ordered = sorted(self.segments, key=lambda s: (s.start, s.end, s.label, s.score or 0, s.subject))
         object.__setattr__(self, "segments", tuple(ordered))
-
-    @property
-    def end(self) -> float:
-        """The duration, or where the last segment ends."""
-        return self.duration if self.duration is not None else max((s.end for s in self.segments), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -41,8 +36,8 @@ class AnnotationSet:
 
     videos: Mapping[str, AnnotatedVideo]
     classes: tuple[str, ...] = ()
+    # What was read differently from how it is written.
     notes: tuple[Note, ...] = field(default=(), compare=False)
-    """What was read differently from how it is written."""
 
     def __post_init__(self) -> None:
         videos = {
@@ -58,6 +53,11 @@ class AnnotationSet:
     def first(self) -> tuple[str, AnnotatedVideo]:
         """Id and annotations of the first video; of an empty set, an empty one."""
         return next(iter(self.videos.items()), ("", AnnotatedVideo()))
+
+    @property
+    def segments(self) -> list[tuple[str, Segment]]:
+        """Every segment with the id of its video."""
+        return [(name, segment) for name, video in self.videos.items() for segment in video.segments]
 
     def merged(self, other: "AnnotationSet") -> "AnnotationSet":
         """Return both sets as one. Raises LabelsError if a video is in both."""
@@ -83,10 +83,9 @@ class AnnotationSet:
     def checked(self) -> "AnnotationSet":
         """Return the set. Raises LabelsError if a segment starts before 0 or ends before its start."""
         classes = dict.fromkeys(self.classes)
-        for name, video in self.videos.items():
-            for segment in video.segments:
-                if wrong := mistake(segment, classes):
-                    raise LabelsError(f"Video {name!r}: {wrong.sentence}", wrong.hint)
+        for name, segment in self.segments:
+            if wrong := mistake(segment, classes):
+                raise LabelsError(f"Video {name!r}: {wrong.sentence}", wrong.hint)
         return self
 
     def plausible(self) -> "AnnotationSet":
@@ -115,8 +114,7 @@ class AnnotationSet:
 
     def held(self) -> set[str]:
         """Return what the set holds in addition to labels and times; a format without a place for it loses it."""
-        videos = self.videos.values()
-        segments = [s for video in videos for s in video.segments]
+        videos, segments = self.videos.values(), [segment for _, segment in self.segments]
         present = {
             "scores": any(s.score is not None for s in segments),
             "subsets": any(video.subset for video in videos),

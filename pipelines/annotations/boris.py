@@ -1,12 +1,13 @@
-"""BORIS: its projects, and how its observations of one or several files become labels of videos."""
+"""BORIS: its projects and the tables of events that it exports, as labels of the videos that were observed."""
 
+import csv
 import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
@@ -16,19 +17,40 @@ from lstr.labels.label_set import AMBIGUOUS, SUBSET_NAMES, Note, subset_named
 from lstr.labels.segment import Segment, is_time
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
+from lstr.pipelines.annotations.tables import Rows, number_of
 from lstr.pipelines.annotations.videos import plain_id
 
 # Types of observations that show files; the last two are those of the first versions.
 MEDIA = ("MEDIA", "VIDEO", "AUDIO")
-OTHERS = {"LIVE": "live, without a video", "IMAGES": "of images"}
-SUBSETS = {*SUBSET_NAMES, *SUBSET_NAMES.values()}
 SAVE = "open the project in BORIS and save it again."
-
 # How a path begins that says nothing about the folder of the videos.
 ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\w+://")
 # Bouts, each counted once per video that it reaches into: a limit against files that would fill the memory.
-MOST_PIECES = 2**20
+MAX_PIECES = 2**20
 START, STOP, POINT = "START", "STOP", "POINT"
+
+# Headers of the columns of an export that are read, in all versions.
+COLUMNS = {
+    "observation": ("observation id",),
+    "media": ("media file name", "media file path", "media file"),
+    "source": ("source",),
+    "offset": ("time offset (s)",),
+    "lengths": ("media duration (s)",),
+    "subject": ("subject",),
+    "code": ("behavior",),
+    "status": ("status", "behavior type"),
+    "start": ("start (s)", "time"),
+    "stop": ("stop (s)",),
+    "comment": ("comment", "comment start"),
+}
+MODIFIERS = "modifier"  # how the headers of their columns begin
+# What a header begins with, or in earlier versions the lines above it.
+FIRST = "observation id"
+# Lines above a header, one per independent variable.
+MAX_ABOVE = 1000
+NO_SUBJECT = ("no focal subject", "")
+# What a table has instead of a file or a time that is missing.
+UNKNOWN = ("na", "nan", "not found", "", "live observation")
 
 
 class Project(Format):
@@ -40,28 +62,33 @@ class Project(Format):
         return from_boris(file.json)
 
 
+class EventTable(Format):
+    """A table of events: a row for each start and stop (tabular), or for each bout (aggregated)."""
+
+    name = "borisevents"
+
+    def recognises(self, file: File) -> bool:
+        try:
+            return file.ending in (".csv", ".tsv", ".txt") and _header(Rows(file.beginning)) is not None
+        except (LabelsError, csv.Error):
+            return False
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        return from_export(file.text, video_id)
+
+
 @dataclass(frozen=True)
 class Event:
     """A coded moment. Without a `status`, the moments of a state begin and end it in turns."""
 
+    # Its place in the file, to begin a sentence: `Line 3`
     place: str
-    """Its place in the file, to begin a sentence: `Line 3`"""
+    # Seconds since the observation began
     time: float
-    """Seconds since the observation began"""
     subject: str
     code: str
     modifiers: str = ""
     status: str = ""
-
-
-@dataclass(frozen=True)
-class Bout:
-    """A behaviour of a subject from `start` to `end`, in seconds since the observation began."""
-
-    start: float
-    end: float
-    code: str
-    subject: str = ""
 
 
 @dataclass
@@ -70,9 +97,10 @@ class Observation:
 
     name: str
     files: Sequence[str] = ()
-    bouts: list[Bout] = field(default_factory=list)
+    # With seconds since the observation began
+    bouts: list[Segment] = field(default_factory=list)
+    # Seconds of each file, if they are known
     lengths: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of each file, if they are known"""
     subset: str | None = None
 
 
@@ -116,8 +144,8 @@ def from_boris(content: Any) -> AnnotationSet:
         if coded.type in MEDIA:
             observations.append(_observation(name, coded, types, notes))
         else:
-            what = OTHERS.get(coded.type, f"of the type {brief(coded.type)}")
-            notes.append(Note("no video", f"the observation {name!r} is {what}, and is skipped"))
+            sentence = f"the observation {name!r} is of the type {brief(coded.type)}, and is skipped"
+            notes.append(Note("no video", sentence))
     if not observations:
         raise LabelsError(
             "No observation of the project shows a video.", "code videos in BORIS: an observation from media files."
@@ -128,41 +156,53 @@ def from_boris(content: Any) -> AnnotationSet:
         "comments": sum(len(row) > 4 and bool(row[4]) for row in rows),
     }
     notes += [Note(kind, f"{kind} of {count} events are not kept") for kind, count in lost.items() if count]
-    return videos_of(observations, list(types), notes)
+    return _videos_of(observations, list(types), notes)
 
 
 def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Note]) -> Observation:
     """Return an observation of files, and add to the notes. Raises LabelsError."""
+    place = f"Observation {name!r}"
+
+    def number(what: str, value: Any, at: str = place) -> float:
+        """Return a number, also if it is written as text."""
+        try:
+            result = float(value) if isinstance(value, int | float | str) else math.nan
+        except (ValueError, OverflowError):
+            result = math.nan
+        if not is_time(result):
+            raise LabelsError(f"{at}: the {what} is {brief(value)}.", "give it a time in BORIS.")
+        return result
+
     if coded.media_creation_date_as_offset:
         raise LabelsError(
             f"The observation {name!r} counts its times from when its media were made.",
             "in BORIS, remove that offset (Observations, Edit), or delete this observation.",
         )
     # A list of files per player; the first versions had one file per player.
-    players = [[one] for one in coded.file] if isinstance(coded.file, list) else []
+    players = [[file] for file in coded.file] if isinstance(coded.file, list) else []
     if isinstance(coded.file, dict):
         players = [coded.file[player] for player in sorted(coded.file)]
-    if not all(isinstance(files, list) and all(isinstance(one, str) and one for one in files) for files in players):
+    if not all(isinstance(files, list) and all(isinstance(file, str) and file for file in files) for files in players):
         raise LabelsError(f"The files of the observation {name!r} are not paths: {brief(coded.file)}.", SAVE)
     players = [files for files in players if files]
     if not players:
         raise LabelsError(
             f"The observation {name!r} shows no file.", "give it one in BORIS, or delete this observation."
         )
-    files, *others = players
-    if others:
+    files = players[0]
+    if len(players) > 1:
         sentence = f"the observation {name!r} shows {len(players)} files at once, of which {files[0]!r} is labelled"
         notes.append(Note("several players", sentence))
-    place = f"Observation {name!r}"
-    info = coded.media_info if isinstance(coded.media_info, dict) else {}
-    stated = info.get("length")
-    stated = stated if isinstance(stated, dict) else {}
-    lengths = {file: _number(place, f"length of {file!r}", value) for file, value in stated.items()}
-    lengths = {file: seconds for file, seconds in lengths.items() if seconds > 0}  # 0 is of a file not measured
-    offset = _number(place, "time offset", 0.0 if coded.offset is None else coded.offset)
+    stated = coded.media_info.get("length") if isinstance(coded.media_info, dict) else None
+    lengths = {
+        file: seconds
+        for file, value in (stated if isinstance(stated, dict) else {}).items()
+        if (seconds := number(f"length of {file!r}", value)) > 0  # 0 is of a file that was not measured
+    }
+    offset = number("time offset", 0.0 if coded.offset is None else coded.offset)
     events = []
-    for number, row in enumerate(coded.events, 1):
-        at = f"{place}, event {number}"
+    for count, row in enumerate(coded.events, 1):
+        at = f"{place}, event {count}"
         texts = [str(cell or "") for cell in row[1:4]]
         if len(texts) < 2:
             raise LabelsError(f"{at} has no code: {brief(row)}.", SAVE)
@@ -172,39 +212,25 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
                 f"{at} is {brief(code)}, which the ethogram does not have.",
                 f"add it in BORIS, or delete the event; the ethogram has: {few(list(types)) or 'nothing'}.",
             )
-        events.append(Event(at, round(_number(at, "time", row[0]) - offset, 6), subject, code, modifiers))
-    events.sort(key=lambda event: event.time)
-    bouts = bouts_of(events, [code for code, kind in types.items() if kind.startswith("State")])
+        events.append(Event(at, round(number("time", row[0], at) - offset, 6), subject, code, modifiers))
+    bouts = _bouts_of(events, [code for code, kind in types.items() if kind.startswith("State")])
     interval = coded.interval
     if isinstance(interval, list) and len(interval) == 2 and any(interval):
-        first, last = (_number(place, "observation time interval", value or 0) for value in interval)
-        known = [lengths.get(file) for file in files]
-        total = sum(seconds for seconds in known if seconds) if None not in known else 0.0
+        first, last = (number("observation time interval", value or 0) for value in interval)
+        total = sum(lengths[file] for file in files) if lengths.keys() >= {*files} else 0.0
         parts = [(0.0, first), (last, total)] if last else [(0.0, first)]
-        if unwatched := [Bout(start, end, AMBIGUOUS) for start, end in parts if start < end]:
+        if unwatched := [Segment(start, end, AMBIGUOUS) for start, end in parts if start < end]:
             bouts += unwatched
             sentence = f"the observation {name!r} is of a part of its video; the rest counts as {AMBIGUOUS}"
             notes.append(Note("part of a video", sentence))
     variables = coded.independent_variables
     subset = variables.get("subset") if isinstance(variables, dict) else None
-    if not isinstance(subset, str) or subset.strip().casefold() not in SUBSETS:
-        return Observation(name, files, bouts, lengths)
-    return Observation(name, files, bouts, lengths, subset_named(subset))
+    subset = subset_named(subset) if isinstance(subset, str) else None
+    return Observation(name, files, bouts, lengths, subset if subset in SUBSET_NAMES.values() else None)
 
 
-def _number(place: str, what: str, value: Any) -> float:
-    """Return a number of a project, also if it is written as text. Raises LabelsError."""
-    try:
-        number = float(value) if isinstance(value, int | float | str) else math.nan
-    except (ValueError, OverflowError):
-        number = math.nan
-    if not is_time(number):
-        raise LabelsError(f"{place}: the {what} is {brief(value)}.", "give it a time in BORIS.")
-    return number
-
-
-def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Bout]:
-    """Return the bouts of events in their order: one event of a state begins a bout and the next ends it.
+def _bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Segment]:
+    """Return the bouts of events: one event of a state begins a bout and the next ends it.
 
     Args:
         events: Events of one state have the same subject, code and modifiers.
@@ -212,59 +238,58 @@ def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Bout]:
 
     Raises LabelsError for a state with a begin or an end alone.
     """
+
+    def unpaired(event: Event, what: str) -> LabelsError:
+        of = f" of {event.subject!r}" if event.subject else ""
+        return LabelsError(
+            f"{event.place}: {event.code!r}{of} at {event.time:g} s {what}.",
+            "pair its events in BORIS (Observations, Fix unpaired events), or delete this one.",
+        )
+
     lasting = set(states)
     bouts = []
-    begun: dict[tuple[str, str, str], Event] = {}
-    for event in events:
+    active: dict[tuple[str, str, str], Event] = {}
+    for event in sorted(events, key=lambda event: event.time):
         key = (event.subject, event.code, event.modifiers)
         if event.status == POINT or not (event.status or event.code in lasting):
-            bouts.append(Bout(event.time, event.time, event.code, event.subject))
-        elif key in begun and event.status != START:
-            bouts.append(Bout(begun.pop(key).time, event.time, event.code, event.subject))
-        elif key in begun or event.status == STOP:
-            what = "begins again before it ends" if key in begun else "ends and never began"
-            raise _unpaired(event, what)
+            bouts.append(Segment(event.time, event.time, event.code, None, event.subject))
+        elif key in active and event.status != START:
+            bouts.append(Segment(active.pop(key).time, event.time, event.code, None, event.subject))
+        elif key in active or event.status == STOP:
+            raise unpaired(event, "begins again before it ends" if key in active else "ends and never began")
         else:
-            begun[key] = event
-    if begun:
-        raise _unpaired(next(iter(begun.values())), "begins and never ends")
+            active[key] = event
+    if active:
+        raise unpaired(next(iter(active.values())), "begins and never ends")
     return bouts
 
 
-def _unpaired(event: Event, what: str) -> LabelsError:
-    of = f" of {event.subject!r}" if event.subject else ""
-    return LabelsError(
-        f"{event.place}: {event.code!r}{of} at {event.time:g} s {what}.",
-        "pair its events in BORIS (Observations, Fix unpaired events), or delete this one.",
-    )
-
-
-def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes: Sequence[Note]) -> AnnotationSet:
+def _videos_of(observations: Sequence[Observation], classes: Sequence[str], notes: Sequence[Note]) -> AnnotationSet:
     """Return the videos of observations, each with its own seconds.
 
     A video in several observations has the bouts of all of them, unless a subject is in two. Raises LabelsError.
     """
     ids = _ids(observations)
     segments: dict[str, list[Segment]] = {file: [] for file in ids}
-    known: dict[str, dict[str, Any]] = {file: {} for file in ids}
-    seen: dict[str, dict[str, str]] = defaultdict(dict)  # the observation of each subject, by file
+    facts: dict[str, dict[str, Any]] = {file: {} for file in ids}
+    coded: dict[str, dict[str, str]] = defaultdict(dict)  # the observation of each subject, by file
     several: dict[str, None] = {}
     count = 0
     for observation in observations:
-        subjects = {bout.subject for bout in observation.bouts if bout.code != AMBIGUOUS}
+        subjects = {bout.subject for bout in observation.bouts if bout.label != AMBIGUOUS}
         files, lengths = observation.files, observation.lengths
         for file in dict.fromkeys(files):
-            if twice := sorted(subjects & seen[file].keys()):
+            if twice := sorted(subjects & coded[file].keys()):
                 of = f"the subject {twice[0]!r}" if twice[0] else "no subject"
                 raise LabelsError(
-                    f"The observations {seen[file][twice[0]]!r} and {observation.name!r} both code {of} in {file!r}.",
+                    f"The observations {coded[file][twice[0]]!r} and {observation.name!r} both code {of} in {file!r}.",
                     "delete one of them, as in a copy of the project: two opinions on one video cannot both be used.",
                 )
-            if seen[file] and subjects:
+            if coded[file] and subjects:
                 several[file] = None
-            seen[file] |= dict.fromkeys(subjects, observation.name)
-            facts = {"duration": lengths.get(file), "subset": observation.subset}
-            known[file] |= {name: value for name, value in facts.items() if value is not None}
+            coded[file] |= dict.fromkeys(subjects, observation.name)
+            stated = {"duration": lengths.get(file), "subset": observation.subset}
+            facts[file] |= {name: value for name, value in stated.items() if value is not None}
         if missing := next((file for file in files[:-1] if lengths.get(file) is None), None):
             raise LabelsError(
                 f"The observation {observation.name!r} shows {len(files)} files one after another, and does not say "
@@ -278,24 +303,26 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
             if last > first and starts[last] == bout.end:
                 last -= 1
             count += last - first + 1
-            if count > MOST_PIECES:
+            if count > MAX_PIECES:
                 raise LabelsError(
-                    f"The observations have more than {MOST_PIECES} bouts.", "write them into several files."
+                    f"The observations have more than {MAX_PIECES} bouts.", "write them into several files."
                 )
             for at in range(first, last + 1):
-                begin = bout.start if at == first else starts[at]
+                start = bout.start if at == first else starts[at]
                 end = bout.end if at == last else starts[at + 1]
-                piece = Segment(begin - starts[at], end - starts[at], bout.code, subject=bout.subject)
+                piece = Segment(start - starts[at], end - starts[at], bout.label, None, bout.subject)
                 segments[files[at]].append(piece)
-    videos = {ids[file]: AnnotatedVideo(tuple(found), media=file, **known[file]) for file, found in segments.items()}
+    videos = {ids[file]: AnnotatedVideo(tuple(found), media=file, **facts[file]) for file, found in segments.items()}
     bouts = [bout for observation in observations for bout in observation.bouts]
-    points = sorted({bout.code for bout in bouts if bout.start == bout.end and bout.code != AMBIGUOUS})
-    more = {
-        "point events": ("point events become segments of no length", points),
-        "several observations": ("several observations of one video are put together", list(several)),
-    }
-    said = [Note(kind, f"{text}: {few(list(map(brief, names)))}") for kind, (text, names) in more.items() if names]
-    return AnnotationSet(videos, tuple(classes), (*notes, *said))
+    points = sorted({bout.label for bout in bouts if bout.start == bout.end and bout.label != AMBIGUOUS})
+    notes = list(notes)
+    if points:
+        sentence = f"point events become segments of no length: {few(list(map(brief, points)))}"
+        notes.append(Note("point events", sentence))
+    if several:
+        sentence = f"several observations of one video are put together: {few(list(map(brief, several)))}"
+        notes.append(Note("several observations", sentence))
+    return AnnotationSet(videos, tuple(classes), tuple(notes))
 
 
 def _ids(observations: Sequence[Observation]) -> dict[str, str]:
@@ -303,16 +330,13 @@ def _ids(observations: Sequence[Observation]) -> dict[str, str]:
     ids: dict[str, str] = {}
     for observation in observations:
         for file in observation.files:
-            if file in ids:
-                continue
             path = file.replace("\\", "/")
             plain = plain_id(path, ())
             if observation.name and f"/{plain}".endswith(f"/{observation.name}"):
-                ids[file] = observation.name
+                plain = observation.name
             elif ABSOLUTE.match(path) or ".." in path.split("/"):
-                ids[file] = plain.rpartition("/")[2]
-            else:
-                ids[file] = plain
+                plain = plain.rpartition("/")[2]
+            ids.setdefault(file, plain)
     counts = Counter(ids.values())
     for file, name in ids.items():
         if counts[name] > 1:  # its whole path with the ending, without what makes it absolute
@@ -322,3 +346,97 @@ def _ids(observations: Sequence[Observation]) -> dict[str, str]:
         twice = Counter(ids.values()).most_common(1)[0][0]
         raise LabelsError(f"Two files would be the video {twice!r}.", "write the path of each file in one way.")
     return ids
+
+
+def _header(table: Rows) -> tuple[int, dict[str, int], dict[str, list[str]]] | None:
+    """Return the line of the header, its columns, and the values above it by name; None for another table."""
+    above: dict[str, list[str]] = {}
+    for line, cells in islice(table, MAX_ABOVE):
+        header = {cell.strip().casefold(): at for at, cell in reversed(list(enumerate(cells)))}
+        columns = {name: at for name, at in header.items() if name.startswith(MODIFIERS)}
+        for what, names in COLUMNS.items():
+            if (name := next((name for name in names if name in header), None)) is not None:
+                columns[what] = header[name]
+        if "code" in columns and "start" in columns and {"stop", "status"} & columns.keys():
+            is_export = above or "observation" in columns or {"media", "status"} <= columns.keys()
+            return (line, columns, above) if is_export else None
+        first = cells[0].strip() if cells else ""
+        if not above and first.casefold() != FIRST:
+            return None
+        if first:
+            above.setdefault(first.casefold(), []).append(cells[1].strip() if len(cells) > 1 else "")
+    return None
+
+
+def from_export(text: str, name: str) -> AnnotationSet:
+    """Return the videos of an export; `name` is the observation if no column names it. Raises LabelsError."""
+    table = Rows(text)
+    header = _header(table)
+    if header is None:
+        raise LabelsError(
+            "The table is not an export of BORIS.", "export its observations as aggregated events, or give the project."
+        )
+    header_line, columns, above = header
+    only_name = (above.get(FIRST) or [""])[0] or name
+    found: dict[str, Observation] = {}
+    shown: dict[str, dict[str, None]] = defaultdict(dict)  # the files of each observation in the order of its rows
+    events: dict[str, list[Event]] = defaultdict(list)
+    offsets: dict[str, float] = {}
+    classes: dict[str, None] = {}
+    skipped: dict[str, None] = {}
+    lost = {"comment": 0, MODIFIERS: 0}
+    try:
+        for line, cells in table:
+            if line <= header_line or not any(map(str.strip, cells)):
+                continue
+            row = {what: cells[at].strip() if at < len(cells) else "" for what, at in columns.items()}
+            name, media = row.get("observation") or only_name, row.get("media", "")
+            has_media = media.casefold() not in UNKNOWN
+            has_video = has_media or "media" not in row or row.get("source", "").casefold() not in UNKNOWN
+            if row["start"].casefold() in UNKNOWN or not has_video:
+                skipped[name] = None
+                continue
+            if name not in found:
+                # the files of the first player, in a column or above the header
+                source = row.get("source", "").split("|player #")[0]
+                files = source.split(":", 1)[1].split(";") if source.startswith("player #") else []
+                files = files or list(filter(None, above.get("player #1", [])))
+                numbers = row.get("lengths", "").split("|")[0].split(";")
+                pairs = zip(files, numbers, strict=True) if len(numbers) == len(files) else ()
+                lengths = {file: number_of(text, line) for file, text in pairs if text.casefold() not in UNKNOWN}
+                found[name] = Observation(name, files, lengths=lengths)
+                offset = row.get("offset") or (above.get("time offset (s)") or [""])[0]
+                offsets[name] = 0.0 if offset.casefold() in UNKNOWN else number_of(offset, line)
+            if has_media:
+                shown[name][media] = None
+            if not row["code"]:
+                raise LabelsError(f"Line {line}: the behaviour is missing.", "write one, or delete the row.")
+            subject = "" if row.get("subject", "").casefold() in NO_SUBJECT else row["subject"]
+            time = round(number_of(row["start"], line) - offsets[name], 6)
+            modifiers = "|".join(row[what] for what in row if what.startswith(MODIFIERS))
+            if "stop" in row:
+                is_point = row["stop"].casefold() in UNKNOWN
+                end = time if is_point else round(number_of(row["stop"], line) - offsets[name], 6)
+                found[name].bouts.append(Segment(time, end, row["code"], None, subject))
+            elif (status := row["status"].upper()) in (START, STOP, POINT):
+                events[name].append(Event(f"Line {line}", time, subject, row["code"], modifiers, status))
+            else:
+                raise LabelsError(
+                    f"Line {line}: {brief(row['status'])} is neither START, STOP nor POINT.", "export the events again."
+                )
+            classes[row["code"]] = None
+            lost["comment"] += bool(row.get("comment"))
+            lost[MODIFIERS] += bool(modifiers.replace("None", "").strip("|"))
+    except csv.Error as error:
+        raise LabelsError(f"The table cannot be read ({error}).", "export it again.") from error
+    for name, observation in found.items():
+        observation.files = observation.files or list(shown[name]) or [name]
+        observation.bouts += _bouts_of(events[name])
+    notes = [
+        Note("no video", f"rows of the observation {name!r} that name no time or no video are skipped")
+        for name in skipped
+    ]
+    notes += [Note(what, f"{what}s of events are not kept ({count} rows)") for what, count in lost.items() if count]
+    if not found and skipped:
+        raise LabelsError("No row is of a video.", "export observations of media files.")
+    return _videos_of(list(found.values()), list(classes), notes)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from collections.abc import Mapping
 from itertools import islice
 
 import numpy as np
@@ -11,9 +10,9 @@ from lstr.errors import LabelsError, brief, few
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Note, runs
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, File, Format, TextFormat
+from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, File, Format
 from lstr.pipelines.annotations.tables import (
-    SAMPLE,
+    NAMES,
     TIME,
     Clock,
     Column,
@@ -30,25 +29,44 @@ from lstr.pipelines.pages.table import FORMULA, cell_of
 
 # By how much the duration in a row may differ from its end less its start, because times are rounded.
 ROUNDED_S = 0.1
-
 # Names of the column of a table of 0 and 1 that says which moment, or which frame, a row is of
 MOMENTS = ("time", "frame")
 VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
 TAIL_S = 0.25  # one chunk; a shorter rest of the video after the last row is rounding
 # Rows by which a table of 0 and 1 is recognised
 BINARY_SAMPLE = 50
+# Rows by column `duration` of a video: the seconds in it, and the segment of the row
+Durations = dict[str, list[tuple[float, Segment | None]]]
 
 
-class Csv(TextFormat):
+class Tsv(Format):
+    """A table with tabs; `.txt` is what Excel calls text."""
+
+    name, suffix = "tsv", ".tsv"
+    counts_frames = True
+
+    def recognises(self, file: File) -> bool:
+        if file.ending != ".txt":
+            return super().recognises(file)
+        try:
+            header = next(iter(Rows(first_line(file.text))), (1, []))[1]
+            return layout_of(header, {}) is not None
+        except csv.Error:
+            return False
+
+    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        return from_csv(file.text, video_id, options)
+
+
+class Csv(Tsv):
     """A table with commas, times in seconds or as h:mm:ss; a video without segments has one row, without a label."""
 
     name, suffix = "csv", ".csv"
     holds = EVERYTHING - {"classes without segments"}
     holds_many = True
-    counts_frames = True
 
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_csv(file.decoded, video_id, options)
+    def recognises(self, file: File) -> bool:
+        return file.ending == self.suffix
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         held = annotated.held()
@@ -69,45 +87,31 @@ class Csv(TextFormat):
         return out.getvalue()
 
 
-class Tsv(Format):
-    """A table with tabs; `.txt` is what Excel calls text."""
-
-    name, suffix = "tsv", ".tsv"
-    counts_frames = True
-
-    def recognises(self, file: File) -> bool:
-        if file.ending != ".txt":
-            return super().recognises(file)
-        try:
-            header = next(iter(Rows(first_line(file.decoded))), (1, []))[1]
-            return layout_of(header, {}) is not None
-        except csv.Error:
-            return False
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_csv(file.decoded, video_id, options)
-
-
 def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
     """Return the videos of a table with a header; `name` is the video if no column names it. Raises LabelsError."""
-    table = Rows(text)
     clock = Clock(options.frames, options.rate_of)
     segments: dict[str, list[Segment]] = {}
     subsets: dict[str, str] = {}
-    durations: dict[str, list[tuple[float, Segment | None]]] = {}
+    durations: Durations = {}
     try:
+        table = Rows(text)
         rows = iter(table)
         _, header = next(rows, (1, []))
         layout = layout_of(header, options.columns, options.frames is not None)
         if layout is None:
-            raise unknown_columns(header, (cells for _, cells in islice(table, 1, SAMPLE)))
-        unread: dict[Column, set[str]] = {column: set() for column in layout.unread}
+            raise unknown_columns(header)
+        read = {column.at for column in layout.columns()}
+        unread: dict[Column, set[str]] = {
+            Column(at, name): set()
+            for at, name in enumerate(header)
+            if name.strip() and at not in read and name.strip().casefold() not in NAMES
+        }
         for line, cells in rows:
             _check_cells(cells, line, layout, len(header), table.delimiter)
-            row = {column.at: cells[column.at].strip() for column in layout.columns() if column.at < len(cells)}
+            row = {at: _cell(cells, at) for at in read}
             if not any(row.values()):
                 continue
-            others = {name: text_of(row.get(column.at, "")) for name, column in layout.others.items()}
+            others = {name: text_of(row[column.at]) for name, column in layout.others.items()}
             if "video" in others and not others["video"]:
                 raise LabelsError(
                     f"Line {line}: the name of the video is missing.",
@@ -116,15 +120,29 @@ def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> Annota
             video_id = others.get("video") or name
             if subset := others.get("subset"):
                 subsets[video_id] = subset
-            segment = _segment(row, others, line, layout, clock, video_id)
+            label = text_of(row[layout.label.at])
+            first, second = row[layout.start.at], row[layout.end.at]
+            if not label and (first or (second and not layout.lasts)):
+                raise LabelsError(
+                    f"Line {line}: the label is missing.",
+                    f"write one under {layout.label.name!r}, or delete the times next to it.",
+                )
+            segment = None
+            if label:
+                start, end = (
+                    clock.time_of(cell, line, video_id, at.scale, at.counts_frames or options.frames is not None)
+                    for cell, at in ((first, layout.start), (second, layout.end))
+                )
+                score = number_of(others["score"], line) if others.get("score") else None
+                end = start + end if layout.lasts else end
+                segment = Segment(start, end, label, score, others.get("subject", ""))
             segments.setdefault(video_id, []).extend([segment] if segment else [])
-            if layout.duration and (cell := row.get(layout.duration.at)):
+            if layout.duration and (cell := row[layout.duration.at]):
                 seconds = clock.time_of(cell, line, video_id, layout.duration.scale)
                 durations.setdefault(video_id, []).append((seconds, segment))
             for column, texts in unread.items():
-                cell = cells[column.at].strip() if column.at < len(cells) else ""
-                if len(texts) < 2 and is_text(cell):  # two texts show that the column may name the video
-                    texts.add(cell)
+                if len(texts) < 2 and is_text(cell := _cell(cells, column.at)):
+                    texts.add(cell)  # two texts show that the column may name the video
     except csv.Error as error:
         raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
     lengths, notes = _lengths(durations, layout, clock)
@@ -142,13 +160,13 @@ def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimi
     # A cell that is read is never of several lines; another may be a remark, unless it has rows with times inside.
     if any("\n" in cell or "\r" in cell for cell in cells):
         read = {column.at for column in layout.columns()}
-        times, begins = (layout.start.at, layout.end.at), line
+        times, number = (layout.start.at, layout.end.at), line
         for at, cell in enumerate(cells):
             later = [inner.split(delimiter) for inner in cell.strip().splitlines()[1:]]
             has_rows = any(all(t < len(inner) and TIME.fullmatch(inner[t]) for t in times) for inner in later)
             if later and (at in read or has_rows):
-                raise unclosed(begins)
-            begins += cell.count("\n")
+                raise unclosed(number)
+            number += cell.count("\n")
     surplus = cells[width:]
     if any(map(str.strip, surplus)):  # a decimal comma may have shifted all cells after it
         raise LabelsError(
@@ -158,55 +176,29 @@ def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimi
         )
 
 
-def _segment(
-    row: Mapping[int, str], others: Mapping[str, str], line: int, layout: Layout, clock: Clock, video_id: str
-) -> Segment | None:
-    """Return the segment of a row; None if it has none. Raises LabelsError."""
-    label = text_of(row.get(layout.label.at, ""))
-    cells = [row.get(column.at, "") for column in (layout.start, layout.end)]
-    if not label:
-        if cells[0] or (cells[1] and not layout.lasts):
-            raise LabelsError(
-                f"Line {line}: the label is missing.",
-                f"write one under {layout.label.name!r}, or delete the times next to it.",
-            )
-        return None
-    start, end = (
-        clock.time_of(cell, line, video_id, column.scale, column.counts_frames or clock.frames is not None)
-        for cell, column in zip(cells, (layout.start, layout.end), strict=True)
-    )
-    score = number_of(others["score"], line) if others.get("score") else None
-    return Segment(start, start + end if layout.lasts else end, label, score, others.get("subject", ""))
+def _lengths(durations: Durations, layout: Layout, clock: Clock) -> tuple[dict[str, float], list[Note]]:
+    """Return the lengths of videos by the column `duration`, and a note of those that it is not the length of.
 
-
-def _lengths(
-    durations: Mapping[str, list[tuple[float, Segment | None]]], layout: Layout, clock: Clock
-) -> tuple[dict[str, float], list[Note]]:
-    """Return the lengths of videos by the column `duration`, of which each row has the seconds and the segment.
-
-    A sheet of bouts has the length of each bout in it, which is not that of its video: a note then says so.
+    A sheet of bouts has the length of each bout in it, which is not that of its video.
     """
-
-    def is_own(seconds: float, segment: Segment | None, video_id: str) -> bool:
-        # the duration of a segment may count frames as its start does
-        counts = layout.start.counts_frames or clock.frames is not None
-        units = (1.0, clock.rate("The table counts frames", video_id) if counts and segment else 1.0)
-        return segment is not None and any(
-            abs(seconds - (segment.end - segment.start) * unit) <= ROUNDED_S for unit in units
-        )
-
-    # A whole video can be one segment that begins at 0, so one later start is needed to tell.
-    own = {i: all(is_own(*row, i) for row in rows) for i, rows in durations.items()}
-    is_late = {i: any(s is not None and s.start > ROUNDED_S for _, s in rows) for i, rows in durations.items()}
-    passed = [i for i, rows in durations.items() if len({row[0] for row in rows}) > 1 or (own[i] and is_late[i])]
-    if passed and all(own.values()) and any(is_late.values()):
-        passed = list(durations)
-    lengths = {i: rows[0][0] for i, rows in durations.items() if i not in passed}
+    # the duration of a segment may count frames as its start does
+    in_frames = layout.start.counts_frames or clock.frames is not None
+    is_bout, is_late = [], False
+    for video_id, rows in durations.items():
+        for seconds, segment in rows:
+            length = segment.end - segment.start if segment else -1.0
+            units = (1.0, clock.rate("The table counts frames", video_id)) if in_frames and segment else (1.0,)
+            is_bout.append(segment is not None and any(abs(seconds - length * u) <= ROUNDED_S for u in units))
+            # A whole video can be one segment that begins at 0, so one later start is needed.
+            is_late |= segment is not None and segment.start > ROUNDED_S
+    has_bouts = is_late and all(is_bout)
+    unused = [i for i, rows in durations.items() if has_bouts or len({seconds for seconds, _ in rows}) > 1]
+    lengths = {i: rows[0][0] for i, rows in durations.items() if i not in unused}
     sentence = (
-        f"the column 'duration' is not the length of {few(passed)}: it differs from row to row, or is how long a "
+        f"the column 'duration' is not the length of {few(unused)}: it differs from row to row, or is how long a "
         "segment lasts"
     )
-    return lengths, [Note("duration", sentence)] * bool(passed)
+    return lengths, [Note("duration", sentence)] if unused else []
 
 
 def text_of(cell: str) -> str:
@@ -217,6 +209,10 @@ def text_of(cell: str) -> str:
 def number_text(value: float | None) -> str:
     """Return the shortest text that reads back as the same number; empty for None."""
     return "" if value is None else repr(float(value)).removesuffix(".0")
+
+
+def _cell(cells: list[str], at: int) -> str:
+    return cells[at].strip() if at < len(cells) else ""
 
 
 class Binary(Format):
@@ -239,8 +235,8 @@ class Binary(Format):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         if options.columns:  # a person says that its rows are segments
-            return from_csv(file.decoded, video_id, options)
-        return from_binary(file.decoded, video_id, options)
+            return from_csv(file.text, video_id, options)
+        return from_binary(file.text, video_id, options)
 
 
 def from_binary(text: str, name: str, options: ConvertOptions) -> AnnotationSet:
@@ -289,16 +285,14 @@ def from_binary(text: str, name: str, options: ConvertOptions) -> AnnotationSet:
         for at, column in values.items()
         for first, stop in runs(np.array(column) == 1)
     ]
-    classes, notes = list(actions.values()), []
-    duration, whole = edges[-1], options.seconds_of(name)
+    notes, duration, whole = [], edges[-1], options.seconds_of(name)
     if whole is not None and whole - duration > TAIL_S - 1e-6:
         segments.append(Segment(duration, whole, AMBIGUOUS))
-        classes.append(AMBIGUOUS)
         sentence = f"{name!r} lasts {whole:g} s, but the table ends at {duration:g} s; the rest counts as {AMBIGUOUS}"
         notes.append(Note("not labelled", sentence))
         duration = whole
     video = AnnotatedVideo(tuple(segments), duration=duration)
-    return AnnotationSet({name: video}, tuple(classes), tuple(notes))
+    return AnnotationSet({name: video}, tuple(actions.values()), tuple(notes))
 
 
 def _binary_columns(header: list[str]) -> tuple[dict[int, str], int | None]:
@@ -310,7 +304,3 @@ def _binary_columns(header: list[str]) -> tuple[dict[int, str], int | None]:
     if len(set(actions.values())) < len(actions):
         raise LabelsError("Two columns of the table have the same name.", "rename one of them.")
     return actions, moment
-
-
-def _cell(cells: list[str], at: int) -> str:
-    return cells[at].strip() if at < len(cells) else ""

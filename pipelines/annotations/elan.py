@@ -14,7 +14,7 @@ from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, TextFormat
+from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, Format
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types
@@ -23,7 +23,7 @@ PROPERTY = "lstr:"  # prefix of facts that tiers cannot hold
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-class Elan(TextFormat):
+class Elan(Format):
     """Files of ELAN, with a note on how their media were synchronised."""
 
     name, suffix = "eaf", ".eaf"

@@ -8,9 +8,8 @@ import json
 import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_LE
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import LabelsError
 from lstr.files.atomic import write_text
-from lstr.files.content import read_bytes, read_text
+from lstr.files.content import read_bytes
 from lstr.files.home import find_added, load_added
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
@@ -32,7 +31,7 @@ OURS = {
     "json": "timelines:TimelineJson",
     "jsonl": "timelines:EventLines",
     "boris": "boris:Project",
-    "borisevents": "boris_tables:EventTable",
+    "borisevents": "boris:EventTable",
     "binary": "csv_tables:Binary",
     "csv": "csv_tables:Csv",
     "tsv": "csv_tables:Tsv",
@@ -101,24 +100,24 @@ class Detection:
     """A finished detection on one video, and what is drawn with it."""
 
     id: str
+    # The lstr-timeline/1 document.
     timeline: dict[str, Any]
-    """The lstr-timeline/1 document."""
+    # (chunks, C)
     scores: NDArray[np.floating] | None
-    """(chunks, C)"""
+    # As in the JSONL.
     events: Sequence[dict[str, Any]]
-    """The events, as in the JSONL."""
+    # The file, if the source is one.
     video: Path | None = None
-    """The file, if the source is one."""
+    # Labelled segments, to draw next to the detected ones.
     truth: Sequence[Segment] | None = None
-    """Labelled segments, to draw next to the detected ones."""
+    # The recipe of the features, for the page.
     recipe: dict[str, Any] | None = None
-    """The recipe of the features, for the page."""
+    # Initial weights of the networks and their licences by stream.
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Initial weights of the networks and their licences by stream."""
+    # The page over all videos, if there will be one.
     index: Path | None = None
-    """The page over all videos, if there will be one."""
+    # Maximum size in bytes of a video that is put into the page.
     embed: int = 0
-    """Maximum size in bytes of a video that is put into the page."""
 
     @cached_property
     def annotated(self) -> AnnotationSet:
@@ -134,8 +133,8 @@ class File:
 
     def __init__(self, path: Path):
         self.path = path
+        # What was read differently from how it is written; added to the notes of what the format reads.
         self.notes: list[Note] = []
-        """What was read differently from how it is written; added to the notes of what the format reads."""
 
     @property
     def ending(self) -> str:
@@ -144,38 +143,34 @@ class File:
 
     @cached_property
     def text(self) -> str:
-        """The text in UTF-8, without a byte order mark."""
+        """The text in UTF-8, or with a note in an encoding that programs use on Windows, without a byte order mark."""
         try:
-            return read_text(self.path, "utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise LabelsError(f"{self.path} is not UTF-8.", "save it again in UTF-8.") from error
+            content = read_bytes(self.path)
         except OSError as error:
             raise LabelsError(f"{self.path} cannot be read ({error.strerror}).", "check its permissions.") from error
-
-    @cached_property
-    def decoded(self) -> str:
-        """The text of a format that states no encoding, also in those that programs use on Windows, with a note."""
-        text = ""
-        with suppress(OSError, UnicodeDecodeError):
-            content = read_bytes(self.path)
-            codec, name = "", ""
-            if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and not content.startswith(BOM_UTF32_LE):
-                codec, name = "utf-16", "UTF-16"
-            elif not _is_utf8(content) and b"\0" not in content:
-                codec, name = "cp1252", "Windows-1252"
-            if codec:
-                text = read_text(self.path, codec)
-                self.notes.append(Note("encoding", f"{self.path.name} is not UTF-8: it is read as {name}"))
-        text = text or self.text
+        codec, name = "utf-8-sig", ""
+        # a mark of UTF-32 begins with that of UTF-16
+        if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and not content.startswith(BOM_UTF32_LE):
+            codec, name = "utf-16", "UTF-16"
+        try:
+            text = content.decode(codec)
+        except UnicodeDecodeError as error:
+            try:
+                if name or b"\0" in content:
+                    raise
+                text, name = content.decode("cp1252"), "Windows-1252"
+            except UnicodeDecodeError:
+                raise LabelsError(f"{self.path} is not UTF-8.", "save it again in UTF-8.") from error
         if "\0" in text:
             raise LabelsError(f"{self.path} has bytes of zero, which text never has.", "save it as text in UTF-8.")
-        return text
+        if name:
+            self.notes.append(Note("encoding", f"{self.path.name} is not UTF-8: it is read as {name}"))
+        return text.replace("\r\n", "\n").replace("\r", "\n")
 
     @property
     def beginning(self) -> str:
         """The first whole lines of the text, by which a table is recognised."""
-        text = self.decoded
-        return text if len(text) <= BEGINNING else text[: text.rfind("\n", 0, BEGINNING) + 1]
+        return self.text if len(self.text) <= BEGINNING else self.text[: self.text.rfind("\n", 0, BEGINNING) + 1]
 
     @cached_property
     def json(self) -> Any:
@@ -186,36 +181,37 @@ class File:
             raise LabelsError(f"{self.path} is not JSON ({error}).", "save it again as JSON.") from error
 
 
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 class Format:
     """A label format. A subclass states these facts, and overrides `read`, `text`, or both."""
 
     name: str
+    # How the name of a file of one video ends.
     suffix: str = ""
-    """How the name of a file of one video ends."""
-    holds: frozenset[str] | None = None
-    """What it has a place for in addition to labels and times, of EVERYTHING; None if nothing counts as lost."""
+    # What it has a place for in addition to labels and times, of EVERYTHING.
+    holds: frozenset[str] = frozenset()
+    # The same for its own form of results, if it has one for segments with scores.
     holds_with_scores: frozenset[str] | None = None
-    """The same for its own form of results, if it has one for segments with scores."""
-    reads: bool = True
-    """Whether annotations can be read from it."""
-    writes: bool = False
-    """Whether annotations can be written in it."""
-    detects: bool = False
-    """Whether `lstr detect` writes it."""
+    # Whether one file holds any number of videos.
     holds_many: bool = False
-    """Whether one file holds any number of videos."""
+    # Whether one set is written as several files, so that a folder is read at once.
     is_folder: bool = False
-    """Whether one set is written as several files, so that a folder is read at once."""
+    # Whether `read` turns frame numbers into seconds by `ConvertOptions.frames` itself.
     counts_frames: bool = False
-    """Whether `read` turns frame numbers into seconds by `ConvertOptions.frames` itself."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether annotations can be read from it."""
+        return type(self).read is not Format.read
+
+    @property
+    def writes(self) -> bool:
+        """Whether annotations can be written in it."""
+        return type(self).text is not Format.text
+
+    @property
+    def detects(self) -> bool:
+        """Whether `lstr detect` writes it."""
+        return self.writes or type(self).write_detection is not Format.write_detection
 
     def recognises(self, file: File) -> bool:
         """Return whether a file looks like this format by its name and beginning; a folder only if it is one set."""
@@ -237,29 +233,22 @@ class Format:
         """Return the text of a file: of all videos if the format holds many, else of the only one."""
         raise LabelsError(f"{self.name} cannot be made of annotations.", "choose another format.")
 
-    def render(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        """Return the annotations as one text. Raises LabelsError if several files are needed."""
-        if not isinstance(self, TextFormat) or self.is_folder or (not self.holds_many and len(annotated.videos) != 1):
-            raise LabelsError(f"{self.name} is written to files here.", "add -o DIR.")
-        return self.text(annotated, options)
-
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         """Write into the folder `output`, or that file; return the files. Raises LabelsError and OutputError."""
-        if self.holds_many:
-            path = output / f"labels{self.suffix}" if output.is_dir() or not output.suffix else output
-            parts = [(path, annotated)]
-        else:
-            parts = list(self.each_file(annotated, output))
+        is_file = bool(output.suffix) and not output.is_dir()
+        parts = [(output if is_file else output / f"labels{self.suffix}", annotated)]
+        if not self.holds_many:  # a file per video
+            is_file = is_file and len(annotated.videos) == 1
+            parts = [
+                (
+                    output if is_file else output / f"{name}{self.suffix}",
+                    AnnotationSet({name: video}, annotated.classes),
+                )
+                for name, video in annotated.videos.items()
+            ]
         for path, part in parts:
             write_text(path, self.text(part, options))
         return [path for path, _ in parts]
-
-    def each_file(self, annotated: AnnotationSet, output: Path) -> Iterator[tuple[Path, AnnotationSet]]:
-        """Yield a file per video: in the folder `output`, or that file itself for a single video."""
-        is_single = len(annotated.videos) == 1 and bool(output.suffix) and not output.is_dir()
-        for video_id, video in annotated.videos.items():
-            path = output if is_single else output / f"{video_id}{self.suffix}"
-            yield path, AnnotationSet({video_id: video}, annotated.classes)
 
     def is_due(self, detection: Detection) -> bool:
         """Return whether a finished detection is written in it."""
@@ -272,61 +261,75 @@ class Format:
     def lost(self, annotated: AnnotationSet) -> set[str]:
         """Return what the annotations hold and this format has no place for."""
         held = annotated.held()
-        place = self.holds_with_scores if "scores" in held and self.holds_with_scores is not None else self.holds
-        return set() if place is None else held - place
+        return held - (self.holds if "scores" not in held or self.holds_with_scores is None else self.holds_with_scores)
 
 
-class TextFormat(Format):
-    """A format of text that is written as well as read."""
-
-    writes = detects = True
-
-
-class Formats(Mapping[str, Format]):
-    """The formats by name: those of this package, then those of other packages. Each is imported when it is used."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, Format] = {}
-
-    @cached_property
-    def _others(self) -> dict[str, EntryPoint]:
-        return find_added(GROUP, OURS)
-
-    def __getitem__(self, name: str) -> Format:
-        """Return a format. Raises KeyError for an unknown one, LabelsError if that of another package is broken."""
-        if name not in self._loaded:
-            if ours := OURS.get(name):
-                self._loaded[name] = EntryPoint(name, f"{__package__}.{ours}", GROUP).load()()
-            else:
-                self._loaded[name] = load_added(
-                    self._others[name],
-                    "label format",
-                    lambda kind: form if isinstance(form := kind(), Format) and form.name == name else None,
-                    "a subclass of lstr.pipelines.annotations.format.Format with that name",
-                    LabelsError,
-                )
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*OURS, *self._others))
-
-    def __len__(self) -> int:
-        return len(OURS) + len(self._others)
-
-    def usable(self) -> Iterator[Format]:
-        """Yield all formats; warn of those of other packages that are broken, for one must not stop all reading."""
-        for name in self:
-            try:
-                yield self[name]
-            except LabelsError as error:
-                warnings.warn(str(error), stacklevel=2)
+@cache
+def _other_formats() -> dict[str, EntryPoint]:
+    return find_added(GROUP, OURS)
 
 
-FORMATS = Formats()
-
-
+@cache
 def format_named(name: str) -> Format:
-    """Return the format of a name. Raises LabelsError for an unknown one."""
-    if name not in FORMATS:
-        raise LabelsError(f"{name!r} is not a format.", f"choose one of {', '.join(FORMATS)}.")
-    return FORMATS[name]
+    """Return a format. Raises LabelsError for an unknown one, or if that of another package is broken."""
+    if name in OURS:
+        return EntryPoint(name, f"{__package__}.{OURS[name]}", GROUP).load()()
+    others = _other_formats()
+    if name not in others:
+        raise LabelsError(f"{name!r} is not a format.", f"choose one of {', '.join((*OURS, *others))}.")
+    return load_added(
+        others[name],
+        "label format",
+        lambda kind: form if isinstance(form := kind(), Format) and form.name == name else None,
+        "a subclass of lstr.pipelines.annotations.format.Format with that name",
+        LabelsError,
+    )
+
+
+def all_formats() -> Iterator[Format]:
+    """Yield the formats of this package, then those of others; warn of broken ones, which must not stop all reading."""
+    for name in (*OURS, *_other_formats()):
+        try:
+            yield format_named(name)
+        except LabelsError as error:
+            warnings.warn(str(error), stacklevel=2)
+
+
+def readable() -> list[str]:
+    """Return the names of the formats that annotations can be read from."""
+    return [form.name for form in all_formats() if form.reads]
+
+
+def writable() -> list[str]:
+    """Return the names of the formats that annotations can be written in."""
+    return [form.name for form in all_formats() if form.writes]
+
+
+def readable_suffixes() -> list[str]:
+    """Return how the names of files that can be read end, the longest first."""
+    return sorted({form.suffix for form in all_formats() if form.reads and form.suffix}, key=len, reverse=True)
+
+
+def format_for(output: Path | None) -> Format:
+    """Return the format of a file to write by its name; `.json` is `activitynet`, which `--labels` takes.
+
+    Raises LabelsError if the name does not tell.
+    """
+    name = output.name.lower() if output else ""
+    forms = [form for form in all_formats() if form.writes and not form.is_folder]
+    endings = {form.suffix: form for form in forms} | {f".{form.name}": form for form in forms}
+    endings |= {".json": format_named("activitynet")}
+    for ending in sorted(endings, key=len, reverse=True):
+        if name.endswith(ending):
+            return endings[ending]
+    what = f"{output} does not tell the format" if output else "Without -o the format is unknown"
+    raise LabelsError(f"{what}.", f"name it with --to: {', '.join(writable())}.")
+
+
+def recognise(path: Path) -> Format | None:
+    """Return the format of a file, or of a folder that is one set, by its name and beginning; None if it has none.
+
+    Raises LabelsError if a file cannot be read.
+    """
+    file = File(path)
+    return next((form for form in all_formats() if form.recognises(file)), None)

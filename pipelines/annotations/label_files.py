@@ -1,32 +1,117 @@
-"""The labels of a data set, from files or folders of any format, as every `--labels` takes them."""
+"""Annotations of any format, and the labels of a data set from them, as every `--labels` takes them."""
 
 import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lstr.chunk import CLOCK, Clock
-from lstr.errors import ExtractorError, LabelsError, few
+from lstr.errors import ExtractorError, LabelsError, MissingPathError, few
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.check import SEVERITIES, check
 from lstr.labels.label_set import Labels, Note, VideoLabels, actions_of, labels_of, read_json, read_labels
 from lstr.labels.perframe import INFO, is_data_info, read_data_info
 from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationSet
-from lstr.pipelines.annotations.format import ConvertOptions, File
-from lstr.pipelines.annotations.formats import (
-    WORKBOOKS,
-    read_annotations,
+from lstr.pipelines.annotations.format import (
+    DEFAULTS,
+    ConvertOptions,
+    File,
+    Format,
+    format_named,
     readable,
     readable_suffixes,
     recognise,
-    refuse_workbook,
 )
 from lstr.pipelines.annotations.videos import RECIPE, Rates, plain_id
+from lstr.pipelines.failures import described
+
+# Endings of workbooks of spreadsheet programs, which are not read.
+WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+
+
+def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
+    """Read a file or a folder of annotations, in `options.source_format` or the one that is recognised.
+
+    Raises LabelsError and MissingPathError.
+    """
+    form = format_named(options.source_format) if options.source_format else None
+    if path.is_dir():
+        annotated = _read_folder(path, form, options)
+    elif not path.exists():
+        raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
+    elif not path.is_file():  # reading a FIFO would wait for a writer
+        raise MissingPathError(f"{path} is not a file on a disk, such as a pipe.", "write it to a file first.")
+    elif form := form or recognise(path):
+        annotated = _read_as(form, path, _stem(path), options)
+    else:
+        _refuse_workbooks([path])
+        hint = f"name it with --from: {', '.join(readable())}."
+        raise LabelsError(f"The format of {path} cannot be recognised.", hint)
+    try:
+        return annotated if options.lenient else annotated.checked()
+    except LabelsError as error:
+        raise LabelsError(f"{path}: {error}", error.hint) from error
+
+
+def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
+    """Read a file or a folder in a format. Raises LabelsError, with the path, for anything that prevents it."""
+    file = File(path)
+    try:
+        read = form.read(file, video_id, options).plausible()
+        if (rate := options.frames) and not form.counts_frames:
+            read = read.each_segment(lambda s: replace(s, start=s.start / rate, end=s.end / rate))
+        return replace(read, notes=(*file.notes, *read.notes))
+    except LabelsError as error:
+        text = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+        hint = error.hint.replace("convert FILE", f"convert {shlex.quote(str(path))}")
+        raise LabelsError(text, hint) from error
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise LabelsError(
+            f"{path} is damaged: it is not {form.name} ({described(error)}).",
+            "write it again with the tool that made it, or name its format with --from.",
+        ) from error
+
+
+def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -> AnnotationSet:
+    form = chosen if chosen and chosen.is_folder else recognise(folder)
+    if form and chosen in (None, form):
+        return _read_as(form, folder, "", options)
+    # hidden files are skipped: macOS writes one next to each file on a disk of another system
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+    found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
+    timelines = format_named("json")
+    if timelines in found.values():  # `lstr detect` writes the same actions in other formats next to them
+        found = {path: form for path, form in found.items() if form is timelines}
+    names = sorted({form.name for form in found.values()})
+    if len(names) > 1:
+        raise LabelsError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
+    if not found:
+        _refuse_workbooks(files)
+        raise LabelsError(f"{folder} holds no annotations.", f"give files of {', '.join(readable())}.")
+    annotated = AnnotationSet({})
+    for path, form in found.items():
+        video_id = path.relative_to(folder).parent / _stem(path)
+        annotated = annotated.merged(_read_as(form, path, video_id.as_posix(), options))
+    return annotated
+
+
+def _stem(path: Path) -> str:
+    """Return the name of a file without what its format adds."""
+    return next((path.name.removesuffix(s) for s in readable_suffixes() if path.name.endswith(s)), path.stem)
+
+
+def _refuse_workbooks(paths: Iterable[Path]) -> None:
+    """Raise LabelsError for a workbook of a spreadsheet program."""
+    if workbook := next((path for path in paths if path.suffix.lower() in WORKBOOKS), None):
+        raise LabelsError(
+            f"{workbook} is a workbook of a spreadsheet program, which cannot be read.",
+            "save the sheet as CSV in UTF-8, with the columns video,start,end,label.",
+        )
 
 
 def read_label_file(
@@ -72,15 +157,14 @@ def read_label_file(
 
 def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
     try:
-        form = recognise(path) if path.is_file() else None
-        if path.is_file() and form is None:
-            refuse_workbook(path)
-        if not path.exists() or (path.is_file() and form is None):
-            return read_labels(path, lenient)
-        if form and form.name == "activitynet" and "database" in File(path).json:
-            return read_labels(path, lenient)  # which finds a video that is in it twice
-        videos = present if isinstance(present, Mapping) else {}
-        rates = Rates(lambda: videos)
+        if not path.is_dir():
+            form = recognise(path) if path.is_file() else None
+            if form is None:
+                _refuse_workbooks([path] if path.is_file() else [])
+            # `read_labels` finds a video that is in the file twice, and says why any other is no label file
+            if form is None or (form.name == "activitynet" and "database" in File(path).json):
+                return read_labels(path, lenient)
+        rates = Rates(lambda: present if isinstance(present, Mapping) else {})
         annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=rates, seconds_of=rates.seconds))
     except (LabelsError, ExtractorError) as error:
         hint = error.hint
@@ -90,26 +174,13 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
             hint = f"convert it first: `{command} --from {found[1] or 'FORMAT'}`{formats}."
         raise LabelsError(str(error), hint) from error
     # An ELAN file can have any name, such as that of the person who made it, and name its video inside.
-    meant: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for name, video in annotated.videos.items():
         media = plain_id(video.media, present) if video.media and plain_id(name, present) not in present else name
-        if media != name and media in present and media not in annotated.videos and media not in meant.values():
-            meant[name] = media
-    annotated = replace(
-        annotated,
-        videos={meant.get(name, name): video for name, video in annotated.videos.items()},
-        notes=(*annotated.notes, *_renaming_note(meant, "id of the media", "the video that its file names")),
-    )
-    return labels_from(annotated, str(path), lenient)
-
-
-def _renaming_note(renamed: Mapping[str, str], kind: str, reason: str) -> list[Note]:
-    """Return a note of videos that are taken under another id; none if there are none."""
-    if not renamed:
-        return []
-    (old, new), *others = renamed.items()
-    more = f", and {len(others)} more likewise" if others else ""
-    return [Note(kind, f"{old!r} is taken as {new!r}{more}: {reason}")]
+        if media != name and media in present and media not in annotated.videos and media not in renamed.values():
+            renamed[name] = media
+    labels = labels_from(annotated, str(path), lenient)
+    return _with_ids(labels, renamed, "id of the media", "the video that its file names")
 
 
 def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> Labels:
@@ -130,9 +201,18 @@ def with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
     plain = {name: plain_id(name, present) for name in labels.videos}
     counts = Counter(plain.values())
     renamed = {old: new for old, new in plain.items() if new != old and counts[new] == 1}
+    return _with_ids(labels, renamed, "id with ending", "an id is the path in the folder without the ending")
+
+
+def _with_ids(labels: Labels, renamed: Mapping[str, str], kind: str, reason: str) -> Labels:
+    """Return labels with other ids of some videos, and a note that says so."""
+    if not renamed:
+        return labels
+    (old, new), *others = renamed.items()
+    more = f", and {len(others)} more likewise" if others else ""
+    note = Note(kind, f"{old!r} is taken as {new!r}{more}: {reason}")
     videos = {renamed.get(name, name): video for name, video in labels.videos.items()}
-    reason = "an id is the path in the folder without the ending"
-    return replace(labels, videos=videos, notes=(*labels.notes, *_renaming_note(renamed, "id with ending", reason)))
+    return replace(labels, videos=videos, notes=(*labels.notes, note))
 
 
 def read_label_files(
@@ -180,7 +260,7 @@ def read_label_files(
 
 
 def divide_paths(paths: Sequence[str], endings: Collection[str] = VIDEO_SUFFIXES) -> tuple[list[str], list[str]]:
-    """Return the videos and the label files among paths, in their order.
+    """Return the videos and the label files in paths, in their order.
 
     The last path is labels if the others hold none, whatever its name. `endings` are those of videos in folders.
     """
@@ -192,8 +272,8 @@ def divide_paths(paths: Sequence[str], endings: Collection[str] = VIDEO_SUFFIXES
     return videos, labels
 
 
-def more_labels(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the label files, folders of them included, and the features or videos among paths, in their order."""
+def divide_labels(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the label files, folders of them included, and the features or videos in paths, in their order."""
     labels: list[str] = []
     others: list[str] = []
     for path in paths:
@@ -206,15 +286,12 @@ def more_labels(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def is_labels(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
     """Return whether a path is labels: a file by its name or its beginning, a folder by its files."""
-    if "://" in path or not path:
+    if not path or holds_videos(path, endings):
         return False
     place = Path(path)
-    if place.is_dir():
-        return not holds_videos(path, endings) and is_label_file(place)
-    if is_video_name(place, {*VIDEO_SUFFIXES, *endings}):
-        return False
-    has_label_name = place.suffix.lower() in {*readable_suffixes(), *WORKBOOKS}
-    return has_label_name or (place.is_file() and is_label_file(place))
+    suffixes = {*WORKBOOKS, *(Path(f"x{suffix}").suffix for suffix in readable_suffixes())}
+    has_label_name = not place.is_dir() and place.suffix.lower() in suffixes
+    return has_label_name or (place.exists() and is_label_file(place))
 
 
 def is_label_file(path: Path) -> bool:
@@ -232,12 +309,9 @@ def is_label_file(path: Path) -> bool:
 
 def holds_videos(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
     """Return whether a path is an address, a video, or a folder with videos."""
-    if "://" in path:
-        return True
     suffixes = {*VIDEO_SUFFIXES, *endings}
-    if not Path(path).is_dir():
-        return is_video_name(Path(path), suffixes)
-    return any(is_video_name(Path(name), suffixes) for _, _, names in os.walk(path) for name in names)
+    names = (name for _, _, names in os.walk(path) for name in names) if Path(path).is_dir() else [path]
+    return "://" in path or any(is_video_name(Path(name), suffixes) for name in names)
 
 
 # Summaries
@@ -254,14 +328,15 @@ def describe_labels(path: Path) -> dict[str, Any]:
     durations: dict[str, float] = {"stated": len(seconds)}
     if seconds:
         durations |= {"seconds": sum(seconds), "shortest": min(seconds), "longest": max(seconds)}
+    segments = [(name, segment) for name, video in labels.videos.items() for segment in video.segments]
     per_class = {}
-    for label in dict.fromkeys((*actions_of(labels), *_labels_used(labels))):
-        own = [(name, s) for name, video in labels.videos.items() for s in video.segments if s.label == label]
+    for label in dict.fromkeys((*actions_of(labels), *(segment.label for _, segment in segments))):
+        own = [(name, segment) for name, segment in segments if segment.label == label]
         total = round(sum(max(0.0, s.end - s.start) for _, s in own), 3)
         per_class[label] = {"segments": len(own), "seconds": total, "videos": len({name for name, _ in own})}
     return {
         "kind": "label file",
-        **counts_of(labels),
+        **count_labels(labels),
         "subsets": dict(Counter(video.subset or "none" for video in labels.videos.values())),
         "has_subsets": labels.has_subsets,
         "durations": durations,
@@ -270,14 +345,7 @@ def describe_labels(path: Path) -> dict[str, Any]:
     }
 
 
-def _labels_used(labels: Labels) -> list[str]:
-    return [segment.label for video in labels.videos.values() for segment in video.segments]
-
-
-def counts_of(labels: Labels) -> dict[str, int]:
+def count_labels(labels: Labels) -> dict[str, int]:
     """Return the number of videos, of segments, and of classes without background and ambiguous stretches."""
-    return {
-        "videos": len(labels.videos),
-        "segments": len(_labels_used(labels)),
-        "classes": len(actions_of(labels)),
-    }
+    segments = sum(len(video.segments) for video in labels.videos.values())
+    return {"videos": len(labels.videos), "segments": segments, "classes": len(actions_of(labels))}

@@ -38,20 +38,25 @@ def from_labelstudio(tasks: Any, clock: Clock) -> AnnotationSet:
     `clock` has the rate of the videos if the tasks do not state it. Skipped tasks are not read; of several annotations
     the last counts.
     """
-    tasks = tasks if isinstance(tasks, list) else [tasks]
     videos: dict[str, AnnotatedVideo] = {}
     notes = []
     try:
-        names = Counter(map(_name_of, tasks))
-        for task in tasks:
-            data, media = task["data"], _media_of(task)
-            video_id = _name_of(task)
-            if names[video_id] > 1:  # uploads of one name keep what Label Studio put in front of them
-                video_id = data.get("id") or PurePath(str(media)).stem
-            rate = data.get("fps")
-            made = task.get("annotations") or []
-            finished = [one for one in made if not one.get("was_cancelled")]
-            if made and not finished:
+        # (task, path or address of its video, stem of that, name): `video` in Label Studio's template, else any value
+        named = []
+        for task in tasks if isinstance(tasks, list) else [tasks]:
+            data = task["data"]
+            media = data.get("video") or next((str(value) for value in data.values()), "video")
+            path = PurePath(str(media))
+            uploaded = UPLOADED.fullmatch(path.stem) if "upload" in path.parts else None
+            named.append((task, media, path.stem, data.get("id") or (uploaded[1] if uploaded else path.stem)))
+        counts = Counter(name for *_, name in named)
+        for task, media, stem, video_id in named:
+            data = task["data"]
+            if counts[video_id] > 1:  # uploads of one name keep what Label Studio put in front of them
+                video_id = data.get("id") or stem
+            annotations = task.get("annotations") or []
+            finished = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
+            if annotations and not finished:
                 notes.append(Note("skipped", f"{video_id!r} was skipped in Label Studio and is not read"))
                 continue
             if len(finished) > 1:
@@ -59,7 +64,7 @@ def from_labelstudio(tasks: Any, clock: Clock) -> AnnotationSet:
                 notes.append(Note("several annotations", sentence))
             # an exported task lists the results of annotators, the latest last
             results = finished or task.get("predictions") or [{"result": []}]
-            segments = []
+            rate, segments = data.get("fps"), []
             for region in results[-1]["result"]:
                 if region.get("type") != "timelinelabels":
                     continue
@@ -72,16 +77,3 @@ def from_labelstudio(tasks: Any, clock: Clock) -> AnnotationSet:
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise LabelsError(f"These are not tasks of Label Studio ({error!r}).", "export the project as JSON.") from error
     return AnnotationSet(videos, (), tuple(notes))
-
-
-def _media_of(task: Any) -> Any:
-    """Return the path or address of the video: `video` in Label Studio's template, else the first value."""
-    data = task["data"]
-    return data.get("video") or next((str(value) for value in data.values()), "video")
-
-
-def _name_of(task: Any) -> Any:
-    """Return the id of a video if it is stated, else its name, of an upload the one that it had before."""
-    path = PurePath(str(_media_of(task)))
-    uploaded = UPLOADED.fullmatch(path.stem) if "upload" in path.parts else None
-    return task["data"].get("id") or (uploaded[1] if uploaded else path.stem)

@@ -10,7 +10,7 @@ from lstr.labels.label_set import Labels, actions_of
 from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.event_errors import measure_kappa, without_ambiguous
 from lstr.pipelines.annotations.label_files import read_label_file
-from lstr.pipelines.annotations.videos import footage_of_files, videos_among
+from lstr.pipelines.annotations.videos import find_labelled_videos, footage_of_files
 from lstr.pipelines.pages.table import Cell, Column, Table
 
 ALL = "all"
@@ -81,7 +81,7 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> Ag
 
     Raises LabelsError if the two have no video or no action in common.
     """
-    files = videos_among(videos)
+    files = find_labelled_videos(videos)
     if videos and not files:
         raise LabelsError(f"There is no video in {few(list(videos))}.", "give video files or a folder of them.")
     first = read_label_file(path, present=files)

@@ -8,7 +8,7 @@ from itertools import chain
 from lstr.errors import LabelsError, brief
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, Format, TextFormat
+from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, Format
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
@@ -21,7 +21,7 @@ SCORE = re.compile(r"score=([0-9.eE+-]+)")
 SRT_TAG = re.compile(r"</?(?:b|i|u|s|font)(?=[\s>])")
 
 
-class Vtt(TextFormat):
+class Vtt(Format):
     """WebVTT; the identifier of a cue has its number and score, which players do not show."""
 
     name, suffix = "vtt", ".vtt"
@@ -40,7 +40,7 @@ class Srt(Format):
     name, suffix = "srt", ".srt"
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return AnnotationSet({video_id: from_srt(file.decoded)})
+        return AnnotationSet({video_id: from_srt(file.text)})
 
 
 def to_vtt(video: AnnotatedVideo) -> str:

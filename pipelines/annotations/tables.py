@@ -5,13 +5,12 @@ import io
 import math
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lstr.errors import LabelsError, brief
 from lstr.labels.segment import clock_seconds
 from lstr.pipelines.annotations.format import VideoNumber, unknown
-from lstr.pipelines.annotations.videos import plain_id
 
 DELIMITERS = "\t,;"
 # The first line by which Excel knows what separates cells.
@@ -31,8 +30,6 @@ TIMES = {
 }
 # Names of all columns that are read
 NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIMES.values() for name in names))
-# Rows by which the meaning of a column is guessed
-SAMPLE = 200
 
 
 def first_line(text: str) -> str:
@@ -66,37 +63,37 @@ class Rows:
 
     def __init__(self, text: str):
         mark = SEPARATOR.match(text)
-        self._above = 1 if mark else 0
-        self._rest = text[mark.end() :] if mark else text
-        self.delimiter = mark[1] if mark else max(DELIMITERS, key=first_line(self._rest).count)
+        self._first = 2 if mark else 1  # number of the first line of the table
+        self._text = text[mark.end() :] if mark else text
+        self.delimiter = mark[1] if mark else max(DELIMITERS, key=first_line(self._text).count)
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         last_line = ""
 
         def lines() -> Iterator[str]:
             nonlocal last_line
-            for line in io.StringIO(self._rest, newline=""):
+            for line in io.StringIO(self._text, newline=""):
                 last_line = line
                 yield line
 
         reader = csv.reader(lines(), delimiter=self.delimiter, strict=True)
         is_above = True
         while True:
-            begins = reader.line_num + 1
+            number = reader.line_num + self._first
             try:
                 cells = next(reader)
             except StopIteration:
                 return
             except csv.Error as error:
-                if reader.line_num > begins or str(error).startswith("unexpected end"):
-                    raise unclosed(begins + self._above) from error
+                if reader.line_num + self._first > number + 1 or str(error).startswith("unexpected end"):
+                    raise unclosed(number) from error
                 # text next to quotation marks: read the line again, less strictly
                 cells = next(csv.reader([last_line], delimiter=self.delimiter))
                 if any("\n" in cell or "\r" in cell for cell in cells):
-                    raise unclosed(begins + self._above) from error
+                    raise unclosed(number) from error
             is_above = is_above and not any(map(str.strip, cells))
             if not is_above:
-                yield begins + self._above, cells
+                yield number, cells
 
 
 def unclosed(line: int) -> LabelsError:
@@ -155,12 +152,11 @@ class Clock:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its place, its header, and the unit of its times."""
+    """A column: its place, its header, how many of its units are a second, and whether it counts frames."""
 
     at: int
     name: str
     scale: int = 1
-    """Units per second"""
     counts_frames: bool = False
 
 
@@ -171,14 +167,12 @@ class Layout:
     start: Column
     end: Column
     label: Column
+    # Whether `end` is the duration of a segment
     lasts: bool
-    """Whether `end` is the duration of a segment"""
+    # The length of the video
     duration: Column | None
-    """The length of the video"""
+    # The columns `video`, `subset`, `score` and `subject` that exist
     others: Mapping[str, Column]
-    """The columns `video`, `subset`, `score` and `subject`, if there are such"""
-    unread: Sequence[Column]
-    """Columns with other headers"""
 
     def columns(self) -> list[Column]:
         """Return all columns that are read."""
@@ -197,22 +191,19 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool =
     Raises LabelsError if `named` has a header that does not exist.
     """
     found = find_columns(header, named)
-
-    def of_times(role: str) -> Column | None:
-        names = reversed(TIMES[role]) if in_frames else TIMES[role]
-        return next((found[name] for name in names if name in found), None)
-
-    start, end, label, lasting = of_times("start"), of_times("end"), found.get("label"), of_times("duration")
-    lasts = end is None
-    if start and lasting and lasts and (lasting.counts_frames or not start.counts_frames):
-        end = lasting
+    start, end, duration = (
+        next((found[name] for name in (names[::-1] if in_frames else names) if name in found), None)
+        for names in TIMES.values()
+    )
+    label, lasts = found.get("label"), end is None
+    if start and duration and lasts and (duration.counts_frames or not start.counts_frames):
+        end = duration
     if not (start and end and label):
         return None
-    duration = None if lasts or (lasting and lasting.counts_frames) else lasting
+    if lasts or (duration and duration.counts_frames):
+        duration = None
     others = {name: column for name, column in found.items() if name in ("video", "subset", "score", "subject")}
-    known = {column.at for column in found.values()}
-    unread = [Column(at, name) for at, name in enumerate(header) if name.strip() and at not in known]
-    return Layout(start, end, label, lasts, duration, others, unread)
+    return Layout(start, end, label, lasts, duration, others)
 
 
 def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, Column]:
@@ -237,49 +228,14 @@ def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, C
     return found
 
 
-def guess_columns(rows: Iterable[Sequence[str]], present: Collection[str]) -> dict[str, int]:
-    """Guess which columns are `video`, `start`, `end` and `label`, for a person to correct.
-
-    Args:
-        rows: The rows below the header.
-        present: Ids of the videos, if they are known; a column `video` must then have one of them.
-    """
-    columns: dict[int, list[str]] = {}
-    for row in rows:
-        for at, cell in enumerate(row):
-            if cell.strip():
-                columns.setdefault(at, []).append(cell.strip())
-    times = [at for at, column in sorted(columns.items()) if not any(map(is_text, column))]
-    texts = [at for at in sorted(columns) if at not in times]
-    if present:
-        videos = [at for at in texts if any(plain_id(cell, present) in present for cell in columns[at])]
-    else:
-        videos = texts if len(texts) > 1 else []
-    labels = [at for at in texts if at not in videos[:1]]
-    guess = {"video": videos, "start": times, "end": times[1:], "label": labels}
-    return {role: found[0] for role, found in guess.items() if found}
-
-
-def unknown_columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> LabelsError:
+def unknown_columns(header: Sequence[str]) -> LabelsError:
     """Return the error of a header that lacks columns, whose hint is the command that names them."""
-    known = {name: column.at for name, column in find_columns(header, {}).items()}
-    missing = {"label"} - known.keys()
-    missing |= {role for role in ("start", "end") if not known.keys() & {*TIMES[role]}}
-    if known.keys() & ({"duration_frames"} if "start_frame" in known else {*TIMES["duration"]}):
-        missing -= {"end"}
-    taken = {*known.values()}
-    guess = {
-        role: header[at].strip()
-        for role, at in guess_columns(rows, ()).items()
-        if role in {"video", *missing} - known.keys() and at < len(header) and at not in taken
-    }
-    parts = [
-        f"{role}={guess.get(role, '…')}"
-        for role in ("video", "start", "end", "label")
-        if role in missing or role in guess
-    ]
-    command = f"lstr labels convert FILE -o labels.json --columns {shlex.quote(','.join(parts))}"
+    known = find_columns(header, {}).keys()
+    missing = [role for role in ("start", "end", "label") if not known & {*TIMES.get(role, (role,))}]
+    if "end" in missing and known & ({"duration_frames"} if "start_frame" in known else {*TIMES["duration"]}):
+        missing.remove("end")
+    command = shlex.quote(",".join(f"{role}=…" for role in missing))
     return LabelsError(
         f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
-        f"say which of its columns these are: `{command}`.",
+        f"name them, and `video` if it has one: `lstr labels convert FILE -o labels.json --columns {command}`.",
     )

@@ -12,7 +12,7 @@ from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.csv_tables import number_text
-from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, TextFormat
+from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.pipelines.annotations.tables import first_line, number_of
 
 # Endings of annotation files, and the subset they hold.
@@ -31,7 +31,7 @@ SEPARATORS = r"[%\s]"
 FORBIDDEN = r"^\.|[%/\\\x00-\x1f]"
 
 
-class Thumos(TextFormat):
+class Thumos(Format):
     """A folder of annotations or of detections, or one of its files."""
 
     name, suffix = "thumos", ".thumos.txt"
@@ -45,7 +45,7 @@ class Thumos(TextFormat):
         name = file.path.name
         if file.ending != ".txt" or name == CLASS_LIST:
             return False
-        line = first_line(file.decoded)
+        line = first_line(file.text)
         is_named = _has_subset(file.path) or name == DETECTIONS or name.endswith(self.suffix)
         return "\t" not in line and (is_named or bool(LINE.search(line)))
 
@@ -55,7 +55,7 @@ class Thumos(TextFormat):
         else:
             names = File(file.path.parent / CLASS_LIST)
             parts = [file, names] if names.path.exists() else [file]
-        read = from_thumos(file.path, {part.path: part.decoded for part in parts})
+        read = from_thumos(file.path, {part.path: part.text for part in parts})
         file.notes += [note for part in parts if part is not file for note in part.notes]
         return read
 

@@ -23,7 +23,6 @@ class TimelineJson(Format):
     """The timeline of a video."""
 
     name, suffix = "json", ".json"
-    detects = True
 
     def recognises(self, file: File) -> bool:
         return file.ending == ".json" and isinstance(file.json, dict) and file.json.get("format") == FORMAT
@@ -49,7 +48,6 @@ class Scores(Format):
     """Every score of a detection: float32 (chunks, classes)."""
 
     name, suffix = "npy", ".scores.npy"
-    reads, detects = False, True
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         assert detection.scores is not None
@@ -61,7 +59,6 @@ class Png(Format):
     """An image."""
 
     name, suffix = "png", ".png"
-    reads, detects = False, True
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         from lstr.pipelines.pages.figure import write_figure
@@ -79,7 +76,6 @@ class Page(Format):
     """A page with the video and its lanes."""
 
     name, suffix = "html", ".html"
-    reads, detects = False, True
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         from lstr.pipelines.pages.page import write_report
@@ -103,7 +99,6 @@ class Mp4(Format):
     """The video above its lanes, under a name that is never the video's own."""
 
     name, suffix = "mp4", LANES_SUFFIX
-    reads, detects = False, True
 
     def is_due(self, detection: Detection) -> bool:
         return detection.video is not None

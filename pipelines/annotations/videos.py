@@ -1,7 +1,7 @@
 """The videos that labels belong to: which one a name means, how long they are, and how many frames a second has."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -22,20 +22,15 @@ def plain_id(name: str, present: Collection[str]) -> str:
     """
     if name in present:
         return name
-
-    def known_end(path: str) -> str:
-        """Return the longest end of a path that is in `present`; empty if there is none."""
-        parts = path.rsplit("/", DEEPEST)
-        ends = ("/".join(parts[first:]) for first in range(len(parts)))
-        return next((end for end in ends if end in present), "")
-
-    plain = name.replace("\\", "/")
-    suffix = PurePath(plain).suffix
-    if suffix.lower() in VIDEO_SUFFIXES:
-        if whole := known_end(plain):  # of two files that differ only in their endings
-            return whole
-        plain = plain.removesuffix(suffix)
-    return known_end(plain) or (plain.rpartition("/")[2] if "\\" in name else plain)
+    path = name.replace("\\", "/")
+    suffix = PurePath(path).suffix
+    plain = path.removesuffix(suffix) if suffix.lower() in VIDEO_SUFFIXES else path
+    # with the ending first: of two files that differ only in their endings the ids have them
+    for parts in (path.rsplit("/", DEEPEST), plain.rsplit("/", DEEPEST)):
+        for first in range(len(parts)):
+            if (end := "/".join(parts[first:])) in present:
+                return end
+    return plain.rpartition("/")[2] if "\\" in name else plain
 
 
 def footage_at(video: Path) -> Footage | None:
@@ -56,18 +51,16 @@ def footage_at(video: Path) -> Footage | None:
     return None
 
 
-def videos_among(inputs: Sequence[str | Path]) -> dict[str, Path]:
+def find_labelled_videos(inputs: Sequence[str | Path]) -> dict[str, Path]:
     """Return the videos by id of files and folders; none if one of them is a feature folder or holds no video.
 
     Raises MissingPathError for two videos of one id.
     """
     paths = list(map(Path, inputs))
-    folders = [path for path in paths if path.is_dir()]
-    files = [path for path in paths if path.is_file() and is_video_name(path, VIDEO_SUFFIXES)]
-    if len(folders) + len(files) < len(paths) or any((path / RECIPE).exists() for path in folders):
-        return {}
-    if not all(any(is_video_name(p, VIDEO_SUFFIXES) for p in path.rglob("*")) for path in folders):
-        return {}
+    for path in paths:
+        files = path.rglob("*") if path.is_dir() else [path] if path.is_file() else []
+        if (path / RECIPE).exists() or not any(is_video_name(file, VIDEO_SUFFIXES) for file in files):
+            return {}
     return find_videos(paths)
 
 
@@ -81,45 +74,35 @@ class Rates:
     """Frames per second of videos, by the name that a label file has for each. Files are read when asked for.
 
     Args:
-        find: Returns the videos by id, with None for one whose file is not available. Such a video, and one that is
-            not among them, has the rate of all others if they have the same one.
+        find: Returns the videos by id: the file, a function that returns the seconds, or None if there is no file. A
+            video without a file, and one that is not in the mapping, has the rate of all others if they have the same.
     """
 
     def __init__(self, find: Callable[[], Mapping[str, Any]]):
-        self._find = find
-        self._read: dict[str, Footage | None] = {}
-
-    def __call__(self, name: str) -> float | None:
-        """Return the rate of a video; None if it is unknown."""
-        video_id = plain_id(name, self._videos)
-        if self._videos.get(video_id) is not None:
-            return self._rate(video_id)
-        return self._common
-
-    def seconds(self, name: str) -> float | None:
-        """Return the length of a video; None if it is unknown. The mapping may hold seconds instead of a file."""
-        video_id = plain_id(name, self._videos)
-        video = self._videos.get(video_id)
-        if isinstance(video, float):
-            return video
-        footage = self._footage(video_id)
-        return footage.seconds if footage else None
+        self._find, self._footage_at = find, cache(footage_at)
 
     @cached_property
     def _videos(self) -> Mapping[str, Any]:
         return self._find()
 
+    def __call__(self, name: str) -> float | None:
+        """Return the rate of a video; None if it is unknown."""
+        video = self._videos.get(plain_id(name, self._videos))
+        return self._common if video is None else self._rate(video)
+
+    def seconds(self, name: str) -> float | None:
+        """Return the length of a video; None if it is unknown."""
+        video = self._videos.get(plain_id(name, self._videos))
+        if callable(video):
+            return video()
+        footage = self._footage_at(video) if isinstance(video, Path) else None
+        return footage.seconds if footage else None
+
     @cached_property
     def _common(self) -> float | None:
-        rates = {self._rate(video_id) for video_id, video in self._videos.items() if video is not None}
+        rates = {self._rate(video) for video in self._videos.values() if video is not None}
         return rates.pop() if len(rates) == 1 else None
 
-    def _footage(self, video_id: str) -> Footage | None:
-        if video_id not in self._read:
-            video = self._videos.get(video_id)
-            self._read[video_id] = footage_at(video) if isinstance(video, Path) else None
-        return self._read[video_id]
-
-    def _rate(self, video_id: str) -> float | None:
-        footage = self._footage(video_id)
+    def _rate(self, video: Any) -> float | None:
+        footage = self._footage_at(video) if isinstance(video, Path) else None
         return footage.rate if footage else None

@@ -303,9 +303,10 @@ def recorded_sources(
     """Return the videos of each feature folder, then the files. Raises RecipeError for features of another recipe."""
     sources: list[Source] = []
     for path in features:
-        from lstr.pipelines.features.compatibility import check_recipe, open_learnt  # a video needs no feature folders
+        from lstr.pipelines.features.dataset import check_recipe  # a video needs no feature folders
+        from lstr.pipelines.features.folder import open_features
 
-        folder = open_learnt(path, loaded)
+        folder = open_features(path).on(loaded.clock)
         warnings = check_recipe(loaded, folder, allow_mismatch)
         sources += [StoredSource(name, folder, warnings) for name in folder.ids()]
     return [*sources, *(VideoSource(name, str(path)) for name, path in videos.items())]

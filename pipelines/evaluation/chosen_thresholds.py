@@ -16,8 +16,7 @@ from lstr.pipelines.evaluation.false_alarms import choose_within, doubts
 from lstr.pipelines.evaluation.scoring import detect_events, labelled_segments
 from lstr.pipelines.evaluation.threshold_choice import write_thresholds
 from lstr.pipelines.evaluation.thresholds import Scored, choose_rule, choose_without_each
-from lstr.pipelines.features.compatibility import seen_in
-from lstr.pipelines.features.dataset import Split
+from lstr.pipelines.features.dataset import Split, network_overlap
 from lstr.pipelines.model_files.networks import streams_taken
 from lstr.pipelines.progress import Notice, Progress
 from lstr.timeline import DEFAULT, Thresholds
@@ -167,7 +166,7 @@ def choose_stored_thresholds(
         if false_alarms is not None:
             document["aim"] = {"false_alarms_per_hour": false_alarms}
             yield from (Notice(f"{name}: {text}") for text in doubts(after, false_alarms))
-        if seen := seen_in(whole, loaded.config):
+        if seen := network_overlap(whole, loaded.config):
             document["seen"] = seen
         documents.append(document)
     return documents[0] if len(documents) == 1 else {"checkpoints": documents}

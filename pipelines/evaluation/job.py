@@ -15,8 +15,7 @@ from lstr.pipelines.evaluation.chosen_thresholds import choose_stored_thresholds
 from lstr.pipelines.evaluation.findings import Findings, Judged, names_of, quoted_for
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Fold, Scoring, check_fit, score_split
-from lstr.pipelines.features.compatibility import warn_of_training
-from lstr.pipelines.features.dataset import Dataset, Split, read_dataset
+from lstr.pipelines.features.dataset import Dataset, Split, read_dataset, training_warnings
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.settings import Count, check_fields
@@ -135,7 +134,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     warnings: list[str] = []
     for _, loaded, split in entries:
         warnings += check_fit(loaded, split, options.scoring)
-        yield from map(Notice, [*warn_of_training(loaded), *assumptions_of(loaded)])
+        yield from map(Notice, [*training_warnings(loaded), *assumptions_of(loaded)])
     yield from sets[0].notices(splits[0])
     if options.choose_thresholds:
         yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])

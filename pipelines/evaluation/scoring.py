@@ -19,15 +19,16 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.actions import VideoEvents
 from lstr.metrics.scoring_rule import EVERY_CHUNK, LSTR_RULE, ScoringRule
-from lstr.pipelines.features.compatibility import (
+from lstr.pipelines.features.dataset import (
+    LabelledVideo,
+    Split,
+    check_overlap,
     check_recipe,
-    check_unseen,
-    learnt_from,
-    seen_in,
-    warn_of_learnt,
-    warn_of_training,
+    network_overlap,
+    overlap_warnings,
+    training_videos,
+    training_warnings,
 )
-from lstr.pipelines.features.dataset import LabelledVideo, Split
 from lstr.pipelines.model_files.networks import streams_taken
 from lstr.pipelines.progress import Finished, Progress
 from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
@@ -166,8 +167,8 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
         warnings.append(
             f"no published evaluation of kind {loaded.config.kind} is known: chunks are chosen as in LSTR's."
         )
-    warnings += check_unseen(loaded, scored, scoring.allow_seen)
-    return warnings if scoring.folds else [*warnings, *warn_of_learnt(loaded, scored)]
+    warnings += check_overlap(loaded, scored, scoring.allow_seen)
+    return warnings if scoring.folds else [*warnings, *overlap_warnings(loaded, scored)]
 
 
 def _of_folds(split: Split, folds: Sequence[Fold]) -> Split:
@@ -186,14 +187,14 @@ def score_split(
     Videos that networks of their features have seen are named in `seen`, with the streams, and those that the
     checkpoint has learnt from in `learnt_from`. Raises as `check_fit`.
     """
-    warnings = [*check_fit(loaded, split, scoring), *warn_of_training(loaded)]
+    warnings = [*check_fit(loaded, split, scoring), *training_warnings(loaded)]
     split = split.narrowed(loaded.config, streams_taken(loaded))
     rule = rule_of(loaded) if scoring.published else EVERY_CHUNK
     split = _of_folds(split, scoring.folds)
     if scoring.published:
         split = published_set(split, rule)
-    seen = seen_in(split, loaded.config)
-    learnt = [] if scoring.folds else learnt_from(loaded, (video.id for video in split.videos))
+    seen = network_overlap(split, loaded.config)
+    learnt = [] if scoring.folds else training_videos(loaded, (video.id for video in split.videos))
     start = perf_counter()
     scores: list[Scores] = []  # of each video (L, 1 + n_ahead, C)
     yield Progress("evaluate", 0, len(split.videos))

@@ -1,7 +1,14 @@
-"""Feature folders and label files together: labelled videos for training and evaluation."""
+"""Feature folders and label files together: labelled videos, and whether they go with a checkpoint.
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+The record of each video says which networks were trained on it at extraction: `"seen": ["rgb", "flow"]`, and the fold
+that the networks lacked. Features without records, and those of weights that do not say what they were trained on, as
+the published ones, count as new to the networks.
+"""
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +17,17 @@ from numpy.typing import NDArray
 
 from lstr.chunk import Clock
 from lstr.config import WindowConfig
-from lstr.errors import CheckpointError, LabelsError, RecipeError, few
+from lstr.errors import CheckpointError, LabelsError, RecipeError, SeenError, few
+from lstr.extractors.recipe import differences
+from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.labels.check import NOTE, OTHER_RATE, UNITS, UNLABELLED, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets, with_ambiguous
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.annotations.label_files import read_label_files
-from lstr.pipelines.features.folder import FeatureFolder, open_folders, seen_streams
-from lstr.pipelines.features.foreign import NOTHING, Stated
+from lstr.pipelines.features.feature_files import NOTHING, Stated
+from lstr.pipelines.features.folder import FeatureFolder, open_folders
+from lstr.pipelines.features.output_folder import streams_trained_on
+from lstr.pipelines.model_files.networks import ALLOW, ARRAYS, mismatch_warnings, recipe_of, store_in_words
 from lstr.pipelines.progress import Notice
 
 Paths = str | Path | Sequence[str | Path]
@@ -47,8 +59,8 @@ class LabelledVideo:
     id: str
     features: TwoStreamArray
     targets: NDArray[np.uint8]
+    # The streams whose network was trained on it, as far as its record says
     seen: tuple[str, ...] = ()
-    """The streams whose network has seen it, as far as its record says"""
 
 
 @dataclass(frozen=True)
@@ -61,12 +73,12 @@ class Split:
 
     @property
     def dims(self) -> tuple[int, int]:
-        """Widths of the RGB and the flow features."""
+        """Return the widths of the RGB and the flow features."""
         first = self.videos[0].features
         return first.rgb.shape[1], first.flow.shape[1]
 
     def only(self, streams: Collection[str]) -> "Split":
-        """The same videos with the features of some streams; raises as `FeatureFolder.load`."""
+        """Return the same videos with the features of some streams; raises as `FeatureFolder.load`."""
         if not self.folder.recipe or not streams or set(self.folder.recipe.streams) <= set(streams):
             return self
         folder = self.folder.only(streams)
@@ -75,7 +87,7 @@ class Split:
         return replace(self, folder=folder, videos=cut)
 
     def narrowed(self, config: WindowConfig, streams: Collection[str] = ()) -> "Split":
-        """The same videos with what a model takes, of `streams` where these are known.
+        """Return the same videos with what a model takes, of `streams` where these are known.
 
         Raises CheckpointError where a stream has another width.
         """
@@ -92,22 +104,22 @@ class Split:
 
     @property
     def n_chunks(self) -> int:
-        """Chunks in all."""
+        """Number of chunks of all videos."""
         return sum(len(video.features) for video in self.videos)
 
     @property
     def clock(self) -> Clock:
-        """When chunks are."""
+        """The times of its chunks."""
         return self.folder.clock
 
 
 def features_of(folder: FeatureFolder, video_id: str, length: int | None = None) -> TwoStreamArray:
-    """The features of a video, of `length` chunks at most. Raises as `FeatureFolder.load`."""
+    """Return the features of a video, of `length` chunks at most. Raises as `FeatureFolder.load`."""
     return TwoStreamArray(*(array.until(length) for array in folder.load(video_id)))
 
 
 def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
-    """The `wanted` subset, or the one to test on: `testing` where the labels have it, else `validation`.
+    """Return the `wanted` subset, or the one to test on: `testing` where the labels have it, else `validation`.
 
     Raises LabelsError when the labels have no such subset.
     """
@@ -133,22 +145,22 @@ class Dataset:
 
     folder: FeatureFolder
     labels: Labels
+    # The label file, for messages
     source: str
-    """The label file, for messages."""
 
     def only(self, streams: Collection[str]) -> "Dataset":
-        """With the features of some streams, or of all where none are named."""
+        """Return it with the features of some streams, or of all if none are named."""
         return replace(self, folder=self.folder.only(streams)) if streams else self
 
     def with_classes(self, classes: tuple[str, ...]) -> "Dataset":
-        """With a model's classes, in its order, where the label file lists none, and has no others but `Ambiguous`."""
+        """Use a model's classes, in its order, if the label file lists none, and has no others but `Ambiguous`."""
         classes = with_ambiguous(classes, self.labels.classes)
         if self.labels.lists_classes or not set(self.labels.classes) <= set(classes):
             return self
         return replace(self, labels=replace(self.labels, classes=classes))
 
     def with_durations(self) -> "Dataset":
-        """With the durations of features where the label file states none, as a table of segments does not."""
+        """Use the durations of features where the label file states none, as a table of segments does not."""
         present = set(self.folder.ids())
         videos = {
             name: replace(video, duration=self.folder.clock.at(self.folder.length(name)))
@@ -158,7 +170,7 @@ class Dataset:
         return replace(self, labels=replace(self.labels, videos={**self.labels.videos, **videos}))
 
     def lengths(self, subsets: Collection[str] = ()) -> dict[str, int]:
-        """Chunks of each video that has features: of all, or of some subsets and of the videos without labels.
+        """Return the chunks of each video with features: of all, or of some subsets and of videos without labels.
 
         Raises RecipeError where the two streams of a video do not fit.
         """
@@ -167,7 +179,7 @@ class Dataset:
         return {video_id: self.folder.length(video_id) for video_id in self.folder.ids() if video_id not in others}
 
     def split(self, subset: str | None, skip_missing: bool = False, option: str = "--subset") -> Split:
-        """The videos of a subset that have features, with their targets.
+        """Return the videos of a subset that have features, with their targets.
 
         Raises LabelsError when a labelled video has no features (unless `skip_missing`), RecipeError when features
         cannot be used.
@@ -177,17 +189,16 @@ class Dataset:
         present = set(self.folder.ids())
         missing = sorted(wanted.keys() - present)
         if missing and not skip_missing:
-            some = few(missing)
             raise LabelsError(
                 f"{self.source} names {len(missing)} {subset} videos that have no features in {self.folder.path}: "
-                f"{some}.",
-                "extract them with `lstr extract`, or leave them out with --set skip_missing=true.",
+                f"{few(missing)}.",
+                "extract them with `lstr extract`, or skip them with --set skip_missing=true.",
             )
         videos, clock = [], self.folder.clock
         for video_id in sorted(wanted.keys() & present):
             label = wanted[video_id]
             array = features_of(self.folder, video_id, label.n_chunks)
-            seen = seen_streams(self.folder.read_record(video_id)) or ()
+            seen = streams_trained_on(self.folder.read_record(video_id)) or ()
             truth = targets(label, self.labels.classes, len(array), clock)
             videos.append(LabelledVideo(video_id, array, truth, tuple(seen)))
         if not videos:
@@ -203,12 +214,12 @@ class Dataset:
         return Split(self.folder, self.labels, videos)
 
     def check(self, subsets: Collection[str] = (), skip_missing: bool = False) -> list[Finding]:
-        """Everything wrong or odd in the labels, and between them and the features of some subsets, or of all."""
+        """Return what is wrong or odd in the labels, and between them and the features of some subsets, or of all."""
         subsets = {subset_named(subset) for subset in subsets}
         return check(self.labels, self.lengths(subsets), subsets, skip_missing, clock=self.folder.clock)
 
     def notices(self, split: "Split") -> list[Notice]:
-        """What to know of the labels before scores on a split of them are believed.
+        """Return what to know about the labels before scores on a split of them are trusted.
 
         Raises LabelsError where the times of its videos are no seconds.
         """
@@ -225,27 +236,6 @@ class Dataset:
         ]
 
 
-class _Durations(Mapping[str, float]):
-    """Seconds of the videos of a feature folder by id, read when they are asked for."""
-
-    def __init__(self, folder: Any):
-        self._folder, self._ids = folder, dict.fromkeys(folder.ids())
-
-    def __getitem__(self, video_id: str) -> float:
-        if video_id not in self._ids:
-            raise KeyError(video_id)
-        return float(self._folder.clock.at(self._folder.length(video_id)))
-
-    def __contains__(self, video_id: object) -> bool:
-        return video_id in self._ids
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ids)
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-
 def read_dataset(
     features: Paths,
     labels: Paths,
@@ -256,7 +246,7 @@ def read_dataset(
     stated: Stated = NOTHING,
     clock: Clock | None = None,
 ) -> Dataset:
-    """One or several feature folders and label files of any forms, see `read_label_files`.
+    """Read one or several feature folders and label files of any formats, see `read_label_files`.
 
     streams: folder names of RGB and flow where a root has several. dataset: which of a data_info.json. lenient: leave
     wrong segments in, for `Dataset.check`. stated: what is said of features of other people. clock: that of a model,
@@ -266,15 +256,140 @@ def read_dataset(
     folder = open_folders(roots, *streams, stated)
     folder = folder if clock is None else folder.on(clock)
     files = [labels] if isinstance(labels, str | Path) else list(labels)
-    read = read_label_files(files, roots, dataset, lenient, skip_missing, _Durations(folder), folder.clock)
+    # lengths are read when they are asked for
+    present = {i: partial(lambda i: float(folder.clock.at(folder.length(i))), i) for i in folder.ids()}
+    read = read_label_files(files, roots, dataset, lenient, skip_missing, present, folder.clock)
     return Dataset(folder, read, few(list(map(str, files))))
 
 
 def read_split(
     features: Paths, labels: str | Path, subset: str | None, skip_missing: bool = False, streams: Collection[str] = ()
 ) -> Split:
-    """The videos of a subset that have features, with their targets, in one call; errors as of the parts.
+    """Return the videos of a subset that have features, with their targets, in one call; errors as of the parts.
 
     streams: of the features, all where none are named.
     """
     return read_dataset(features, labels, skip_missing=skip_missing).only(streams).split(subset, skip_missing)
+
+
+def check_recipe(loaded: Checkpoint, folder: FeatureFolder, allow: bool = False) -> list[str]:
+    """Raise RecipeError, with the difference, if features and checkpoint have different recipes; return warnings.
+
+    What the checkpoint does not take may differ. With `allow` the difference is a warning. Features of other people
+    have no recipe: arrays with other names than those of the training are worth a warning.
+    """
+    trained, recipe = recipe_of(loaded), folder.recipe
+    theirs = folder.describe()
+    if bool(loaded.store) != bool(theirs) and (trained or recipe) and not allow:
+        foreign, own = (loaded.path, folder.path) if loaded.store else (folder.path, loaded.path)
+        verb = "was trained on" if loaded.store else "holds"
+        raise RecipeError(
+            f"{foreign} {verb} features of other people{store_in_words(loaded.store or theirs or {})}, and {own} is of "
+            "features that `lstr extract` makes.",
+            "give features and a model that belong together.",
+        )
+    if not trained or not recipe:
+        names = folder.only(streams_of_model(loaded.config.streams)).names
+        known = (loaded.extra.get("data") or {}).get(ARRAYS) or []
+        if set(known) <= set(names):
+            return []
+        return [
+            f"{loaded.path} was trained on arrays called {', '.join(known)}, and these are called {', '.join(names)}: "
+            "if another network made them, the scores are wrong."
+        ]
+    shared = set(recipe.streams) & set(trained.streams)
+    # whatever folds the features are from, those of a video that no network has seen are those of `sha256`
+    used = (recipe.narrowed(trained.streams) if shared else recipe).without_folds()
+    different = differences(used, trained.without_folds())
+    if different and not allow:
+        raise RecipeError(
+            f"{folder.path} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
+            f"extract the videos again with `--recipe {shlex.quote(str(loaded.path))}`, or add {ALLOW}.",
+        )
+    return mismatch_warnings(loaded, different)
+
+
+def network_overlap(split: Split, config: WindowConfig) -> dict[str, list[str]]:
+    """Return by video id the streams that a model takes and whose network was trained on the video, if any."""
+    found = {
+        video.id: [stream for stream in streams_of_model(config.streams) if stream in video.seen]
+        for video in split.videos
+    }
+    return {video_id: streams for video_id, streams in found.items() if streams}
+
+
+def describe_overlap(overlap: Mapping[str, Sequence[str]], n_videos: int, what: str) -> str:
+    """Return in words which networks have seen how many of `n_videos`, and the first of them."""
+    streams = ", ".join(streams_of(overlap))
+    return f"feature networks ({streams}) have seen {len(overlap)} of {n_videos} {what}, first {min(overlap)!r}"
+
+
+def streams_of(overlap: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return all streams of a `network_overlap`, in their order."""
+    return [stream for stream in STREAMS if any(stream in streams for streams in overlap.values())]
+
+
+def check_overlap(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
+    """Raise SeenError if networks were trained on a video of a split; with `allow` return a warning instead."""
+    overlap = network_overlap(split, loaded.config)
+    if not overlap:
+        return []
+    sentence = f"{describe_overlap(overlap, len(split.videos), 'videos to score')}: new ones are likely to score lower."
+    if not allow:
+        raise SeenError(
+            f"The {sentence}",
+            "let `lstr learn` measure by networks that lack each video, or let --allow-seen mark the result.",
+        )
+    return [f"{loaded.path}: the {sentence}"]
+
+
+def training_videos(loaded: Checkpoint, ids: Iterable[str]) -> list[str]:
+    """Return which of some videos, by id, a checkpoint or a network in its file was trained on."""
+    known = {*(loaded.metrics.get("training_videos") or ()), *(loaded.about.get("seen") or ())}
+    return sorted(known.intersection(ids))
+
+
+def training_overlap(loaded: Checkpoint) -> dict[str, Any] | None:
+    """Return on how many training videos of a checkpoint networks were trained, and of which streams; None if none."""
+    data = loaded.extra.get("data")
+    stored = data.get("seen") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(stored, dict):
+        return None
+    streams = [stream for stream in STREAMS if stream in str(stored.get("streams"))]
+    return {"videos": stored.get("videos"), "of": data.get("videos"), "streams": streams}
+
+
+def overlap_warnings(loaded: Checkpoint, split: Split) -> list[str]:
+    """Return a warning if a checkpoint was trained on some of the videos to score."""
+    same = training_videos(loaded, (video.id for video in split.videos))
+    some = f"{len(same)} of the {len(split.videos)} videos to score, first {(same or ('',))[0]!r}"
+    return [f"{loaded.path} was trained on {some}: new ones are likely to score lower."] if same else []
+
+
+def training_warnings(loaded: Checkpoint) -> list[str]:
+    """Return a warning about a checkpoint that was trained on features of videos that networks had seen."""
+    overlap = training_overlap(loaded)
+    if not overlap:
+        return []
+    return [
+        f"{loaded.path} was trained on features that look better than those of new videos: feature networks "
+        f"({', '.join(overlap['streams'])}) had seen {overlap['videos']} of its {overlap['of']} videos. "
+        "`lstr learn` trains on features by networks that lack each video, and may do better."
+    ]
+
+
+def count_overlap(folder: FeatureFolder) -> dict[str, dict[str, int]]:
+    """Count the videos by the networks of their features, those without `fold K` or of `all`, and how many they saw.
+
+    Empty if no record says it.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for video_id in folder.ids():
+        record = folder.read_record(video_id)
+        seen = streams_trained_on(record)
+        if record is not None and seen is not None:
+            fold = record.get("fold")
+            count = counts.setdefault("all" if fold is None else f"fold {fold}", {"videos": 0, "seen": 0})
+            count["videos"] += 1
+            count["seen"] += bool(seen)
+    return dict(sorted(counts.items()))

@@ -17,12 +17,21 @@ from lstr.files.names import fault_of
 from lstr.files.remote import Place
 from lstr.labels.video_ids import HINT
 from lstr.pipelines.features.chunk_cache import caches_of
-from lstr.pipelines.features.extraction import Engine, ExtractOptions, Outcome, Summary, resume
-from lstr.pipelines.features.extraction_plan import Plan, Share, make_plan, share, this_machine
-from lstr.pipelines.features.networks import FoldNetworks, begun_networks, new_networks
+from lstr.pipelines.features.extraction import (
+    Engine,
+    ExtractOptions,
+    Outcome,
+    Plan,
+    Share,
+    Summary,
+    make_plan,
+    resume,
+    share,
+    this_machine,
+)
 from lstr.pipelines.features.processes import over_processes
 from lstr.pipelines.features.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
-from lstr.pipelines.features.video import VideoExtractor
+from lstr.pipelines.features.video import FoldNetworks, VideoExtractor, new_networks, resume_networks
 from lstr.pipelines.model_files.networks import record_weights
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
@@ -42,20 +51,51 @@ Event = Plan | Progress | NetworksReady | Notice | Outcome | Failed | Finished[S
 class _Site:
     """Where an extraction runs."""
 
+    # With the device and flow backend of this process, which on a cluster makes only the recipe and calibration
     options: ExtractOptions
-    """With the device and flow backend of this process, which on a cluster makes only the recipe and calibration"""
+    # The torch device of the networks that extract
     device: str
-    """The torch device of the networks that extract"""
     sharing: Callable[[int], Share]
+    # What one video takes of a node, on a cluster
     portion: Portion | None = None
-    """What one video takes of a node, on a cluster"""
+
+    def plan(self, videos: Mapping[str, Place]) -> Plan:
+        """Return the plan.
+
+        Raises OutputError for an id that is not a valid file name, and if the output cannot be written; FlowError for
+        a flow backend that is missing.
+        """
+        for video_id in videos:
+            if fault := fault_of(video_id):
+                raise OutputError(f"The video id {brief(video_id)} is {fault}.", HINT)
+        options = self.options
+        if options.recipe.algorithm:
+            choose_backend(options.recipe.algorithm, options.flow_backend, options.device or "cpu")
+        planned = make_plan(videos, options.output, options.recipe, self.device, self.sharing)
+        if isinstance(planned.output, Path) and len(planned.of("done")) < len(planned.videos):
+            check_writable(planned.output)
+        return planned
+
+
+@contextmanager
+def _site(options: ExtractOptions) -> Iterator[_Site]:
+    if options.engine == "ray":
+        with cluster(options.ray_address):
+            portion = portion_of(nodes().values(), options.device, options.threads)
+            here = replace(options, device="cpu", flow_backend="auto")
+            yield _Site(here, portion.device, partial(share_cluster, portion, most=options.workers), portion)
+        return
+    device = choose_device(options.device)
+    choose_runtime(options.runtime, device)
+    sharing = partial(share, this_machine(device), processes=options.workers, threads=options.threads)
+    yield _Site(replace(options, device=device), device, sharing)
 
 
 def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
     """Return what `extract` would do with videos {id: source}; makes nothing. Raises as `extract` before its work."""
     with _site(options) as site:
-        begun_networks(videos, site.options)
-        return _plan(videos, site)
+        resume_networks(videos, site.options)
+        return site.plan(videos)
 
 
 def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[Event, None, None]:
@@ -67,14 +107,14 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
     MissingPathError, NetworkRuntimeError, OutputError, RecipeError or WeightsError for what concerns all videos.
     """
     with _site(options) as site:
-        begun = begun_networks(videos, site.options)
-        planned = _plan(videos, site)
+        resumed = resume_networks(videos, site.options)
+        planned = site.plan(videos)
         yield planned
         here = site.options
         with flow_workers(options.recipe.algorithm, options.threads, here.flow_backend, here.device or "cpu") as flow:
             yield from map(Notice, flow.warnings if flow else ())
-            twostream, folder = begun or (yield from new_networks(videos, here, flow))
-            del begun
+            twostream, folder = resumed or (yield from new_networks(videos, here, flow))
+            del resumed
             record_weights(folder.path, twostream.sources.files)
             if options.engine == "local" and len(planned.of("done")) < len(videos):
                 twostream = run_on(twostream, options.runtime, planned.share.threads)
@@ -110,35 +150,3 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
                             continue
                     yield event
             yield Finished(summary)
-
-
-@contextmanager
-def _site(options: ExtractOptions) -> Iterator[_Site]:
-    if options.engine == "ray":
-        with cluster(options.ray_address):
-            portion = portion_of(nodes().values(), options.device, options.threads)
-            here = replace(options, device="cpu", flow_backend="auto")
-            yield _Site(here, portion.device, partial(share_cluster, portion, most=options.workers), portion)
-        return
-    device = choose_device(options.device)
-    choose_runtime(options.runtime, device)
-    sharing = partial(share, this_machine(device), processes=options.workers, threads=options.threads)
-    yield _Site(replace(options, device=device), device, sharing)
-
-
-def _plan(videos: Mapping[str, Place], site: _Site) -> Plan:
-    """Return the plan.
-
-    Raises OutputError for an id that is not a valid file name, and if the output cannot be written; FlowError for a
-    flow backend that is missing.
-    """
-    for video_id in videos:
-        if fault := fault_of(video_id):
-            raise OutputError(f"The video id {brief(video_id)} is {fault}.", HINT)
-    options = site.options
-    if options.recipe.algorithm:
-        choose_backend(options.recipe.algorithm, options.flow_backend, options.device or "cpu")
-    planned = make_plan(videos, options.output, options.recipe, site.device, site.sharing)
-    if isinstance(planned.output, Path) and len(planned.of("done")) < len(planned.videos):
-        check_writable(planned.output)
-    return planned

@@ -1,29 +1,48 @@
-"""An extraction: its options, the outcome of each video, and how it resumes."""
+"""An extraction: its options, its plan, the outcome of each video, and how it resumes."""
 
+import os
+import shutil
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
+import torch
+
 from lstr.errors import ConfigError
-from lstr.extractors.flow.workers import Backend
+from lstr.extractors.flow.workers import Backend, default_workers
+from lstr.extractors.networks.network import RESNET50, Cost, find_network
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS, Preset
-from lstr.extractors.stages import closed_after
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.stages import PROBE, closed_after
 from lstr.extractors.video.frames import CHUNK_SECONDS
-from lstr.files.remote import Place
-from lstr.pipelines.failures import Failure, FailureLog
-from lstr.pipelines.features.output_folder import OutputFolder, map_in_threads
+from lstr.extractors.video.inputs import announced_seconds
+from lstr.extractors.video.probe import probe
+from lstr.files.remote import Place, RemoteFile
+from lstr.pipelines.failures import Failure, FailureLog, failure_of, read_failures
+from lstr.pipelines.features.output_folder import OutputFolder, map_in_threads, open_output
 from lstr.pipelines.features.recipes import StoredRecipe
 from lstr.pipelines.progress import Notice, Progress
 from lstr.settings import Count, Positive, check_fields
 
+RECORD_BYTES = 2048
+FLOAT_BYTES = 4
+# Per process, whose threads share one lock of Python. Two cores, where a second process was measured to gain nothing,
+# get one process; more cores were not measured.
+CORES = 4
+PROCESS_MEMORY_BYTES = 2 * 2**30  # 1.2 GiB were measured
+MEMORY_INFO = Path("/proc/meminfo")
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+
 
 @dataclass(frozen=True)
-class WorkerConfig:
-    """What each process that extracts needs; it can be pickled. Recipe and calibration are the feature folder's own."""
+class ExtractOptions:
+    """Options of an extraction. Without `threads`, its processes share the machine's cores."""
 
     output: Place
     """The feature folder"""
@@ -42,21 +61,6 @@ class WorkerConfig:
     """The fold that the networks of every video lack, 0 for the networks of all; None for those that lack the video"""
     cache: Path | None = None
     """A folder of `chunk_cache`, whose chunks and flow are taken instead of computed"""
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for a value that is not valid."""
-        check_fields(self)
-
-    @property
-    def sources(self) -> WeightSources:
-        """The weights, without any calibration."""
-        return WeightSources(self.weights)
-
-
-@dataclass(frozen=True)
-class ExtractOptions(WorkerConfig):
-    """Options of an extraction. Without `threads`, its processes share the machine's cores."""
-
     recipe: Preset | StoredRecipe = PRESETS["faithful"]
     precision: Literal["float32", "bf16"] | None = None
     """Precision of the networks; None for that of the folder, or of the recipe if the folder is new"""
@@ -70,14 +74,18 @@ class ExtractOptions(WorkerConfig):
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that is not valid."""
-        super().__post_init__()
+        check_fields(self)
         if self.ray_address and self.engine != "ray":
             raise ConfigError("ray_address is for the engine ray.", "add --set engine=ray, or leave out ray_address.")
 
-    def for_workers(self, device: str, threads: int) -> WorkerConfig:
-        """Return what each process needs, now that its device and its threads are known."""
-        known = {f.name: getattr(self, f.name) for f in fields(WorkerConfig)}
-        return WorkerConfig(**(known | {"device": device, "threads": threads}))
+    @property
+    def sources(self) -> WeightSources:
+        """The weights, without any calibration."""
+        return WeightSources(self.weights)
+
+    def for_workers(self, device: str, threads: int) -> "ExtractOptions":
+        """Return what each process needs. Recipe and calibration are those of the feature folder."""
+        return replace(self, device=device, threads=threads, recipe=PRESETS["faithful"], calibrate=None)
 
 
 @dataclass(frozen=True)
@@ -91,16 +99,16 @@ class Outcome:
     source: Place
     state: str
     chunks: int = 0
+    # From opening the video to its record
     seconds: float = 0.0
-    """From opening the video to its record"""
+    # Seconds each stage worked, as in the record
     stages: dict[str, float] = field(default_factory=dict)
-    """Seconds each stage worked, as in the record"""
     reason: str = ""
     hint: str = ""
+    # A warning
     note: str = ""
-    """A warning"""
+    # The traceback of an unexpected error
     traceback: str = ""
-    """The traceback of an unexpected error"""
 
     @classmethod
     def failed(cls, video_id: str, source: Place, failure: Failure) -> "Outcome":
@@ -115,8 +123,8 @@ class Summary:
     started: float = field(default_factory=perf_counter)
     counts: Counter[str] = field(default_factory=Counter)
     chunks: int = 0
+    # Seconds each stage worked, in all threads and processes together
     stages: dict[str, float] = field(default_factory=dict)
-    """Seconds each stage worked, in all threads and processes together"""
     failed: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
@@ -163,7 +171,7 @@ def resume(
     folder.sweep()
     log, over, to_do = FailureLog(folder.path), [], {}
     try:
-        for (video_id, source), record in map_in_threads(lambda video: folder.done_record(*video), videos.items()):
+        for (video_id, source), record in map_in_threads(lambda video: folder.find_record(*video), videos.items()):
             if record:
                 over.append(video_id)
                 yield Outcome(video_id, source, "kept", record["chunks"])
@@ -180,3 +188,193 @@ def resume(
     finally:
         folder.compile()
         log.finish(over)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What processes can share; `memory` is what is free, in bytes."""
+
+    cores: int
+    gpus: int = 0
+    memory: int = 2**63
+
+
+@dataclass(frozen=True)
+class Share:
+    """Processes, and threads of each; a single process is the job's own, which starts no other."""
+
+    processes: int
+    threads: int
+
+    def __str__(self) -> str:
+        processes = f"{self.processes} processes × " if self.processes > 1 else ""
+        return f"{processes}{self.threads} thread{'s' if self.threads > 1 else ''}"
+
+
+@dataclass(frozen=True)
+class PlannedVideo:
+    """One video: whether it is `done`, `to do` or `unreadable`, and why it failed before, if it did."""
+
+    id: str
+    source: Place
+    state: str
+    seconds: float = 0.0
+    chunks: int = 0
+    reason: str = ""
+    failed_before: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All videos of an extraction, and what the rest of it costs."""
+
+    output: Place
+    videos: tuple[PlannedVideo, ...]
+    # Bytes of all streams' features, per chunk
+    row_bytes: int
+    # Seconds of one core that a chunk took in the videos that are done; None before the first one
+    rate: float | None
+    share: Share
+
+    def of(self, state: str) -> list[PlannedVideo]:
+        """Return the videos in a state."""
+        return [video for video in self.videos if video.state == state]
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks are to do."""
+        return sum(video.chunks for video in self.of("to do"))
+
+    @property
+    def seconds(self) -> float | None:
+        """About how long they take; None if that is not known."""
+        return None if self.rate is None else self.chunks * self.rate / (self.share.processes * self.share.threads)
+
+    @property
+    def bytes(self) -> int:
+        """About how much disk they take."""
+        return self.chunks * self.row_bytes + len(self.of("to do")) * RECORD_BYTES
+
+    @cached_property
+    def free_bytes(self) -> int | None:
+        """Free bytes on the disk of the output; None if it is elsewhere."""
+        if isinstance(self.output, RemoteFile):
+            return None
+        return shutil.disk_usage(next(p for p in (self.output, *self.output.absolute().parents) if p.exists())).free
+
+    def longest_first(self) -> dict[str, Place]:
+        """Return {id: source}, long videos first, so that at the end no process is left alone with one."""
+        return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as a JSON object; hours are of video, `failed_before` counts videos that are not done."""
+        return {
+            "output": str(self.output),
+            "files": len(self.videos),
+            "hours": sum(video.seconds for video in self.videos) / 3600,
+            "done": len(self.of("done")),
+            "to_do": len(self.of("to do")),
+            "unreadable": len(self.of("unreadable")),
+            "failed_before": sum(bool(video.failed_before) for video in self.videos if video.state != "done"),
+            "hours_to_do": sum(video.seconds for video in self.of("to do")) / 3600,
+            "chunks_to_do": self.chunks,
+            "seconds": self.seconds,
+            "bytes": self.bytes,
+            "free_bytes": self.free_bytes,
+            "processes": self.share.processes,
+            "threads": self.share.threads,
+            "videos": [{**asdict(video), "source": str(video.source)} for video in self.videos],
+        }
+
+
+def make_plan(
+    videos: Mapping[str, Place],
+    output: Place,
+    recipe: Preset | StoredRecipe,
+    device: str,
+    sharing: Callable[[int], Share],
+) -> Plan:
+    """Look at every video and at what is done of it; of those to do the packets are read, elsewhere the header.
+
+    `sharing` returns the share of processes and threads for a number of videos. The time follows from the videos that
+    are done on a device of this kind.
+    """
+    folder = open_output(output)
+    failures = {failure["id"]: failure["reason"] for failure in read_failures(output)} if folder else {}
+
+    def look(video: tuple[str, Place]) -> tuple[PlannedVideo, dict[str, Any]]:
+        video_id, source = video
+        before = failures.get(video_id, "")
+        if record := folder.find_record(video_id, source) if folder else None:
+            return PlannedVideo(video_id, source, "done", record["duration"], record["chunks"]), record
+        if isinstance(source, RemoteFile):
+            seconds = announced_seconds(source)
+            chunks = int(seconds / CHUNK_SECONDS)
+            return PlannedVideo(video_id, source, "to do", seconds, chunks, failed_before=before), {}
+        try:
+            with PROBE:
+                probed = probe(source)
+        except Exception as error:
+            reason = failure_of(error, source).reason
+            return PlannedVideo(video_id, source, "unreadable", reason=reason, failed_before=before), {}
+        return PlannedVideo(video_id, source, "to do", probed.duration, probed.n_chunks, failed_before=before), {}
+
+    looks = [found for _, found in map_in_threads(look, videos.items())]
+    made_by = folder.recipe if folder else recipe.recipe if isinstance(recipe, StoredRecipe) else recipe
+    n_left = sum(video.state != "done" for video, _ in looks)
+    rate = measured_rate([record for _, record in looks], device)
+    return Plan(output, tuple(video for video, _ in looks), row_bytes(made_by), rate, sharing(n_left))
+
+
+def measured_rate(records: Sequence[Mapping[str, Any]], device: str) -> float | None:
+    """Return the seconds of one core per chunk by these records; None if none is of this kind of device."""
+    timed = [record for record in records if "threads" in record and record["device"] == device]
+    chunks = sum(record["chunks"] for record in timed)
+    return sum(record["seconds"]["total"] * record["threads"] for record in timed) / chunks if chunks else None
+
+
+def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
+    """Return the features per chunk by stream; those of ResNet-50 if a width is not known before a network is built."""
+    return {
+        stream: getattr(part, "dim", None) or (find_network(part.network) or RESNET50).width
+        for stream, part in recipe.parts.items()
+    }
+
+
+def cost_of(network: str) -> Cost:
+    """Return what a network costs; what ResNet-50 does if that is not known before it is built."""
+    return (find_network(network) or RESNET50).cost
+
+
+def row_bytes(recipe: Preset | Recipe) -> int:
+    """Return the bytes of one chunk's features."""
+    return FLOAT_BYTES * sum(widths_of(recipe).values())
+
+
+def this_machine(device: str) -> Machine:
+    """Return the cores and memory that this process may use, and its GPUs: all for `cuda`, and one for `cuda:N`."""
+    gpus = torch.cuda.device_count() if device == "cuda" else int(device != "cpu")
+    return Machine(default_workers(), gpus, free_memory())
+
+
+def share(machine: Machine, n_videos: int, processes: int | None = None, threads: int | None = None) -> Share:
+    """Return how `n_videos` share a machine; `processes` and `threads` are those requested.
+
+    One process per GPU, because several would take turns on it, and not more than videos, cores, or memory for them.
+    """
+    if processes is None:
+        processes = machine.gpus or max(1, machine.cores // (threads or CORES))
+        processes = min(processes, machine.cores, max(1, machine.memory // PROCESS_MEMORY_BYTES))
+    processes = max(1, min(processes, n_videos))
+    return Share(processes, threads or max(1, machine.cores // processes))
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that are free here, or that the container may have."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all of it, where nothing says what is free
+    if MEMORY_INFO.exists():
+        lines = dict(line.split(":") for line in MEMORY_INFO.read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    with suppress(OSError, ValueError):  # without a limit the file says "max", or is missing
+        free = min(free, int(MEMORY_LIMIT.read_text()))
+    return free

@@ -3,11 +3,9 @@
 Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `flow_*/ID.npy`, `records/ID.json`
 (written last: a video with a record is done), `videos.jsonl`, `failed.jsonl`. Other programs write folders without
 recipe.json. Those with `rgb_*` and `flow_*` of .npy files are taken as features of 4 chunks a second, as published
-ones are; any other folder of .npy, .npz and .pt files needs a rate (`lstr.pipelines.features.foreign`).
+ones are; any other folder of .npy, .npz and .pt files needs a rate (`feature_files`).
 """
 
-import io
-import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -15,28 +13,32 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lstr.chunk import CLOCK, Clock
-from lstr.errors import CheckpointError, MissingPathError, RecipeError
-from lstr.extractors.networks.weights_file import is_weights_folder
+from lstr.errors import MissingPathError, RecipeError
+from lstr.extractors.networks.weights_file import is_weights_folder, sha256_of
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES
-from lstr.files.arrays import ZIP
-from lstr.files.remote import Place, content_of
-from lstr.loaded_checkpoint import is_tables
-from lstr.pipelines.features.foreign import (
+from lstr.files.arrays import open_array
+from lstr.files.atomic import leftovers
+from lstr.pipelines.features.feature_files import (
     FORMS,
     NOTHING,
     PICKLES,
+    REPAIR,
+    FeatureRows,
     Stated,
-    add_file,
     files_below,
     find_files,
     ids_below,
     is_foreign,
+    open_file,
     refuse_pickles,
     stream_folders,
 )
-from lstr.pipelines.features.rows import REPAIR, FeatureRows, open_file
+from lstr.pipelines.features.output_folder import read_calibration, read_recipe, read_record
+from lstr.pipelines.progress import Tell
 
 MAX_DIFFERENCE = 4  # rows by which two streams of a video may differ, because programs round its end in several ways
 
@@ -46,14 +48,14 @@ class FeatureFolder:
     """Feature folders, one or several of one recipe, opened for reading."""
 
     paths: tuple[Path, ...]
+    # The folder of each stream, in the first of `paths`
     folders: Mapping[str, Path]
-    """The folder of each stream, in the first of `paths`"""
+    # The files of each stream, by video id
     files: Mapping[str, Mapping[str, Path]]
-    """The files of each stream, by video id"""
+    # None for features that other programs made
     recipe: Recipe | None
-    """None for features that other programs made"""
+    # What is said about features that are not in the layout above; None for those that are
     stated: Stated | None = None
-    """What is said about features that are not in the layout above; None for those that are"""
     _widths: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -83,8 +85,8 @@ class FeatureFolder:
                 for one in (self.clock, clock)
             )
             raise RecipeError(
-                f"The features in {self.path} are {ours}, and the model learnt from {theirs}.",
-                "give features that were made as those that it has learnt from.",
+                f"The features in {self.path} are {ours}, and the model was trained on {theirs}.",
+                "give features that were made as its training features were.",
             )
         return self
 
@@ -203,58 +205,6 @@ class FeatureFolder:
         return read_calibration(self.paths[0])
 
 
-def read_record(place: Place) -> dict[str, Any] | None:
-    """Return the record of a video; None where there is none that can be read."""
-    try:
-        record = json.loads(content_of(place) or b"")
-    except (OSError, ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def seen_streams(record: Mapping[str, Any] | None) -> Sequence[str] | None:
-    """Return the streams whose network has seen the video of a record; None where it does not say."""
-    seen = (record or {}).get("seen")
-    return seen if isinstance(seen, list) else None
-
-
-def read_calibration(folder: Place) -> dict[str, Any]:
-    """Return the batch-norm statistics of the random networks that made a folder, by stream; empty otherwise.
-
-    Raises RecipeError for a file of anything else. No code in it is run.
-    """
-    path = folder.joinpath("calibration.pt")
-    content = content_of(path)
-    if content is None:
-        return {}
-    import torch
-
-    from lstr.checkpoint import check_plain
-    from lstr.loaded_checkpoint import check_deflated
-
-    found: Any = None
-    try:
-        if content.startswith(ZIP):
-            check_deflated(path, io.BytesIO(content))
-        with suppress(Exception):  # a file that is not a pickle fails in as many ways as it has bytes
-            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        for stream, tensors in found.items() if is_tables(found) else ():
-            check_plain(path, {f"{stream}/{name}": tensor for name, tensor in tensors.items()})
-    except CheckpointError as error:
-        raise RecipeError(str(error), "extract into a new folder.") from error
-    if not is_tables(found):
-        raise RecipeError(f"{path} is damaged, or holds no tables of tensors.", "extract into a new folder.")
-    return found
-
-
-def read_recipe(content: str | bytes, name: object) -> Recipe:
-    """Return the recipe in the content of a recipe.json; `name` is its path or URL. Raises RecipeError."""
-    try:
-        return Recipe.from_dict(json.loads(content), name)
-    except (ValueError, RecursionError) as error:
-        raise RecipeError(f"{name} is not JSON.", "extract into a new folder.") from error
-
-
 def open_folders(
     paths: Sequence[str | Path], rgb: str | None = None, flow: str | None = None, stated: Stated = NOTHING
 ) -> FeatureFolder:
@@ -330,7 +280,7 @@ def open_features(
         folders = {stream: path / name for stream, name in made.items()}
         arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
         return FeatureFolder((path,), folders, arrays, recipe)
-    stated, folders = add_file(path, stated), stream_folders(path, named)
+    folders = stream_folders(path, named)
     if stated == NOTHING and any(ids_below(f) for f in folders.values() if f.name.startswith(("rgb_", "flow_"))):
         arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
         return FeatureFolder((path,), folders, arrays, None)
@@ -353,3 +303,79 @@ def is_feature_folder(path: Path) -> bool:
         return False
     own = (path / "recipe.json").exists() or any(any(path.glob(f"{stream}_*/")) for stream in MODEL_STREAMS)
     return own or is_foreign(path)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with a video; `stream` is empty if it is not about one array."""
+
+    id: str
+    stream: str
+    what: str
+
+
+@dataclass
+class Verified:
+    """What a folder holds: chunks of each whole video, faults, and how many arrays were compared with their hash."""
+
+    chunks: dict[str, int]
+    faults: list[Fault]
+    hashed: int = 0
+    # Temporary files of killed runs
+    leftovers: int = 0
+
+
+def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> Verified:
+    """Read every array of a feature folder: lengths, recipe, numbers that are not finite, rows of zeros, hashes.
+
+    `progress` counts videos. A folder from elsewhere has no records, so only its arrays are read.
+    """
+    root, recipe = folder.paths[0], folder.recipe
+    result = Verified({}, [], leftovers=len(leftovers(root)))
+    recorded = ids_below(root / "records", ".json") if recipe else set()
+    ids = sorted(recorded.union(*folder.files.values()))
+    widths = {stream: part.dim for stream, part in recipe.parts.items()} if recipe else {}
+    for n_done, video_id in enumerate(ids, 1):
+        record, lengths = folder.read_record(video_id), dict[str, int]()
+        faults: list[tuple[str, str]] = []  # stream and what
+        if recipe and record is None:
+            is_damaged = folder.record(video_id).exists()
+            what = "its record is damaged" if is_damaged else "it has no record: its run was interrupted, or continues"
+            faults.append(("", what))
+        elif recipe and record is not None and record.get("recipe") != recipe.id:
+            faults.append(("", f"its record has recipe {record.get('recipe')}, the folder {recipe.id}"))
+        for stream in folder.streams:
+            path = folder.array(stream, video_id)
+            try:
+                array = open_array(path)
+            except (OSError, ValueError) as error:
+                reason = f"cannot be used: {getattr(error, 'strerror', None) or error}"
+                faults.append((stream, reason if path.exists() else "is missing"))
+                continue
+            if array.ndim != 2:
+                faults.append((stream, f"holds {array.dtype} {array.shape}, not rows of features"))
+                continue
+            lengths[stream] = len(array)
+            if array.shape[1] != (width := widths.setdefault(stream, array.shape[1])):
+                faults.append((stream, f"width {array.shape[1]}, not {width}"))
+            for n_rows, what in (
+                ((~np.isfinite(array).all(1)).sum(), "hold numbers that are not finite"),
+                ((~array.any(1)).sum(), "are all zero"),
+            ):
+                if n_rows:
+                    faults.append((stream, f"{n_rows} of {len(array)} rows {what}"))
+            stored = None
+            with suppress(AttributeError, TypeError, LookupError):
+                stored = (record or {})["arrays"][stream]["sha256"]
+            result.hashed += bool(stored)
+            if stored and sha256_of(path) != stored:
+                faults.append((stream, "its bytes are not those that were written (SHA-256)"))
+        if len(set(lengths.values())) > 1:
+            faults.append(("", f"lengths differ: {', '.join(f'{stream} {n}' for stream, n in lengths.items())}"))
+        if record and any(length != record.get("chunks") for length in lengths.values()):
+            faults.append(("", f"its record says {record.get('chunks')} chunks"))
+        result.faults += [Fault(video_id, stream, what) for stream, what in faults]
+        if not faults:
+            result.chunks[video_id] = lengths[folder.streams[0]]
+        progress(video_id, n_done, len(ids))
+    return result

@@ -7,22 +7,22 @@ source and this recipe, and its arrays are as long as it says, with its rows.
 import io
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lstr.errors import OutputError, RecipeError, VideoError
+from lstr.errors import CheckpointError, OutputError, RecipeError, VideoError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import STREAMS
-from lstr.files.arrays import HEADER_BYTES, open_array, read_header, signature, signature_of
+from lstr.files.arrays import HEADER_BYTES, ZIP, open_array, read_header, signature, signature_of
 from lstr.files.atomic import check_kept, scratch, sweep, unwritable, write_bytes, write_text
 from lstr.files.content import read_jsonl, write_jsonl
-from lstr.files.remote import Place, RemoteFile
-from lstr.pipelines.features.folder import read_calibration, read_recipe, read_record
-from lstr.pipelines.features.foreign import ids_below
+from lstr.files.remote import Place, RemoteFile, content_of
+from lstr.loaded_checkpoint import is_tables
+from lstr.pipelines.features.feature_files import ids_below
 
 LOOKS = 32  # at videos and their features at a time; those may be far away
 Item = TypeVar("Item")
@@ -53,7 +53,7 @@ class OutputFolder:
         """Return the statistics of random networks, as `read_calibration`."""
         return read_calibration(self.path)
 
-    def done_record(self, video_id: str, source: Place) -> dict[str, Any] | None:
+    def find_record(self, video_id: str, source: Place) -> dict[str, Any] | None:
         """Return the record of a video if this source (by size and time) is finished, with its arrays whole.
 
         At a URL this takes eleven small requests. Raises MissingPathError where that cannot be reached.
@@ -176,3 +176,55 @@ def create_output(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -
         write_bytes(path.joinpath("calibration.pt"), [content.getvalue()])
     write_text(path.joinpath("recipe.json"), recipe.to_json() + "\n")
     return OutputFolder(path, recipe)
+
+
+def read_record(place: Place) -> dict[str, Any] | None:
+    """Return the record of a video; None where there is none that can be read."""
+    try:
+        record = json.loads(content_of(place) or b"")
+    except (OSError, ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def streams_trained_on(record: Mapping[str, Any] | None) -> Sequence[str] | None:
+    """Return the streams whose network was trained on the video of a record; None where it does not say."""
+    streams = (record or {}).get("seen")
+    return streams if isinstance(streams, list) else None
+
+
+def read_calibration(folder: Place) -> dict[str, Any]:
+    """Return the batch-norm statistics of the random networks that made a folder, by stream; empty otherwise.
+
+    Raises RecipeError for a file of anything else. No code in it is run.
+    """
+    path = folder.joinpath("calibration.pt")
+    content = content_of(path)
+    if content is None:
+        return {}
+    import torch
+
+    from lstr.checkpoint import check_plain
+    from lstr.loaded_checkpoint import check_deflated
+
+    found: Any = None
+    try:
+        if content.startswith(ZIP):
+            check_deflated(path, io.BytesIO(content))
+        with suppress(Exception):  # a file that is not a pickle fails in as many ways as it has bytes
+            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        for stream, tensors in found.items() if is_tables(found) else ():
+            check_plain(path, {f"{stream}/{name}": tensor for name, tensor in tensors.items()})
+    except CheckpointError as error:
+        raise RecipeError(str(error), "extract into a new folder.") from error
+    if not is_tables(found):
+        raise RecipeError(f"{path} is damaged, or holds no tables of tensors.", "extract into a new folder.")
+    return found
+
+
+def read_recipe(content: str | bytes, name: object) -> Recipe:
+    """Return the recipe in the content of a recipe.json; `name` is its path or URL. Raises RecipeError."""
+    try:
+        return Recipe.from_dict(json.loads(content), name)
+    except (ValueError, RecursionError) as error:
+        raise RecipeError(f"{name} is not JSON.", "extract into a new folder.") from error

@@ -1,6 +1,6 @@
 """Videos over processes of this machine, each with its share of the cores and one of the GPUs.
 
-`main` is such a process, which its parent talks to over a socket: it takes a WorkerConfig, then (id, source) of one
+`main` is such a process, which its parent talks to over a socket: it takes a ExtractOptions, then (id, source) of one
 video after the other, and sends WorkerReady, Progress, an Outcome per video, or last of all an error.
 """
 
@@ -17,7 +17,7 @@ from lstr.files.atomic import sweep
 from lstr.files.remote import Place
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
 from lstr.pipelines.failures import Failure
-from lstr.pipelines.features.extraction import Outcome, WorkerConfig
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.video import open_worker
 from lstr.pipelines.progress import Progress
 
@@ -36,7 +36,7 @@ class WorkerProcess(ChildProcess):
     `gpu` counts those that CUDA_VISIBLE_DEVICES names; None leaves the choice to the process.
     """
 
-    def __init__(self, config: WorkerConfig, gpu: int | None, first: tuple[str, Place]):
+    def __init__(self, config: ExtractOptions, gpu: int | None, first: tuple[str, Place]):
         env = {}
         if gpu is not None:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -54,7 +54,7 @@ class WorkerProcess(ChildProcess):
 
 
 def over_processes(
-    to_do: Mapping[str, Place], config: WorkerConfig, processes: int, gpus: int = 0
+    to_do: Mapping[str, Place], config: ExtractOptions, processes: int, gpus: int = 0
 ) -> Generator[Progress | Outcome, None, None]:
     """An engine of `lstr.pipelines.features.extraction`: at most so many processes, shared out evenly over `gpus`.
 
@@ -123,7 +123,7 @@ def serve(connection: Connection) -> None:
             yield WorkerReady()
             while True:  # until recv raises EOFError
                 video_id, source = connection.recv()
-                yield from extractor.one_by_one({video_id: source})
+                yield from extractor.extract_all({video_id: source})
 
     tell_parent(connection, work(), "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints.")
 

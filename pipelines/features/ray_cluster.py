@@ -28,8 +28,7 @@ from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import scratch
 from lstr.files.remote import Place
 from lstr.pipelines.failures import Failure
-from lstr.pipelines.features.extraction import Outcome, WorkerConfig
-from lstr.pipelines.features.extraction_plan import Share
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Share
 from lstr.pipelines.features.video import VideoExtractor, open_worker
 from lstr.pipelines.progress import Notice
 
@@ -149,7 +148,7 @@ def nodes() -> dict[str, dict[str, float]]:
 
 
 def over_cluster(
-    to_do: Mapping[str, Place], config: WorkerConfig, portion: Portion, most: int | None = None
+    to_do: Mapping[str, Place], config: ExtractOptions, portion: Portion, most: int | None = None
 ) -> Generator[Notice | Outcome, None, None]:
     """An engine of `lstr.pipelines.features.extraction`: one task per video on the connected cluster, `most` at a time.
 
@@ -221,11 +220,11 @@ def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
         )
 
 
-_worker: tuple[WorkerConfig, VideoExtractor, ExitStack] | None = None  # of this process, kept for the next video
+_worker: tuple[ExtractOptions, VideoExtractor, ExitStack] | None = None  # of this process, kept for the next video
 
 
 def _extract(
-    video_id: str, source: Place, config: WorkerConfig, weights: Mapping[str, np.ndarray], version: str
+    video_id: str, source: Place, config: ExtractOptions, weights: Mapping[str, np.ndarray], version: str
 ) -> Outcome:
     """The task: one video, unless an attempt that was thought lost has finished it."""
     global _worker
@@ -238,15 +237,15 @@ def _extract(
                 _worker = None
             _worker = (config, *_make_worker(config, weights))
         extractor = _worker[1]
-        if record := extractor.folder.done_record(video_id, source):
+        if record := extractor.folder.find_record(video_id, source):
             return Outcome(video_id, source, "kept", record["chunks"])
-        (outcome,) = (e for e in extractor.one_by_one({video_id: source}) if isinstance(e, Outcome))
+        (outcome,) = (e for e in extractor.extract_all({video_id: source}) if isinstance(e, Outcome))
         return outcome
     except ExtractorError as error:
         raise type(error)(f"On node {socket.gethostname()}: {error}", error.hint) from error
 
 
-def _make_worker(config: WorkerConfig, weights: Mapping[str, np.ndarray]) -> tuple[VideoExtractor, ExitStack]:
+def _make_worker(config: ExtractOptions, weights: Mapping[str, np.ndarray]) -> tuple[VideoExtractor, ExitStack]:
     """A worker, and what ends it; its weights stay on disk meanwhile, for those of a fold are read when needed."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())

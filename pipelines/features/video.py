@@ -1,37 +1,214 @@
-"""Extract one video to its arrays and its record: what every engine runs."""
+"""The networks of an extraction, and one video to its arrays and its record: what every engine runs."""
 
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from copy import copy
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path, PurePath
+from threading import Lock
 from time import perf_counter
 from typing import Any
 
-from lstr.errors import CacheError, MissingPathError, VideoError
+import numpy as np
+
+from lstr.errors import CacheError, MissingPathError, RecipeError, VideoError, WeightsError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import FlowWorkers, default_workers, flow_workers, too_small
-from lstr.extractors.networks.weights_file import sha256_of
+from lstr.extractors.networks.build import build_network
+from lstr.extractors.networks.weights_file import ModelCard, network_file, read_card, sha256_of
+from lstr.extractors.networks.weights_folder import blind_fold, cards_of
+from lstr.extractors.presets import shape_of
 from lstr.extractors.run import FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import WRITE, StepSeconds, closed_after, merged
-from lstr.extractors.twostream import rebuild_twostream
+from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.extractors.video.frames import CHUNK
 from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.arrays import RowFile, fingerprints
 from lstr.files.atomic import replacing
-from lstr.files.content import write_json
-from lstr.files.remote import Place
-from lstr.pipelines.failures import failure_of
-from lstr.pipelines.features.chunk_cache import CachedVideo, ChunkCache, cached_chunks, caches_of, decoded_facts
-from lstr.pipelines.features.extraction import Outcome, WorkerConfig
-from lstr.pipelines.features.networks import FoldNetworks
-from lstr.pipelines.features.output_folder import OutputFolder, open_output
+from lstr.files.content import read_text, write_json
+from lstr.files.remote import Place, RemoteFile, place
+from lstr.pipelines.annotations.label_files import is_label_file, read_label_file
+from lstr.pipelines.failures import failure_of, left_out
+from lstr.pipelines.features.chunk_cache import ChunkCache, cached_chunks, caches_of, decoded_facts
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome
+from lstr.pipelines.features.output_folder import OutputFolder, create_output, open_output
+from lstr.pipelines.features.recipes import StoredRecipe
 from lstr.pipelines.progress import Progress
+from lstr.pipelines.sampled_inputs import sampled_inputs
 
+SAMPLED_VIDEOS = 50  # or up to twice as many, whose shapes tell the shape of all
+CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance per channel
+CACHED_FOLDS = 4  # pairs of networks in memory besides that of all videos; each takes some 100 MB and a second to make
 MAX_NAME_BYTES = 250  # of a name that .json can be added to, on the usual file systems
+
+
+def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
+    """Return the ids to calibrate on: the training subset of a label file, or the lines of a text file.
+
+    Raises MissingPathError if the file does not exist or names none of the videos.
+    """
+    if not calibrate.exists():
+        raise MissingPathError(f"{calibrate} does not exist.", "give --calibrate a label file or a list of videos.")
+    if calibrate.suffix == ".json" or (calibrate.suffix != ".txt" and is_label_file(calibrate)):
+        labels = read_label_file(calibrate, present=videos)
+        named = [i for i, video in labels.videos.items() if video.subset == "training"]
+    else:
+        try:
+            named = [line.strip() for line in read_text(calibrate).splitlines() if line.strip()]
+        except (OSError, ValueError) as error:
+            hint = "give --calibrate a label file or a list of videos, in UTF-8."
+            raise MissingPathError(f"{calibrate} cannot be read ({error}).", hint) from error
+    by_path = {path.resolve(): video_id for video_id, path in videos.items()}
+    ids = sorted({i if i in videos else by_path.get(place(i).resolve(), "") for i in named} - {""})
+    if not ids:
+        raise MissingPathError(
+            f"{calibrate} names none of the {len(videos)} videos to extract.",
+            "name them by id, or give their folder too.",
+        )
+    return ids
+
+
+def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, OutputFolder] | None:
+    """Return the networks and the folder as it was begun; None if it is new. Writes nothing, and opens no video.
+
+    Raises RecipeError if its recipe is not what the options request, and MissingPathError as `training_ids`.
+    """
+    output, recipe = options.output, options.recipe
+    ids = tuple(training_ids(options.calibrate, videos)) if options.calibrate else ()
+    folder = open_output(output)
+    if folder is None:
+        return None
+    device, stored = choose_device(options.device), folder.recipe
+    if isinstance(recipe, StoredRecipe):
+        return _stored_networks(recipe, options, device)
+    recipe = recipe.seeing_as(stored)
+    # Statistics of other networks do not fit: the recipes will differ, which create_output says.
+    before = {name: part.network for name, part in stored.parts.items()}
+    alike = {name for name, part in recipe.parts.items() if part.network == before.get(name)}
+    calibration = {stream: known for stream, known in folder.calibration().items() if stream in alike}
+    sources = replace(options.sources, calibration=calibration, calibrated_on=stored.calibrated_on)
+    twostream = build_twostream(recipe, sources, device, options.precision or stored.precision)
+    folder = create_output(output, twostream.recipe, {})
+    if ids and stored.is_random and ids != stored.calibrated_on:
+        raise RecipeError(
+            f"{output} was calibrated on other videos than {options.calibrate} names.",
+            "choose another folder with -o.",
+        )
+    return twostream, folder
+
+
+def new_networks(
+    videos: Mapping[str, Place], options: ExtractOptions, workers: FlowWorkers | None
+) -> Generator[Progress, None, tuple[TwoStream, OutputFolder]]:
+    """Return the networks of a new folder and the folder, which is made; random ones are calibrated if requested.
+
+    `workers` compute the recipe's flow. Raises RecipeError, WeightsError, VideoError or OutputError.
+    """
+    recipe, sources = options.recipe, options.sources
+    device = choose_device(options.device)
+    if isinstance(recipe, StoredRecipe):
+        return _stored_networks(recipe, options, device)
+    if any(part.follows for part in recipe.parts.values()):
+        # Some of the videos here, spread over all of them; the first one if all are elsewhere.
+        here = [source for source in videos.values() if not isinstance(source, RemoteFile)]
+        sizes = []
+        for source in here[:: max(1, len(here) // SAMPLED_VIDEOS)] or [*videos.values()][:1]:
+            with left_out(source), at_hand(source) as (path, _):
+                sizes.append(probe(path).size(recipe.long_side))
+        recipe = recipe.seeing(shape_of(sizes))
+    twostream = build_twostream(recipe, sources, device, options.precision)
+    if options.calibrate and twostream.recipe.is_random:
+        ids = training_ids(options.calibrate, videos)
+        chosen = {i: videos[i] for i in ids}
+        images = yield from sampled_inputs(twostream, chosen, workers, CALIBRATION_CHUNKS, "calibration")
+        for stream, part in twostream.recipe.parts.items():
+            if part.weights == "random":
+                # Neighbours in time are alike: a batch must mix videos.
+                order = np.random.default_rng(0).permutation(len(images[stream]))
+                twostream.calibrate(stream, np.stack([images[stream][i] for i in order]))
+        calibrated = replace(sources, calibration=calibration_of(twostream), calibrated_on=tuple(ids))
+        twostream = build_twostream(recipe, calibrated, device, options.precision)
+    return twostream, create_output(options.output, twostream.recipe, calibration_of(twostream))
+
+
+def _stored_networks(stored: StoredRecipe, options: ExtractOptions, device: str) -> tuple[TwoStream, OutputFolder]:
+    """Return the networks of a whole recipe, checked against its hashes, and a folder of it."""
+    if options.calibrate:
+        raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out --calibrate.")
+    sources = replace(options.sources, calibration=stored.calibration, calibrated_on=stored.recipe.calibrated_on)
+    twostream = rebuild_twostream(stored.recipe, sources, device)
+    return twostream, create_output(options.output, twostream.recipe, calibration_of(twostream))
+
+
+class FoldNetworks:
+    """The networks of a recipe: `twostream`, and those of its folds, made when a video first needs them.
+
+    without: the fold that the networks of every video lack, 0 for those of all videos; None for the video's own. Raises
+    WeightsError if the weights lack what the recipe's folds need, or do not say what they have seen.
+    """
+
+    def __init__(self, twostream: TwoStream, without: int | None = None):
+        self.twostream, self.without = twostream, without
+        self.recipe = twostream.recipe
+        # Cards of the streams whose weights say what they have seen
+        self.cards: dict[str, tuple[ModelCard, ...]] = {}
+        for stream in self.recipe.streams:
+            source, folds = twostream.sources.files.get(stream), self.recipe.parts[stream].folds
+            if folds and not (source and network_file(source, stream, 1) != network_file(source, stream)):
+                raise WeightsError(
+                    f"The features come from {len(folds)} {stream} networks, each of which has not seen a fold, "
+                    f"and {source or 'nothing'} was named.",
+                    f"give their folder as --weights {stream}=DIR, or as --recipe DIR.",
+                )
+            if folds and source:
+                self.cards[stream] = cards_of(source, stream, len(folds))
+            elif source and (card := read_card(network_file(source, stream))):
+                self.cards[stream] = (card,)
+        self._cached = lru_cache(CACHED_FOLDS)(self._build)
+        self._lock = Lock()
+
+    def of(self, video_id: str, sha256: str | None) -> tuple[TwoStream, dict[str, Any]]:
+        """Return the networks for a video of this id, and of a file with this SHA-256 if it is known.
+
+        The second is what the record says about them: their hashes, the fold that they lack, None for those of all
+        videos, and which of them have seen the video, if the weights say so. Raises WeightsError if a fold's file is
+        not the recipe's.
+        """
+        twostream, fold = self.twostream, None
+        seen: dict[str, Any] = {}
+        if self.cards:
+            folds = {stream: blind_fold(cards, video_id, sha256) for stream, cards in self.cards.items()}
+            if self.without is not None:
+                folds = dict.fromkeys(folds, self.without or None)
+            seen = {
+                "seen": [s for s, cards in self.cards.items() if cards[folds[s] or 0].is_trained_on(video_id, sha256)]
+            }
+            fold = next(filter(None, folds.values()), None)
+            with self._lock:
+                twostream = self._cached(**folds) if fold else self.twostream
+        networks = {stream: twostream.recipe.parts[stream].sha256 for stream in twostream.recipe.streams}
+        return twostream, {"networks": networks, "fold": fold, **seen}
+
+    def _build(self, **folds: int | None) -> TwoStream:
+        networks = dict(self.twostream.networks)
+        parts: dict[str, Any] = {}
+        sources = self.twostream.sources
+        for stream, fold in folds.items():
+            part, source = self.recipe.parts[stream], sources.files.get(stream)
+            if fold and source:
+                networks[stream], parts[stream] = build_network(stream, part, sources, fold)
+                if parts[stream].sha256 != part.folds[fold - 1]:
+                    raise WeightsError(
+                        f"{network_file(source, stream, fold)} is {parts[stream].sha256}, the "
+                        f"features come from {part.weights} {part.folds[fold - 1]}.",
+                        f"give the folder they were made with as --weights {stream}=DIR.",
+                    )
+        whole = self.twostream
+        return TwoStream(networks, self.recipe.having(parts), whole.device, sources, whole.options)
 
 
 @dataclass(frozen=True)
@@ -40,26 +217,26 @@ class VideoExtractor:
 
     folder: OutputFolder
     networks: FoldNetworks
+    # None if the recipe has no flow
     flow: FlowWorkers | None
-    """None if the recipe has no flow"""
+    # Caches that may have a video's chunks already
     caches: Sequence[ChunkCache] = ()
-    """Caches that may have a video's chunks already"""
     allow_damaged: bool = False
+    # Videos at once by `engine`, which share the networks and the flow
     at_once: int = 1
-    """Videos at once by `engine`, which share the networks and the flow"""
 
     def engine(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
         """Extract videos without another process. Raises as `extract`."""
         if self.at_once == 1:
-            yield from self.one_by_one(to_do)
+            yield from self.extract_all(to_do)
             return
         shared = self.networks.twostream
         shared.prepare(1, shared.batch)  # graphs are captured before any thread uses the GPU
-        makers = [partial(self.one_by_one, {video_id: source}) for video_id, source in to_do.items()]
+        makers = [partial(self.extract_all, {video_id: source}) for video_id, source in to_do.items()]
         with closing(merged(makers, self.at_once)) as events:
             yield from events
 
-    def one_by_one(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
+    def extract_all(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
         """Extract videos in their order. Raises as `extract`."""
         for video_id, source in to_do.items():
             outcome = yield from self.extract(video_id, source)
@@ -97,20 +274,27 @@ class VideoExtractor:
         if self.networks.cards or self.caches:
             with suppress(OSError):  # opening it as a video says better why it cannot be read
                 sha256 = sha256_of(source) if source.is_file() else None
-        chosen = self.networks.of(video_id, sha256)
-        twostream = copy(chosen.twostream)  # with seconds of its own
+        chosen, about_networks = self.networks.of(video_id, sha256)
+        twostream = copy(chosen)  # with seconds of its own
         start, note = perf_counter(), ""
-        if found := self._find_cached(sha256):
-            cache, cached = found
-            facts = cached.record["decoded"] | ({} if "flow" in twostream.recipe.streams else {"flow_backend": None})
+        cached = None
+        for cache in self.caches:
+            cached = cache.find(sha256) if sha256 else None
+            if cached is None or (cached.record["decoded"]["decode_errors"] and not self.allow_damaged):
+                cached = None
+                continue
+            facts = dict(cached.record["decoded"])
+            if "flow" not in twostream.recipe.streams:
+                facts["flow_backend"] = None
             rows = twostream.rows_with_flow(cached_chunks(cached), self.flow.workers if self.flow else 0)
             name, announced = cached.record["source"], facts["announced_chunks"]
             try:
                 arrays, _ = yield from _write_arrays(video_id, folder, twostream, rows, name, announced)
             except CacheError as error:
                 cache.drop(cached)
-                note, found = f"{error} {source} was decoded instead.", None
-        if found is None:
+                cached, note = None, f"{error} {source} was decoded instead."
+            break
+        if cached is None:
             video, reader, chunks = open_chunks(source, twostream.recipe.long_side, self.allow_damaged)
             width, height = video.size(twostream.recipe.long_side)
             if too_small(twostream.recipe.algorithm, width, height):
@@ -128,11 +312,11 @@ class VideoExtractor:
             "mtime": stat.st_mtime if stat else None,
             **origin,
             "recipe": folder.recipe.id,
-            **chosen.to_dict(),
+            **about_networks,
             "arrays": arrays,
             **facts,
             "tail_frames_dropped": facts["frames_24fps"] - facts["chunks"] * CHUNK,
-            "cached": found is not None,
+            "cached": cached is not None,
             "threads": max(1, (self.flow.workers if self.flow else twostream.options.threads) // self.at_once),
             "device": twostream.device,
             "runtimes": twostream.runtimes,
@@ -142,18 +326,9 @@ class VideoExtractor:
             write_json(folder.record(video_id), record)
         return record, note
 
-    def _find_cached(self, sha256: str | None) -> tuple[ChunkCache, CachedVideo] | None:
-        """Return cached chunks of a video file with this SHA-256, and their cache."""
-        if sha256 is None:
-            return None
-        found = ((cache, video) for cache in self.caches if (video := cache.find(sha256)))
-        return next(
-            (pair for pair in found if self.allow_damaged or not pair[1].record["decoded"]["decode_errors"]), None
-        )
-
 
 @contextmanager
-def open_worker(config: WorkerConfig) -> Iterator[VideoExtractor]:
+def open_worker(config: ExtractOptions) -> Iterator[VideoExtractor]:
     """Open what extracts into a feature folder that was begun, in a process that a job has started.
 
     Raises MissingPathError if there is no such folder, RecipeError or WeightsError if its networks cannot be made here,
@@ -192,16 +367,16 @@ def _write_arrays(
             temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
             files[stream] = RowFile(temporary, (twostream.recipe.parts[stream].dim,))
             stack.callback(files[stream].close)
-        done = 0
+        n_rows = 0
         for row in stack.enter_context(closed_after(rows)):
             with WRITE:
                 for stream, file in files.items():
                     file.append(row.features[stream])
-            done = row.index + 1
-            yield Progress(video_id, done, announced)
-        if not done:
+            n_rows = row.index + 1
+            yield Progress(video_id, n_rows, announced)
+        if not n_rows:
             raise VideoError(f"{name} is damaged before its first chunk ends.", "record or download the file again.")
         with WRITE:
             for file in files.values():
                 file.finish()
-            return {stream: fingerprints(file.path) for stream, file in files.items()}, done
+            return {stream: fingerprints(file.path) for stream, file in files.items()}, n_rows

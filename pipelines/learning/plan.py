@@ -16,7 +16,7 @@ from lstr.extractors.stages import torch_threads
 from lstr.extractors.streams import PICTURES, STREAMS, in_training_order
 from lstr.files.remote import Place
 from lstr.pipelines.features.chunk_cache import planes_of
-from lstr.pipelines.features.extraction_plan import cost_of, row_bytes, widths_of
+from lstr.pipelines.features.extraction import cost_of, row_bytes, widths_of
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division, folds_of
 from lstr.pipelines.learning.options import Features, LearnOptions
 from lstr.pipelines.progress import Notice

@@ -25,7 +25,7 @@ from lstr.pipelines.features.chunk_cache import find_cache
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
-from lstr.pipelines.features.extraction_plan import Plan as ExtractPlan
+from lstr.pipelines.features.extraction import Plan as ExtractPlan
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, weights_for
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, folds_of

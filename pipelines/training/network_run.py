@@ -33,7 +33,7 @@ from lstr.files.content import write_json
 from lstr.labels.label_set import BACKGROUND, Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.features.chunk_cache import CachedVideo
-from lstr.pipelines.features.extraction_plan import cost_of
+from lstr.pipelines.features.extraction import cost_of
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks

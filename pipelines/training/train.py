@@ -29,9 +29,8 @@ from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.files.atomic import check_kept
 from lstr.kinds import configure
 from lstr.labels.check import stop_at_errors
-from lstr.pipelines.features.compatibility import seen_in, seen_phrase, streams_of
-from lstr.pipelines.features.dataset import Split, read_dataset
-from lstr.pipelines.features.foreign import NOTHING, Stated, split_settings
+from lstr.pipelines.features.dataset import Split, describe_overlap, network_overlap, read_dataset, streams_of
+from lstr.pipelines.features.feature_files import NOTHING, Stated, split_settings
 from lstr.pipelines.model_files.networks import ARRAYS
 from lstr.pipelines.progress import Finished, LabelFindings, Notice
 from lstr.pipelines.provenance import make_reproducible, provenance
@@ -75,7 +74,7 @@ class TrainOptions:
     """The config.json of another run, whose settings and preset count."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """By `model.NAME` and `train.NAME`, in addition to preset and config; `features.NAME` describes features of other
-    people (`lstr.pipelines.features.foreign.Stated`)."""
+    people (`lstr.pipelines.features.feature_files.Stated`)."""
     subset: str = "training"
     dataset: str | None = None
     """Which data set of a data_info.json."""
@@ -148,7 +147,7 @@ class Task:
         }
         if store := narrowed.describe():
             data["store"] = store
-        if seen := seen_in(split, self.model):
+        if seen := network_overlap(split, self.model):
             data["seen"] = {"videos": len(seen), "streams": streams_of(seen)}
         if self.delay:
             data["delay"] = self.delay
@@ -185,14 +184,14 @@ def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
     recipe, last, clock, n_videos = split.folder.recipe, None, split.clock, len(split.videos)
     if recipe and recipe.is_random:
         yield Notice(f"the features come from random {recipe.random_streams} networks.")
-    if seen := seen_in(split, task.model):
+    if seen := network_overlap(split, task.model):
         yield Notice(
-            f"the {seen_phrase(seen, n_videos, 'training videos')}: no new video has features as good; `lstr learn` "
-            "scores each video by networks that have not seen it."
+            f"the {describe_overlap(seen, n_videos, 'training videos')}: no new video has features as good; "
+            "`lstr learn` scores each video by networks that have not seen it."
         )
-    if task.validation and (seen := seen_in(task.validation, task.model)):
+    if task.validation and (seen := network_overlap(task.validation, task.model)):
         yield Notice(
-            f"the {seen_phrase(seen, len(task.validation.videos), f'{options.eval_subset} videos')}: "
+            f"the {describe_overlap(seen, len(task.validation.videos), f'{options.eval_subset} videos')}: "
             "best.pt and train.patience go by scores that new videos would not have."
         )
     if config.teacher:

@@ -17,8 +17,7 @@ import pytest
 
 from lstr.files.atomic import leftovers, replacing, sweep
 from lstr.files.content import write_json
-from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.verify import verify
+from lstr.pipelines.features.folder import open_features, verify
 from tests.support.small_set import PICTURES
 
 N_VIDEOS = 6

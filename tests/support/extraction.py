@@ -12,9 +12,8 @@ from lstr.files.remote import Place
 from lstr.pipelines.features.chunk_cache import caches_of
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, resume
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.networks import FoldNetworks, begun_networks, new_networks
 from lstr.pipelines.features.output_folder import OutputFolder
-from lstr.pipelines.features.video import VideoExtractor
+from lstr.pipelines.features.video import FoldNetworks, VideoExtractor, new_networks, resume_networks
 
 
 def returned(events: Generator[Any, None, Any]) -> Any:
@@ -33,7 +32,7 @@ def features_in(folder: Any, video_id: str) -> list[np.ndarray]:
 
 def prepared(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):
     """The networks and the folder of an extraction, as it was begun or new."""
-    return begun_networks(videos, options) or returned(new_networks(videos, options, flow))
+    return resume_networks(videos, options) or returned(new_networks(videos, options, flow))
 
 
 def extracted(

@@ -24,7 +24,7 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
     from lstr.extractors.video import probe, reader
     from lstr.extractors.video.reader import FrameReader
     from lstr.files.arrays import RowFile
-    from lstr.pipelines.features import extraction_plan as plan
+    from lstr.pipelines.features import extraction as plan
 
     if stage == "probe":
         for module in (probe, reader, plan):

@@ -18,7 +18,8 @@ from lstr.extractors.networks.weights_file import FORMAT, ModelCard, WeightSourc
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.twostream import build_twostream
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.formats import FORMATS, convert
+from lstr.pipelines.annotations.convert import convert
+from lstr.pipelines.annotations.format import writable
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.model_files.packing import write_model
 from tests.support.backbones import build_backbone, scale_of
@@ -101,7 +102,7 @@ def test_video_ids_in_labels_are_no_paths_outside(place, name):
     with pytest.raises(LstrError, match="video id .* is ") as caught:
         read_label_file(place / "labels.json")
     assert "labels.json" in str(caught.value) and len(str(caught.value)) < 600
-    for form in (one.name for one in FORMATS.values() if one.writes):
+    for form in writable():
         with pytest.raises(LabelsError, match="video id .* is "):
             convert([place / "labels.json"], form, place / "out")
     (place.parent / "target_perframe").mkdir()
@@ -118,7 +119,7 @@ def test_class_names_are_no_paths(place, label):
     segment = {"label": label, "segment": [0, 1]}
     entry = {"subset": "training", "duration": 4, "annotations": [segment]}
     (place / "labels.json").write_text(json.dumps({"database": {"v": entry}}))
-    for form in (one.name for one in FORMATS.values() if one.writes):
+    for form in writable():
         out = place / "out" / form
         out.mkdir(parents=True)
         try:

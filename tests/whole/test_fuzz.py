@@ -29,7 +29,7 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.video.containers import look
 from lstr.extractors.video.probe import probe
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.formats import convert
+from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_files import is_label_file, read_label_file
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.features.folder import open_features

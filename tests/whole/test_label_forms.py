@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.annotations.formats import convert
+from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_files import read_label_file
 
 

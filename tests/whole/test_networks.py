@@ -18,7 +18,7 @@ from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
-from lstr.pipelines.features.extraction_plan import row_bytes
+from lstr.pipelines.features.extraction import row_bytes
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.network_config import resolve

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lstr.files.arrays import open_array
-from lstr.pipelines.features.rows import open_file
+from lstr.pipelines.features.feature_files import open_file
 
 
 @pytest.fixture

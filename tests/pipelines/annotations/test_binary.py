@@ -5,8 +5,8 @@ import pytest
 from lstr.errors import LabelsError
 from lstr.pipelines.annotations.annotation import AnnotatedVideo
 from lstr.pipelines.annotations.csv_tables import from_binary
-from lstr.pipelines.annotations.format import ConvertOptions
-from lstr.pipelines.annotations.formats import FORMATS, read_annotations, recognise
+from lstr.pipelines.annotations.format import ConvertOptions, format_named, recognise
+from lstr.pipelines.annotations.label_files import read_annotations
 from tests.support.annotated import segments
 
 TIMED = "time;groom;rear\n0,0;0;1\n0,1;1;1\n0,2;1;0\n0,3;0;0\n"
@@ -20,7 +20,7 @@ def read(text: str, options: ConvertOptions = AT_10) -> AnnotatedVideo:
 @pytest.mark.parametrize("text", [TIMED, "walk,run\n0,1\n1,0\n", "frame\twalk\n1\t0\n2\t1\n", ",walk\n0,1\n1,0\n"])
 def test_a_table_is_known_by_its_beginning(tmp_path, text):
     (tmp_path / "x.csv").write_text(text)
-    assert recognise(tmp_path / "x.csv") is FORMATS["binary"]
+    assert recognise(tmp_path / "x.csv") is format_named("binary")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_table_is_known_by_its_beginning(tmp_path, text):
 )
 def test_another_table_is_none(tmp_path, text):
     (tmp_path / "x.csv").write_text(text)
-    assert recognise(tmp_path / "x.csv") is FORMATS["csv"]
+    assert recognise(tmp_path / "x.csv") is format_named("csv")
 
 
 def test_times_are_those_of_their_column():

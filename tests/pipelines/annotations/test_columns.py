@@ -7,9 +7,7 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.pipelines.annotations.csv_tables import from_csv
-from lstr.pipelines.annotations.format import ConvertOptions
-from lstr.pipelines.annotations.formats import FORMATS
-from lstr.pipelines.annotations.tables import guess_columns
+from lstr.pipelines.annotations.format import ConvertOptions, format_named
 from tests.support.annotated import segments
 
 AT_20 = ConvertOptions(rate_of=lambda _: 20)
@@ -43,19 +41,14 @@ def test_one_rate_of_all_takes_the_columns_of_frames():
 @pytest.mark.parametrize(
     ("table", "missing", "command"),
     [
-        ("Film;Beginn;Ende;Aktion\na;1,5;2;Sturz\n", "end, label, start",
-         "video=Film,start=Beginn,end=Ende,label=Aktion"),
-        ("Beginn (s);Ende, s;Aktion\n1,5;2;Sturz\n", "end, label, start", "start=Beginn (s),end=Ende, s,label=Aktion"),
-        ("video,start,end,class\na,1,2,fall\n", "label", "label=class"),
-        ("video,start1,end1,label1,start2,end2,label2\na,1,2,fall,3,4,sit\n", "end, label, start",
-         "start=start1,end=end1,label=label1"),
-        ("video,begin,end,label\na,1,2,fall\n", "start", "start=begin"),
+        ("Film;Beginn;Ende;Aktion\na;1,5;2;Sturz\n", "end, label, start", "start=…,end=…,label=…"),
+        ("video,start,end,class\na,1,2,fall\n", "label", "label=…"),
+        ("video,begin,end,label\na,1,2,fall\n", "start", "start=…"),
         ("video,start_frame,duration,label\na,30,60,fall\n", "end", "end=…"),
-        ("video,start,end\na,1,2\n", "label", "label=…"),
         ("", "end, label, start", "start=…,end=…,label=…"),
     ],
-)  # fmt: skip
-def test_other_columns_are_an_error_with_the_command_to_type(table, missing, command):
+)
+def test_other_columns_are_an_error_with_the_command_to_complete(table, missing, command):
     with pytest.raises(LabelsError, match=f"no column {missing} ") as caught:
         from_csv(table, "x")
     assert f"lstr labels convert FILE -o labels.json --columns {shlex.quote(command)}`" in caught.value.hint
@@ -68,7 +61,9 @@ def test_the_command_of_the_error_reads_the_table(tmp_path, lstr):
     assert code == 2
     words = shlex.split(" ".join(err.split()).partition("`lstr ")[2].partition("`")[0])
     words[words.index("labels.json")] = str(tmp_path / "labels.json")
-    code, _, err = lstr(*words)
+    for name in ("Beginn (s)", "Ende, s", "Aktion"):
+        words[-1] = words[-1].replace("…", name, 1)
+    code, _, err = lstr(*words[:-1], f"video=Video ID,{words[-1]}")
     assert code == 0, err
     database = json.loads((tmp_path / "labels.json").read_text())["database"]
     assert database == {"a": {"annotations": [{"label": "Sturz", "segment": [1.5, 2]}]}}
@@ -89,15 +84,6 @@ def test_what_is_no_pair_is_refused(tmp_path, lstr):
     (tmp_path / "x.csv").write_text("start,end,label\n1,2,fall\n")
     code, _, err = lstr("labels", "convert", tmp_path / "x.csv", "--to", "csv", "--columns", "start")
     assert code == 2 and "is not NAME=HEADER" in err
-
-
-def test_columns_are_guessed_by_their_cells():
-    rows = [["a.mp4", "0,1", "0:02", "groom", "", "7"], ["c.mp4", "0,3", "4", "rear", "note", "8"]]
-    expected = {"video": 0, "start": 1, "end": 2, "label": 3}
-    assert guess_columns(rows, ()) == guess_columns(rows, {"a": None}) == expected
-    assert guess_columns([row[1:4] for row in rows], ()) == {"start": 0, "end": 1, "label": 2}
-    assert guess_columns([["x", "1"]], {"other": None}) == {"start": 1, "label": 0}
-    assert guess_columns([], ()) == {}
 
 
 def test_columns_that_are_not_read_have_a_note():
@@ -130,5 +116,5 @@ def test_a_folder_with_a_workbook_alone_says_so(tmp_path, lstr):
 def test_who_does_it_is_a_column_there_and_back():
     named = from_csv("video,start,end,label,Subject\na,1,2,fall,Anna\na,1,2,fall,Ben\na,3,4,sit,\n", "")
     assert [a.subject for a in named.videos["a"].segments] == ["Anna", "Ben", ""]
-    again = from_csv(FORMATS["csv"].render(named, ConvertOptions()), "")
-    assert again.videos == named.videos and FORMATS["vtt"].lost(named) == {"subjects"}
+    again = from_csv(format_named("csv").text(named, ConvertOptions()), "")
+    assert again.videos == named.videos and format_named("vtt").lost(named) == {"subjects"}

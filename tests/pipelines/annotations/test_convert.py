@@ -13,15 +13,17 @@ from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, TextFormat
-from lstr.pipelines.annotations.formats import (
-    FORMATS,
-    convert,
+from lstr.pipelines.annotations.convert import convert
+from lstr.pipelines.annotations.format import (
+    DEFAULTS,
+    ConvertOptions,
+    all_formats,
     format_for,
-    read_annotations,
+    format_named,
     readable,
     writable,
 )
+from lstr.pipelines.annotations.label_files import read_annotations
 from tests.support.annotated import scored, segments, sets
 
 TWO = AnnotationSet(
@@ -32,7 +34,7 @@ TWO = AnnotationSet(
     ("wave", "jump"),
 )
 
-TEXTS = {name: form for name, form in FORMATS.items() if isinstance(form, TextFormat)}
+TEXTS = {form.name: form for form in all_formats() if form.writes}
 
 
 SCORES = {"with scores": st.sampled_from([0.125, 0.5, 0.8125, 1.0]), "without": st.none()}
@@ -42,7 +44,7 @@ SCORES = {"with scores": st.sampled_from([0.125, 0.5, 0.8125, 1.0]), "without": 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_format_keeps_what_it_says_it_holds(tmp_path_factory, name, scores):
     """Any videos, written and recognised again by the names of the files, as a user gives them back."""
-    form, folder = FORMATS[name], tmp_path_factory.mktemp(name)
+    form, folder = format_named(name), tmp_path_factory.mktemp(name)
 
     @settings(max_examples=25, deadline=None)
     @given(sets(1000, score=SCORES[scores]))
@@ -140,7 +142,7 @@ def test_subsets(labels, tmp_path, lstr):
         (["bad.vtt", "--to", "csv"], 2, "begin with WEBVTT"),
         (["LABELS", "--to", "thumos"], 2, "add -o DIR"),
         (["LABELS", "--to", "mp4", "-o", "out"], 2, "'mp4' is not one of"),
-        (["latin.vtt", "--to", "vtt"], 2, "not UTF-8"),
+        (["zeros.vtt", "--to", "vtt"], 2, "not UTF-8"),
         (["bad.json", "--to", "vtt"], 2, "not JSON"),
         (["empty", "--to", "vtt"], 2, "holds no annotations"),
         (["mixed", "--to", "csv"], 2, "mixed holds csv, vtt."),
@@ -152,7 +154,7 @@ def test_mistakes(labels, tmp_path, monkeypatch, lstr, arguments, code, words):
     Path("odd.xyz").write_text("?")
     Path("bad.vtt").write_text("1\n")
     Path("bad.json").write_text("{")
-    Path("latin.vtt").write_bytes("WEBVTT\n\n00:00:01,0 --> 00:00:02,0\nZürich\n".encode("latin-1"))
+    Path("zeros.vtt").write_bytes("WEBVTT\n\n00:00:01,0 --> 00:00:02,0\nZürich\0\n".encode("latin-1"))
     Path("empty").mkdir()
     Path("mixed").mkdir()
     Path("mixed/a.vtt").write_text("WEBVTT\n")
@@ -306,7 +308,7 @@ def test_a_format_that_does_not_exist(labels, tmp_path):
         ((labels, "pdf"), "'pdf' is not a format"),
         ((labels, "npy", tmp_path / "out"), "npy cannot be made of annotations"),
         ((labels, "csv", None, ConvertOptions(source_format="html")), "html cannot be read back"),
-        ((labels, "csv", None, ConvertOptions(source_format="perframe")), "perframe cannot be read back"),
+        ((labels, "csv", None, ConvertOptions(source_format="perframe")), "no per-chunk targets"),
     ):
         with pytest.raises(LabelsError, match=words) as caught:
             convert([arguments[0]], *arguments[1:])

@@ -10,8 +10,7 @@ from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo
 from lstr.pipelines.annotations.elan import from_eaf, to_eaf
-from lstr.pipelines.annotations.formats import read_annotations
-from lstr.pipelines.annotations.label_files import read_label_file
+from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from tests.support.annotated import AWKWARD, CLASSES, scored, segments
 
 

@@ -12,9 +12,9 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.labels.check import check
 from lstr.labels.label_set import Labels, VideoLabels, read_labels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.formats import convert
+from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_files import read_label_file
-from lstr.pipelines.annotations.videos import footage_at, footage_of_files, videos_among
+from lstr.pipelines.annotations.videos import find_labelled_videos, footage_at, footage_of_files
 
 VIDEOS = {
     "a": VideoLabels("training", 6.0, (Segment(1.0, 2.0, "jump"), Segment(2.5, 4.0, "wave"))),
@@ -147,12 +147,17 @@ def test_every_wrong_segment_of_a_table_is_found(tmp_path):
 
 
 def test_what_a_video_says_of_itself(small_set, tmp_path):
-    videos = videos_among([small_set.videos])
+    videos = find_labelled_videos([small_set.videos])
     assert videos == find_videos([small_set.videos]) and len(videos) == 4
     footage = footage_of_files(videos)
     assert footage.keys() == videos.keys()
     assert all(abs(one.seconds - 5.0) < 0.2 and one.rate and one.rate >= 10 for one in footage.values())
-    assert videos_among([small_set.features]) == videos_among([]) == videos_among([small_set.videos, "nothing"]) == {}
+    assert (
+        find_labelled_videos([small_set.features])
+        == find_labelled_videos([])
+        == find_labelled_videos([small_set.videos, "nothing"])
+        == {}
+    )
     (tmp_path / "no.mp4").write_text("?")
     assert footage_at(tmp_path / "no.mp4") is None
 

@@ -10,9 +10,8 @@ from lstr.labels.check import check
 from lstr.labels.label_set import targets
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.format import DEFAULTS, TextFormat
-from lstr.pipelines.annotations.formats import FORMATS, read_annotations
-from lstr.pipelines.annotations.label_files import read_label_file
+from lstr.pipelines.annotations.format import DEFAULTS, all_formats, format_named
+from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 
 SEGMENTS = (Segment(1.25, 3.5, "A"), Segment(4.75, 6.125, "B"))
 SET = AnnotationSet({"v0": AnnotatedVideo(SEGMENTS, "training", 10.0, "v0.mp4")}, ("A", "B"))
@@ -31,17 +30,13 @@ ODD = (
     "[1]",
 )
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w)")
-TEXTS = {
-    name: form.text(SET, DEFAULTS)
-    for name, form in FORMATS.items()
-    if form.reads and form.suffix and isinstance(form, TextFormat)
-}
+TEXTS = {form.name: form.text(SET, DEFAULTS) for form in all_formats() if form.reads and form.writes}
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_each_number_of_each_format(tmp_path, name):
     """What is read all the same can be checked and made targets of, as a number in a comment can."""
-    text, path = TEXTS[name], tmp_path / f"v0{FORMATS[name].suffix}"
+    text, path = TEXTS[name], tmp_path / f"v0{format_named(name).suffix}"
     places = list(NUMBER.finditer(text))
     assert len(places) >= 4
     refused = 0

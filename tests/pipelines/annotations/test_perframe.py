@@ -7,7 +7,7 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.pipelines.annotations.activitynet import read_perframe
-from lstr.pipelines.annotations.formats import read_annotations
+from lstr.pipelines.annotations.label_files import read_annotations
 from tests.support.annotated import segments
 
 

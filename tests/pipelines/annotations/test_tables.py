@@ -8,8 +8,8 @@ from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.csv_tables import from_csv
-from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions
-from lstr.pipelines.annotations.formats import FORMATS, read_annotations
+from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, format_named
+from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.evaluation.tables import csv_text
 from lstr.pipelines.pages.table import Column, Table, to_csv
 from tests.support.annotated import segments
@@ -31,7 +31,7 @@ def test_no_cell_is_a_formula_and_all_are_read_as_they_were():
     """A spreadsheet runs `=…` of a stranger's label, and sends what it finds where that says."""
     videos = {f"{text}/{n}": AnnotatedVideo((Segment(1, 2, text, -0.5),), text) for n, text in enumerate(FORMULAS)}
     annotated = AnnotationSet({**videos, "plain": AnnotatedVideo((Segment(1, 2, "it's"),), "a")})
-    text = FORMATS["csv"].text(annotated, DEFAULTS)
+    text = format_named("csv").text(annotated, DEFAULTS)
     cells = [cell for row in csv.reader(text.splitlines()) for cell in row]
     assert not [cell for cell in cells if cell[:1] in "=+-@＝" and cell not in ("", "-0.5")], cells
     assert from_csv(text, "") == annotated and "plain" in cells and "it's" in cells

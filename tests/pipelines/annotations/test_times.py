@@ -8,7 +8,7 @@ from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import find_videos
 from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.annotations.format import ConvertOptions
-from lstr.pipelines.annotations.formats import read_annotations
+from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.annotations.videos import Rates, footage_of_files
 from tests.support.annotated import segments
 

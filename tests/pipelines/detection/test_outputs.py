@@ -12,17 +12,16 @@ import pytest
 
 from lstr.checkpoint import load, save
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.format import TextFormat
-from lstr.pipelines.annotations.formats import FORMATS as ALL_FORMATS
-from lstr.pipelines.annotations.formats import read_annotations
+from lstr.pipelines.annotations.format import all_formats, format_named
+from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOptions
 from tests.support.annotated import scored, segments
 from tests.support.detections import decisions_of, run_recorded, sources_of
 from tests.support.processes import heed_interrupts
 from tests.support.small_set import DIMS
 
-SUFFIXES = {name: ALL_FORMATS[name].suffix for name in FORMATS}
-TEXTS = [name for name, form in ALL_FORMATS.items() if isinstance(form, TextFormat) and form.detects]
+SUFFIXES = {name: format_named(name).suffix for name in FORMATS}
+TEXTS = [form.name for form in all_formats() if form.writes]
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,9 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.reader import open_chunks
 from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
-from lstr.pipelines.features.folder import open_features, read_record
-from lstr.pipelines.features.networks import training_ids
-from lstr.pipelines.features.output_folder import create_output, open_output
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.output_folder import create_output, open_output, read_record
+from lstr.pipelines.features.video import training_ids
 from lstr.pipelines.progress import Progress
 from tests.support.extraction import extracted, features_in, prepared
 from tests.support.processes import heed_interrupts
@@ -76,9 +76,9 @@ def test_a_folder_keeps_the_shape_of_the_videos_it_was_begun_with(tmp_path):
 def test_a_video_that_changed_is_to_be_done_again(small_set, tmp_path):
     folder, source = open_output(small_set.features), small_set.videos / "scene_00.mp4"
     copy = Path(shutil.copy2(source, tmp_path))
-    assert folder.done_record("scene_00", source) and folder.done_record("scene_00", copy)
+    assert folder.find_record("scene_00", source) and folder.find_record("scene_00", copy)
     os.utime(copy, (1, 1))
-    assert not folder.done_record("scene_00", copy)
+    assert not folder.find_record("scene_00", copy)
 
 
 @pytest.mark.long

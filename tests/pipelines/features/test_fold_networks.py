@@ -17,14 +17,13 @@ from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.reader import open_chunks
 from lstr.kinds import configure, make_model
 from lstr.pipelines.features import ray_cluster as ray_extract
-from lstr.pipelines.features.compatibility import check_recipe
+from lstr.pipelines.features.dataset import check_recipe
 from lstr.pipelines.features.extract import extract
-from lstr.pipelines.features.extraction import ExtractOptions, Outcome, WorkerConfig
-from lstr.pipelines.features.folder import FeatureFolder, open_features, read_record
-from lstr.pipelines.features.networks import FoldNetworks
-from lstr.pipelines.features.output_folder import create_output
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome
+from lstr.pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.features.output_folder import create_output, read_record
 from lstr.pipelines.features.recipes import choose_recipe, find_recipe, weights_for
-from lstr.pipelines.features.video import open_worker
+from lstr.pipelines.features.video import FoldNetworks, open_worker
 from lstr.pipelines.model_files.networks import networks_of
 from tests.support.extraction import features_in, returned
 from tests.support.feature_set import TINY
@@ -81,7 +80,7 @@ def test_each_video_has_the_features_of_networks_that_have_not_seen_it(finetuned
 def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted, tmp_path):
     begun = create_output(tmp_path / "features", extracted.recipe.narrowed(["flow"]), {})
     path = str(finetuned.weights.path)
-    config = WorkerConfig(begun.path, {"flow": path}, device="cpu", threads=1)
+    config = ExtractOptions(begun.path, {"flow": path}, device="cpu", threads=1)
     with open_worker(pickle.loads(pickle.dumps(config))) as worker:
         assert returned(worker.extract("scene_01", finetuned.videos["scene_01"])).state == "done"
     sent = {name: np.fromfile(file, np.uint8) for name, file in network_files(path, "flow").items()}
@@ -100,8 +99,9 @@ def test_a_copy_of_one_networks_file_still_knows_what_it_has_seen(finetuned, tmp
         SMALL.narrowed(["rgb"]), WeightSources({"rgb": str(tmp_path / "copy.pth")}), "cpu", "float32"
     )
     chosen = {i: FoldNetworks(asked).of(i, None) for i in FOLDS}
-    assert {i: c.to_dict()["seen"] for i, c in chosen.items()} == {"scene_00": [], "scene_01": ["rgb"], "scene_02": []}
-    assert all(c.fold is None and c.twostream is asked for c in chosen.values())
+    seen = {i: about["seen"] for i, (_, about) in chosen.items()}
+    assert seen == {"scene_00": [], "scene_01": ["rgb"], "scene_02": []}
+    assert all(about["fold"] is None and networks is asked for networks, about in chosen.values())
     assert asked.recipe.rgb.weights == "fälle" and asked.recipe.rgb.folds == ()
 
 
@@ -127,11 +127,12 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
 def test_a_video_is_known_by_its_content_and_by_its_name(finetuned, twostream):
     networks = FoldNetworks(twostream)
     first, second = finetuned.training.values()
-    assert networks.of("another name", first).fold == 1 and networks.of("scene_01", "0" * 64).fold == 2
-    mixed = networks.of("scene_00", second)
-    assert mixed.fold == 2 and mixed.seen == ("flow",), "its pixels are new to the pair, its name is not"
-    new = networks.of("new", "0" * 64)
-    assert new.twostream is twostream and new.seen == ()
+    folds = [networks.of(*video)[1]["fold"] for video in (("another name", first), ("scene_01", "0" * 64))]
+    assert folds == [1, 2]
+    _, mixed = networks.of("scene_00", second)
+    assert mixed["fold"] == 2 and mixed["seen"] == ["flow"], "its pixels are new to the pair, its name is not"
+    new, about = networks.of("new", "0" * 64)
+    assert new is twostream and about["seen"] == []
 
 
 def test_another_fold_than_the_recipes_is_refused(finetuned, tmp_path):
@@ -190,6 +191,6 @@ def test_one_fold_can_be_asked_for_whatever_the_video(finetuned):
     recipe = finetuned.weights.recipe.narrowed(["flow"])
     whole = rebuild_twostream(recipe, WeightSources({"flow": str(finetuned.weights.path)}), "cpu")
     for without, unseen in ((0, {"scene_02"}), (2, {"scene_01", "scene_02"})):
-        chosen = {i: FoldNetworks(whole, without).of(i, None) for i in FOLDS}
-        assert {one.fold for one in chosen.values()} == {without or None}
-        assert {i for i, one in chosen.items() if not one.seen} == unseen
+        chosen = {i: FoldNetworks(whole, without).of(i, None)[1] for i in FOLDS}
+        assert {about["fold"] for about in chosen.values()} == {without or None}
+        assert {i for i, about in chosen.items() if not about["seen"]} == unseen

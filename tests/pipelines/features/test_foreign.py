@@ -1,6 +1,5 @@
 """Features of other people: every form read alike, and what cannot be read said in a sentence."""
 
-import json
 import pickle
 import subprocess
 import sys
@@ -12,8 +11,8 @@ import torch
 
 from lstr.chunk import Clock
 from lstr.errors import ConfigError, ExtractorError, RecipeError
+from lstr.pipelines.features.feature_files import Stated, split_settings
 from lstr.pipelines.features.folder import is_feature_folder, open_features
-from lstr.pipelines.features.foreign import Stated, split_settings
 from tests.support.foreign_stores import FORMATS, write_store
 
 KEYS = [3, -1, slice(None), slice(4, 9), slice(0, 0), np.array([5, 2, 2, 40]), np.array([[0, 7], [7, 1]])]
@@ -114,7 +113,7 @@ def test_the_rate_is_asked_for_and_a_model_has_one(tmp_path, arrays):
         folder.clock  # noqa: B018
     assert "features.rate=7.5" in raised.value.hint
     assert folder.on(Clock(Fraction(6))).clock == Clock(Fraction(6))
-    with pytest.raises(RecipeError, match=r"7.5 a second, and the model learnt from 6 a second"):
+    with pytest.raises(RecipeError, match=r"are 7.5 a second"):
         opened(tmp_path).on(Clock(Fraction(6)))
 
 
@@ -147,26 +146,6 @@ def test_settings_of_features_are_told_from_others():
     assert said == Stated(rate="5") and others == {"model.kind": "rnn"}
     with pytest.raises(ConfigError, match=r"Unknown setting: features\.speed"):
         split_settings({"features.speed": "5"})
-
-
-def test_a_store_says_itself_what_it_is(tmp_path, arrays):
-    store = write_store(tmp_path / "npy", "npy", arrays)
-    (store / "features.json").write_text(json.dumps({"fps": 30, "stride": 4, "name": "I3D"}))
-    folder = open_features(store)
-    assert folder.clock == Clock(Fraction(15, 2)) and folder.describe()["name"] == "I3D"
-    for beside, rate in (
-        ('{"fps": 29.97002997002997, "stride": 6}', "5000/1001"),
-        ('{"fps": 29.97, "stride": 6}', "5000/1001"),
-        ('{"rate": 4.995004995004995, "offset": 5.551115123125783e-17}', "5000/1001"),
-        ('{"rate": 29.97002997002997}', "30000/1001"),
-    ):
-        (store / "features.json").write_text(beside)
-        assert open_features(store).clock == Clock(Fraction(rate)), beside
-    for beside in ('{"rate": "often"}', '{"fps": "often", "stride": 4}', '{"rate": NaN}', '{"rate": true}'):
-        (store / "features.json").write_text(beside)
-        with pytest.raises(RecipeError, match="features.json does not describe"):
-            open_features(store)
-        assert open_features(store, stated=Stated(rate="5")).clock == Clock(Fraction(5)), "who gives it knows better"
 
 
 def test_two_parts_are_the_two_streams_of_a_model(tmp_path, arrays):

@@ -14,9 +14,9 @@ from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.reader import open_chunks
 from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
-from lstr.pipelines.features.extraction import WorkerConfig
-from lstr.pipelines.features.folder import open_features, read_record
-from lstr.pipelines.features.output_folder import create_output
+from lstr.pipelines.features.extraction import ExtractOptions
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.output_folder import create_output, read_record
 from lstr.pipelines.features.video import open_worker
 from tests.support.extraction import extracted, features_in, returned
 from tests.support.finetuned import SMALL
@@ -156,7 +156,7 @@ def test_rgb_alone_is_made_of_chunks_with_flow(finetuned, twostream, filled, pla
 
 def test_a_worker_takes_it_too(finetuned, twostream, filled, plain, submitted, tmp_path):
     begun = create_output(tmp_path / "features", twostream.recipe, {})
-    with open_worker(WorkerConfig(begun.path, device="cpu", threads=1, cache=filled, runtime="torch")) as worker:
+    with open_worker(ExtractOptions(begun.path, device="cpu", threads=1, cache=filled, runtime="torch")) as worker:
         assert returned(worker.extract("scene_01", finetuned.videos["scene_01"])).state == "done"
     assert (
         submitted == [] and read_record(begun.record("scene_01"))["cached"] is True and same(begun, plain, "scene_01")

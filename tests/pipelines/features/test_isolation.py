@@ -16,7 +16,7 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features import ray_cluster
 from lstr.pipelines.features.extract import plan
-from lstr.pipelines.features.extraction import ExtractOptions, Outcome, WorkerConfig, resume
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome, resume
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import create_output
 from lstr.pipelines.features.processes import over_processes
@@ -120,7 +120,7 @@ def test_in_worker_processes(twostream, videos, tmp_path, monkeypatch):
         "inject(builtins.setattr, 'network', ZeroDivisionError('in a worker'))\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    config = WorkerConfig(folder.path, device="cpu", threads=1)
+    config = ExtractOptions(folder.path, device="cpu", threads=1)
     events = list(resume(videos, folder, lambda to_do: over_processes(to_do, config, 1)))
     outcomes = {event.id: event for event in events if isinstance(event, Outcome)}
     assert {i: outcome.state for i, outcome in outcomes.items()} == {"bad": "failed", "good": "done"}
@@ -132,7 +132,7 @@ def test_in_worker_processes(twostream, videos, tmp_path, monkeypatch):
 def test_in_a_task_of_ray(twostream, videos, tmp_path, monkeypatch):
     """What a task returns says what failed, with the traceback, and can be sent."""
     folder = create_output(tmp_path / "features", twostream.recipe, calibration_of(twostream))
-    config = WorkerConfig(folder.path, device="cpu", threads=1)
+    config = ExtractOptions(folder.path, device="cpu", threads=1)
     inject(monkeypatch.setattr, "flow", ZeroDivisionError("on a node"))
     monkeypatch.setattr(ray_cluster, "_worker", None)
     try:

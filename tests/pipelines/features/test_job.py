@@ -8,8 +8,7 @@ from lstr.errors import OutputError
 from lstr.files.atomic import leftovers
 from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features.extract import NetworksReady, extract, plan
-from lstr.pipelines.features.extraction import ExtractOptions, Outcome
-from lstr.pipelines.features.extraction_plan import Plan
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Plan
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
 from tests.support.small_set import SMALL

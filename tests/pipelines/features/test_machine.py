@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from lstr.extractors.flow import workers as flow
-from lstr.pipelines.features import extraction_plan as machines
-from lstr.pipelines.features.extraction_plan import PROCESS_MEMORY_BYTES as MEMORY
-from lstr.pipelines.features.extraction_plan import Machine, Share, free_memory, share, this_machine
+from lstr.pipelines.features import extraction as machines
+from lstr.pipelines.features.extraction import PROCESS_MEMORY_BYTES as MEMORY
+from lstr.pipelines.features.extraction import Machine, Share, free_memory, share, this_machine
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import pytest
 
 from lstr.errors import RecipeError
 from lstr.pipelines.features.dataset import read_split
-from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.verify import verify
+from lstr.pipelines.features.folder import open_features, verify
 
 
 def rewritten(feature_set, change) -> None:

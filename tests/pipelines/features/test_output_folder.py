@@ -55,9 +55,9 @@ def ids_of(features) -> list[str]:
 
 @pytest.mark.parametrize("n_chunks", [1, 2, 9])
 def test_what_was_put_is_done(features, n_chunks):
-    assert not features.done_record("a/v 1", SOURCE)
+    assert not features.find_record("a/v 1", SOURCE)
     publish(features, n_chunks=n_chunks)
-    assert features.done_record("a/v 1", SOURCE) and ids_of(features) == ["a/v 1"]
+    assert features.find_record("a/v 1", SOURCE) and ids_of(features) == ["a/v 1"]
     files = sorted(features.path.below())
     assert files == [
         "calibration.pt",
@@ -100,14 +100,14 @@ def harm_of(features, harm: str) -> None:
 def test_harm_is_found(features, harm):
     publish(features)
     harm_of(features, harm)
-    assert not features.done_record("a/v 1", SOURCE)
+    assert not features.find_record("a/v 1", SOURCE)
 
 
 def test_what_is_put_again_begins_with_the_record_gone(features):
     """Else a run that is killed between two arrays would leave old and new ones under the old record."""
     publish(features)
     with pytest.raises(InterruptedError), features.staged("a/v 1"):
-        assert ids_of(features) == [] and not features.done_record("a/v 1", SOURCE)
+        assert ids_of(features) == [] and not features.find_record("a/v 1", SOURCE)
         raise InterruptedError
     assert ids_of(features) == []
 
@@ -140,4 +140,4 @@ def test_many_are_looked_at_in_threads_with_one_header_at_a_time(features, monke
 
     monkeypatch.setattr(np.lib.format, "read_array_header_1_0", meet)
     with ThreadPoolExecutor(2) as pool:
-        assert all(pool.map(lambda _: features.done_record("a/v 1", SOURCE), range(2)))
+        assert all(pool.map(lambda _: features.find_record("a/v 1", SOURCE), range(2)))

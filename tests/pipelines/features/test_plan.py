@@ -8,7 +8,7 @@ import pytest
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.inputs import find_videos
 from lstr.files.content import append_jsonl, read_jsonl
-from lstr.pipelines.features.extraction_plan import Plan, Share, make_plan, measured_rate, row_bytes
+from lstr.pipelines.features.extraction import Plan, Share, make_plan, measured_rate, row_bytes
 from lstr.pipelines.features.folder import open_features
 from tests.support.small_set import DIMS, SMALL
 

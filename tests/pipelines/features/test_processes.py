@@ -10,7 +10,7 @@ import pytest
 from lstr.errors import ExtractorError, WeightsError
 from lstr.files.atomic import leftovers, write_text
 from lstr.files.content import read_jsonl
-from lstr.pipelines.features.extraction import Outcome, WorkerConfig, resume
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome, resume
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.processes import WorkerProcess, over_processes
 from lstr.pipelines.progress import Progress
@@ -25,8 +25,8 @@ def begun(small_set, tmp_path):
     return tmp_path / "features"
 
 
-def on_cpu(begun) -> WorkerConfig:
-    return WorkerConfig(begun, device="cpu", threads=1)
+def on_cpu(begun) -> ExtractOptions:
+    return ExtractOptions(begun, device="cpu", threads=1)
 
 
 @pytest.fixture
@@ -94,5 +94,5 @@ def test_each_process_sees_one_gpu(begun, started, monkeypatch):
     )
     videos = {str(i): Path(f"{i}.mp4") for i in range(5)}
     with pytest.raises(ExtractorError):
-        list(over_processes(videos, WorkerConfig(begun, device="cuda", threads=1), 5, gpus=2))
+        list(over_processes(videos, ExtractOptions(begun, device="cuda", threads=1), 5, gpus=2))
     assert told[:5] == ["GPU-b", "GPU-a", "GPU-b", "GPU-a", "GPU-b"]

@@ -22,7 +22,7 @@ from lstr.extractors.networks.weights_file import network_file, network_files, r
 from lstr.files.atomic import SCRATCH_PREFIX
 from lstr.files.remote import place
 from lstr.pipelines.features import ray_cluster as ray_extract
-from lstr.pipelines.features.extraction import WorkerConfig
+from lstr.pipelines.features.extraction import ExtractOptions
 from lstr.pipelines.features.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.backbones import build_backbone
@@ -201,7 +201,7 @@ def test_a_folder_that_a_node_does_not_see(two_nodes, scenes, tmp_path):
         portion = portion_of(nodes().values())
         assert share_cluster(portion, 5).processes == len(nodes()) and share_cluster(portion, 5, 1).processes == 1
         config, video = (
-            WorkerConfig(tmp_path / "features", device="cpu", threads=1),
+            ExtractOptions(tmp_path / "features", device="cpu", threads=1),
             {"scene_00": scenes / "scene_00.mp4"},
         )
         with pytest.raises(MissingPathError, match="^On node .*features is not there"):

@@ -71,8 +71,8 @@ def test_one_side_elsewhere(lstr, elsewhere, how, scene, tmp_path):
     assert record["source"] == "memory://videos/a/good.mp4"
     mine = json.loads(features.joinpath("records", "scene_00.json").read())
     assert record["arrays"] == mine["arrays"] and mine["source"] == str(scene)
-    assert open_output(tmp_path / "f").done_record("good", elsewhere.joinpath("a", "good.mp4"))
-    assert not open_output(tmp_path / "f").done_record("good", elsewhere.joinpath("text.mp4"))
+    assert open_output(tmp_path / "f").find_record("good", elsewhere.joinpath("a", "good.mp4"))
+    assert not open_output(tmp_path / "f").find_record("good", elsewhere.joinpath("text.mp4"))
 
 
 @pytest.mark.slow

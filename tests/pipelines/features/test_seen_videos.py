@@ -11,8 +11,7 @@ from lstr.checkpoint import load
 from lstr.errors import SeenError
 from lstr.files.content import write_json
 from lstr.pipelines.evaluation.scoring import score_split
-from lstr.pipelines.features.compatibility import count_seen, seen_in
-from lstr.pipelines.features.dataset import read_split
+from lstr.pipelines.features.dataset import count_overlap, network_overlap, read_split
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import result_of
 from tests.support.feature_set import TINY_SETTINGS, write_features
@@ -93,9 +92,9 @@ def test_thresholds_are_not_chosen_on_seen_videos(lstr, small_set, features, tmp
 def test_only_streams_that_the_model_takes_count(small_set, features):
     say_seen(features, {"scene_00": [], "scene_02": ["flow"]})
     split, config = read_split(features, small_set.labels, "training"), load(small_set.checkpoint).config
-    assert seen_in(split, config) == {"scene_02": ["flow"]}
-    assert seen_in(split, config.replace(rgb_dim=0)) == {"scene_02": ["flow"]}
-    assert seen_in(split, config.replace(flow_dim=0)) == {}
+    assert network_overlap(split, config) == {"scene_02": ["flow"]}
+    assert network_overlap(split, config.replace(rgb_dim=0)) == {"scene_02": ["flow"]}
+    assert network_overlap(split, config.replace(flow_dim=0)) == {}
 
 
 def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
@@ -135,7 +134,7 @@ def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
 
 def test_a_feature_folder_is_described(lstr, features):
     say_seen(features, {"scene_01": [], "scene_02": []}, folds={"scene_01": 1, "scene_02": 2})
-    assert count_seen(open_features(features)) == {
+    assert count_overlap(open_features(features)) == {
         "all": {"videos": 1, "seen": 1},
         "fold 1": {"videos": 1, "seen": 0},
         "fold 2": {"videos": 1, "seen": 0},

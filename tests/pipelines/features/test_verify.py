@@ -10,9 +10,8 @@ from lstr.errors import RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.files.arrays import RowFile, fingerprints
 from lstr.files.content import write_json
-from lstr.pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.features.folder import FeatureFolder, open_features, verify
 from lstr.pipelines.features.output_folder import create_output
-from lstr.pipelines.features.verify import verify
 
 L = 12
 
@@ -111,15 +110,15 @@ SMALL = ("rows are all zero", "not finite")  # inside an array: for these the wh
 @pytest.mark.parametrize("words", [w for w in HARMS if w not in SMALL])
 def test_each_fault_is_redone(folder, words, tmp_path):
     """What a rerun looks at costs three rows an array, and still tells any other array from the one it wrote."""
-    assert all(folder.done_record(f"set a/v{i}", tmp_path / f"v{i}.mp4") for i in range(3))
+    assert all(folder.find_record(f"set a/v{i}", tmp_path / f"v{i}.mp4") for i in range(3))
     HARMS[words](folder)
-    assert [bool(folder.done_record(f"set a/v{i}", tmp_path / f"v{i}.mp4")) for i in range(3)] == [True, False, True]
+    assert [bool(folder.find_record(f"set a/v{i}", tmp_path / f"v{i}.mp4")) for i in range(3)] == [True, False, True]
 
 
 @pytest.mark.parametrize("record", ["", "[]", "{}", '{"arrays": 3}', "null", "\x00"])
 def test_odd_records_are_no_records(folder, record, tmp_path):
     folder.record("set a/v1").write_text(record)
-    assert not folder.done_record("set a/v1", tmp_path / "v1.mp4")
+    assert not folder.find_record("set a/v1", tmp_path / "v1.mp4")
     assert {fault.id for fault in verify(open_features(folder.path)).faults} == {"set a/v1"}
 
 
@@ -127,11 +126,11 @@ def test_other_kinds_and_more_bytes_are_redone(folder, tmp_path):
     for change in (lambda a: a.astype(np.float64), lambda a: a[:, ::-1], lambda a: np.concatenate([a, a])):
         kept = folder.array("rgb", "set a/v1").read_bytes()
         edit(folder.array("rgb", "set a/v1"), change)
-        assert not folder.done_record("set a/v1", tmp_path / "v1.mp4")
+        assert not folder.find_record("set a/v1", tmp_path / "v1.mp4")
         folder.array("rgb", "set a/v1").write_bytes(kept)
-    assert folder.done_record("set a/v1", tmp_path / "v1.mp4")
+    assert folder.find_record("set a/v1", tmp_path / "v1.mp4")
     folder.array("rgb", "set a/v1").write_bytes(kept + b"\0")
-    assert not folder.done_record("set a/v1", tmp_path / "v1.mp4")
+    assert not folder.find_record("set a/v1", tmp_path / "v1.mp4")
 
 
 def test_faults_leave_with_three(folder, lstr):

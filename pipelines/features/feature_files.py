@@ -1,0 +1,346 @@
+"""Files of features that any program wrote: which belong to a folder, what is said about them, and their rows."""
+
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.chunk import MOST, STORED, Clock
+from lstr.errors import CheckpointError, ConfigError, RecipeError, brief
+from lstr.extractors.streams import MODEL_STREAMS
+from lstr.files.arrays import NUMBERS, map_array, open_array, read_header
+
+FORMS = "a folder of .npy, .npz or .pt files, one array (rows, width) for each video"
+SUFFIXES = (".npy", ".npz", ".pt", ".pth")
+PICKLES = (".pkl", ".pickle")
+NOT_FEATURES = ("_fps.npy", "_timestamps_ms.npy")  # video_features writes them next to the features of a video
+MODELS = ("checkpoint", "best", "resume", "calibration", "scores")  # files of torch in the folder of a run
+NOTES = (".txt", ".md", ".csv", ".tsv")
+PREFIX = "features."
+DECIMAL = r"\d{1,9}(\.\d{1,20})?(e-\d{1,2})?"
+NUMBER = re.compile(f"{DECIMAL}(/{DECIMAL})?")
+# Rates of television as people write them, and their exact values.
+NTSC = {"23.976": "24000/1001", "23.98": "24000/1001", "29.97": "30000/1001", "59.94": "60000/1001"}
+MAX_DENOMINATOR = 1001  # of a rate with many decimals: 29.97002997002997 is 30000/1001
+RATE_HINT = "write the rows per second as a number, as in --set features.rate=7.5 or 30000/1001."
+
+# What reading a damaged file can raise.
+UNUSABLE = (OSError, ValueError, RuntimeError, KeyError, struct.error, zipfile.BadZipFile, zlib.error, CheckpointError)
+LOCAL_HEADER_BYTES = 30  # of a zip member, before its name
+MAX_UNPACKED_BYTES = 16 * 2**30  # of one video's features in a compressed file
+REPAIR = "make the features of this video again, or take the file away."
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What is said about a folder of features; empty for what is not said."""
+
+    # Rows per second, such as `7.5`, `30/4` or `30000/1001`
+    rate: str = ""
+    # Seconds into the video at which the first row's chunk begins
+    offset: str = ""
+    # What the features are, for people: `I3D, Kinetics`
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for values that are not possible."""
+        if self.offset and not self.rate:
+            raise ConfigError("features.offset is given without features.rate.", RATE_HINT)
+        self.clock  # noqa: B018 - reading it checks it
+
+    @property
+    def clock(self) -> Clock | None:
+        """The times of the rows; None where the rate is not said."""
+        if not self.rate:
+            return None
+        numbers = []
+        for name, stated in (("rate", self.rate), ("offset", self.offset or "0")):
+            text = NTSC.get(stated.strip(), stated.strip())
+            over, _, under = text.partition("/")
+            if not NUMBER.fullmatch(text) or (under and not Fraction(under)):
+                raise ConfigError(f"features.{name} is {brief(text)}, not a number from 0 up.", RATE_HINT)
+            number = Fraction(over) / Fraction(under or 1)
+            # a model stores a number with many decimals as the nearest one with a small denominator
+            numbers.append(number if STORED.fullmatch(str(number)) else number.limit_denominator(MAX_DENOMINATOR))
+        if not 0 < numbers[0] <= MOST:
+            raise ConfigError(f"features.rate is {brief(self.rate)}.", RATE_HINT)
+        return Clock(*numbers)
+
+    def over(self, other: "Stated") -> "Stated":
+        """Return this, with what another one says about the rest."""
+        return replace(other, **{name: value for name, value in vars(self).items() if value})
+
+
+NOTHING = Stated()
+
+
+def split_settings(settings: Mapping[str, str]) -> tuple[Stated, dict[str, str]]:
+    """Return what settings `features.NAME` say, and the other settings. Raises ConfigError."""
+    own = {name.removeprefix(PREFIX): str(text) for name, text in settings.items() if name.startswith(PREFIX)}
+    names = [field.name for field in fields(Stated)]
+    if unknown := next((name for name in own if name not in names), None):
+        choices = ", ".join(PREFIX + name for name in names)
+        raise ConfigError(f"Unknown setting: {PREFIX}{unknown}.", f"Choose one of: {choices}.")
+    return Stated(**own), {name: text for name, text in settings.items() if not name.startswith(PREFIX)}
+
+
+def stream_folders(path: Path, named: Mapping[str, str]) -> dict[str, Path]:
+    """Return the folders of files that are called as a model's streams: `rgb` and `flow`, with `_` and more."""
+    found = {}
+    for stream in MODEL_STREAMS:
+        name = named.get(stream)
+        called = [p for p in sorted(path.glob(name or f"{stream}*")) if name or p.stem.partition("_")[0] == stream]
+        fitting = [p for p in called if p.is_dir() and files_below(p)]
+        if len(fitting) > 1:
+            names = ", ".join(p.name for p in fitting)
+            raise RecipeError(
+                f"{path} has several {stream} features: {names}.",
+                f"choose: --set {stream}_features={fitting[0].name}",
+            )
+        if name and not fitting:
+            raise RecipeError(
+                f"{path} has no recipe.json and no folder named {name}.",
+                f"leave out {stream}_features, or name another folder.",
+            )
+        if fitting:
+            found[stream] = fitting[0]
+    return found
+
+
+def find_files(path: Path, folders: Mapping[str, Path]) -> dict[str, dict[str, Path]]:
+    """Return the files of each stream by video id: those of `folders`, or without any those of `path`.
+
+    The files of `path` are RGB, or both streams if all names end in _rgb or _flow. Raises RecipeError for a video with
+    two files.
+    """
+    endings = dict.fromkeys(folders, "")
+    if not folders:
+        stems = [file.stem for file in files_below(path)]
+        endings = {stream: f"_{stream}" for stream in MODEL_STREAMS}
+        has_both = all(any(stem.endswith(ending) for stem in stems) for ending in endings.values())
+        if not has_both or not all(stem.endswith((*endings.values(),)) for stem in stems):
+            endings = {"rgb": ""}
+    found: dict[str, dict[str, Path]] = {stream: {} for stream in endings}
+    for stream, ending in endings.items():
+        folder = folders.get(stream, path)
+        for file in files_below(folder):
+            name = file.relative_to(folder).with_suffix("").as_posix()
+            video_id = name.removesuffix(ending)
+            if name.endswith(ending) and (other := found[stream].setdefault(video_id, file)) != file:
+                raise RecipeError(f"{video_id!r} is in both {other} and {file}.", "keep one of them.")
+    return found
+
+
+def ids_below(folder: Path, suffix: str = ".npy") -> set[str]:
+    """Return the paths of files below a folder, without their suffix."""
+    # Not the hidden ones: macOS puts ._ID.npy next to each file on a disk of another system.
+    names = (p.relative_to(folder).as_posix() for p in folder.rglob(f"*{suffix}") if not p.name.startswith("."))
+    return {name.removesuffix(suffix) for name in names}
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return the files below a folder that may be features, without those of targets and hidden ones."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix in SUFFIXES
+        and path.is_file()
+        and not path.name.startswith(".")
+        and not path.name.endswith(NOT_FEATURES)
+        and "target_perframe" not in path.relative_to(folder).parts
+    )
+
+
+def is_foreign(path: Path) -> bool:
+    """Return whether a folder has folders of features, or only files of features and notes, but not a run's models."""
+    with suppress(RecipeError):  # several of one stream: a person chooses
+        if stream_folders(path, {}):
+            return True
+        files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+        known = [file for file in files if file.suffix in SUFFIXES and file.stem not in MODELS]
+        return bool(known) and all(file in known or file.name.endswith(NOTES) for file in files)
+    return True
+
+
+def refuse_pickles(path: Path) -> None:
+    """Raise RecipeError for a pickle, or a folder that has some; the hint is a command that converts them."""
+    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    pickles = [p for p in files if p.suffix.lower() in PICKLES and not p.name.startswith(".")]
+    if not pickles:
+        return
+    # one pickle for each video, or one with a table of all
+    saved = f"[numpy.save(f'{{k}}.npy', v) for k, v in pickle.load(open('{pickles[0].name}', 'rb')).items()]"
+    if len(pickles) > 1:
+        saved = "import glob; [numpy.save(p[:-4], pickle.load(open(p, 'rb'))) for p in glob.glob('*.pkl')]"
+    raise RecipeError(
+        f"{path} is a pickle." if path.is_file() else f"{path} holds pickles, such as {pickles[0].name}.",
+        f'reading one can run any code: where you trust it, run `python -c "import pickle, numpy; {saved}"` and give '
+        "the folder of the .npy files.",
+    )
+
+
+class ArrayFile:
+    """An array (rows, width) of a file.
+
+    `open_rows` returns the array. It is called for each read, because a data set may have more files than a process
+    may map. An array that cannot be mapped (`is_packed`) is kept in memory once it was read.
+    """
+
+    def __init__(
+        self, path: Path, shape: Sequence[int], dtype: np.dtype, open_rows: Callable[[], Any], is_packed: bool = False
+    ):
+        if len(shape) != 2:
+            raise RecipeError(
+                f"{path} has the shape {tuple(shape)}, not (rows, width).", "store one row for each chunk."
+            )
+        self.path, self.shape, self.dtype = path, (shape[0], shape[1]), dtype
+        self._open_rows, self._is_packed = open_rows, is_packed
+        self._cached: NDArray[Any] | None = None
+
+    def open(self) -> NDArray[Any]:
+        """Return the whole array, mapped where that is possible."""
+        if not self._is_packed:
+            return self._open_rows()
+        if self._cached is None:
+            self._cached = self._open_rows()
+        return self._cached
+
+
+class FeatureRows:
+    """Features (L, D) of a video as float32: the arrays of some files, side by side.
+
+    Args:
+        files: The arrays, joined along D. Without any, D is 0.
+        length: L. The arrays may have more rows.
+        is_checked: Raise RecipeError for rows that are not finite, as in files that other programs wrote.
+    """
+
+    ndim = 2
+
+    def __init__(self, files: Sequence[ArrayFile], length: int, is_checked: bool = False):
+        self.files, self._is_checked = files, is_checked
+        self.shape = (length, sum(file.shape[1] for file in files))
+        # Float16 features are exact in half the memory.
+        self.dtype = np.dtype(np.float16 if {file.dtype for file in files} == {np.dtype(np.float16)} else np.float32)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def until(self, length: int | None) -> "FeatureRows":
+        """Return the first rows, at most `length`."""
+        return self if length is None else FeatureRows(self.files, min(len(self), length), self._is_checked)
+
+    def __getitem__(self, key: Any) -> NDArray[np.float32]:
+        """Return rows by any index of numpy. Raises RecipeError where they cannot be read, or are not finite."""
+        # A model without a long memory asks for no rows of it: no file is opened for that.
+        if not self.files or (isinstance(key, np.ndarray) and not key.size):
+            return np.broadcast_to(np.float32(0), self.shape)[key]
+        parts = []
+        for file in self.files:
+            try:
+                rows = np.asarray(file.open()[: len(self)][key], np.float32)
+            except UNUSABLE as error:
+                raise RecipeError(
+                    f"{file.path} cannot be read any more ({error}).", "run the command again."
+                ) from error
+            if self._is_checked and not np.isfinite(rows).all():
+                numbers, is_finite = np.atleast_1d(np.arange(len(self))[key]), np.isfinite(rows).all(axis=-1)
+                raise RecipeError(
+                    f"{file.path} has numbers that are not finite in row {numbers[~np.atleast_1d(is_finite)].min()}.",
+                    "make the features of this video again, or take it out of the labels.",
+                )
+            parts.append(rows)
+        return np.concatenate(parts, axis=-1, dtype=np.float32)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype)
+
+
+def open_file(path: Path, hint: str = REPAIR) -> ArrayFile:
+    """Open the array of features in an .npy, .npz, .pt or .pth file; no code in it is run.
+
+    Raises RecipeError, with `hint`, where the file is missing or damaged or does not hold one array (rows, width).
+    """
+    try:
+        if path.suffix == ".npy":
+            mapped = open_array(path)
+            layout = (mapped.dtype, mapped.shape, int(mapped.offset), np.isfortran(mapped))
+            return ArrayFile(path, mapped.shape, mapped.dtype, partial(map_array, path, *layout))
+        if path.suffix == ".npz":
+            return _open_npz(path)
+        array = _open_tensor(path)
+        return ArrayFile(path, array.shape, array.dtype, partial(_open_tensor, path))
+    except UNUSABLE as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RecipeError(f"{path} cannot be used: {reason}.", hint) from error
+
+
+def _open_npz(path: Path) -> ArrayFile:
+    with zipfile.ZipFile(path) as archive:
+        headers = {}
+        for info in archive.infolist():
+            with archive.open(info) as member:
+                headers[info.filename.removesuffix(".npy")] = info, read_header(member), member.tell()
+        names = [
+            name for name, (_, (shape, _, dtype), _) in headers.items() if len(shape) == 2 and dtype.kind in NUMBERS
+        ]
+        info, (shape, fortran, dtype), begin = headers[_only_name(names, path)]
+    if info.compress_type == zipfile.ZIP_STORED:
+        with path.open("rb") as file:
+            file.seek(info.header_offset)
+            name_bytes, extra_bytes = struct.unpack("<HH", file.read(LOCAL_HEADER_BYTES)[26:30])
+        offset = info.header_offset + LOCAL_HEADER_BYTES + name_bytes + extra_bytes + begin
+        return ArrayFile(path, shape, dtype, partial(map_array, path, dtype, shape, offset, fortran))
+    if info.file_size > MAX_UNPACKED_BYTES:
+        raise ValueError(f"it claims {info.file_size:.3g} bytes once it is unpacked")
+    layout = (info.filename, begin, dtype, shape, fortran)
+    return ArrayFile(path, shape, dtype, partial(_unpack, path, *layout), is_packed=True)
+
+
+def _unpack(
+    path: Path, member: str, begin: int, dtype: np.dtype, shape: tuple[int, ...], fortran: bool
+) -> NDArray[Any]:
+    with zipfile.ZipFile(path) as archive:
+        return np.frombuffer(archive.read(member)[begin:], dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _open_tensor(path: Path) -> NDArray[Any]:
+    """Return the tensor of a file of torch, or the one (rows, width) in its table, mapped where it can be."""
+    import torch
+
+    from lstr.loaded_checkpoint import check_deflated
+
+    is_zip = zipfile.is_zipfile(path)
+    if is_zip:
+        check_deflated(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    except Exception as error:  # a file that is not a pickle fails in as many ways as it has bytes
+        raise RecipeError(
+            f"{path} holds no tensor that can be read without running code in it.",
+            "save the tensor alone: torch.save(features, 'VIDEO.pt').",
+        ) from error
+    if isinstance(content, dict):
+        tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor) and v.ndim == 2}
+        content = tensors[_only_name([*tensors], path)]
+    if not isinstance(content, torch.Tensor) or content.is_complex() or content.layout != torch.strided:
+        raise RecipeError(f"{path} holds no tensor of real numbers.", REPAIR)
+    content = content.detach()
+    return (content.float() if content.dtype == torch.bfloat16 else content).numpy()  # numpy has no bfloat16
+
+
+def _only_name(names: Sequence[str], path: Path) -> str:
+    if len(names) != 1:
+        shown = f"{len(names)} arrays (rows, width): {', '.join(names[:8])}" if names else "no array (rows, width)"
+        raise RecipeError(f"{path} holds {shown}.", "save the features of a video as the only such array of a file.")
+    return names[0]
