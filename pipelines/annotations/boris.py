@@ -1,13 +1,12 @@
-"""BORIS: its projects and the tables of events that it exports, as labels of the videos that were observed."""
+"""BORIS: its projects, and how its observations of one or several files become labels of videos."""
 
-import csv
 import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -17,7 +16,6 @@ from lstr.labels.label_set import AMBIGUOUS, SUBSET_NAMES, Note, subset_named
 from lstr.labels.segment import Segment, is_time
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
-from lstr.pipelines.annotations.tables import Rows, number_of
 from lstr.pipelines.annotations.videos import plain_id
 
 # Types of observations that show files; the last two are those of the first versions.
@@ -29,29 +27,6 @@ ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\w+://")
 MAX_PIECES = 2**20
 START, STOP, POINT = "START", "STOP", "POINT"
 
-# Headers of the columns of an export that are read, in all versions.
-COLUMNS = {
-    "observation": ("observation id",),
-    "media": ("media file name", "media file path", "media file"),
-    "source": ("source",),
-    "offset": ("time offset (s)",),
-    "lengths": ("media duration (s)",),
-    "subject": ("subject",),
-    "code": ("behavior",),
-    "status": ("status", "behavior type"),
-    "start": ("start (s)", "time"),
-    "stop": ("stop (s)",),
-    "comment": ("comment", "comment start"),
-}
-MODIFIERS = "modifier"  # how the headers of their columns begin
-# What a header begins with, or in earlier versions the lines above it.
-FIRST = "observation id"
-# Lines above a header, one per independent variable.
-MAX_ABOVE = 1000
-NO_SUBJECT = ("no focal subject", "")
-# What a table has instead of a file or a time that is missing.
-UNKNOWN = ("na", "nan", "not found", "", "live observation")
-
 
 class Project(Format):
     """A project: one file for any number of videos."""
@@ -60,21 +35,6 @@ class Project(Format):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         return from_boris(file.json)
-
-
-class EventTable(Format):
-    """A table of events: a row for each start and stop (tabular), or for each bout (aggregated)."""
-
-    name = "borisevents"
-
-    def recognises(self, file: File) -> bool:
-        try:
-            return file.ending in (".csv", ".tsv", ".txt") and _header(Rows(file.beginning)) is not None
-        except (LabelsError, csv.Error):
-            return False
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_export(file.text, video_id)
 
 
 @dataclass(frozen=True)
@@ -156,7 +116,7 @@ def from_boris(content: Any) -> AnnotationSet:
         "comments": sum(len(row) > 4 and bool(row[4]) for row in rows),
     }
     notes += [Note(kind, f"{kind} of {count} events are not kept") for kind, count in lost.items() if count]
-    return _videos_of(observations, list(types), notes)
+    return videos_of(observations, list(types), notes)
 
 
 def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Note]) -> Observation:
@@ -213,7 +173,7 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
                 f"add it in BORIS, or delete the event; the ethogram has: {few(list(types)) or 'nothing'}.",
             )
         events.append(Event(at, round(number("time", row[0], at) - offset, 6), subject, code, modifiers))
-    bouts = _bouts_of(events, [code for code, kind in types.items() if kind.startswith("State")])
+    bouts = bouts_of(events, [code for code, kind in types.items() if kind.startswith("State")])
     interval = coded.interval
     if isinstance(interval, list) and len(interval) == 2 and any(interval):
         first, last = (number("observation time interval", value or 0) for value in interval)
@@ -229,7 +189,7 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
     return Observation(name, files, bouts, lengths, subset if subset in SUBSET_NAMES.values() else None)
 
 
-def _bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Segment]:
+def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Segment]:
     """Return the bouts of events: one event of a state begins a bout and the next ends it.
 
     Args:
@@ -264,7 +224,7 @@ def _bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Segme
     return bouts
 
 
-def _videos_of(observations: Sequence[Observation], classes: Sequence[str], notes: Sequence[Note]) -> AnnotationSet:
+def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes: Sequence[Note]) -> AnnotationSet:
     """Return the videos of observations, each with its own seconds.
 
     A video in several observations has the bouts of all of them, unless a subject is in two. Raises LabelsError.
@@ -346,97 +306,3 @@ def _ids(observations: Sequence[Observation]) -> dict[str, str]:
         twice = Counter(ids.values()).most_common(1)[0][0]
         raise LabelsError(f"Two files would be the video {twice!r}.", "write the path of each file in one way.")
     return ids
-
-
-def _header(table: Rows) -> tuple[int, dict[str, int], dict[str, list[str]]] | None:
-    """Return the line of the header, its columns, and the values above it by name; None for another table."""
-    above: dict[str, list[str]] = {}
-    for line, cells in islice(table, MAX_ABOVE):
-        header = {cell.strip().casefold(): at for at, cell in reversed(list(enumerate(cells)))}
-        columns = {name: at for name, at in header.items() if name.startswith(MODIFIERS)}
-        for what, names in COLUMNS.items():
-            if (name := next((name for name in names if name in header), None)) is not None:
-                columns[what] = header[name]
-        if "code" in columns and "start" in columns and {"stop", "status"} & columns.keys():
-            is_export = above or "observation" in columns or {"media", "status"} <= columns.keys()
-            return (line, columns, above) if is_export else None
-        first = cells[0].strip() if cells else ""
-        if not above and first.casefold() != FIRST:
-            return None
-        if first:
-            above.setdefault(first.casefold(), []).append(cells[1].strip() if len(cells) > 1 else "")
-    return None
-
-
-def from_export(text: str, name: str) -> AnnotationSet:
-    """Return the videos of an export; `name` is the observation if no column names it. Raises LabelsError."""
-    table = Rows(text)
-    header = _header(table)
-    if header is None:
-        raise LabelsError(
-            "The table is not an export of BORIS.", "export its observations as aggregated events, or give the project."
-        )
-    header_line, columns, above = header
-    only_name = (above.get(FIRST) or [""])[0] or name
-    found: dict[str, Observation] = {}
-    shown: dict[str, dict[str, None]] = defaultdict(dict)  # the files of each observation in the order of its rows
-    events: dict[str, list[Event]] = defaultdict(list)
-    offsets: dict[str, float] = {}
-    classes: dict[str, None] = {}
-    skipped: dict[str, None] = {}
-    lost = {"comment": 0, MODIFIERS: 0}
-    try:
-        for line, cells in table:
-            if line <= header_line or not any(map(str.strip, cells)):
-                continue
-            row = {what: cells[at].strip() if at < len(cells) else "" for what, at in columns.items()}
-            name, media = row.get("observation") or only_name, row.get("media", "")
-            has_media = media.casefold() not in UNKNOWN
-            has_video = has_media or "media" not in row or row.get("source", "").casefold() not in UNKNOWN
-            if row["start"].casefold() in UNKNOWN or not has_video:
-                skipped[name] = None
-                continue
-            if name not in found:
-                # the files of the first player, in a column or above the header
-                source = row.get("source", "").split("|player #")[0]
-                files = source.split(":", 1)[1].split(";") if source.startswith("player #") else []
-                files = files or list(filter(None, above.get("player #1", [])))
-                numbers = row.get("lengths", "").split("|")[0].split(";")
-                pairs = zip(files, numbers, strict=True) if len(numbers) == len(files) else ()
-                lengths = {file: number_of(text, line) for file, text in pairs if text.casefold() not in UNKNOWN}
-                found[name] = Observation(name, files, lengths=lengths)
-                offset = row.get("offset") or (above.get("time offset (s)") or [""])[0]
-                offsets[name] = 0.0 if offset.casefold() in UNKNOWN else number_of(offset, line)
-            if has_media:
-                shown[name][media] = None
-            if not row["code"]:
-                raise LabelsError(f"Line {line}: the behaviour is missing.", "write one, or delete the row.")
-            subject = "" if row.get("subject", "").casefold() in NO_SUBJECT else row["subject"]
-            time = round(number_of(row["start"], line) - offsets[name], 6)
-            modifiers = "|".join(row[what] for what in row if what.startswith(MODIFIERS))
-            if "stop" in row:
-                is_point = row["stop"].casefold() in UNKNOWN
-                end = time if is_point else round(number_of(row["stop"], line) - offsets[name], 6)
-                found[name].bouts.append(Segment(time, end, row["code"], None, subject))
-            elif (status := row["status"].upper()) in (START, STOP, POINT):
-                events[name].append(Event(f"Line {line}", time, subject, row["code"], modifiers, status))
-            else:
-                raise LabelsError(
-                    f"Line {line}: {brief(row['status'])} is neither START, STOP nor POINT.", "export the events again."
-                )
-            classes[row["code"]] = None
-            lost["comment"] += bool(row.get("comment"))
-            lost[MODIFIERS] += bool(modifiers.replace("None", "").strip("|"))
-    except csv.Error as error:
-        raise LabelsError(f"The table cannot be read ({error}).", "export it again.") from error
-    for name, observation in found.items():
-        observation.files = observation.files or list(shown[name]) or [name]
-        observation.bouts += _bouts_of(events[name])
-    notes = [
-        Note("no video", f"rows of the observation {name!r} that name no time or no video are skipped")
-        for name in skipped
-    ]
-    notes += [Note(what, f"{what}s of events are not kept ({count} rows)") for what, count in lost.items() if count]
-    if not found and skipped:
-        raise LabelsError("No row is of a video.", "export observations of media files.")
-    return _videos_of(list(found.values()), list(classes), notes)

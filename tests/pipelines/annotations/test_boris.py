@@ -6,7 +6,8 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.pipelines.annotations.annotation import AnnotationSet
-from lstr.pipelines.annotations.boris import from_boris, from_export
+from lstr.pipelines.annotations.boris import from_boris
+from lstr.pipelines.annotations.boris_tables import from_export
 from lstr.pipelines.annotations.format import format_named, recognise
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from tests.support.annotated import segments
