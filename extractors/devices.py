@@ -63,9 +63,9 @@ def fast_precision(device: str) -> str:
 
 
 def choose_device(wanted: str | None) -> str:
-    """A torch device that is there: `wanted` (cpu, cuda or cuda:N), else that of $LSTR_DEVICE, else the default one.
+    """Return an available torch device: `wanted` (cpu, cuda or cuda:N), else $LSTR_DEVICE, else the default one.
 
-    Raises DeviceError for one that this machine or this build of torch lacks, and for a name that is none of them.
+    Raises DeviceError for one that this machine or this build of torch lacks, and for any other name.
     """
     wanted = wanted or os.environ.get("LSTR_DEVICE")
     if wanted is None:

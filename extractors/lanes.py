@@ -1,7 +1,7 @@
 """What a device does for networks and flow, on a processor and on a GPU: work in order, copies, captured work.
 
-Each network and the flow of a process have a lane of their own. On a GPU it is a CUDA stream, so that nobody waits for
-what another lane has to do; CUDA's word is not used here, where a stream is appearance, motion or a camera.
+Each network and the flow of a process have a lane of their own. On a GPU it is a CUDA stream, so that no lane waits for
+another; CUDA's word is not used here, where a stream is appearance, motion or a camera.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ WARM_UPS = 2  # runs before a capture, in which libraries set themselves up
 
 
 class Lane:
-    """Work on a processor: plain calls, done when they return, in as many threads as call it."""
+    """Work on a processor: plain calls, done when they return, in the calling threads."""
 
     captures = False
     """Whether work of a fixed shape gains by `capture`."""
@@ -64,7 +64,7 @@ class CudaLane(Lane):
             yield
 
     def send(self, arrays: Sequence[NDArray[np.uint8]] | NDArray[np.uint8]) -> Tensor:
-        """See Lane; by pinned memory: nobody waits for the copy."""
+        """See Lane; by pinned memory: no thread waits for the copy."""
         staged = torch.empty((len(arrays), *arrays[0].shape), dtype=torch.uint8, pin_memory=True)
         np.stack(list(arrays), out=staged.numpy())
         return staged.to(self.device, non_blocking=True)
@@ -101,5 +101,5 @@ class CudaLane(Lane):
 
 
 def open_lane(device: str) -> Lane:
-    """A lane of its own on a device."""
+    """Return a new lane on a device."""
     return Lane() if torch.device(device).type == "cpu" else CudaLane(device)

@@ -80,7 +80,7 @@ class Preset(OfStreams[StreamPreset]):
     def seeing(self, shape: float | None) -> "Preset":
         """Return it for videos of this shape, width by height; None leaves it as it is.
 
-        A size that follows gets as many pixels in that shape, as far as the network takes them.
+        A size that follows keeps its number of pixels in that shape, where the network takes such sides.
         """
         if shape is None:
             return self

@@ -93,7 +93,7 @@ class NetworkRecipe:
 class Recipe(OfStreams[NetworkRecipe]):
     """Everything that changes a feature's value; backend, device and decoder are exact alternatives, outside it.
 
-    It has a network for one stream or several; without flow `flow_algorithm` is None too.
+    It has a network for one stream or several; `flow_algorithm` is None without flow.
     """
 
     rgb: NetworkRecipe | None

@@ -173,7 +173,7 @@ class TwoStream:
             self._network(stream)
 
     def prepare(self, *batches: int) -> None:
-        """Make what computes features of so many chunks at once, now rather than when the first come; as `open`."""
+        """Prepare to compute features of these numbers of chunks at once, before the first arrive; raises as `open`."""
         for stream in self.networks:
             crops = self.recipe.parts[stream].crops
             self._network(stream).prepare(batch * crops for batch in batches)
@@ -204,9 +204,9 @@ class TwoStream:
         return self._rows(read(), workers, self.options.threads, workers.ahead if workers else 0, live)
 
     def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
-        """Yield the same as `rows`, of chunks whose flow (10, H, W) is known, by as many threads as flow would have.
+        """Yield the same as `rows`, for chunks with their flow (10, H, W) and frames as `picture_of` takes them.
 
-        The frames are as `picture_of` takes them.
+        `threads` is the number that flow would have.
         """
         pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
         return self._rows(self._timed(pending), None, threads or self.options.threads, 2 * threads)

@@ -57,7 +57,7 @@ def stage_of(error: BaseException) -> Stage | None:
 
 @dataclass
 class StepSeconds:
-    """Seconds that each step worked, in all its threads together. Steps overlap, so the sum is no duration."""
+    """Seconds that each step worked, in all its threads together. Steps overlap, so the sum is not a duration."""
 
     decode: float = 0.0
     flow: float = 0.0
@@ -171,7 +171,7 @@ def ahead(items: Iterable[T], n: int, name: str) -> Iterator[T]:
 
 
 def merged(makers: Iterable[Callable[[], Iterable[T]]], n: int) -> Generator[T, None, None]:
-    """The items of many iterables as they come, `n` of these made at a time, each in a thread of its own.
+    """The items of many iterables as they come, `n` of these made at a time, each in its own thread.
 
     Those of one iterable stay in order. What one raises ends all. Close the generator to let each thread close its own,
     after the item it is at.

@@ -24,7 +24,7 @@ class OfStreams(Generic[Part]):
 
     @property
     def parts(self) -> dict[str, Part]:
-        """The networks by stream, without a stream that is None."""
+        """The networks by stream, for the streams that have one."""
         return {stream: value for stream in STREAMS if (value := getattr(self, stream)) is not None}
 
     @property

@@ -46,7 +46,7 @@ def build_twostream(preset: Preset, sources: WeightSources, device: str, precisi
 def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
     """The networks that a recipe names, checked against its hashes.
 
-    Raises WeightsError when the files at hand (or this machine's random numbers) make other networks.
+    Raises WeightsError when these files (or this machine's random numbers) make other networks.
     """
     twostream = build_as(recipe, sources, device)
     for stream in recipe.streams:

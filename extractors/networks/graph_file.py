@@ -43,7 +43,7 @@ NAMED = {("tensor", 13): "data in another file", ("tensor", 14): "data in anothe
 
 
 class _Refused(Exception):
-    """Why a graph is none of ours."""
+    """Why a graph is not one that an export wrote."""
 
 
 def check_graph(content: bytes, name: str) -> None:

@@ -70,7 +70,7 @@ def compile_model(model: Any, shape: Sequence[int], hint: str, threads: int) -> 
 
 
 class OpenVINONetwork(RunningNetwork):
-    """A network of OpenVINO. Each calling thread has a request of its own, and computes in it alone.
+    """A network of OpenVINO. Each calling thread computes in its own request.
 
     Its items are images (H, W, C), or whole chunks (images, H, W, C) where it averages.
     """

@@ -44,7 +44,7 @@ CHECK_BYTES = 4  # at the start of a stored file: the checksum of the rest
 
 
 class RunningNetwork:
-    """A network that is ready to compute, in as many threads as call it: bytes in, features out, all in numpy."""
+    """A network that is ready to compute, for any number of threads: bytes in, features out, all in numpy."""
 
     runtime: str
     # whether its input is whole chunks (B, images, H, W, C), of which it gives one row each, as exported graphs
@@ -57,7 +57,7 @@ class RunningNetwork:
         raise NotImplementedError
 
     def prepare(self, batches: Iterable[int]) -> None:
-        """Make what depends on the number of images, now rather than at the first call with so many."""
+        """Make what depends on the number of images, now rather than at the first call with that number."""
         return  # ONNX Runtime takes any number
 
     def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:

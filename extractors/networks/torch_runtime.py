@@ -274,7 +274,7 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
 
 
 def open_network(job: NetworkJob) -> "TorchNetwork":
-    """Return a network on its device, which has a lane of its own there."""
+    """Return a network on its device, with its own lane."""
     if job.device != "cpu" and job.precision == "float32":
         keep_float32_exact()
     pooled = pooled_network(job)  # before the lane, which waits for it
