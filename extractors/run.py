@@ -280,7 +280,10 @@ class TwoStream:
                 missing -= 1
                 if missing:
                     return
-            pool.submit(compute)
+            try:
+                pool.submit(compute)
+            except RuntimeError as error:  # the pool was shut down meanwhile, and the caller must not wait forever
+                rows.set_exception(error)
 
         for part in parts:
             part.add_done_callback(count)
