@@ -5,7 +5,7 @@ import sys
 from setuptools import Extension, setup
 
 FLOW = "lstr/extractors/flow"
-PARTS = ("variants", "kernel", "median", "median_rows", "scale", "warp")
+PARTS = ("variants", "kernel", "median", "scale")
 
 if sys.platform == "win32":
     # at once, before gigabytes of other packages: it locks files, ends processes and hears signals as POSIX does

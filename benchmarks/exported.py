@@ -31,7 +31,7 @@ from many_streams import run as watch
 
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.files.content import write_json
-from lstr.pipelines.chain_speed import rendered
+from lstr.pipelines.bench import rendered
 from lstr.pipelines.provenance import about_machine, peak_memory_of
 
 

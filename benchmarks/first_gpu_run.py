@@ -164,8 +164,8 @@ def flow(work: Path, dry: bool) -> dict:
     import numpy as np
     import torch
 
-    from lstr.extractors.flow import tvl1, tvl1_solvers
-    from lstr.extractors.flow.tvl1_torch import flow_between
+    from lstr.extractors.flow import tvl1, tvl1_gpu
+    from lstr.extractors.flow.tvl1_gpu import flow_between
     from lstr.extractors.flow.workers import FlowWorkers
     from lstr.extractors.video.frames import chunks_of
     from lstr.extractors.video.probe import probe
@@ -177,15 +177,15 @@ def flow(work: Path, dry: bool) -> dict:
     grey = torch.from_numpy(frames.astype(np.float32).mean(-1).astype(np.uint8))
     expected = np.stack([tvl1.flow(a.numpy(), b.numpy()) for a, b in zip(grey[0], grey[0, 1:], strict=False)])
     made: dict = {"size": frames.shape[2:4]}
-    for kernel in () if dry else tvl1_solvers.OPENERS:
-        os.environ[tvl1_solvers.VARIABLE] = kernel
+    for kernel in () if dry else tvl1_gpu.OPENERS:
+        os.environ[tvl1_gpu.VARIABLE] = kernel
         got = flow_between(grey[:1].to(device))[0].movedim(1, -1).cpu().numpy()
-        row = made[kernel] = {"about": tvl1_solvers.open_solver(device).about, "equal": bool((got == expected).all())}
+        row = made[kernel] = {"about": tvl1_gpu.open_solver(device).about, "equal": bool((got == expected).all())}
         row["mean_epe"] = float(np.hypot(*np.moveaxis(got - expected, -1, 0)).mean())
         for chunks in (1, 4, 8, 16, 32):
             batch = grey.repeat(2, 1, 1, 1)[:chunks].to(device)
             row[f"{chunks} chunks"] = round(5 * chunks / timed(lambda b=batch: flow_between(b), device, 5))
-    os.environ.pop(tvl1_solvers.VARIABLE, None)
+    os.environ.pop(tvl1_gpu.VARIABLE, None)
     for backend, threads in (("native", 1),) if dry else (("cuda", 1), ("cuda", 4), ("native", os.cpu_count() or 1)):
         with FlowWorkers(threads, "tvl1", backend) as workers:
             seconds = timed(lambda w=workers: [f.result() for f in [w.submit(chunk) for chunk in frames]], device, 3)

@@ -29,7 +29,8 @@ from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.models.lstr_network import ENCODERS, INTEGRATIONS, LSTRConfig
-from lstr.pipelines.chain_speed import Measuring, Result, build, filled, full_age, progress_of
+from lstr.pipelines.bench import Measuring, Result, progress_of
+from lstr.pipelines.models import build, filled, full_age
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.streaming import StreamState

@@ -40,7 +40,7 @@ from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, n_frames_until
 from lstr.files.content import write_json
 from lstr.kinds import configure, make_model
-from lstr.pipelines.chain_speed import rendered
+from lstr.pipelines.bench import rendered
 from lstr.pipelines.provenance import about_machine, peak_memory_of
 
 FPS = 30

@@ -24,9 +24,9 @@ from lstr.errors import ConfigError
 from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
-from lstr.pipelines.chain_speed import Measuring, build, filled, progress_of
+from lstr.pipelines.bench import Measuring, progress_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.models import cost_of
+from lstr.pipelines.models import build, cost_of, filled
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.provenance import about_machine
 from lstr.pipelines.training.config import TrainConfig, preset_named

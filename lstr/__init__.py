@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.errors import ExtractorError as ExtractorError
     from lstr.errors import LstrError as LstrError
-    from lstr.extractors.video.live_input import LiveOptions as LiveOptions
+    from lstr.extractors.video.inputs import LiveOptions as LiveOptions
     from lstr.labels.segment import Segment as Segment
     from lstr.loaded_checkpoint import Checkpoint as Checkpoint
     from lstr.pipelines.annotations.label_files import read_label_file as read_labels  # noqa: F401
@@ -45,7 +45,7 @@ _NAMES = {
     "Detector": ("lstr.pipelines.detection.detector", "Detector"),
     "ExtractorError": ("lstr.errors", "ExtractorError"),
     "Limits": ("lstr.pipelines.detection.options", "Limits"),
-    "LiveOptions": ("lstr.extractors.video.live_input", "LiveOptions"),
+    "LiveOptions": ("lstr.extractors.video.inputs", "LiveOptions"),
     "LstrError": ("lstr.errors", "LstrError"),
     "NetworkOptions": ("lstr.pipelines.detection.options", "NetworkOptions"),
     "Segment": ("lstr.labels.segment", "Segment"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
@@ -169,3 +170,33 @@ def _error(kind: type, values: Mapping[str, Any], error: Exception) -> ConfigErr
         f"{getattr(kind, 'prefix', '')}{name} is {brief(values[name])}.",
         f"{'Choose' if words.startswith('one of') else 'Give'} {words}.",
     )
+
+
+BYTE_UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+SECOND_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_bytes(text: str) -> int:
+    """Return bytes, written as 20MB, 1.5GiB or 500000. Raises ValueError."""
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", text, re.IGNORECASE)
+    if not parts:
+        raise ValueError(f"{text!r} is not a valid size; write 20MB, 1.5GB or a number of bytes.")
+    return int(float(parts[1]) * BYTE_UNITS[(parts[2] or "").lower()])
+
+
+def parse_seconds(text: str) -> float:
+    """Return seconds of a time, written as 90, 90s, 1.5m, 2d, 1:30 or 1:02:03.5. Raises ValueError."""
+    if clock := re.fullmatch(r"(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)", text):
+        hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        return 3600 * hours + 60 * minutes + seconds
+    if plain := re.fullmatch(r"(\d+(?:\.\d*)?)\s*([smhd]?)", text, re.IGNORECASE):
+        return float(plain[1]) * SECOND_UNITS[plain[2].lower()]
+    raise ValueError(f"{text!r} is not a valid time; write 90s, 1.5m or 1:30.")
+
+
+def parse_rate(text: str) -> float:
+    """Return times per hour of a rate above 0, written as 2/h, 5/day or 2 (per hour). Raises ValueError."""
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(?:/\s*(h|hour|d|day))?\s*", text, re.IGNORECASE)
+    if not parts or not float(parts[1]):
+        raise ValueError(f"{text!r} is not a valid rate; write 2/h, 5/day or a number above 0.")
+    return float(parts[1]) / (24 if (parts[2] or "h").lower().startswith("d") else 1)

@@ -34,10 +34,9 @@ def command(inputs, recipe, settings, as_json):
       lstr bench --input game.mp4 --recipe fast --json > record.json
     """
     from lstr.extractors.presets import Preset
-    from lstr.pipelines.chain_speed import bench_chain
+    from lstr.pipelines.bench import bench_chain, bench_recipes
     from lstr.pipelines.detection.options import NetworkOptions
     from lstr.pipelines.features.recipes import choose_recipe
-    from lstr.pipelines.recipe_speed import bench_choices
 
     if settings and not recipe:
         raise click.UsageError(f"--set {next(iter(settings))} changes how one recipe is measured: add --recipe.")
@@ -50,7 +49,7 @@ def command(inputs, recipe, settings, as_json):
         more = {name: getattr(wanted, name) for name in ("flow_threads", "runtime")}
         record = console.follow(bench_chain(preset, videos, chunks, **more), "chunks")
     else:
-        record = console.follow(bench_choices(videos, None), "parts")
+        record = console.follow(bench_recipes(videos, None), "parts")
     if as_json:
         console.show_json(record)
     else:

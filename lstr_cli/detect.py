@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lstr.pipelines.progress import Failed, Finished, Notice
-from lstr.pipelines.quantities import seconds_of
+from lstr.settings import parse_seconds
 from lstr_cli import console, interruption
 from lstr_cli.options import (
     DATA,
@@ -91,10 +91,10 @@ def _formats(values: tuple[str, ...], output: str | None) -> tuple[str, ...]:
     "--start TIME",
     DATA,
     "Skip what comes before, for example 90s or 1:30.",
-    type=Quantity(seconds_of),
+    type=Quantity(parse_seconds),
     default=0.0,
 )
-@option("--duration TIME", DATA, "Stop after this much of each source.", type=Quantity(seconds_of, positive=True))
+@option("--duration TIME", DATA, "Stop after this much of each source.", type=Quantity(parse_seconds, positive=True))
 @option(
     "--name NAME=SOURCE",
     LIVE,
@@ -149,7 +149,7 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         raise click.UsageError("--events-only is about the lines of jsonl, which -f leaves out.")
     by_kind(sources, others["names"])  # reports a wrong path at once; the imports below take longer
     console.say_waiting("loading networks…")
-    from lstr.extractors.video.live_input import LiveOptions
+    from lstr.extractors.video.inputs import LiveOptions
     from lstr.pipelines.detection.detect import DetectOptions, detect_sources
     from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
     from lstr_cli.view import Progress, View

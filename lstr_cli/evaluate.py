@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lstr.pipelines.progress import Failed
-from lstr.pipelines.quantities import an_hour
+from lstr.settings import parse_rate
 from lstr_cli import console
 from lstr_cli.options import (
     DATA,
@@ -54,7 +54,7 @@ OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
     EVENTS,
     "Choose the thresholds that find most with this many false alarms of all classes together, for example 2/h.  "
     "[default: the highest F1 of found actions]",
-    type=Quantity(an_hour),
+    type=Quantity(parse_rate),
 )
 @option("--published", MODEL, "Score the chunks that the published code of this kind scores.")
 @option("--allow-seen", DATA, "Score videos that the feature networks have seen too; the result is marked.")

@@ -12,7 +12,7 @@ import click
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
-from lstr.pipelines.quantities import an_hour, seconds_of
+from lstr.settings import parse_rate, parse_seconds
 from lstr_cli import console
 from lstr_cli.options import (
     EVENTS,
@@ -50,7 +50,7 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
     RUN,
     "Limit the training time, for example to 15m or 2h.",
     "seconds",
-    type=Quantity(seconds_of),
+    type=Quantity(parse_seconds),
 )
 @option(
     "--recipe NAME|FILE",
@@ -63,7 +63,7 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
     "--false-alarms RATE",
     EVENTS,
     "Choose thresholds for this many false alarms, for example 2/h.",
-    type=Quantity(an_hour),
+    type=Quantity(parse_rate),
 )
 @list_option
 @option("--dry-run", RUN, "Check the labels, show the plan, and stop.")

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from lstr.pipelines.quantities import bytes_of, seconds_of
-from lstr.settings import convert
+from lstr.settings import convert, parse_bytes, parse_seconds
 
 Job = TypeVar("Job")
 
@@ -45,7 +44,11 @@ FIELDS = {
     "learn.at_once": "at_once",
 }
 # Settings that are written with units
-QUANTITIES: dict[str, Callable[[str], float]] = {"timeout": seconds_of, "cache_size": bytes_of, "embed": bytes_of}
+QUANTITIES: dict[str, Callable[[str], float]] = {
+    "timeout": parse_seconds,
+    "cache_size": parse_bytes,
+    "embed": parse_bytes,
+}
 OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm recipe.precision"
 # Settings of the training of networks that are not settings of a network
 OF_RUN = "cache cache_size at_once seed subset eval_subset"

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from lstr.files.names import displayed
-from lstr.pipelines.quantities import seconds_of
+from lstr.settings import parse_seconds
 from lstr_cli import console, interruption
 from lstr_cli.options import DATA, OUTPUT, RUN, Command, Quantity, as_json, option
 
@@ -89,7 +89,7 @@ def _log(text: str) -> None:
 
 @click.command("events", cls=Command)
 @click.argument("config", type=click.Path(path_type=Path), metavar="CONFIG|DIR", default=Path("watch.toml"))
-@option("--since TIME", DATA, "Show the last 1d, 12h or 30m.", type=Quantity(seconds_of, positive=True))
+@option("--since TIME", DATA, "Show the last 1d, 12h or 30m.", type=Quantity(parse_seconds, positive=True))
 @option("--as-labels FILE", OUTPUT, "Write the events marked right or wrong as labels of their clips.")
 @as_json
 def events(config, since, as_labels, as_json):

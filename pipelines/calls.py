@@ -1,4 +1,4 @@
-"""The jobs as plain calls for Python: arguments in, the result out, each event to whoever asks for it."""
+"""The jobs as plain calls for Python: arguments in, result out, events to a callback."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -44,7 +44,7 @@ def extract(
     show: Show = warn,
     **options: Any,
 ) -> Summary:
-    """Extract the features of videos into the folder `output`, as `lstr extract`; a second call goes on.
+    """Extract the features of videos into the folder `output`, as `lstr extract`; a second call resumes.
 
     videos: files, folders, patterns, URLs, or {id: source}. recipe: a name, a file, a feature folder, a checkpoint, a
     model file, or a folder of `lstr.finetune`; None for `faithful` on a GPU and `fast` on a CPU. weights: a file, a
@@ -52,14 +52,15 @@ def extract(
     further fields of `pipelines.features.extraction.ExtractOptions`. `show` takes each event. A video that fails is in
     `Summary.failed`.
     """
-    _check_output(output)
-    several = _some(videos, "videos")
+    check_output(output)
+    listed = path_list(videos, "videos")
     found: Mapping[str, Place]
     if isinstance(videos, Mapping):
         found = {video_id: place(str(source)) for video_id, source in videos.items()}
     else:
-        names = list(map(str, several))
-        found = find_sources(names, VIDEO_SUFFIXES, tell=lambda text: show(Notice(text, warning=False)))
+        found = find_sources(
+            list(map(str, listed)), VIDEO_SUFFIXES, tell=lambda text: show(Notice(text, warning=False))
+        )
     chosen = choose_recipe(str(recipe) if recipe else default_recipe(place(str(output)), options.get("device"))[0])
     files = weights_for(chosen, named_weights(weights, chosen.streams))
     job = ExtractOptions(
@@ -68,7 +69,7 @@ def extract(
         recipe=chosen,
         cache=find_cache(str(cache) if cache else None),
         calibrate=Path(calibrate) if calibrate else None,
-        **_checked(ExtractOptions, options, "extract"),
+        **check_options(ExtractOptions, options, "extract"),
     )
     return result_of(extraction.extract(found, job), show)
 
@@ -79,9 +80,9 @@ def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show
     options: further fields of `pipelines.training.train.TrainOptions`, such as preset="rnn-small" or
     settings={"model.d_model": 64}. `show` takes each event.
     """
-    _check_output(output)
-    chosen = _checked(TrainOptions, options, "train")
-    return result_of(training(TrainOptions(_some(features, "features"), labels, output, **chosen)), show)
+    check_output(output)
+    chosen = check_options(TrainOptions, options, "train")
+    return result_of(training(TrainOptions(path_list(features, "features"), labels, output, **chosen)), show)
 
 
 def evaluate(
@@ -92,10 +93,12 @@ def evaluate(
     options: further fields of `pipelines.evaluation.job.EvaluateOptions`, such as subset="testing" or mode="stream".
     `show` takes each event.
     """
-    chosen = _checked(EvaluateOptions, options, "evaluate")
+    chosen = check_options(EvaluateOptions, options, "evaluate")
     others = chosen.get("beside", ())
-    chosen |= {"beside": [(_some(models, "checkpoints"), _some(folders, "features")) for models, folders in others]}
-    job = EvaluateOptions(_some(checkpoints, "checkpoints"), _some(features, "features"), labels, **chosen)
+    chosen |= {
+        "beside": [(path_list(models, "checkpoints"), path_list(folders, "features")) for models, folders in others]
+    }
+    job = EvaluateOptions(path_list(checkpoints, "checkpoints"), path_list(features, "features"), labels, **chosen)
     return result_of(evaluation(job), show)
 
 
@@ -107,21 +110,21 @@ def finetune(
     options: further fields of `pipelines.training.finetune.FinetuneOptions`, such as stream="flow" or
     settings={"epochs": 10}. `show` takes each event. Under torchrun None in every process but the first.
     """
-    _check_output(output)
-    films, files = (list(map(str, _some(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
-    chosen = _checked(FinetuneOptions, options, "finetune")
+    check_output(output)
+    films, files = (list(map(str, path_list(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
+    chosen = check_options(FinetuneOptions, options, "finetune")
     return result_of(finetuning(FinetuneOptions(films, files, output, **chosen)), show)
 
 
 def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn, **options: Any) -> Learnt:
-    """Learn from labelled videos, as `lstr learn`; the model file is `Learnt.model`. A second call goes on.
+    """Learn from labelled videos, as `lstr learn`; the model file is `Learnt.model`. A second call resumes.
 
     options: further fields of `pipelines.learning.options.LearnOptions`, such as seconds=900 or
     settings={"epochs": 20}. `show` takes each event. A video that fails is in `Learnt.failed`.
     """
-    _check_output(output)
-    films, files = (list(map(str, _some(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
-    chosen = _checked(LearnOptions, options, "learn")
+    check_output(output)
+    films, files = (list(map(str, path_list(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
+    chosen = check_options(LearnOptions, options, "learn")
     return result_of(learning(LearnOptions(films, files, output, **chosen)), show)
 
 
@@ -130,31 +133,28 @@ def convert(sources: Paths, to: str, output: str | Path | None = None, **options
 
     Without `output` the text is `Conversion.text`. options: fields of `pipelines.annotations.format.ConvertOptions`.
     """
-    chosen = ConvertOptions(**_checked(ConvertOptions, options, "convert"))
-    return convert_all(_some(sources, "sources"), to, Path(output) if output else None, chosen)
+    chosen = ConvertOptions(**check_options(ConvertOptions, options, "convert"))
+    return convert_all(path_list(sources, "sources"), to, Path(output) if output else None, chosen)
 
 
-def _check_output(output: Any) -> None:
-    """Raise OutputError for what is no path: str() of None would be the name of a folder."""
+def check_output(output: Any) -> None:
+    """Raise OutputError if it is not a path: str() of None would be the name of a folder."""
     if not isinstance(output, str | PathLike) or not str(output):
         raise OutputError(f"The output is {output!r}, which is no path.", "name a file or folder.")
 
 
-def _several(paths: Paths | Mapping[str, Any]) -> list[str | Path]:
-    return [paths] if isinstance(paths, str | Path) else list(paths)
-
-
-def _some(paths: Paths | Mapping[str, Any], name: str) -> list[str | Path]:
-    """They as a list. Raises MissingPathError where there is none."""
-    if not (several := _several(paths)):
+def path_list(paths: Paths | Mapping[str, Any], name: str) -> list[str | Path]:
+    """Return one or several paths as a list. Raises MissingPathError if it is empty."""
+    listed = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not listed:
         raise MissingPathError(f"There are no {name}.", "name one or more paths.")
-    return several
+    return listed
 
 
-def _checked(kind: Any, options: Mapping[str, Any], call: str) -> dict[str, Any]:
-    """The options, with settings as the text that the command line would have.
+def check_options(kind: Any, options: Mapping[str, Any], call: str) -> dict[str, Any]:
+    """Return the options, with settings as the text that the command line would have.
 
-    Raises ConfigError for one that the job does not have, and for settings that are no names with values.
+    Raises ConfigError for an unknown option, and for settings that are not values by name.
     """
     names = [field.name for field in fields(kind) if field.init]
     for name in options:

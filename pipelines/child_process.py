@@ -1,8 +1,4 @@
-"""Processes of this machine that work for this one: started, connected by a socket, and ended with their parent.
-
-A process watches its parent itself, which works on every system. Linux could do it (PR_SET_PDEATHSIG), but
-does so as soon as the *thread* ends that started the process.
-"""
+"""Processes of this machine that work for this one: started, connected by a socket, and ended with their parent."""
 
 import os
 import signal
@@ -19,12 +15,15 @@ from typing import Any
 
 import lstr
 from lstr.errors import ExtractorError, LstrError
-from lstr.pipelines.failures import described
+from lstr.pipelines.failures import describe_error
 from lstr.pipelines.progress import Progress
 
-TICK = 0.5  # seconds between two looks at the parent
-GRACE = 3.0  # seconds to tidy up
-# it watches its parent before the seconds that other imports take
+TICK = 0.5  # seconds between two checks of the parent
+GRACE = 3.0  # seconds to remove temporary files
+PATIENCE = 1.0  # seconds between two requests to end
+REQUESTS = 3  # before a process is killed
+PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
+# It watches its parent before other imports, which take seconds.
 PROGRAM = """
 import sys
 from lstr.pipelines.child_process import end_with_parent
@@ -32,19 +31,16 @@ end_with_parent(int(sys.argv.pop(1)))
 from {module} import main
 main()
 """
-PATIENCE = 1.0  # seconds between two requests to end
-PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
-REQUESTS = 3  # so many, then a process is killed
 
 
 class ChildProcess:
-    """A process that runs `main` of a module, which ends in `serve_parent`, with so many threads of torch."""
+    """A process that runs `main` of a module, which ends in `serve_parent`, with `threads` threads of torch."""
 
     def __init__(self, module: str, threads: int, env: Mapping[str, str] | None = None):
         ours, theirs = socket.socketpair()
         known = {**package_environment(), "OMP_NUM_THREADS": str(threads), **(env or {})}
         with theirs:
-            # a group of its own: Ctrl-C is the parent's to hear, which then ends its children
+            # a group of its own: Ctrl-C goes to the parent only, which then ends its children
             self.process = subprocess.Popen(
                 command_of(module, str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
@@ -54,19 +50,19 @@ class ChildProcess:
             )
         self.connection = Connection(ours.detach())
 
-    def send(self, what: object) -> None:
-        """Send it something that can be pickled."""
-        with suppress(OSError):  # it is dead, which the next reading finds
-            self.connection.send(what)
+    def send(self, message: object) -> None:
+        """Send an object that can be pickled."""
+        with suppress(OSError):  # it has died, which the next read finds
+            self.connection.send(message)
 
-    def death(self) -> str:
-        """How it ended, for a sentence; waits for that."""
+    def describe_exit(self) -> str:
+        """Wait for its end; return how it ended, for a message."""
         code = self.process.wait()
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def end(children: Sequence[ChildProcess]) -> None:
-    """End all of them: a process that hears a request leaves nothing of what it has not finished."""
+    """End all of them; a process that gets the request removes its temporary files."""
     for _ in range(REQUESTS):
         for child in children:
             if not child.connection.closed:
@@ -81,11 +77,8 @@ def end(children: Sequence[ChildProcess]) -> None:
         child.process.wait()
 
 
-def tell_parent(connection: Connection, events: Generator[object, None, None], hint: str) -> None:
-    """Send the events of a job as they come, and last of all what it raises; of progress not more than is looked at.
-
-    hint: of an error that nobody raised on purpose.
-    """
+def send_events(connection: Connection, events: Generator[object, None, None], hint: str) -> None:
+    """Send the events of a job to the parent as they come, and last its error; `hint` is for an unforeseen one."""
     last = 0.0
     try:
         with closing(events):
@@ -96,27 +89,26 @@ def tell_parent(connection: Connection, events: Generator[object, None, None], h
                     last = monotonic()
                 try:
                     connection.send(event)
-                except OSError:  # nobody is left who wants to know
+                except OSError:  # the parent is gone
                     raise KeyboardInterrupt from None
     except EOFError:
         return
     except LstrError as error:
         connection.send(error)
     except Exception as error:
-        connection.send(ExtractorError(f"A worker process met {described(error)}", hint))
-
-
-def _unraisable(unraisable: Any) -> None:
-    """Tell of what Python drops, but for an interrupt that came in a destructor: the parent sends another."""
-    if unraisable.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(unraisable)
+        connection.send(ExtractorError(f"A worker process met {describe_error(error)}", hint))
 
 
 def serve_parent(serve: Callable[[Connection], None]) -> None:
     """Serve the process at the other end of the socket; it ends this one by SIGTERM, or by ending itself."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that nothing half-written stays
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its parent ends it
-    sys.unraisablehook = _unraisable
+
+    def report(unraisable: Any) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:  # in a destructor Python drops it: the parent sends another
+            sys.__unraisablehook__(unraisable)
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that temporary files are removed
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent ends it
+    sys.unraisablehook = report
     with suppress(KeyboardInterrupt, BrokenPipeError):
         serve(Connection(int(sys.argv[1])))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
@@ -136,12 +128,13 @@ def package_environment() -> dict[str, str]:
 
 def end_with_parent(parent: int) -> None:
     """Send this process SIGTERM within a second of the end of process `parent`, and kill it GRACE seconds later."""
-    threading.Thread(target=_watch, args=(parent,), name="lifeline", daemon=True).start()
 
+    def watch() -> None:
+        while os.getppid() == parent:
+            sleep(TICK)
+        os.kill(os.getpid(), signal.SIGTERM)
+        sleep(GRACE)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        sleep(TICK)
-    os.kill(os.getpid(), signal.SIGTERM)
-    sleep(GRACE)
-    os.kill(os.getpid(), signal.SIGKILL)
+    # Not PR_SET_PDEATHSIG of Linux: it acts when the *thread* ends that started the process.
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()

@@ -4,7 +4,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -12,83 +12,70 @@ from lstr.errors import ExtractorError
 from lstr.extractors.networks.manifest import read_manifest
 from lstr.files.home import default_model, home
 
-OPTIONAL = ("decord",)  # PyAV decodes without it
-PACKAGES = (
-    "torch",
-    "torchvision",
-    "decord",
-    "av",
-    "opencv-contrib-python",
-    "numpy",
-)
+PACKAGES = "torch torchvision av opencv-contrib-python numpy".split()
 # What a small install has, which runs what `lstr export` wrote.
-SMALL = ("onnxruntime", "av", "opencv-python-headless", "numpy")
-# The networks that are tried: of the published features, and without torchvision, which takes seconds to import
-BUILT = ("resnet50", "bninception")
+SMALL_PACKAGES = "onnxruntime av opencv-python-headless numpy".split()
+# The networks of the published features; others of torchvision would add seconds of imports.
+BUILT_NETWORKS = ("resnet50", "bninception")
 LIBRARIES = "apt install libgl1 libglib2.0-0 libxcb1, which OpenCV wants; docs/how-to/install.md."
 CPU_BUILD = "docs/how-to/install.md says how to install the build for processors, without NVIDIA's libraries."
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: whether it is as it should be, what was found, and what to type if not."""
+    """Result of one check; `ok` is None for what is missing and optional, `hint` says what to type."""
 
     what: str
     ok: bool | None
-    """None where it is not there and need not be"""
     found: str
     hint: str = ""
 
 
 def examine() -> list[Finding]:
-    """Everything `lstr doctor` shows; a missing optional thing (GPU, checkpoint) is no failure."""
+    """Return everything `lstr doctor` shows; a missing optional thing (GPU, model, weights) is no failure."""
     findings = [Finding("python", True, f"{platform.python_version()}, {os.cpu_count()} cores")]
-    if find_spec("torch") is None:
-        what = "the small one: it runs what `lstr export` wrote, without PyTorch"
-        findings += [Finding("install", True, what), *_packages(SMALL), _try("decoder", _decoder)]
-        return [*findings, _checkpoint()]
-    findings += _packages(PACKAGES)
-    findings += [
-        _try("decoder", _decoder),
-        _try("optical flow", _flow),
-        _try("networks", _networks),
-        _gpu(),
-        *_gpu_flow(),
-    ]
-    return [*findings, _checkpoint(), _weights()]
-
-
-def _packages(names: Iterable[str]) -> Iterator[Finding]:
-    for name in names:
+    is_small = find_spec("torch") is None
+    if is_small:
+        findings.append(Finding("install", True, "small: runs exported models, without PyTorch"))
+    for name in SMALL_PACKAGES if is_small else PACKAGES:
         try:
-            yield Finding(name, True, importlib.metadata.version(name))
+            findings.append(Finding(name, True, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
-            if name in OPTIONAL:
-                yield Finding(name, None, "not installed; PyAV decodes every video")
-            else:
-                yield Finding(name, False, "not installed", f"pip install {name}")
+            findings.append(Finding(name, False, "not installed", f"pip install {name}"))
+    if not is_small:
+        findings += [
+            check("optical flow", check_flow),
+            check("networks", check_networks),
+            check_gpu(),
+            *check_gpu_flow(),
+        ]
+    if default := default_model():
+        findings.append(Finding("default model", True, str(default)))
+    else:
+        hint = "`lstr learn --make-default` leaves one; without it name one with `lstr detect -m`."
+        findings.append(Finding("default model", None, f"none in {home()}", hint))
+    if not is_small:
+        missing = [e.name for e in read_manifest() if e.recipe == "kinetics" and not e.place.exists()]
+        found = f"not in {home()}: {', '.join(missing)}" if missing else "kinetics"
+        hint = "`lstr weights fetch kinetics`." if missing else ""
+        findings.append(Finding("published weights", None if missing else True, found, hint))
+    return findings
 
 
-def _try(what: str, check: Callable[[], tuple[str, str]]) -> Finding:
-    """What a check found, and its hint; an error is a finding too."""
+def check(what: str, find: Callable[[], tuple[str, str]]) -> Finding:
+    """Return what a function finds, and its hint; an error is a finding too."""
     try:
-        return Finding(what, True, *check())
+        return Finding(what, True, *find())
     except ExtractorError as error:
         return Finding(what, False, str(error), error.hint)
     except (ImportError, OSError, RuntimeError) as error:
-        lacks = "cannot open shared object file" in str(error)  # of the system, where it has no desktop
+        # a machine without a desktop lacks libraries that OpenCV links
+        lacks = "cannot open shared object file" in str(error)
         return Finding(what, False, str(error), LIBRARIES if lacks else "make clean install")
 
 
-def _decoder() -> tuple[str, str]:
-    import av
-
-    from lstr.extractors.video.decoders import has_nvdec
-
-    return f"PyAV {av.__version__}{', with NVDEC' if has_nvdec() else ''}", ""
-
-
-def _flow() -> tuple[str, str]:
+def check_flow() -> tuple[str, str]:
+    """Return what computes TV-L1 here, and how to get something faster."""
     import cv2
 
     from lstr.extractors.flow.workers import choose_backend
@@ -100,67 +87,53 @@ def _flow() -> tuple[str, str]:
     return f"TV-L1 of OpenCV {cv2.__version__}", hint
 
 
-def _networks() -> tuple[str, str]:
+def check_networks() -> tuple[str, str]:
+    """Build the networks of the published features."""
     from lstr.extractors.networks.network import NETWORKS
 
-    for name in BUILT:  # with memory and random numbers, .3 s; without them, on "meta", torch imports more for a second
+    for name in BUILT_NETWORKS:  # .3 s; on the device "meta" torch would import more, for a second
         NETWORKS[name].build(3)
-    return f"{' and '.join(BUILT)} can be built", ""
+    return f"{' and '.join(BUILT_NETWORKS)} can be built", ""
 
 
-def _gpu() -> Finding:
+def check_gpu() -> Finding:
+    """Return the GPU, or the bytes that torch's build for GPUs takes on a machine without one."""
     import torch
 
     if torch.cuda.is_available():
         return Finding("GPU", True, torch.cuda.get_device_name())
     if torch.version.cuda is None:
         return Finding("GPU", None, "none; networks run on the CPU")
-    found = f"none; torch is the build for CUDA {torch.version.cuda}, of which {_unused() / 1e9:.1f} GB are unused here"
+    unused = unused_bytes() / 1e9
+    found = f"none; torch is the build for CUDA {torch.version.cuda}, of which {unused:.1f} GB are unused here"
     return Finding("GPU", None, found, CPU_BUILD)
 
 
-def notes() -> str:
-    """Lines for who has just installed: torch for GPUs where there is none, no compiled kernel; empty elsewhere."""
-    findings = (_gpu(), _try("optical flow", _flow))
-    return "".join(f"note: {f.what}: {f.found}; {f.hint}\n" for f in findings if f.hint)
+def unused_bytes() -> int:
+    """Return the bytes of the libraries for GPUs that come with torch."""
+    names = {d.name for d in importlib.metadata.distributions() if d.name.startswith("nvidia-") or d.name == "triton"}
+    return sum(file.size or 0 for name in names for file in importlib.metadata.files(name) or ())
 
 
-def _unused() -> int:
-    """Bytes of NVIDIA's libraries and Triton beside torch."""
-    names = (d.name for d in importlib.metadata.distributions() if d.name.startswith("nvidia-") or d.name == "triton")
-    return sum(file.size or 0 for name in {*names} for file in importlib.metadata.files(name) or ())
-
-
-def _gpu_flow() -> Iterator[Finding]:
-    """What `--flow-backend cuda` would use, after it has solved a pair; nothing where there is no GPU."""
+def check_gpu_flow() -> Iterator[Finding]:
+    """Yield which kernel computes flow on the GPU, after it has solved a pair; nothing without a GPU."""
     import torch
 
-    from lstr.extractors.flow.tvl1_solvers import open_solver
+    from lstr.extractors.flow.tvl1_gpu import open_solver
 
     if not torch.cuda.is_available():
         return
     what = "optical flow on the GPU"
     try:
         solver = open_solver("cuda")
-    except ExtractorError as error:  # the processor computes it as well
+    except ExtractorError as error:  # optional, because the processor computes it as well
         yield Finding(what, None, str(error), error.hint)
         return
     about = f"TV-L1 by the {solver.name} kernel ({solver.about}); one pair of 16x16 pixels solved"
-    yield Finding(what, True, about, " ".join([*solver.warnings, *(error.hint for error in solver.lacking)]).strip())
+    yield Finding(what, True, about, " ".join([*solver.warnings, *(error.hint for error in solver.failures)]).strip())
 
 
-def _checkpoint() -> Finding:
-    if default := default_model():
-        return Finding("default model", True, str(default))
-    hint = "`lstr learn --make-default` leaves one; without it name one with `lstr detect -m`."
-    return Finding("default model", None, f"none in {home()}", hint)
-
-
-def _weights() -> Finding:
-    wanted = [entry for entry in read_manifest() if entry.recipe == "kinetics"]
-    lacking = [entry.name for entry in wanted if not entry.place.exists()]
-    if not lacking:
-        return Finding("published weights", True, ", ".join(entry.name for entry in wanted))
-    return Finding(
-        "published weights", None, f"not in {home()}: {', '.join(lacking)}", "`lstr weights fetch kinetics`."
-    )
+def notes() -> str:
+    """Return lines to print after an installation: torch for GPUs without a GPU, no compiled kernel; else empty."""
+    findings = (check_gpu(), check("optical flow", check_flow))
+    return "".join(f"note: {f.what}: {f.found}; {f.hint}\n" for f in findings if f.hint)

@@ -1,12 +1,12 @@
-"""What an error means for a run over several sources: one of them has failed, or nothing can go on."""
+"""What an error means for a run over several sources: one of them has failed, or the run cannot continue."""
 
 import errno
 import hashlib
 import os
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,12 +19,12 @@ from lstr.files.names import without_credentials
 from lstr.files.remote import Place, has_no_room
 from lstr.pipelines.progress import Failed
 
-# In what torch and OpenCV raise, which is no MemoryError.
+# Messages of torch and OpenCV, which raise errors other than MemoryError.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Insufficient memory")
 LOST_DEVICE = "CUDA error"  # after one every later use of the GPU fails
-LONGEST_REASON = 300  # characters of an unforeseen error that are shown
-LONGEST_NAME = 200  # bytes of the name of a log
-# Beside what a run writes: a line per source that failed, and a folder with the traceback of each unforeseen error.
+LONGEST_REASON = 300  # characters of an unforeseen error in a message
+LONGEST_NAME = 200  # bytes of the name of a log; file systems allow 255
+# In the output folder of a run: a line per failed source, and a folder with the traceback of each unforeseen error.
 FAILED, LOGS = "failed.jsonl", "logs"
 
 
@@ -38,104 +38,77 @@ class Failure:
 
 
 def failure_of(error: Exception, subject: object) -> Failure:
-    """What an error says of the one source that was worked on; `subject` is its name.
+    """Return the failure of the one source, named `subject`, that raised an error.
 
-    Every error is that source's failure, foreseen or not, but for a full disk, lost output and memory. Those raise
-    OutputError, ExhaustedError, or BrokenPipeError where nobody reads what is written.
+    Raises OutputError for a full disk and lost output, ExhaustedError for memory and a lost GPU, and BrokenPipeError
+    for a closed standard output: these end the run.
     """
-    _raise_if_exhausted(error, subject)
+    if isinstance(error, OutputError):
+        # a name that is too long is that source's own failure: others have shorter names
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENAMETOOLONG:
+            raise error
+    if isinstance(error, ExhaustedError):
+        raise error
     if isinstance(error, LstrError):
         return Failure(str(error), error.hint)
     stage = stage_of(error)
+    if isinstance(error, OSError) and (stage is WRITE or has_no_room(error)):
+        if isinstance(error, BrokenPipeError):
+            raise error
+        raise OutputError(
+            f"The output of {subject} cannot be written ({error.strerror or error}).",
+            "make room, or choose another output folder with -o.",
+        ) from error
+    is_of_library = isinstance(error, RuntimeError) or type(error).__module__.startswith("cv2")
+    if (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (is_of_library and any(words in str(error) for words in NO_MEMORY))
+    ):
+        raise ExhaustedError(
+            f"Memory ran out at {subject} ({describe_error(error)}).",
+            "use fewer workers or threads, or close other programs; what is finished is kept.",
+        ) from error
+    if isinstance(error, RuntimeError) and LOST_DEVICE in str(error):
+        raise ExhaustedError(
+            f"The GPU was lost at {subject} ({describe_error(error)}).",
+            "run the same command again, which resumes; `lstr doctor` shows whether the GPU is there.",
+        ) from error
     action = stage.action if stage else "the work on it"
-    reason = f"{subject}: {action} failed unexpectedly ({described(error)})."
+    reason = f"{subject}: {action} failed unexpectedly ({describe_error(error)})."
     trace = without_credentials("".join(traceback.format_exception(error)))
     return Failure(reason, "run it again with LSTR_DEBUG=1 and report what it prints.", trace)
 
 
 @contextmanager
-def left_out(subject: object) -> Iterator[None]:
-    """Leave out a source that fails, where another step names it. Raises as `failure_of`."""
+def skip_failure(subject: object) -> Iterator[None]:
+    """Skip a source that fails, where another step reports it. Raises as `failure_of`."""
     try:
         yield
     except Exception as error:
         failure_of(error, subject)
 
 
-def described(error: Exception) -> str:
-    """An error that nobody foresaw, in one line."""
+def describe_error(error: Exception) -> str:
+    """Return an unforeseen error in one line."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
     text = f"{type(error).__name__}: {first}"
     return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"
 
 
-def _raise_if_exhausted(error: Exception, subject: object) -> None:
-    """Raise where an error ends the run."""
-    if isinstance(error, OutputError):
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ENAMETOOLONG:
-            return  # the others have shorter names
-        raise error
-    if isinstance(error, ExhaustedError):
-        raise error
-    if isinstance(error, LstrError):
-        return
-    if isinstance(error, OSError) and (stage_of(error) is WRITE or has_no_room(error)):
-        if isinstance(error, BrokenPipeError):
-            raise error
-        raise OutputError(
-            f"What came of {subject} cannot be written ({error.strerror or error}).",
-            "make room, or choose another output folder with -o.",
-        ) from error
-    if _lacks_memory(error):
-        raise ExhaustedError(
-            f"Memory ran out at {subject} ({described(error)}).",
-            "use fewer workers or threads, or close other programs; what is finished is kept.",
-        ) from error
-    if isinstance(error, RuntimeError) and LOST_DEVICE in str(error):
-        raise ExhaustedError(
-            f"The GPU was lost at {subject} ({described(error)}).",
-            "run the same command again, which goes on from here; `lstr doctor` shows whether the GPU is there.",
-        ) from error
-
-
-def _lacks_memory(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    by_library = isinstance(error, RuntimeError) or type(error).__module__.startswith("cv2")
-    return isinstance(error, MemoryError) or (by_library and any(words in str(error) for words in NO_MEMORY))
-
-
 def log_name(source_id: str) -> str:
-    """Where below its folder a source's log is, also where the source has a name too long for one."""
+    """Return the path of a source's log below the output folder; a hash for a name that is too long for a file."""
     path = PurePath(f"{source_id}.log")
     if len(os.fsencode(path.name)) <= LONGEST_NAME:
         return f"{LOGS}/{path}"
     return f"{LOGS}/{hashlib.sha256(os.fsencode(source_id)).hexdigest()[:16]}.log"
 
 
-def logged(failure: Failure, folder: Place, source_id: str) -> Failure:
-    """The failure with a hint that names its log, which is written below `folder`. Raises OutputError.
-
-    A foreseen one has none, and stays as it is.
-    """
-    if not failure.traceback:
-        return failure
-    log = folder.joinpath(log_name(source_id))
-    write_bytes(log, [failure.traceback.encode(errors="replace")])
-    return replace(failure, hint=f"{log} has the traceback: report it, with what `lstr doctor` prints.")
-
-
-def entry(source_id: str, source: object, failure: Failure) -> dict[str, Any]:
-    """The line of a source in failed.jsonl."""
-    log = {"log": log_name(source_id)} if failure.traceback else {}
-    return {"id": source_id, "source": str(source), "reason": failure.reason, **log}
-
-
 class FailureLog:
     """The failures of one run, written to its output folder as they come; `events` has them.
 
-    Without a folder the logs alone are kept, in that of `lstr.files.home`. `keeps_list` is false where
-    failed.jsonl would say no more than the run does, or has the name of another file of the folder.
+    Without a folder only the logs are written, to the home folder. `keeps_list` is false where failed.jsonl would only
+    repeat what the run prints, or has the name of another file of the folder.
     """
 
     def __init__(self, folder: Place | None, keeps_list: bool = True):
@@ -145,37 +118,43 @@ class FailureLog:
         self._lines: dict[str, dict[str, Any]] = {}
 
     def add(self, source_id: str, source: object, failure: Failure) -> Failed:
-        """Write it down; its event. Raises OutputError."""
-        if self.folder is None:
-            with suppress(OutputError):
-                failure = logged(failure, home(), source_id)
-        else:
-            failure = logged(failure, self.folder, source_id)
+        """Write a failure, with a log of one that was not foreseen; return its event. Raises OutputError."""
+        line, hint = {"id": source_id, "source": str(source), "reason": failure.reason}, failure.hint
+        if failure.traceback:
+            line["log"] = log_name(source_id)
+            log = (self.folder or home()).joinpath(line["log"])
+            try:
+                write_bytes(log, [failure.traceback.encode(errors="replace")])
+                hint = f"{log} has the traceback: report it, with what `lstr doctor` prints."
+            except OutputError:
+                if self.folder is not None:  # the home folder is no output of the run
+                    raise
         if self.folder and self.keeps_list:
-            line = self._lines[source_id] = entry(source_id, source, failure)
-            if isinstance(self.folder, Path):  # at once: a kill must not lose it; elsewhere nothing can be appended
+            self._lines[source_id] = line
+            if isinstance(self.folder, Path):  # at once, so that a kill does not lose it; object stores cannot append
                 append_jsonl(self.folder / FAILED, line)
-        self.events.append(Failed(source_id, failure.reason, failure.hint))
+        self.events.append(Failed(source_id, failure.reason, hint))
         return self.events[-1]
 
-    def finish(self, worked_on: Iterable[str]) -> None:
-        """Leave in failed.jsonl one line of each source that has failed, and none of another that was worked on.
+    def finish(self, processed: Iterable[str]) -> None:
+        """Rewrite failed.jsonl: a line of each source that failed now, none of another one of `processed`.
 
-        The file is not begun for nothing, and logs of sources that have not failed again go. Raises OutputError.
+        Lines of earlier runs on other sources stay, and logs of sources that have not failed again are removed.
+        Raises OutputError.
         """
         if self.folder is None or not self.keeps_list:
             return
-        over = {*worked_on, *self._lines}
+        finished = {*processed, *self._lines}
         before = read_failures(self.folder)
-        lines = [line for line in before if line["id"] not in over] + [*self._lines.values()]
-        for source_id in {line["id"] for line in before if "log" in line} & (over - self._lines.keys()):
+        lines = [line for line in before if line["id"] not in finished] + [*self._lines.values()]
+        for source_id in {line["id"] for line in before if "log" in line} & (finished - self._lines.keys()):
             self.folder.joinpath(log_name(source_id)).unlink(missing_ok=True)
         if lines != read_jsonl(self.folder.joinpath(FAILED)):
             write_jsonl(self.folder.joinpath(FAILED), lines)
 
 
 def read_failures(folder: Place) -> list[dict[str, Any]]:
-    """The lines of a folder's failed.jsonl that are whole, whatever else it holds."""
+    """Return the whole lines of a folder's failed.jsonl."""
     return [
         value
         for value in read_jsonl(folder.joinpath(FAILED))

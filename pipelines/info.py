@@ -1,6 +1,5 @@
 """What a path holds, as one flat description. Modules that import torch are imported late: videos need none."""
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -8,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
-from lstr.errors import LabelsError, MissingPathError, WeightsError
+from lstr.errors import MissingPathError, WeightsError
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import FrameReader
-from lstr.files.content import read_object, read_text
-from lstr.pipelines.annotations.format import recognise
+from lstr.files.content import read_object
 from lstr.pipelines.annotations.label_files import describe_labels, is_label_file
 from lstr.pipelines.progress import Tell
 
@@ -24,8 +22,8 @@ CHECKPOINTS = (".pt", ".pth", ".tar")
 def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lambda *_: None) -> dict[str, Any]:
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file, by its `kind`.
 
-    A feature folder is read whole, and `faults` names what is wrong with it. `settings` are what a published
-    checkpoint does not say. Raises the typed error of that kind.
+    A feature folder is read whole, and `faults` names what is wrong with it. settings: of the model, which a published
+    checkpoint does not hold. Raises the typed error of that kind.
     """
     path = Path(path)
     if not path.exists():
@@ -47,13 +45,13 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
             return _describe_model_file(path)
     if path.suffix in CHECKPOINTS:
         return _describe_checkpoint(path, settings)
-    is_labels = is_label_file(path)
-    form = recognise(path) if is_labels and path.suffix == ".json" else None
-    if path.suffix == ".json" and (not is_labels or (form and form.name == "json")):  # it is also read as labels
-        values = read_object(path) or {}
-        is_recipe = "format" not in values and not {"rgb", "flow", "based_on"}.isdisjoint(values)
-        return _describe_recipe(str(path)) if is_recipe else _describe_timeline(path)
-    return describe_labels(path) if is_labels else _describe_video(path)
+    if is_label_file(path):
+        return describe_labels(path)
+    if path.suffix != ".json":
+        return _describe_video(path)
+    if {"rgb", "flow", "based_on"}.isdisjoint(read_object(path) or {}):
+        raise MissingPathError(f"{path} is neither labels, a timeline nor a recipe.", "see `lstr info --help`.")
+    return _describe_recipe(str(path))
 
 
 def _present(**entries: Any) -> dict[str, Any]:
@@ -187,7 +185,7 @@ def _describe_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, A
         "random_weights": (recipe.random_streams or "none") if recipe else "not recorded",
         **_present(training_videos_seen=training_overlap(loaded)),
         "metrics": loaded.metrics,
-        **_present(thresholds=_thresholds_in_words(loaded.extra.get("thresholds") or {})),
+        **_present(thresholds=loaded.extra.get("thresholds")),
         "versions": loaded.versions,
     }
 
@@ -221,7 +219,7 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
             "data": about.get("data", "not recorded"),
             "measured": {**means, "videos": metrics.get("videos"), **intervals} if means else "not recorded",
             **_present(events=(metrics.get("events") or {}).get("together")),
-            "thresholds": _thresholds_in_words(about["thresholds"] or {}) or "the usual ones",
+            "thresholds": about["thresholds"] or "defaults",
             **_present(folds={f"fold {at}": ids for at, ids in enumerate(about.get("folds") or (), start=1)}),
             "trained_on": list(about["seen"]),
             "bytes": model.path.stat().st_size,
@@ -229,36 +227,3 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
             "lstr": about["lstr"],
             "versions": about["checkpoint"]["versions"],
         }
-
-
-def _thresholds_in_words(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    from lstr.timeline import changed
-
-    return {
-        label: f"on {rules.on:.3f}, off {rules.off:.3f}{', where it is the highest' if rules.highest else ''}"
-        + (f", backdated by {rules.backdate:g} s" if rules.backdate else "")
-        for label, rules in ((label, changed(values, {})) for label, values in stored.items())
-    }
-
-
-def _describe_timeline(path: Path) -> dict[str, Any]:
-    from lstr.pipelines.annotations.annotation import AnnotationSet
-    from lstr.pipelines.annotations.timelines import from_timeline
-    from lstr.timeline import FORMAT
-
-    try:
-        timeline = json.loads(read_text(path))
-        if timeline["format"] != FORMAT:
-            raise ValueError
-        video, _ = from_timeline(timeline)
-        AnnotationSet({path.stem: video}).plausible()
-        shown = [
-            f"{s.start:.2f}–{s.end:.2f} {s.label}" + ("" if s.score is None else f" {s.score:.2f}")
-            for s in video.segments
-        ]
-    except (ValueError, KeyError, TypeError, RecursionError, LabelsError) as error:
-        raise MissingPathError(
-            f"{path} is no timeline of {FORMAT} and no label file.",
-            "give an ID.json that `lstr detect` wrote, or labels in ActivityNet's form.",
-        ) from error
-    return {"kind": "timeline", **timeline, "segments": shown}

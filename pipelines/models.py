@@ -1,4 +1,4 @@
-"""Every kind of model with its paper, its cost and its published numbers."""
+"""Every kind of model with its paper, its cost and its published numbers; random models to measure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.kinds import KINDS, make_model, usable
 from lstr.labels.label_set import THUMOS_CLASSES
+from lstr.models.kind import Model
+from lstr.streaming import StreamState
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,29 @@ class Cost:
     """Numbers that training changes."""
     multiply_adds: int
     """Multiplications in matrix products and convolutions, of one chunk of a stream with a full memory; a mean."""
+
+
+def build(config: WindowConfig, n_classes: int, device: str) -> Model:
+    """Return a model with random weights, ready to score."""
+    return make_model(config, n_classes).eval().to(device)
+
+
+def full_age(config: WindowConfig) -> int:
+    """Return chunks after which both memories are full; a multiple of the stride, so an update comes next."""
+    return 2 * (config.long_length + config.work_length * config.long_stride)
+
+
+def filled(state: StreamState, offset: int = 0) -> StreamState:
+    """Return the state with its memory full: random numbers instead of thousands of steps.
+
+    Stream b is at chunk full_age + offset + b, so of several one in `long_stride` updates its long memory at each
+    step. Its scores are finite and mean nothing.
+    """
+    for tensor in state.tensors.values():
+        if tensor.is_floating_point():  # masks stay: everything is visible
+            tensor.normal_()
+    state.chunks[:] = full_age(state.config) + offset + np.arange(len(state.chunks))
+    return state
 
 
 def attention_flops(queries: torch.Size, keys: torch.Size, values: torch.Size, *_: object, **__: object) -> int:
@@ -41,7 +66,7 @@ def product_counter() -> FlopCounterMode:
 
 def cost_of(config: WindowConfig, n_classes: int) -> Cost:
     """Return the cost of a model, counted on tensors without contents: no weights are made."""
-    age = 2 * (config.long_length + config.work_length * config.long_stride)  # a multiple of the stride
+    age = full_age(config)
     with torch.device("meta"), torch.no_grad():
         model = make_model(config, n_classes).eval().requires_grad_(False)  # gradients would be tracked
         constants, tensors = model.constants(), model.begin(1)

@@ -9,11 +9,11 @@ from lstr.errors import VideoError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.run import TwoStream
-from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.inputs import local_copy
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.remote import Place
-from lstr.pipelines.failures import left_out
+from lstr.pipelines.failures import skip_failure
 from lstr.pipelines.progress import Progress
 
 
@@ -31,7 +31,7 @@ def sampled_inputs(
     """
     lengths = {}
     for video_id, source in videos.items():
-        with left_out(source), at_hand(source) as (path, _):
+        with skip_failure(source), local_copy(source) as (path, _):
             lengths[video_id] = probe(path).n_chunks
     total = sum(lengths.values())
     picked = np.unique(np.linspace(0, total - 1, min(n_chunks, total)).round().astype(int))
@@ -43,7 +43,7 @@ def sampled_inputs(
         start += length
         if not wanted:
             continue
-        with left_out(videos[video_id]), at_hand(videos[video_id]) as (path, _):
+        with skip_failure(videos[video_id]), local_copy(videos[video_id]) as (path, _):
             for chunk in open_chunks(path, recipe.long_side)[2]:
                 if chunk.index in wanted:
                     taken += 1
@@ -55,7 +55,7 @@ def sampled_inputs(
                 if chunk.index >= max(wanted):
                     break
     for at, (video_id, pending) in enumerate(waiting, start=1):
-        with left_out(videos[video_id]):
+        with skip_failure(videos[video_id]):
             found["flow"].append(twostream.views["flow"].cropped(NO_FRAMES, pending.result())[0])
         yield Progress(what, at, len(waiting))
     if not taken or (waiting and not found["flow"]):

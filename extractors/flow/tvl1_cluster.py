@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from lstr.errors import FlowError, OutputError, first_line
-from lstr.extractors.flow.tvl1_spec import image_planes, stop_bound
+from lstr.extractors.flow.tvl1 import image_planes, stop_bound
 from lstr.files.atomic import replacing
 from lstr.files.home import home
 

@@ -1,4 +1,4 @@
-"""One scale of TV-L1 for a batch of pairs as three Triton kernels, for extractors/flow/tvl1_torch.py on a CUDA device.
+"""One scale of TV-L1 for a batch of pairs as three Triton kernels, for extractors/flow/tvl1_gpu.py on a CUDA device.
 
 Warp and median filter are a launch each. The up to 30 inner iterations are one: as many programs as the GPU runs at
 once share the pixels of all pairs that still move and wait for each other after each iteration, so that no pair is
@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lstr.extractors.flow import tvl1_spec
-from lstr.extractors.flow.tvl1_spec import MEDIAN_WIRE, OUTER, WARPS, comparators
+from lstr.extractors.flow import tvl1
+from lstr.extractors.flow.tvl1 import MEDIAN_WIRE, OUTER, WARPS, comparators
 
-INNER = tl.constexpr(tvl1_spec.INNER)
-TAUT = tl.constexpr(tvl1_spec.TAUT)
-L_T = tl.constexpr(tvl1_spec.L_T)
-THETA = tl.constexpr(tvl1_spec.THETA)
-FLAT = tl.constexpr(tvl1_spec.FLAT)
+INNER = tl.constexpr(tvl1.INNER)
+TAUT = tl.constexpr(tvl1.TAUT)
+L_T = tl.constexpr(tvl1.L_T)
+THETA = tl.constexpr(tvl1.THETA)
+FLAT = tl.constexpr(tvl1.FLAT)
 UNIT = tl.constexpr(2.0**32)  # of the summed squared change, an integer; a tile that moves adds at least one
 MOVES = 2**62  # an error that no bound reaches
 # wires 5 k + c of a window's row k and column c: sort each column, then find the median
@@ -43,7 +43,7 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
     """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32."""
     n_pairs, h, w = i0.shape
     n = h * w
-    planes = tvl1_spec.image_planes(i1)
+    planes = tvl1.image_planes(i1)
     flow = u.new_empty(3, n_pairs, 2, n)  # two copies that take turns, and what the median filter made
     flow[0] = u.flatten(2)
     dual = u.new_zeros(2, n_pairs, 4, n)
@@ -52,7 +52,7 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
     errors = torch.zeros(WARPS, OUTER * INNER.value + 1, n_pairs, dtype=torch.int64, device=u.device)
     errors[:, 0] = MOVES
     arrivals = torch.zeros(WARPS, OUTER, triton.next_power_of_2(INNER.value), dtype=torch.int32, device=u.device)
-    bound = tvl1_spec.stop_bound(h, w) * UNIT.value
+    bound = tvl1.stop_bound(h, w) * UNIT.value
     tiles = triton.cdiv(n, TILE.value)
     programs = min(programs_at_once(u.device), n_pairs * tiles)
     strict = dict(enable_fp_fusion=False, num_warps=TILE.value // 32)

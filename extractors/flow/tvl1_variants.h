@@ -1,8 +1,8 @@
 /* TV-L1 optical flow at one scale of the image pyramid, without Python: the iteration of OpenCV 5's DualTVL1OpticalFlow
  * with its defaults, rounding for rounding, for each instruction set that this compiler and processor know.
  *
- * tvl1_scale.h holds the work at a scale; tvl1_kernel.h and tvl1_warp.h that on rows, compiled once per instruction
- * set; the processor's best is chosen at run time.
+ * tvl1_scale.h holds the work at a scale; tvl1_kernel.h that on rows, compiled once per instruction set; the
+ * processor's best is chosen at run time.
  */
 
 #include <float.h>

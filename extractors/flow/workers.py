@@ -2,7 +2,7 @@
 
 The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
 `-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `tvl1` where it was built, by OpenCV itself otherwise,
-or on a GPU by `tvl1_torch`: backends, whose result is the same. DIS is another algorithm, many times cheaper, and makes
+or on a GPU by `tvl1_gpu`: backends, whose result is the same. DIS is another algorithm, many times cheaper, and makes
 other features: it is part of the recipe. Neither the kernel nor OpenCV holds Python's lock while it computes. Cheaper
 than any flow is none: what changes from frame to frame, after the RGB differences of TSN (Wang et al. 2016, section
 3.2), takes its place as `difference`.
@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from lstr.errors import FlowError
 from lstr.extractors.devices import has_gpu
 from lstr.extractors.flow import tvl1
-from lstr.extractors.flow.tvl1_spec import BOUND
+from lstr.extractors.flow.tvl1 import BOUND
 from lstr.extractors.stages import FLOW
 
 if TYPE_CHECKING:
-    from lstr.extractors.flow.gathering import GatheringThread
+    from lstr.extractors.flow.tvl1_gpu import BatchingThread
 
 PAIRS = 5  # flow fields per chunk: neighbours inside the chunk, none across its border
 Algorithm = Literal["tvl1", "dis", "dis-fast", "dis-ultrafast", "difference"]
@@ -170,7 +170,7 @@ def has_gpu_flow(device: str) -> bool:
     """Whether a device is a GPU with a kernel for TV-L1 that runs."""
     if not device.startswith("cuda") or not has_gpu():
         return False
-    from lstr.extractors.flow.tvl1_solvers import open_solver
+    from lstr.extractors.flow.tvl1_gpu import open_solver
 
     try:
         open_solver(device)
@@ -232,22 +232,19 @@ class FlowWorkers:
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
         """Its threads, which may run networks too."""
         self.warnings: list[str] = []
-        self._gathering: GatheringThread | None = None
+        self._batching: BatchingThread | None = None
         if chosen == "cuda":
-            self._gathering = self._on_gpu(device if device.startswith("cuda") else "cuda")
+            from lstr.extractors.flow import tvl1_gpu
+            from lstr.extractors.lanes import open_lane
 
-    def _on_gpu(self, device: str) -> "GatheringThread":
-        from lstr.extractors.flow.gathering import GatheringThread, flow_on
-        from lstr.extractors.flow.tvl1_solvers import open_solver
-        from lstr.extractors.lanes import open_lane
-
-        self.warnings = open_solver(device).warnings  # tries its kernel, which is compiled now and not in a thread
-        return GatheringThread(partial(flow_on, open_lane(device)))
+            gpu = device if device.startswith("cuda") else "cuda"
+            self.warnings = tvl1_gpu.open_solver(gpu).warnings  # compiles and tries its kernel now, and not in a thread
+            self._batching = tvl1_gpu.BatchingThread(partial(tvl1_gpu.flow_on, open_lane(gpu)))
 
     @property
     def ahead(self) -> int:
         """Chunks that may well be on their way at once."""
-        return 2 * (self._gathering.most if self._gathering else self.workers)
+        return 2 * (self._batching.largest if self._batching else self.workers)
 
     def pair(self, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Flow of one pair of grey images (H, W) as (2, H, W), x then y."""
@@ -259,15 +256,15 @@ class FlowWorkers:
             return ChunkFlow([self.pool.submit(_timed, partial(differences, frames))])
         with FLOW:
             grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
-        if self._gathering and min(grey[0].shape) >= tvl1.SMALLEST:
-            return ChunkFlow([self._gathering.submit(np.stack(grey))])
+        if self._batching and min(grey[0].shape) >= tvl1.SMALLEST:
+            return ChunkFlow([self._batching.submit(np.stack(grey))])
         pairs = [partial(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)]
         return ChunkFlow([self.pool.submit(_timed, pair) for pair in pairs])
 
     def close(self) -> None:
         """Drop what has not begun and end the threads; at most one pair per thread is waited for."""
-        if self._gathering:
-            self._gathering.close()
+        if self._batching:
+            self._batching.close()
         self.pool.shutdown(wait=True, cancel_futures=True)
         cv2.setNumThreads(self._threads_before)
 

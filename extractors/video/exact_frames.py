@@ -1,7 +1,7 @@
 """Single frames of a video file by their number.
 
-A frame is decoded from the key frame before it, and is identified by its own time and never by counting; where a file
-does not start where it was asked to, as streams with open groups of pictures do, from an earlier key frame.
+A frame is decoded from the key frame before it, and identified by its own time, never by counting. Where a file does
+not start at a requested key frame, as streams with open groups of pictures do, decoding starts at an earlier one.
 """
 
 import math
@@ -23,14 +23,13 @@ from lstr.extractors.video.frames import upright, working_size
 from lstr.extractors.video.probe import AVERAGE_RATE, Video, aspect_of, probe, seconds, unreadable
 from lstr.extractors.video.reader import render
 
-# Bytes of decoded pictures that are kept, so that a step back is no new decoding.
-KEPT_BYTES = 96 * 2**20
-# Frames up to which decoding goes on rather than begin at the next key frame.
+CACHE_BYTES = 96 * 2**20  # of decoded frames, so that a step back needs no decoding
+# Number of frames to decode on rather than start at the next key frame.
 AHEAD = 48
 
 
 def index_frames(path: Path) -> Video:
-    """A file as ExactFrames takes it: damage is skipped, and of frames at one time only one is there.
+    """Return a file as ExactFrames takes it: damage is skipped, and of frames at one time there is one.
 
     Raises as `probe`.
     """
@@ -41,16 +40,15 @@ def index_frames(path: Path) -> Video:
 class ExactFrames:
     """The frames of an indexed file, from any thread, one at a time; use it as a context manager."""
 
-    def __init__(self, index: Video, kept_bytes: int = KEPT_BYTES):
+    def __init__(self, index: Video, cache_bytes: int = CACHE_BYTES):
         self.index = index
-        self._most = kept_bytes
-        self._kept: OrderedDict[int, av.VideoFrame] = OrderedDict()
+        self._max_bytes = cache_bytes
+        self._cache: OrderedDict[int, av.VideoFrame] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
         self._opened = ExitStack()
         self._pictures: Iterator[tuple[int, av.VideoFrame]] = iter(())
-        self._at = -1
-        """The number of the picture that was decoded last; the next one follows it. -1 where nothing is open."""
+        self._at = -1  # number of the latest decoded frame; -1 if no file is open
         self._reformatter = VideoReformatter()
 
     def __enter__(self) -> "ExactFrames":
@@ -60,16 +58,16 @@ class ExactFrames:
         self.close()
 
     def close(self) -> None:
-        """Close the file and forget its pictures."""
+        """Close the file and drop its frames."""
         with self._lock:
             self._stop()
-            self._kept.clear()
+            self._cache.clear()
             self._bytes = 0
 
     def image(self, number: int, long_side: int) -> NDArray[np.uint8]:
-        """Frame `number`, upright, (H, W, 3) RGB with square samples, its longer side at most `long_side` pixels.
+        """Return frame `number`, upright, (H, W, 3) RGB with square samples, its longer side at most `long_side`.
 
-        Raises IndexError where there is no such frame, VideoError where it cannot be decoded.
+        Raises IndexError for a number outside the file, VideoError for a frame that cannot be decoded.
         """
         if not 0 <= number < len(self.index.ticks):
             raise IndexError(number)
@@ -79,17 +77,17 @@ class ExactFrames:
             return render(picture, size, self._reformatter)
 
     def _picture(self, number: int) -> av.VideoFrame:
-        if number in self._kept:
-            self._kept.move_to_end(number)
-            return self._kept[number]
+        if number in self._cache:
+            self._cache.move_to_end(number)
+            return self._cache[number]
+        key = self._key_before(number)
         try:
-            if self._at >= 0 and 0 < number - self._at <= max(AHEAD, number - self._key_before(number)):
-                if picture := self._go_to(number):
-                    return picture
-            key = self._key_before(number)
+            is_near = self._at >= 0 and 0 < number - self._at <= max(AHEAD, number - key)
+            if is_near and (picture := self._decode_to(number)):
+                return picture
             while True:
-                self._begin(key)
-                if picture := self._go_to(number):
+                self._start(key)
+                if picture := self._decode_to(number):
                     return picture
                 if key == 0:
                     break
@@ -101,13 +99,13 @@ class ExactFrames:
         raise VideoError(f"The frame at {time:g} s of {self.index.path} cannot be decoded.", "it may be damaged there.")
 
     def _key_before(self, number: int) -> int:
-        """The number of the last key frame up to a frame; 0 where there is none."""
+        """Return the number of the last key frame up to a frame; 0 if there is none."""
         index = self.index
         at = int(np.searchsorted(index.keys, index.ticks[number], side="right")) - 1
         return int(np.searchsorted(index.ticks, index.keys[at])) if at >= 0 else 0
 
-    def _begin(self, key: int) -> None:
-        """Let the next pictures be those from a key frame on; those of the whole file where it is the first."""
+    def _start(self, key: int) -> None:
+        """Open the file at a key frame; at its beginning for the first one."""
         self._stop()
         container = self._opened.enter_context(open_container(self.index.path))
         stream = best_video(container, str(self.index.path))
@@ -120,7 +118,7 @@ class ExactFrames:
     def _decoded(
         self, container: av.container.InputContainer, stream: av.VideoStream
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """(number, picture) of what can be decoded; what is damaged, or is in no index, is left out."""
+        """Yield (number, frame) of what can be decoded, without damaged frames and those outside the index."""
         counted = 0
         for packet in container.demux(stream):
             try:
@@ -137,28 +135,25 @@ class ExactFrames:
                     if number < len(self.index.ticks) and self.index.ticks[number] == tick:
                         yield number, picture
 
-    def _go_to(self, number: int) -> av.VideoFrame | None:
-        """Decode on until a frame, keeping what comes on the way; None where the file has gone past it."""
+    def _decode_to(self, number: int) -> av.VideoFrame | None:
+        """Decode up to a frame, and keep those on the way; None if the file is past it."""
         for at, picture in self._pictures:
             self._at = at
-            self._keep(at, picture)
+            if at not in self._cache:
+                self._cache[at] = picture
+                self._bytes += size_of(picture)
+                while self._bytes > self._max_bytes and len(self._cache) > 1:
+                    self._bytes -= size_of(self._cache.popitem(last=False)[1])
             if at >= number:
                 return picture if at == number else None
         self._stop()
         return None
-
-    def _keep(self, number: int, picture: av.VideoFrame) -> None:
-        if number in self._kept:
-            return
-        self._kept[number] = picture
-        self._bytes += _size(picture)
-        while self._bytes > self._most and len(self._kept) > 1:
-            self._bytes -= _size(self._kept.popitem(last=False)[1])
 
     def _stop(self) -> None:
         self._opened.close()
         self._pictures, self._at = iter(()), -1
 
 
-def _size(picture: av.VideoFrame) -> int:
+def size_of(picture: av.VideoFrame) -> int:
+    """Return the bytes of a decoded frame."""
     return sum(plane.buffer_size for plane in picture.planes)

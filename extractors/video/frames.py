@@ -21,8 +21,7 @@ class Chunk:
 
     index: int
     end_time: float
-    frames: NDArray[np.uint8]
-    """(6, H, W, 3) RGB at the working size."""
+    frames: NDArray[np.uint8]  # (6, H, W, 3) RGB at the working size
 
 
 @dataclass(frozen=True)
@@ -35,35 +34,35 @@ class SourceFrame:
 
     @cached_property
     def image(self) -> NDArray[np.uint8]:
-        """(H, W, 3) RGB, made when first read: a frame that 24 FPS leaves out is never converted."""
+        """(H, W, 3) RGB, made when first read: frames that 24 FPS skips are never converted."""
         return self.render()
 
 
 def n_frames_until(seconds: Fraction) -> int:
-    """Number of 24 FPS frames from 0 to `seconds`: floor(seconds · 24 + 1/2)."""
+    """Return the number of 24 FPS frames from 0 to `seconds`: floor(seconds · 24 + 1/2)."""
     return int(seconds * FPS + HALF)
 
 
 def resample(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[SourceFrame]:
-    """Frames at their own, never decreasing times to 24 FPS, as FFmpeg's fps filter does, in exact arithmetic.
+    """Yield frames at 24 FPS from their own, never decreasing times, as FFmpeg's fps filter does, in exact arithmetic.
 
     A frame's slot is floor(time · 24 + 1/2); output k, from `first` on, is the last frame whose slot is ≤ k; gaps
     repeat. It looks ahead by one frame. The last frame is shown for its duration.
     """
-    held, k = None, first
+    shown, k = None, first
     for frame in frames:
         slot = n_frames_until(frame.time)
-        while held is not None and k < slot:
-            yield held
+        while shown is not None and k < slot:
+            yield shown
             k += 1
-        held = frame
-    if held is not None:
-        for _ in range(k, n_frames_until(held.time + held.duration)):
-            yield held
+        shown = frame
+    if shown is not None:
+        for _ in range(k, n_frames_until(shown.time + shown.duration)):
+            yield shown
 
 
 def working_size(width: int, height: int, long_side: int, sample_aspect: Fraction = Fraction(1)) -> tuple[int, int]:
-    """(width, height) with square samples and the longer side at most `long_side` pixels; no side is enlarged."""
+    """Return (width, height) with square samples and the longer side at most `long_side`; no side is enlarged."""
     across: int | Fraction = width
     down: int | Fraction = height
     if sample_aspect > 1:
@@ -75,12 +74,12 @@ def working_size(width: int, height: int, long_side: int, sample_aspect: Fractio
 
 
 def upright(size: tuple[int, int], rotation: int) -> tuple[int, int]:
-    """A size after turning the picture by `rotation` degrees."""
+    """Return a size after a rotation in degrees."""
     return size[::-1] if rotation % 180 else size
 
 
 def shrink(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """(H, W, 3) RGB to (width, height) with area interpolation (part of the recipe)."""
+    """Return (H, W, 3) RGB at (width, height) by area interpolation (part of the recipe)."""
     if size == (image.shape[1], image.shape[0]):
         return np.ascontiguousarray(image)
     return np.asarray(cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_AREA), np.uint8)
@@ -104,58 +103,57 @@ def chunks_of(frames: Iterable[SourceFrame], first: int = 0, most: int | None = 
 
 
 GAP_SECONDS = 2
-RATES = (Fraction(1, 10), 240)  # frames per second that a source may say it has
-SLOW_STEPS = 4  # of a source with less than two frames per second
-SILENCE = 10.0  # seconds without a frame after which another connection is tried
+SLOWEST_STEP, FASTEST_STEP = Fraction(10), Fraction(1, 240)  # seconds per frame that a source may declare
+SLOW_STEPS = 4  # longest gap, in steps of a source with less than two frames per second
+SILENCE_S = 10.0  # seconds without a frame after which a live source is connected again
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Chunks from `first` to before `end` that are not decided: `dropped`, or `unseen`: they never came."""
+    """Chunks from `first` to before `end` that are not decided: `dropped`, or `unseen` if they never came."""
 
     first: int
     end: int
     reason: str
 
 
-def joined(gaps: Iterable[Gap]) -> list[Gap]:
-    """Gaps in order, neighbours of one reason as one."""
-    found: list[Gap] = []
+def merge_gaps(gaps: Iterable[Gap]) -> list[Gap]:
+    """Return gaps in order, with adjacent ones of one reason as one."""
+    merged: list[Gap] = []
     for gap in sorted(gaps, key=lambda gap: gap.first):
-        if found and found[-1].end == gap.first and found[-1].reason == gap.reason:
-            gap = replace(gap, first=found.pop().first)
-        found.append(gap)
-    return found
+        if merged and merged[-1].end == gap.first and merged[-1].reason == gap.reason:
+            gap = replace(gap, first=merged.pop().first)
+        merged.append(gap)
+    return merged
 
 
 def stretches(
     frames: Iterator[SourceFrame], step: Fraction | None = None
 ) -> Iterator[tuple[int, Iterator[SourceFrame]]]:
-    """Frames cut where the next one is too far away to have been seen until then: (first whole chunk, frames) each.
+    """Yield frames cut at gaps: (first whole chunk, frames) of each stretch, to be read to its end before the next.
 
-    `step` is that of a frame before. Each stretch must be taken to its end before the next one.
+    A gap is longer than GAP_SECONDS, and than SLOW_STEPS of the step before it; `step` is that before the first frame.
     """
-    newest = step or Fraction(0)
+    latest_step = step or Fraction(0)
     ahead = next(frames, None)
 
     def stretch() -> Iterator[SourceFrame]:
-        nonlocal ahead, newest
+        nonlocal ahead, latest_step
         while ahead is not None:
             frame, ahead = ahead, None
             yield frame
             ahead = next(frames, None)
             if ahead is not None:
-                allowed = min(max(Fraction(GAP_SECONDS), SLOW_STEPS * newest), Fraction(SLOW_STEPS * SILENCE))
-                newest = ahead.time - frame.time
-                if newest > allowed:
+                longest = min(max(Fraction(GAP_SECONDS), SLOW_STEPS * latest_step), Fraction(SLOW_STEPS * SILENCE_S))
+                latest_step = ahead.time - frame.time
+                if latest_step > longest:
                     return
 
     while ahead is not None:
         yield -(-n_frames_until(ahead.time) // CHUNK), stretch()
 
 
-def counted_on(before: Fraction, duration: Fraction, silence: float) -> Fraction:
-    """The time of a frame that follows one at `before` by as long as frames last, or after a silence, in seconds."""
-    slowest, fastest = RATES
-    step = duration if 1 / Fraction(fastest) <= duration <= 1 / slowest else Fraction(1, FPS)
+def next_time(before: Fraction, duration: Fraction, silence: float) -> Fraction:
+    """Return the time of a frame by counting: after the one at `before`, or after a silence in seconds."""
+    step = duration if FASTEST_STEP <= duration <= SLOWEST_STEP else Fraction(1, FPS)
     return before + (Fraction(silence).limit_denominator(1000) if silence > GAP_SECONDS else step)

@@ -1,33 +1,45 @@
-"""Inputs of a job: video files, folders, patterns and URLs, found by video id and brought to this machine."""
+"""Inputs of a job: video files, folders, patterns and URLs, found by video id, and live sources."""
 
 import glob
 import os
+import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, BinaryIO, Literal
+from urllib.parse import urlsplit
 
 import av
+from msgspec import Meta
 
-from lstr.errors import MissingPathError, VideoError
-from lstr.extractors.video.containers import open_container
+from lstr.errors import MissingCameraError, MissingPathError, VideoError
+from lstr.extractors.video.containers import NETWORK, open_container
 from lstr.files.atomic import scratch
 from lstr.files.names import fault_of
 from lstr.files.remote import Place, RemoteFile, Stat, has_no_room, place
 
-# Ends of folders that learning leaves beside videos; nothing in them is an input.
-LEARNT = (".learn", ".models")
+# Endings of folders that `lstr learn` leaves next to videos; they contain no inputs.
+OWN_FOLDERS = (".learn", ".models")
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
-PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that a report leaves beside itself for browsers
-LANES_SUFFIX = ".lanes.mp4"  # a video with what was detected drawn under it
-# Endings of videos that lstr makes, so that a folder of them and of their sources holds the sources alone.
+PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy for browsers, next to a report
+LANES_SUFFIX = ".lanes.mp4"  # a video with its detections drawn under it
+# Endings of videos that lstr writes, so that a folder of them and of their sources yields the sources only.
 OWN_SUFFIXES = (PROXY_SUFFIX, LANES_SUFFIX)
-REASONS = 6  # that are told of a folder
-HEADER_BLOCK = 2**16  # bytes requested at a time, to read little more than a header
-LONGEST_SHOWN = 80  # characters of a name that is none
+ENDINGS_SHOWN = 6
+HEADER_BLOCK = 2**16  # bytes per request, to read little more than a header
+MAX_NAME = 80  # characters of an invalid name in a message
 
-# What takes a sentence for the user.
+CAMERA = re.compile(r"camera:(\d+)|/dev/video(\d+)")
+ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+# FFmpeg analyses five seconds by default, which would delay the first frame by as much.
+PROMPT = {"analyzeduration": "1000000"}  # microseconds
+OVER_TCP = {"rtsp_transport": "tcp"}  # over UDP frames go missing
+OPTIONS = {"rtsp": OVER_TCP, "rtsps": OVER_TCP, "udp": {"overrun_nonfatal": "1"}}
+
+# Takes a sentence for the user.
 Tell = Callable[[str], object]
 
 
@@ -38,63 +50,71 @@ def find_videos(
     tell: Tell | None = None,
     known: Collection[str] = (),
 ) -> dict[str, Path]:
-    """Files, folders (searched recursively, links followed) and patterns as {video id: path}, sorted in each.
+    """Return files, folders (searched recursively, links followed) and patterns as {video id: path}, sorted in each.
 
     The id is the path without its ending, relative to the folder, or to the part of a pattern before its first
     wildcard; for a file, its stem. With `root` all ids are relative to that folder. Files of one folder that differ by
-    their endings keep them in their ids. In folders, files with one of `suffixes` are videos, but for hidden ones;
-    `tell` gets a sentence about what else a folder holds, but for files of `known` names. Raises MissingPathError for a
-    path that does not exist or is not in `root`, a folder or pattern without videos, or two videos of one id.
+    their endings keep them in their ids. In folders, files with one of `suffixes` are videos, except hidden ones;
+    `tell` gets a sentence about the other files of a folder, except those of `known` names. Raises MissingPathError for
+    a path that does not exist or is not in `root`, a folder or pattern without videos, or two videos of one id.
     """
     named: list[tuple[str, Path]] = []
     for text in inputs:
         if not str(text):
             raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
-        for path, beginning in _videos_of(Path(text), suffixes, tell, known):
-            named.append((_id_of(path, Path(root) if root else beginning), path))
+        for path, folder in _videos_of(Path(text), suffixes, tell, known):
+            try:
+                relative = Path(os.path.abspath(path)).relative_to(os.path.abspath(root or folder))
+            except ValueError:
+                raise MissingPathError(f"{path} is not in {root}.", "name another --set root=DIR.") from None
+            named.append((relative.with_suffix("").as_posix(), path))
     found: dict[str, Path] = {}
-    for video_id, path in with_endings(named):
-        if (other := found.setdefault(video_id, path)) != path and other.resolve() != path.resolve():
-            raise _one_name(other, path, video_id)
+    _add_videos(found, named)
     return found
 
 
-def with_endings(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Videos, here or elsewhere, by id; where files of one folder would share an id, they have their endings in it.
+def _add_videos(found: dict[str, Any], named: Iterable[tuple[str, Any]]) -> None:
+    """Add videos by id. Raises MissingPathError for two videos of one id."""
+    for video_id, path in with_endings(named):
+        if (other := found.setdefault(video_id, path)) != path and other.resolve() != path.resolve():
+            raise MissingPathError(
+                f"{other} and {path} would both be called {video_id!r}.",
+                "name their common folder instead, or add --set root=DIR: ids then keep the names of its folders.",
+            )
 
-    So `a.mp4` and `a.avi` are videos of these names. A link and its file share an id.
+
+def with_endings(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Return videos by id, with their endings in the ids of files of one folder that would share an id.
+
+    So `a.mp4` and `a.avi` are two videos of these names. A link and its file share an id.
     """
     pairs = list(dict.fromkeys(named))
-    while True:
-        sharing: dict[str, list[Any]] = {}
+    while True:  # twice for a.mp4, a.avi and a.mp4.mkv
+        counts = Counter(video_id for video_id, _ in pairs)
+        files: dict[tuple[str, Any], set[Any]] = {}
         for video_id, path in pairs:
-            sharing.setdefault(video_id, []).append(path)
-        several = {video_id: paths for video_id, paths in sharing.items() if len(paths) > 1}
-        longer = {pair: new for pair in pairs if (new := _longer(*pair, several.get(pair[0], ())))}
-        if not longer:
+            if counts[video_id] > 1:  # resolving every path would take long on a network disk
+                files.setdefault((video_id, path.parent.resolve()), set()).add(path.resolve())
+        longer = []
+        for video_id, path in pairs:
+            is_shared = counts[video_id] > 1 and len(files[video_id, path.parent.resolve()]) > 1
+            longer.append((PurePath(video_id).with_name(path.name).as_posix() if is_shared else video_id, path))
+        if longer == pairs:
             return pairs
-        pairs = [(longer.get(pair, pair[0]), pair[1]) for pair in pairs]
-
-
-def _longer(video_id: str, path: Any, sharing: Iterable[Any]) -> str:
-    """The id of a video with its ending, where it has none and shares it with another file of its folder."""
-    if PurePath(video_id).name == path.name:
-        return ""
-    beside = {other.resolve() for other in sharing if other.parent.resolve() == path.parent.resolve()}
-    return PurePath(video_id).with_name(path.name).as_posix() if len(beside) > 1 else ""
+        pairs = longer
 
 
 def _videos_of(
     named: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]
 ) -> Iterator[tuple[Path, Path]]:
-    """(video, folder that its id is relative to) for each video that one input means."""
+    """Yield (video, folder that its id is relative to) for each video of one input."""
     try:
         is_folder = named.is_dir()
     except OSError as error:  # a name that is too long for the system
-        reason = f"{str(named)[:LONGEST_SHOWN]}… is no path ({error.strerror})."
-        raise MissingPathError(reason, "name a file, a folder or a pattern.") from error
+        sentence = f"{str(named)[:MAX_NAME]}… is not a valid path ({error.strerror})."
+        raise MissingPathError(sentence, "name a file, a folder or a pattern.") from error
     if is_folder:
-        paths = list(_walk(named, suffixes, tell, known))
+        paths = _walk(named, suffixes, tell, known)
         if not paths:
             raise MissingPathError(
                 f"{named} holds no video.",
@@ -105,87 +125,56 @@ def _videos_of(
         yield named, named.parent
     elif glob.has_magic(str(named)):
         plain = next(i for i, part in enumerate(named.parts) if glob.has_magic(part))
-        beginning = Path(*named.parts[:plain])
-        endings = {named.suffix.lower()} - {""} if not glob.has_magic(named.suffix) else set()
+        endings = {*suffixes} if glob.has_magic(named.suffix) else {*suffixes, named.suffix.lower()} - {""}
         paths = []
         for match in map(Path, sorted(glob.glob(str(named), recursive=True))):
-            is_video = _is_video(match, {*suffixes, *endings})
-            paths += _walk(match, suffixes, tell, known) if match.is_dir() else [match] * is_video
+            if match.is_dir():
+                paths += _walk(match, suffixes, tell, known)
+            elif is_video_name(match, endings) and match.is_file():
+                paths.append(match)
         if not paths:
             raise MissingPathError(f"No video matches {named}.", "check the pattern; `ls` its folder.")
-        yield from ((path, beginning) for path in dict.fromkeys(paths))
+        yield from ((path, Path(*named.parts[:plain])) for path in dict.fromkeys(paths))
     else:
         raise MissingPathError(f"{named} does not exist.", "check the path; `ls` its folder.")
 
 
-def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]) -> Iterator[Path]:
-    """The videos below a folder, sorted; of folders linked into themselves, once."""
-    seen: set[str] = set()
+def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]) -> list[Path]:
+    """Return the videos below a folder, sorted; a folder that links lead to twice counts once."""
+    visited: set[str] = set()
     paths: list[Path] = []
     others: list[PurePath] = []
-    closed: list[OSError] = []
-    for at, folders, names in os.walk(folder, onerror=closed.append, followlinks=True):
+    errors: list[OSError] = []
+    for at, folders, names in os.walk(folder, onerror=errors.append, followlinks=True):
         real = os.path.realpath(at)
-        if real in seen:
+        if real in visited:
             folders.clear()
             continue
-        seen.add(real)
-        # sorted, so that of two links to one folder it is always the same that counts
-        folders[:] = sorted(name for name in folders if not name.endswith(LEARNT))
-        for name in names:
-            path = Path(at, name)
-            if _is_video(path, suffixes):
-                paths.append(path)
-            elif name not in known:
-                others.append(path)
-    if tell and paths and (others or closed):
-        tell(not_read(folder, others, suffixes, [str(error.filename) for error in closed]))
-    return iter(sorted(paths))
+        visited.add(real)
+        # sorted, so that of two links to one folder the same one counts each time
+        folders[:] = sorted(name for name in folders if not name.endswith(OWN_FOLDERS))
+        for path in (Path(at, name) for name in names if name not in known):
+            # a broken link or a pipe has the name of a video and is no file
+            (paths if is_video_name(path, suffixes) and path.is_file() else others).append(path)
+    if tell and paths and (others or errors):
+        tell(describe_skipped(folder, others, [str(error.filename) for error in errors]))
+    return sorted(paths)
 
 
-def not_read(folder: object, others: Iterable[PurePath], suffixes: Collection[str], closed: Sequence[str] = ()) -> str:
-    """What a folder holds that is not read as a video, counted by its reason; `closed` are folders that cannot be."""
-    counts = Counter(_reason(path, suffixes) for path in others)
-    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    told = [f"{number} {reason}" for reason, number in most[:REASONS]]
-    if rest := sum(number for _, number in most[REASONS:]):
-        told.append(f"{rest} more")
-    told += [f"the folder {path}, which cannot be read" for path in closed[:REASONS]]
-    return f"{folder}: not read as videos: {', '.join(told)}; a file that is named is read, whatever its ending."
-
-
-def _reason(path: PurePath, suffixes: Collection[str]) -> str:
-    if path.name.endswith(OWN_SUFFIXES):
-        return "that lstr wrote"
-    if path.name.startswith("."):
-        return "hidden"
-    if path.suffix.lower() in suffixes:
-        return f"{path.suffix.lower()} that is no file (a broken link, or a pipe)"
-    return path.suffix.lower() or "without an ending"
-
-
-def _is_video(path: Path, suffixes: Collection[str]) -> bool:
-    return is_video_name(path, suffixes) and path.is_file()
+def describe_skipped(folder: object, others: Iterable[PurePath], unreadable: Sequence[str] = ()) -> str:
+    """Return a sentence about the files of a folder that are not read as videos, and its unreadable folders."""
+    endings = Counter("hidden" if p.name.startswith(".") else p.suffix.lower() or "without ending" for p in others)
+    parts = [f"{number} {ending}" for ending, number in endings.most_common(ENDINGS_SHOWN)]
+    if more := endings.total() - sum(number for _, number in endings.most_common(ENDINGS_SHOWN)):
+        parts.append(f"{more} more")
+    parts += [f"the unreadable folder {path}" for path in unreadable[:ENDINGS_SHOWN]]
+    return f"{folder}: skipped {', '.join(parts)}; a file that is named is read, whatever its ending."
 
 
 def is_video_name(path: PurePath, suffixes: Collection[str]) -> bool:
-    """Whether a file in a folder is a video to be read, by its name."""
-    is_hidden = path.name.startswith(".")  # as what macOS puts beside each video on a disk of another system
+    """Return whether a file of a folder is a video to read, by its name."""
+    is_hidden = path.name.startswith(".")  # macOS writes one next to each video on a disk of another system
     return path.suffix.lower() in suffixes and not path.name.endswith(OWN_SUFFIXES) and not is_hidden
-
-
-def _id_of(path: Path, beginning: Path) -> str:
-    try:
-        relative = Path(os.path.abspath(path)).relative_to(os.path.abspath(beginning))
-    except ValueError:
-        raise MissingPathError(f"{path} is not in {beginning}.", "name their common folder: --set root=DIR.") from None
-    return relative.with_suffix("").as_posix()
-
-
-def _one_name(first: Path, second: Path, video_id: str) -> MissingPathError:
-    common = os.path.commonpath([os.path.abspath(first), os.path.abspath(second)])
-    hint = f"name their common folder '{common}' instead: ids then keep the names of its folders."
-    return MissingPathError(f"{first} and {second} would both be called {video_id!r}.", hint)
 
 
 def find_sources(
@@ -194,57 +183,51 @@ def find_sources(
     root: str | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Place]:
-    """Videos here, as `find_videos` finds them, and at URLs of files, folders and patterns, by id.
+    """Return videos of this machine as `find_videos` does, and at URLs of files, folders and patterns, by id.
 
     A video's id is the path without its ending, relative to the folder's URL or to that of the part of a pattern
-    before its first `*`; with `root`, to that; files of one folder that share it keep their endings. `tell` gets a
-    sentence about what else a folder holds. Raises MissingPathError where a URL holds none, one is not in `root`,
-    or two videos have one id.
+    before its first `*`; with `root`, to that. `tell` and errors are those of `find_videos`.
     """
     places, top = [place(name) for name in names], place(root) if root else None
     found: dict[str, Place] = {}
-    if here := [one for one in places if isinstance(one, Path)]:
+    if local := [path for path in places if isinstance(path, Path)]:
         if isinstance(top, RemoteFile):
-            raise MissingPathError(f"{here[0]} is not in {top}.", "name their common folder: --set root=DIR.")
-        found |= find_videos(here, suffixes, top, tell)
+            raise MissingPathError(f"{local[0]} is not in {top}.", "name their common folder: --set root=DIR.")
+        found |= find_videos(local, suffixes, top, tell)
     for folder in places:
         if isinstance(folder, Path):
             continue
         is_file = "*" not in folder.url and is_video_name(PurePosixPath(folder.name), suffixes)
         listed = {folder.name: folder} if is_file else folder.below()  # the web has files, and lists nothing
-        below = {PurePosixPath(name): file for name, file in listed.items()}
-        videos = {name: file for name, file in below.items() if is_video_name(name, suffixes)}
+        files = {PurePosixPath(name): file for name, file in listed.items()}
+        videos = {name: file for name, file in files.items() if is_video_name(name, suffixes)}
         if not videos:
             raise MissingPathError(f"{folder} holds no video.", "give the address of a video or of a folder of videos.")
-        if tell and (others := below.keys() - videos.keys()):
-            tell(not_read(folder, others, suffixes))
-        ids = ((file.relative_to(top) if top else name).with_suffix("").as_posix() for name, file in videos.items())
-        for video_id, file in sorted(with_endings(zip(ids, videos.values(), strict=True)), key=lambda pair: pair[0]):
+        if tell and (others := files.keys() - videos.keys()):
+            tell(describe_skipped(folder, others))
+        named = []
+        for name, file in videos.items():
+            video_id = (file.relative_to(top) if top else name).with_suffix("").as_posix()
             if fault := fault_of(video_id):
-                raise MissingPathError(
-                    f"The video id of {file} is {fault}: {video_id!r}.", "rename it, or leave it out."
-                )
-            if found.setdefault(video_id, file) != file:
-                raise MissingPathError(
-                    f"{found[video_id]} and {file} would both be called {video_id!r}.",
-                    "give their common folder as --set root=DIR, so that the ids keep the folder names.",
-                )
+                raise MissingPathError(f"The video id of {file} is {fault}: {video_id!r}.", "rename the file.")
+            named.append((video_id, file))
+        _add_videos(found, sorted(named, key=lambda pair: pair[0]))
     return found
 
 
 def announced_seconds(file: RemoteFile) -> float:
-    """How long a video lasts by its header, of which little more is read; 0 where that does not say."""
-    with suppress(Exception):  # this is for a plan; extraction says what is wrong
+    """Return how long a video lasts by its header; 0 if unknown. Little more than the header is read."""
+    with suppress(Exception):  # this is for a plan; extraction reports errors
         fs, path = file.system
-        with fs.open(path, "rb", block_size=HEADER_BLOCK) as opened, open_container(opened) as held:
-            return (held.duration or 0) / av.time_base
+        with fs.open(path, "rb", block_size=HEADER_BLOCK) as opened, open_container(opened) as container:
+            return (container.duration or 0) / av.time_base
     return 0.0
 
 
 def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
-    """Bring a remote file into a folder; returns the copy and what the file was when it was brought.
+    """Download a remote file into a folder; return the copy, and size and time of the original.
 
-    Raises VideoError where it does not exist, cannot be had whole, or finds no room.
+    Raises VideoError if it does not exist, cannot be downloaded whole, or the disk is full.
     """
     copy = folder / file.name
     try:
@@ -260,10 +243,10 @@ def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
 
 
 @contextmanager
-def at_hand(source: Place) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """A file of this machine with what a source holds, and what a record says of its origin.
+def local_copy(source: Place) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield a file of this machine with the content of a source, and what a record says of its origin.
 
-    A copy goes away at the end. Raises VideoError where the source cannot be had; what names the copy names the source.
+    A copy is removed at the end. Raises VideoError if the download fails; messages name the source, not the copy.
     """
     if isinstance(source, Path):
         yield source, {}
@@ -275,3 +258,80 @@ def at_hand(source: Place) -> Iterator[tuple[Path, dict[str, Any]]]:
         except (VideoError, MissingPathError) as error:
             message, hint = (text.replace(str(copy), str(source)) for text in (str(error), error.hint))
             raise type(error)(message, hint) from error
+
+
+@dataclass(frozen=True)
+class Input:
+    """A live source: `source` (an address, a device, or a binary file) with FFmpeg's options and demuxer."""
+
+    # A name for files: of the host and path, never of a user or a query.
+    id: str
+    source: str | BinaryIO = field(repr=False)
+    demuxer: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    # Whether it has no end: then an end is a lost connection, and a slow reader drops chunks.
+    lasting: bool = True
+    # Whether it has ended before, so that a recording at its address was already decided.
+    is_over: bool = False
+    # Whether the user chose the id.
+    named: bool = False
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """How a live source is read."""
+
+    clock: Literal["stream", "wall"] = "stream"
+    on_lag: Literal["drop", "wait"] | None = None
+    """What happens to chunks that come faster than they are taken: `drop` the oldest, or `wait` and let the source
+    wait. None drops those of cameras and streams without an end, and waits for pipes and recordings."""
+    timeout: Annotated[float, Meta(gt=0)] = 30.0
+    """Seconds without a frame, attempts to connect included, after which it has stalled."""
+    waiting: int = 4
+    """Maximum number of whole chunks that wait."""
+
+
+def parse_live(source: str | Path) -> Input | None:
+    """Return a live source as `lstr detect` takes it; None for a path.
+
+    Raises MissingCameraError for a camera that is not plugged in, and MissingPathError for a terminal as standard
+    input and for an unknown kind of address.
+    """
+    text = str(source)
+    if text == "-":
+        if sys.stdin.isatty():
+            raise MissingPathError(
+                "Nothing is piped to standard input.", "pipe a video in: `ffmpeg -i … -f mpegts - | lstr detect -`."
+            )
+        return Input("stdin", sys.stdin.buffer, options=PROMPT, lasting=False)
+    if camera := CAMERA.fullmatch(text):
+        device = Path(f"/dev/video{camera[1] or camera[2]}")
+        if sys.platform != "linux":
+            raise MissingPathError(
+                "Cameras are read through Video4Linux, which only Linux has.",
+                "pipe it in: `ffmpeg -f … -i … -f mpegts - | lstr detect -`.",
+            )
+        if not device.exists():
+            present = ", ".join(sorted(map(str, device.parent.glob("video*")))) or "none"
+            raise MissingCameraError(f"There is no camera {device}.", f"plug it in; found: {present}.")
+        return Input(f"camera-{device.name.removeprefix('video')}", str(device), demuxer="v4l2")
+    if text.startswith("camera:"):
+        raise MissingPathError(f"{text} is no camera.", "number it, as in camera:0; `ls /dev/video*` shows them.")
+    address = ADDRESS.match(text)
+    if not address:
+        return None
+    scheme = address[1].lower()
+    if scheme not in NETWORK:
+        known = ", ".join(f"{name}://" for name in NETWORK)
+        raise MissingPathError(f"{scheme}:// is no source.", f"name a path, a camera, or an address with {known}.")
+    try:
+        url = urlsplit(text)
+        parts = [url.hostname or "", str(url.port or ""), *url.path.split("/")]
+    except ValueError:
+        parts = []
+    # without a user, a query or secret parts of the path
+    words = [re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-.") for part in parts if "=" not in part and "@" not in part]
+    # the sender closes a bare TCP connection after the last frame
+    lasting = scheme != "tcp"
+    name = "-".join(filter(None, words)) or "stream"
+    return Input(name, text, options=PROMPT | OPTIONS.get(scheme, {}), lasting=lasting)

@@ -1,39 +1,37 @@
-"""Readers of anything FFmpeg opens, by PyAV: frames of files, addresses, cameras and pipes, and chunks of them.
+"""Readers of anything FFmpeg opens, by PyAV: frames of files, addresses, cameras and pipes, and chunks of files.
 
-With LSTR_DECODER=nvdec PyAV uses a GPU's decoder for files, which was not timed, and the processor for what it rejects.
+With LSTR_DECODER=decord the frames of files come from decord, which took longer than PyAV on all videos of the tests.
 """
 
-import math
 import os
-import select
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
-from lstr.errors import StalledError, VideoError
+from lstr.errors import StalledError, VideoError, first_line
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.containers import (
     FASTSTART,
     PLAIN,
-    Looked,
     Opening,
+    Pipe,
     Source,
     best_video,
-    keep,
+    copy_whole,
     look,
     open_container,
 )
-from lstr.extractors.video.decoders import choose_decoder, decord_frames
 from lstr.extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, shrink, upright, working_size
 from lstr.extractors.video.probe import (
     AVERAGE_RATE,
@@ -48,33 +46,34 @@ from lstr.extractors.video.probe import (
 )
 from lstr.files.names import shown
 
-if TYPE_CHECKING:  # only a live source needs it
-    from lstr.extractors.video.packet_ring import PacketSink
-
-NVDEC = Opening(hardware="cuda")
-JUMP_SECONDS = 1  # timestamps that step back by more begin anew; by less, the frame is shown at once, as FFmpeg does
-TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of pictures alone
-# how a GPU's decoder lays pictures out, to how FFmpeg's own does: the same samples, of which FFmpeg makes other colours
-# where it converts them directly, up to 21 levels away in real videos
+# Takes each packet of a source with its stream and its arrival, in seconds of the monotonic clock.
+PacketSink = Callable[[av.Packet, av.VideoStream, float], None]
+# Timestamps that step back by more start over; by less, the frame is shown at once, as FFmpeg does.
+JUMP_SECONDS = 1
+TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of frames without times
+# Of STANDING frames, about two seconds, no more than MOVED moved time: a clock set back moves it sooner.
+STANDING, MOVED = 48, 3
+FEW, LONG_S = 3, 2.0  # the same by FEW frames in a time of arrival, for a source with few frames per second
+BACK, BETWEEN = 3, 240  # steps back between so many frames; a clock that is set, or a list that starts over, makes one
+# Layouts of raw cameras, to those of decoders with the same samples: direct conversion gives other colours, up to 21
+# levels away in real videos.
 PLANAR = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
-TICK = 0.2  # seconds between two looks at whether a silent pipe is still wanted
-STANDING, MOVED = 48, 3  # of so many frames, about two seconds, no more moved time: a clock set back moves it sooner
-FEW, LONG = 3, 2.0  # as many frames in so many seconds of arrival mean the same, of a source with few frames a second
-BACK, AMONG = 3, 240  # steps back among so many frames; a clock that is set, or a list that begins anew, makes one
+DECORD_BYTES = 256 * 2**20  # decord decodes ahead without bound: all frames of a file may be in memory
+DECORD_SIDE = 16  # pixels; narrower frames come from decord with too many channels
+PYAV_HINT = "unset LSTR_DECODER: PyAV reads every video."
 
 
 class Stamps:
-    """Whether the time stamps of a live source can be its clock: some stand still, fall, or jump to and fro."""
+    """Whether the timestamps of a live source are usable as its clock: some stand still, fall, or jump to and fro."""
 
     def __init__(self) -> None:
-        self.since = 0.0
-        """Arrival of the newest frame that moved time forward."""
+        self.since = 0.0  # arrival of the latest frame that moved time forward
         self._standing = self._frames = 0
         self._moved: deque[bool] = deque(maxlen=STANDING)
         self._back: deque[int] = deque(maxlen=BACK)
 
     def take(self, forward: bool, back: bool, arrival: float) -> None:
-        """Whether a frame moves time forward, or its stamp steps back so far that time goes on from where it was.
+        """Count a frame that moves time `forward`, or steps `back` by more than JUMP_SECONDS.
 
         `arrival` is when it came, in seconds of any clock.
         """
@@ -87,24 +86,24 @@ class Stamps:
             self.since = arrival
 
     def fault(self, arrival: float | None = None) -> str:
-        """What is wrong with them, in a phrase, and empty where nothing is.
+        """Return what is wrong with them, in a phrase; empty if nothing is.
 
-        `arrival` is that of the newest frame, of a source that sends each when it happens.
+        `arrival` is that of the latest frame, of a source that sends frames as they happen.
         """
-        if len(self._back) == BACK and self._frames - self._back[0] < AMONG:
+        if len(self._back) == BACK and self._frames - self._back[0] < BETWEEN:
             return "step back again and again"
-        slow = arrival is not None and self._standing >= FEW and arrival - self.since > LONG
+        slow = arrival is not None and self._standing >= FEW and arrival - self.since > LONG_S
         stands = len(self._moved) == STANDING and sum(self._moved) <= MOVED
         return "stand still or fall" if slow or stands else ""
 
 
 class PyAVReader:
-    """Frames of anything FFmpeg opens, or of a binary file object, as they come; nothing need be known before.
+    """Frames of anything FFmpeg opens, or of a binary file object, as they come, without probing.
 
     `damage` is what a broken packet or frame does: `raise` VideoError, `stop` as if the source ended before it, or
-    `skip` it and go on. `live` yields each frame at once instead of decoding in several frames' time. `stopped` is
-    called while a pipe is silent; True ends it. `packets` gets each packet of the video stream before it is decoded.
-    With `endless` no frames come of what turns out to be a recording: it is an event that was watched to its end.
+    `skip` it. `live` yields each frame at once instead of decoding several frames side by side. `stopped` is called
+    while a pipe is silent; True ends it. `packets` gets each packet of the video stream before it is decoded. With
+    `endless` a source that turns out to be a recording has no frames: it is a live event that was read to its end.
     """
 
     def __init__(
@@ -114,45 +113,37 @@ class PyAVReader:
         live: bool = False,
         opening: Opening = PLAIN,
         stopped: Callable[[], bool] = lambda: False,
-        packets: "PacketSink | None" = None,
+        packets: PacketSink | None = None,
         endless: bool = False,
     ):
         self._endless, self.name = endless, shown(source)
-        timeout = opening.timeout
-        self._patience = timeout[1] if isinstance(timeout, tuple) else timeout
+        self._patience = opening.timeout[1] if isinstance(opening.timeout, tuple) else opening.timeout
         self._source: Source = source
         if not isinstance(source, str | Path) and hasattr(source, "read1") and not source.seekable():
-            # a buffered pipe's `read` would wait for all the bytes that FFmpeg requests
-            self._source = _Arriving(source, self._silent, self._patience, stopped)
+            self._source = Pipe(source, self._stalled, self._patience, stopped)
         self._damage, self._live, self._opening, self._packets = damage, live, opening, packets
-        self.decoded = 0
-        self.decode_errors = 0
-        self.end = Fraction(0)
-        """Seconds from the first frame's start to the end of the latest one."""
+        self.decoded = self.decode_errors = 0
+        self.end = Fraction(0)  # seconds from the first frame's start to the end of the latest one
         self.clock = "container"
         self.stamps = Stamps()
-        """How its time stamps have gone on so far."""
-        self.finite = False
-        """Once opened: whether the source declares how long it is."""
-        self.timeless = False
-        """Once opened: whether its frames come without times, so that FFmpeg makes some up."""
-        self.note = ""
-        """What a person should know who waits for the first frame."""
+        # Known once it is opened: whether it declares its length, and whether FFmpeg makes up the times of its frames.
+        self.finite = self.timeless = False
+        self.note = ""  # for a user who waits for the first frame
 
     def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
-        """Each frame, its image at the working size of the first one.
+        """Yield each frame, its image at the working size of the first one.
 
-        Raises VideoError where the source cannot be read or is damaged, StalledError after `timeout`.
+        Raises VideoError if the source cannot be read or is damaged, StalledError after `timeout`.
         """
         try:
-            with self._at_hand() as source, open_container(source, self._opening) as container:
+            with self._readable() as source, open_container(source, self._opening) as container:
                 self.finite = bool(container.duration) or (container.size > 0 and container.format.name != "hls")
                 self.timeless = container.format.name in TIMELESS
                 if self._endless and self.finite:
                     return
                 yield from self._frames(container, long_side)
         except av.error.ExitError as error:
-            raise self._silent() from error
+            raise self._stalled() from error
         except (av.error.FFmpegError, OSError, ValueError) as error:
             raise unreadable(self.name, error) from error
         if self.decoded == 0 and self.decode_errors:
@@ -161,20 +152,21 @@ class PyAVReader:
             raise VideoError(f"{self.name} holds no decodable frame.", "record or download the file again.")
 
     @contextmanager
-    def _at_hand(self) -> Iterator[Source]:
-        """The source as FFmpeg can read it: of an MP4 with its index at the end, which it cannot, a whole copy."""
-        if not isinstance(self._source, _Arriving):
-            yield self._source
+    def _readable(self) -> Iterator[Source]:
+        """Yield the source as FFmpeg can read it: a whole copy of a piped MP4 with its index at the end."""
+        pipe = self._source
+        if not isinstance(pipe, Pipe):
+            yield pipe
             return
-        head, index_last = look(self._source.read)
-        if not head:
+        pipe.head, is_index_last = look(pipe.read)
+        if not pipe.head:
             raise VideoError(f"Nothing came from {self.name}.", "check the command before the pipe.")
-        if not index_last:
-            yield Looked(self.name, head, self._source.read)
+        if not is_index_last:
+            yield pipe
             return
-        self.note = f"{self.name} is an MP4 with its index at the end: nothing is decided before it has come whole. "
-        self.note += f"To decide at once, {FASTSTART}, or name the file."
-        with keep(head, self._source.read, self.name) as copy:
+        self.note = f"{self.name} is an MP4 with its index at the end: detection starts when it has come whole. "
+        self.note += f"To start at once, {FASTSTART}, or name the file."
+        with copy_whole(pipe) as copy:
             try:
                 yield copy
             except av.error.FFmpegError as error:
@@ -192,7 +184,7 @@ class PyAVReader:
         first, gap, size = Fraction(0), step, (0, 0)
         last: Fraction | None = None
         by_rate = counts_frames(container, stream)
-        reformatter = VideoReformatter()  # a picture's own would be made anew for each, with threads of its own
+        reformatter = VideoReformatter()  # one for all frames, because each has threads of its own
         for picture in self._pictures(container, stream):
             base = picture.time_base or Fraction(0)  # where there is a time, its unit is known
             start = None if by_rate or picture.pts is None else picture.pts * base
@@ -215,104 +207,90 @@ class PyAVReader:
             self.end = time + duration
             yield SourceFrame(time, duration, partial(render, picture, size, reformatter))
 
-    def _silent(self) -> StalledError:
+    def _stalled(self) -> StalledError:
         return StalledError(f"{self.name} sent nothing for too long.", "check that it is on, and its address.")
 
     def _pictures(self, container: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.VideoFrame]:
-        """Decoded pictures up to the end or the first damage, whole ones only.
+        """Yield whole decoded frames up to the end or the first damage.
 
-        Raises StalledError where packets come for longer than the timeout, and no picture.
+        Raises StalledError if packets come for longer than the timeout without a frame.
         """
         packets: Iterator[av.Packet] = container.demux()
-        began, reached = monotonic(), Fraction(0)
+        heard, reached = monotonic(), Fraction(0)
         while True:
             try:
                 packet = next(packets)
             except StopIteration:
                 break
             except av.error.InvalidDataError as error:
-                self._broken(error)
+                self._handle_damage(error)
                 return
             if packet.size and packet.pts is not None and packet.time_base:
                 reached = max(reached, (packet.pts + (packet.duration or 0)) * packet.time_base)
-            if self._patience and monotonic() - began > self._patience:
-                raise self._silent()
+            if self._patience and monotonic() - heard > self._patience:
+                raise self._stalled()
             if packet.stream is not stream:
                 continue
             if self._packets:
                 try:
                     self._packets(packet, stream, monotonic())
-                except Exception as error:  # what goes wrong there does not stop the decoding
+                except Exception as error:  # clips may fail, decoding continues
                     self._packets = None
-                    self.note = f"The packets of {self.name} are kept no more ({error or type(error).__name__})."
+                    self.note = f"The packets of {self.name} are not kept for clips ({error or type(error).__name__})."
             try:
                 pictures = packet.decode()
             except av.error.InvalidDataError as error:
-                if self._broken(error):
+                if self._handle_damage(error):
                     return
                 continue
-            if packet.is_corrupt and self._broken(None):
+            if packet.is_corrupt and self._handle_damage():
                 return
             for picture in pictures:
                 if not picture.is_corrupt:
                     yield picture
-                    began = monotonic()
-                elif self._broken(None):
+                    heard = monotonic()
+                elif self._handle_damage():
                     return
         if missing := missing_end(container, reached):
             self.decode_errors += 1
             if self._damage == "raise":
                 raise damaged(self.name, missing)
 
-    def _broken(self, error: Exception | None) -> bool:
-        """Count damage; whether to stop before it. Raises VideoError."""
+    def _handle_damage(self, error: Exception | None = None) -> bool:
+        """Count damage; return whether to stop before it. Raises VideoError."""
         self.decode_errors += 1
         if self._damage == "raise":
             raise damaged(self.name, f"decoding stopped after {self.decoded} whole frames") from error
         return self._damage == "stop"
 
 
-class _Arriving:
-    """A pipe whose bytes are read as they arrive; `read` raises what `silent` makes when none do for `patience`."""
-
-    def __init__(
-        self, file: BinaryIO, silent: Callable[[], Exception], patience: float | None, stopped: Callable[[], bool]
-    ):
-        self._file, self._silent, self._patience, self._stopped = file, silent, patience, stopped
-
-    def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end, or once stopped."""
-        deadline = monotonic() + (math.inf if self._patience is None else self._patience)
-        # what Python has buffered is not in the pipe, but nothing has read from it before
-        while not select.select([self._file], [], [], TICK)[0]:
-            if self._stopped():
-                return b""
-            if monotonic() > deadline:
-                raise self._silent()
-        return os.read(self._file.fileno(), size)
-
-
 def render(picture: av.VideoFrame, size: tuple[int, int], reformatter: VideoReformatter) -> NDArray[np.uint8]:
-    """A decoded picture as an upright (H, W, 3) uint8 RGB image."""
+    """Return a decoded frame as an upright (H, W, 3) uint8 RGB image."""
     if planar := PLANAR.get(picture.format.name):
         picture = reformatter.reformat(picture, format=planar, threads=1)
-    # one thread: more cost more than a picture, and the other cores have flow and networks to compute
+    # one thread: more of them cost more than they gain, and the other cores compute flow and networks
     image = np.asarray(reformatter.reformat(picture, format="rgb24", threads=1).to_ndarray(), np.uint8)
     return shrink(np.rot90(image, picture.rotation // 90) if picture.rotation else image, size)
 
 
 class FrameReader(PyAVReader):
-    """The frames of a probed file, once; with `allow_damaged` a damaged file ends where the damage begins."""
+    """The frames of a probed file, once; with `allow_damaged` a damaged file ends where the damage begins.
+
+    Raises VideoError if LSTR_DECODER is not pyav or decord, or decord is not installed.
+    """
 
     def __init__(self, video: Video, allow_damaged: bool = False):
         self.video = video
-        self.decoder = choose_decoder()
-        damage = "stop" if allow_damaged else "raise"
-        super().__init__(video.path, damage, opening=NVDEC if self.decoder == "nvdec" else PLAIN)
+        self.decoder = os.environ.get("LSTR_DECODER") or "pyav"
+        if self.decoder not in ("pyav", "decord"):
+            raise VideoError(f"There is no decoder {self.decoder!r}.", "set LSTR_DECODER to pyav or decord.")
+        if self.decoder == "decord" and not find_spec("decord"):
+            raise VideoError("decord is not installed.", PYAV_HINT)
+        super().__init__(video.path, "stop" if allow_damaged else "raise")
         self.clock = video.clock
 
     def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
-        """See PyAVReader; raises VideoError also for damage that the packets showed."""
+        """Yield frames as PyAVReader; raises VideoError also for damage that the packets showed."""
         if self.video.damage and self._damage == "raise":
             raise damaged(self.name, self.video.damage)
         if self.decoder != "decord":
@@ -324,8 +302,42 @@ class FrameReader(PyAVReader):
             yield frame
 
 
+def decord_frames(video: Video, long_side: int) -> Generator[SourceFrame, None, None]:
+    """Yield each frame of a probed file at the working size, at the times of its packets.
+
+    Raises VideoError if decord fails, or would not give the frames of PyAV. decord hides damage within frames.
+    """
+    import decord
+
+    n, size = len(video.ticks), video.size(long_side)
+    # At 10 bits decord differs by 3.6 levels, at odd sizes by half a level, in MPEG-4 part 2 by one. It cannot decode
+    # AV1, and repeats frames that cannot be decoded.
+    is_exact = (
+        video.width * video.height * 3 * n <= DECORD_BYTES
+        and video.bits == 8
+        and all(side > DECORD_SIDE and side % 2 == 0 for side in (video.width, video.height))
+        and video.codec not in ("av1", "mpeg4")
+        and video.clock == "container"
+        and bool((video.ticks[1:] > video.ticks[:-1]).all())
+        and not video.damage
+        and not video.left_out
+    )
+    if not is_exact:
+        raise VideoError(f"decord cannot read the exact frames of {video.path}.", PYAV_HINT)
+    try:
+        reader = decord.VideoReader(os.path.abspath(video.path), num_threads=1)  # a bare name could be a protocol's
+        if len(reader) != n:
+            raise ValueError(f"it counts {len(reader)} frames, the container {n}")
+        for number in range(n):
+            image, time = reader.next().asnumpy(), video.time(number)
+            end = video.time(number + 1) if number + 1 < n else video.end
+            yield SourceFrame(time, end - time, partial(shrink, image, size))
+    except Exception as error:  # decord raises RuntimeError and its own types for every kind of failure
+        raise VideoError(f"decord cannot read {video.path} ({first_line(error)}).", PYAV_HINT) from error
+
+
 def probe_chunks(path: Path) -> Video:
-    """A video's facts. Raises MissingPathError or VideoError, also when it is shorter than one chunk."""
+    """Return a video's facts. Raises MissingPathError or VideoError, also if it is shorter than one chunk."""
     with PROBE:
         video = probe(path)
     if video.n_chunks == 0:
@@ -337,7 +349,7 @@ def probe_chunks(path: Path) -> Video:
 
 
 def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator[Chunk]]:
-    """A video's facts, its reader, and its chunks; of a damaged one those before the damage, where that is allowed.
+    """Return a video's facts, its reader, and its chunks; with `allow_damaged` those before the damage.
 
     Raises as `probe_chunks`.
     """

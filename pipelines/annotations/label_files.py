@@ -28,7 +28,7 @@ from lstr.pipelines.annotations.format import (
     recognise,
 )
 from lstr.pipelines.annotations.videos import RECIPE, Rates, plain_id
-from lstr.pipelines.failures import described
+from lstr.pipelines.failures import describe_error
 
 # Endings of workbooks of spreadsheet programs, which are not read.
 WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
@@ -72,7 +72,7 @@ def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -
         raise LabelsError(text, hint) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise LabelsError(
-            f"{path} is damaged: it is not {form.name} ({described(error)}).",
+            f"{path} is damaged: it is not {form.name} ({describe_error(error)}).",
             "write it again with the tool that made it, or name its format with --from.",
         ) from error
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from lstr.labels.check import Footage
-from lstr.pipelines.failures import left_out
+from lstr.pipelines.failures import skip_failure
 
 RECIPE = "recipe.json"  # of a feature folder
 # Folders in front of a video that can be part of its id.
@@ -40,7 +40,7 @@ def footage_at(video: Path) -> Footage | None:
 
     from lstr.extractors.video.containers import open_container
 
-    with left_out(video), open_container(video) as container:
+    with skip_failure(video), open_container(video) as container:
         stream = container.streams.best("video")
         if stream is None:
             return None

@@ -10,7 +10,7 @@ from lstr.errors import LstrError, StalledError, UnforeseenError
 from lstr.extractors.devices import choose_device, videos_at_once
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.runtime import choose_runtime
-from lstr.extractors.video.live_input import Input, LiveOptions
+from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.files.atomic import check_writable
 from lstr.labels.video_ids import check_match
 from lstr.loaded_checkpoint import Checkpoint

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
-from lstr.extractors.video.live_input import LiveOptions
+from lstr.extractors.video.inputs import LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Decided, Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectEvent, DetectOptions, detect_sources

@@ -11,8 +11,7 @@ from lstr.chunk import CLOCK, Clock
 from lstr.errors import ConfigError, MissingPathError, VideoError
 from lstr.extractors.flow.workers import Algorithm, Backend
 from lstr.extractors.streams import STREAMS
-from lstr.extractors.video.inputs import find_videos
-from lstr.extractors.video.live_input import Input, parse_live
+from lstr.extractors.video.inputs import Input, find_videos, parse_live
 from lstr.files.names import fault_of
 from lstr.labels.label_set import Labels
 from lstr.settings import Positive, check_fields

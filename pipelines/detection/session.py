@@ -15,7 +15,7 @@ from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL, torch_threads
 from lstr.extractors.streams import MODEL_STREAMS
 from lstr.extractors.video.frames import Chunk, Gap
-from lstr.extractors.video.live_input import QUIET, Input, LiveOptions
+from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Ended, MakeSink, Status, Undecided
 from lstr.pipelines.detection.model import Networks
@@ -33,11 +33,12 @@ from lstr.pipelines.progress import Notice
 from lstr.timeline import Thresholds, thresholds_of
 
 if TYPE_CHECKING:  # a file needs no reader of live sources
-    from lstr.extractors.video.live_reader import LiveReader
-    from lstr.extractors.video.packet_ring import PacketSink
+    from lstr.extractors.video.live import LiveReader
+    from lstr.extractors.video.reader import PacketSink
     from lstr.extractors.video.zones import Zones
 
 DEFAULT_NETWORKS, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
+STOP_S = 2.0  # FFmpeg may wait for longer than the readers of a session that ends
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 
 
@@ -201,7 +202,7 @@ class Session:
         readers, self._readers = self._readers, []
         for reader in readers:
             reader.stop()
-        ends = monotonic() + QUIET
+        ends = monotonic() + STOP_S
         for reader in readers:
             reader.join(ends - monotonic())
 
@@ -245,7 +246,7 @@ class Session:
                     yield track.open()
 
     def _connect(self, name: str, address: Input, long_side: int) -> "LiveReader":
-        from lstr.extractors.video.live_reader import LiveReader
+        from lstr.extractors.video.live import LiveReader
 
         packets = self._packets and self._packets(name)
         frames, zones = self._frames and partial(self._frames, name), self._zones and partial(self._zones, name)

@@ -27,8 +27,7 @@ from lstr.extractors.video.frames import (
     stretches,
     working_size,
 )
-from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Tell, find_videos, is_video_name
-from lstr.extractors.video.live_input import Input
+from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Input, Tell, find_videos, is_video_name
 from lstr.extractors.video.reader import open_chunks, probe_chunks
 from lstr.files.names import shown
 from lstr.loaded_checkpoint import Checkpoint
@@ -37,7 +36,7 @@ from lstr.pipelines.detection.options import Limits
 from lstr.pipelines.model_files.networks import streams_taken
 
 if TYPE_CHECKING:  # a video needs no feature folders, and no reader of live sources
-    from lstr.extractors.video.live_reader import LiveReader
+    from lstr.extractors.video.live import LiveReader
     from lstr.pipelines.features.folder import FeatureFolder
 
 QUEUED = 8  # chunks read ahead of a batch: decoding goes on while the loop is busy

@@ -39,7 +39,7 @@ from lstr.timeline import Event as ActionEvent
 from lstr.timeline import Thresholds, Timeline
 
 if TYPE_CHECKING:  # a file needs no reader of live sources
-    from lstr.extractors.video.live_reader import LiveReader
+    from lstr.extractors.video.live import LiveReader
 
 SINK_TIMEOUT_S = 2.0  # for the queue of a sink after its source has ended, unless it needs all decisions
 DECIDED_AHEAD = 1200  # decisions of a file, five minutes, that may wait until the files before it are reported

@@ -15,7 +15,7 @@ from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.flow.workers import default_workers
 from lstr.files.atomic import sweep
 from lstr.files.remote import Place
-from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
+from lstr.pipelines.child_process import ChildProcess, end, send_events, serve_parent
 from lstr.pipelines.failures import Failure
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.video import open_worker
@@ -79,7 +79,7 @@ def over_processes(
                 except (EOFError, OSError):
                     workers.remove(worker)
                     worker.connection.close()
-                    how = worker.death()
+                    how = worker.describe_exit()
                     lost, died = 0 if worker.ready else lost + 1, True
                     if lost == STARTS:
                         raise ExtractorError(
@@ -125,7 +125,7 @@ def serve(connection: Connection) -> None:
                 video_id, source = connection.recv()
                 yield from extractor.extract_all({video_id: source})
 
-    tell_parent(connection, work(), "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints.")
+    send_events(connection, work(), "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints.")
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from lstr.extractors.run import FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import WRITE, StepSeconds, closed_after, merged
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.extractors.video.frames import CHUNK
-from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.inputs import local_copy
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.arrays import RowFile, fingerprints
@@ -32,7 +32,7 @@ from lstr.files.atomic import replacing
 from lstr.files.content import read_text, write_json
 from lstr.files.remote import Place, RemoteFile, place
 from lstr.pipelines.annotations.label_files import is_label_file, read_label_file
-from lstr.pipelines.failures import failure_of, left_out
+from lstr.pipelines.failures import failure_of, skip_failure
 from lstr.pipelines.features.chunk_cache import ChunkCache, cached_chunks, caches_of, decoded_facts
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, open_output
@@ -117,7 +117,7 @@ def new_networks(
         here = [source for source in videos.values() if not isinstance(source, RemoteFile)]
         sizes = []
         for source in here[:: max(1, len(here) // SAMPLED_VIDEOS)] or [*videos.values()][:1]:
-            with left_out(source), at_hand(source) as (path, _):
+            with skip_failure(source), local_copy(source) as (path, _):
                 sizes.append(probe(path).size(recipe.long_side))
         recipe = recipe.seeing(shape_of(sizes))
     twostream = build_twostream(recipe, sources, device, options.precision)
@@ -251,7 +251,7 @@ class VideoExtractor:
         try:
             if len(os.fsencode(PurePath(video_id).name)) > MAX_NAME_BYTES:
                 raise VideoError(f"{source} has a name too long for its features.", "rename or link it.")
-            with self.folder.staged(video_id) as target, at_hand(source) as (path, origin):
+            with self.folder.staged(video_id) as target, local_copy(source) as (path, origin):
                 record, note = yield from self._write(video_id, path, origin, target)
         except Exception as error:
             return Outcome.failed(video_id, source, failure_of(error, source))

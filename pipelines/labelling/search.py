@@ -20,7 +20,7 @@ from lstr.chunk import CHUNK_SECONDS
 from lstr.errors import CheckpointError, LstrError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.weights_file import sha256_of
-from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
+from lstr.pipelines.child_process import ChildProcess, end, send_events, serve_parent
 from lstr.pipelines.evaluation.threshold_choice import choose_thresholds
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import Candidate, find_candidates, propose
@@ -81,7 +81,7 @@ def main() -> None:
     def serve(connection: Connection) -> None:
         os.nice(PRIORITY)
         found = find_proposals(*connection.recv())
-        tell_parent(connection, found, "run it again with LSTR_DEBUG=1 and report the output.")
+        send_events(connection, found, "run it again with LSTR_DEBUG=1 and report the output.")
 
     serve_parent(serve)
 
@@ -185,7 +185,7 @@ class Proposer:
                 except (EOFError, OSError):
                     if child.process.wait() and self._models.empty():
                         hint = "is memory short? run the same command again; proposals found so far are kept."
-                        reason = f"The process that searches for proposals ended ({child.death()})."
+                        reason = f"The process that searches for proposals ended ({child.describe_exit()})."
                         raise LstrError(reason, hint) from None
                     return
         finally:

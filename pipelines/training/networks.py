@@ -18,7 +18,7 @@ from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.weights_file import WeightSources, is_weights_folder, network_file
 from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights, write_weights
 from lstr.extractors.twostream import build_twostream
-from lstr.pipelines.child_process import ChildProcess, end, serve_parent, tell_parent
+from lstr.pipelines.child_process import ChildProcess, end, send_events, serve_parent
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.network_config import with_new_defaults
@@ -70,7 +70,7 @@ def train_at_once(jobs: Mapping[NetworkFiles, Sequence], threads: int) -> Iterat
                     process.connection.close()
                     if process.process.wait():
                         raise LstrError(
-                            f"The process that trained the {network.name} network ended ({process.death()}).",
+                            f"The process that trained the {network.name} network ended ({process.describe_exit()}).",
                             "is memory short? run the same command again with --set at_once=1; it resumes.",
                         ) from None
                     continue
@@ -88,7 +88,7 @@ def main() -> None:
         yield from NetworkRun(*connection.recv()).train()
 
     hint = "run it again with LSTR_DEBUG=1, and report what it prints."
-    serve_parent(lambda connection: tell_parent(connection, work(connection), hint))
+    serve_parent(lambda connection: send_events(connection, work(connection), hint))
 
 
 def train_networks(

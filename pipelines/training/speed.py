@@ -14,11 +14,11 @@ from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.presets import Preset
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import CHANNELS_OF
-from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.inputs import local_copy
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.remote import Place
 from lstr.labels.label_set import BACKGROUND
-from lstr.pipelines.failures import left_out
+from lstr.pipelines.failures import skip_failure
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.loop import kept_memory
@@ -37,8 +37,8 @@ def measure_chunks(sources: Sequence[Place], preset: Preset) -> float:
     """Return the seconds of a chunk, by the first chunks of the first readable video. Raises VideoError."""
     for source in sources:
         with (
-            left_out(source),
-            at_hand(source) as (path, _),
+            skip_failure(source),
+            local_copy(source) as (path, _),
             flow_workers(preset.algorithm) as workers,
             closed_after(open_chunks(path, preset.long_side)[2]) as reading,
         ):

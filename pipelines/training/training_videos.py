@@ -13,7 +13,7 @@ from lstr.extractors.networks.weights_file import sha256_of
 from lstr.extractors.presets import Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import MODEL_STREAMS
-from lstr.extractors.video.inputs import at_hand
+from lstr.extractors.video.inputs import local_copy
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.remote import Place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named
@@ -220,7 +220,7 @@ def look_at(
     def look(video: tuple[str, Place]) -> SoundVideo | Failure:
         source = video[1]
         try:
-            with at_hand(source) as (path, _):
+            with local_copy(source) as (path, _):
                 opened = open_chunks(path, cache.recipe["long_side"])[0]
                 planes, height, width = cache.shape(opened)
                 if too_small(algorithm_of(cache.recipe["flow_algorithm"]), width, height):
@@ -271,7 +271,7 @@ def fill(
                 cache.drop(damaged)
             is_kept = chunks is not None and not damaged
             if chunks is None or damaged:
-                with at_hand(video.source) as (path, _):
+                with local_copy(video.source) as (path, _):
                     opened = open_chunks(path, cache.recipe["long_side"])
                     chunks = yield from cache.fill(video.sha256, path, opened, workers, keep, video_id)
         except Exception as error:

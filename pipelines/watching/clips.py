@@ -26,8 +26,8 @@ from typing import Any
 import cv2
 
 from lstr.errors import HistoryError
-from lstr.extractors.video.clip_file import ClipFile, picture_of
-from lstr.extractors.video.packet_ring import TICKS, PacketRing, PacketSink, time_at
+from lstr.extractors.video.clips import TICKS, ClipFile, PacketRing, image_at, time_at
+from lstr.extractors.video.reader import PacketSink
 from lstr.files.atomic import check_writable, sweep, temporary_for, unwritable
 from lstr.pipelines.watching.config import ClipsConfig
 from lstr.pipelines.watching.event import WatchedEvent
@@ -116,7 +116,7 @@ class Recording:
             "decided_at": round(self.decided_at, 3),
             "codec": file.codec,
             "source_codec": file.coding.codec,
-            "size": list(file.pictures),
+            "size": list(file.frame_size),
         }
         with temporary_for(about) as temporary:
             temporary.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -338,7 +338,7 @@ class Clips:
         event_id, packets = recording.event.id, recording.ring.since(recording.decided, 0.0)
         if not packets:
             return
-        image = picture_of(packets, time_at(packets, recording.decided), MAX_IMAGE_SIDE, MAX_DECODE_S)
+        image = image_at(packets, time_at(packets, recording.decided), MAX_IMAGE_SIDE, MAX_DECODE_S)
         if image is not None and self._free >= RESERVED_BYTES:
             _, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
             with temporary_for(self.folder / f"{event_id}{IMAGE}") as temporary:

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from lstr.errors import ConfigError, LstrError, MissingCameraError
-from lstr.extractors.video.live_input import parse_live
+from lstr.extractors.video.inputs import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
-from lstr.pipelines.quantities import bytes_of, seconds_of
+from lstr.settings import parse_bytes, parse_seconds
 from lstr.timeline import changed
 
 HOURS = re.compile(r"(\d{1,2}):([0-5]\d)\s*-\s*(\d{1,2}):([0-5]\d)")
@@ -40,7 +40,7 @@ class Seconds(float):
     @classmethod
     def parse(cls, value: Any, folder: Path) -> "Seconds":
         """Return the value of an entry."""
-        found = seconds_of(value) if isinstance(value, str) else value
+        found = parse_seconds(value) if isinstance(value, str) else value
         if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= MAX_SECONDS:
             raise ValueError("give a time such as 90, '90s' or '1.5m', at most a year.")
         return cls(found)
@@ -64,7 +64,7 @@ class Size(int):
     @classmethod
     def parse(cls, value: Any, folder: Path) -> "Size":
         """Return the value of an entry."""
-        found = bytes_of(value) if isinstance(value, str) else value
+        found = parse_bytes(value) if isinstance(value, str) else value
         if isinstance(found, bool) or not isinstance(found, int) or found < MIN_BYTES:
             raise ValueError("give a size of at least 1MB, such as '10GB'.")
         return cls(found)

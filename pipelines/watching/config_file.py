@@ -16,7 +16,7 @@ from lstr.errors import (
     MissingCameraError,
     ServingError,
 )
-from lstr.extractors.video.live_input import parse_live
+from lstr.extractors.video.inputs import parse_live
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.detection.model import find_checkpoint
 from lstr.pipelines.model_files.model_file import is_model, open_model

@@ -12,13 +12,13 @@ from time import monotonic
 from typing import Any
 
 from lstr.errors import CheckpointError, ExtractorError, HistoryError, LstrError
-from lstr.extractors.video.live_input import parse_live
+from lstr.extractors.video.inputs import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.files.home import home
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import MakeSink, Status
 from lstr.pipelines.detection.model import find_checkpoint
-from lstr.pipelines.failures import described
+from lstr.pipelines.failures import describe_error
 from lstr.pipelines.pages.server import SavedAddress, Server
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import Address, SourceConfig, WatchConfig
@@ -263,7 +263,7 @@ class Service:
                 self._tick()
             except Exception as caught:  # sources continue, and the supervisor is notified
                 known = isinstance(caught, LstrError)
-                error = str(caught) if known else f"The service continues after {described(caught)}."
+                error = str(caught) if known else f"The service continues after {describe_error(caught)}."
                 if not self._ended.is_set() and error != self._error:
                     self.log(error)
             self._error = error

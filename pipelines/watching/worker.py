@@ -14,7 +14,7 @@ from time import monotonic
 from msgspec import structs
 
 from lstr.errors import CheckpointError, ExhaustedError, ExtractorError, LstrError, brief
-from lstr.extractors.video.live_input import LiveOptions, parse_live
+from lstr.extractors.video.inputs import LiveOptions, parse_live
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.loaded_checkpoint import Checkpoint

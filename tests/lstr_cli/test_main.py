@@ -216,21 +216,21 @@ def test_info(lstr, small_set, tmp_path):
     assert checkpoint["recipe_id"] == features["recipe_id"] and checkpoint["config"]["d_model"] == 64
     assert checkpoint["preset"] == "not recorded"
     lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json")
-    assert info(tmp_path / "scene_00.json")["chunks"] == 20
+    assert info(tmp_path / "scene_00.json")["videos"] == 1
     code, out, _ = lstr("info", small_set.features)
     assert code == 0 and "feature folder" in out
     mistake(lstr("info", tmp_path / "none"), 2, "does not exist")
     (tmp_path / "odd.json").write_text("{}")
-    mistake(lstr("info", tmp_path / "odd.json"), 2, "no timeline")
+    mistake(lstr("info", tmp_path / "odd.json"), 2, "odd.json")
 
 
 def test_doctor(lstr, monkeypatch):
     code, out, _ = lstr("doctor", "--json")
     findings = {f["what"]: f for f in json.loads(out)}
-    assert code == 0 and {"torch", "networks", "decoder", "optical flow", "GPU"} <= findings.keys()
+    assert code == 0 and {"torch", "networks", "av", "optical flow", "GPU"} <= findings.keys()
     assert findings["default model"]["ok"] is None, "it need not be there"
     code, out, _ = lstr("doctor")
-    assert code == 0 and "–\tdefault model\tnone in" in out and "ok\tdecoder\tPyAV" in out
+    assert code == 0 and "–\tdefault model\tnone in" in out and "ok\tav\t" in out
     import cv2
 
     from lstr.extractors.flow import tvl1

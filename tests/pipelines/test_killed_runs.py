@@ -15,7 +15,7 @@ import av
 import numpy as np
 import pytest
 
-from lstr.files.atomic import leftovers, replacing, sweep
+from lstr.files.atomic import leftovers
 from lstr.files.content import write_json
 from lstr.pipelines.features.folder import open_features, verify
 from tests.support.small_set import PICTURES
@@ -134,20 +134,6 @@ def test_damage_is_redone_and_nothing_else(runs, whole):
     same_features(runs.output, whole)
 
 
-def test_leftovers_are_told_from_files_that_are_being_written(tmp_path):
-    stale = tmp_path / "deep" / ".v.npy.tmp-abc"
-    stale.parent.mkdir()
-    stale.touch()
-    (tmp_path / ".hidden").touch()
-    with replacing(tmp_path / "deep" / "v.npy") as temporary:
-        temporary.write_text("half")
-        assert leftovers(tmp_path) == [stale]
-        sweep(tmp_path)
-        assert not stale.exists() and temporary.exists()
-        temporary.write_text("whole")
-    assert (tmp_path / "deep" / "v.npy").read_text() == "whole" and (tmp_path / ".hidden").exists()
-
-
 @pytest.mark.long
 def test_a_full_disk_loses_nothing_finished(runs):
     """No file may pass 7 KB here, so arrays of flow, of 8 KB, meet what a full disk gives: an error half way."""
@@ -158,19 +144,6 @@ def test_a_full_disk_loses_nothing_finished(runs):
     assert code == 2 and "cannot be written" in err and err.count("hint: ") == 1 and "Traceback" not in err
     assert folder.ids() == ids[:5] and not list(runs.output.rglob(".*.tmp-*"))
     assert {fault.id for fault in verify(folder).faults} == {ids[5]}
-
-
-@pytest.mark.slow
-def test_a_full_disk_under_two_processes(runs):
-    """The limit holds in the workers too, and what one of them meets ends the job with the same sentence."""
-    folder = open_features(runs.output)
-    ids = folder.ids()
-    for video_id in ids[4:]:
-        folder.record(video_id).unlink()
-    runs.arguments[runs.arguments.index("--workers") + 1] = "2"
-    code, err = runs.to_its_end(file_limit=7000)
-    assert code == 2 and "cannot be written" in err and err.count("hint: ") == 1 and "Traceback" not in err, err
-    assert folder.ids() == ids[:4] and not list(runs.output.rglob(".*.tmp-*"))
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import av
 import numpy as np
 
-from lstr.extractors.video.live_input import PROMPT, Input, LiveOptions
-from lstr.extractors.video.live_reader import LiveReader
+from lstr.extractors.video.inputs import PROMPT, Input, LiveOptions
+from lstr.extractors.video.live import LiveReader
 
 SIDE = 320
 

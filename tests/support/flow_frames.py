@@ -41,7 +41,7 @@ def grey_of(frames: np.ndarray) -> list[np.ndarray]:
 
 
 def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """A Solve of `tvl1_solvers` by the compiled kernel of the processor."""
+    """A Solve of `tvl1_gpu` by the compiled kernel of the processor."""
     flow, (h, w) = u.contiguous().clone(), i0.shape[1:]
     scratch = np.empty(tvl1._tvl1.workspace_size(w, h), np.uint8)
     for before, after, field in zip(i0.numpy(), i1.numpy(), flow.numpy(), strict=True):

@@ -14,8 +14,8 @@ import pytest
 from torch import Tensor
 
 from lstr.errors import FlowError
+from lstr.extractors.flow.tvl1 import INNER, OUTER, WARPS, image_planes, stop_bound
 from lstr.extractors.flow.tvl1_cluster import Limits, bindings, layouts, source
-from lstr.extractors.flow.tvl1_spec import INNER, OUTER, WARPS, image_planes, stop_bound
 
 FULL = (WARPS, OUTER, INNER)
 HOPPER = Limits(processors=132, blocks=16, memory=232_448)
@@ -34,7 +34,7 @@ class HostKernel:
         self.iterations.append(self.library.solve_on_host(*pointers, h, w, ctypes.c_float(bound), blocks, *schedule))
 
     def solver(self, blocks: int, schedule=FULL) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """A Solve of `tvl1_solvers` with at most `blocks` in a cluster where the scale fits so few."""
+        """A Solve of `tvl1_gpu` with at most `blocks` in a cluster where the scale fits so few."""
 
         def solve(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
             planes, i0, flow = image_planes(i1).contiguous(), i0.contiguous(), u.contiguous().clone()

@@ -10,7 +10,6 @@ import torch
 
 from lstr.errors import OutputError
 from lstr.files.atomic import replacing, write_tensors
-from lstr.pipelines import provenance
 from tests.support.feature_set import TINY_SETTINGS
 from tests.support.mistakes import mistake
 from tests.support.processes import room
@@ -50,28 +49,6 @@ def test_what_a_killed_training_left_is_removed(feature_set, tmp_path, lstr):
         lstr("train", feature_set.features, "--labels", feature_set.labels, *settings, "-o", tmp_path / "run")[0] == 0
     )
     assert not list((tmp_path / "run").glob(".*"))
-
-
-def test_what_a_killed_packing_left_is_removed(small_set, tmp_path, lstr):
-    left, another = tmp_path / ".m.lstr.tmp-12345678", tmp_path / ".n.lstr.tmp-12345678"
-    left.touch()
-    another.touch()
-    assert lstr("pack", small_set.checkpoint, "-o", tmp_path / "m.lstr")[0] == 0
-    assert not left.exists() and another.exists(), "only what was to become this file"
-
-
-def test_the_sources_are_looked_at_without_a_lock(monkeypatch):
-    """`git status` refreshes the index of a checkout: killed on a full disk it left a lock, and git refused to work."""
-    seen = []
-
-    def run(command, **_):
-        seen.append(command)
-        return subprocess.CompletedProcess(command, 0, stdout="")
-
-    monkeypatch.setattr(provenance.subprocess, "run", run)
-    monkeypatch.setattr(provenance.Path, "exists", lambda _: True)
-    provenance.git_revision()
-    assert len(seen) == 2 and all("--no-optional-locks" in command for command in seen)
 
 
 def shell(line: str, within: Sequence[str] = (), **more) -> subprocess.CompletedProcess:

@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import save_file
 from torch import nn
 
 from lstr.extractors.networks.build import identify
 from lstr.extractors.networks.network import NETWORKS, Cost, Input, Network, find_network
 from lstr.extractors.networks.weights_file import WeightSources
-from lstr.extractors.presets import PRESETS, Preset, StreamPreset, read_preset
+from lstr.extractors.presets import PRESETS, StreamPreset, read_preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.run import RunOptions
-from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from lstr.extractors.twostream import rebuild_twostream
 from lstr.pipelines.features.extraction import row_bytes
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
@@ -152,46 +151,3 @@ def test_a_network_of_timm_through_every_command(small_set, tmp_path, lstr, monk
             scores[path.stem, runtime] = np.load(next(out.glob("*.npy")))
     for (name, _), found in scores.items():
         assert np.abs(found - scores[name, "torch"]).max() < (1e-3 if name == "mine" else 0.2)
-
-
-@pytest.mark.long
-def test_a_local_file_of_timm_from_features_to_a_detection(small_set, tmp_path, lstr):
-    """extract with the stem inflated for flow, train, pack and detect; the file is found again."""
-    import timm
-
-    from tests.support.feature_set import TINY
-
-    file = tmp_path / "mobilenetv4.safetensors"
-    torch.manual_seed(0)
-    save_file(timm.create_model("mobilenetv4_conv_small", pretrained=False).state_dict(), file)
-    names = {stream: {"network": MOBILE, "weights": file.name} for stream in ("rgb", "flow")}
-    sizes = {"flow_algorithm": "difference", "short_side": 64, "crop": 64, "long_side": 96}
-    (tmp_path / "mine.json").write_text(json.dumps({**names, **sizes}))
-    features, run = tmp_path / "features", tmp_path / "run"
-    code, _, err = lstr("extract", small_set.videos, "-o", features, "--recipe", tmp_path / "mine.json")
-    assert code == 0 and "random" not in err, err
-    recipe = Recipe.from_dict(json.loads((features / "recipe.json").read_text()))
-    assert (recipe.rgb.stem, recipe.flow.stem) == (None, "mean")
-    assert {path.name for path in features.glob("*_custom_*")} == {
-        f"{stream}_custom_timm-mobilenetv4_conv_small" for stream in ("rgb", "flow")
-    }
-    settings = [f"--set=model.{name}={value}" for name, value in TINY.items()]
-    code, _, err = lstr(
-        "train", features, "--labels", small_set.labels, "-o", run, "--set", "train.max_steps=1", *settings
-    )
-    assert code == 0, err
-    code, _, err = lstr("pack", run / "checkpoint.pt", "-o", tmp_path / "m.lstr")
-    assert code == 0, err
-    file.unlink()
-    video = next(small_set.videos.rglob("*.mp4"))
-    code, _, err = lstr("detect", video, "-m", tmp_path / "m.lstr", "-o", tmp_path / "out", "-f", "npy")
-    assert code == 0, err
-
-
-def test_tokens_see_images_of_the_size_of_the_recipe():
-    """64 pixels are 16 patches, 224 are 196: both of one network."""
-    for side in (64, 224):
-        preset = Preset(StreamPreset(TOKENS), None, short_side=side, crop=side)
-        twostream = build_twostream(preset, WeightSources(), "cpu", "float32")
-        images = np.zeros((1, 1, side, side, 3), np.uint8)
-        assert twostream.pooled("rgb", images).shape == (1, 64)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.errors import RecipeError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.pipelines.features.folder import open_features
 from tests.support.feature_set import TINY
@@ -100,17 +99,3 @@ def test_a_model_of_one_stream_takes_the_features_of_both(lstr, small_set, tmp_p
     (features / "recipe.json").write_text(json.dumps(recipe))
     code, _, err = lstr(*evaluate)
     assert code == 4 and "rgb.crops: 10 against 1" in err and "flow" not in err
-
-
-def test_a_folder_from_elsewhere_may_have_one_stream(tmp_path, small_set, lstr):
-    from lstr.pipelines.features.dataset import read_split
-
-    published = tmp_path / "published"
-    shutil.copytree(small_set.features / "flow_random_shufflenetv2", published / "flow_kinetics_bninception")
-    split = read_split(published, small_set.labels, "training")
-    assert split.dims == (0, 1024) and split.videos[0].features[[0, 3]].shape == (2, 1024)
-    with pytest.raises(RecipeError, match="no folder named rgb_x"):
-        open_features(published, rgb="rgb_x")
-    evaluate = ("evaluate", small_set.checkpoint, published, "--labels", small_set.labels)
-    code, _, err = lstr(*evaluate)
-    assert code == 4 and "(576, 1024)" in err and "(0, 1024)" in err, "a model of both streams needs both"

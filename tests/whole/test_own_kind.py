@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from lstr.kinds import configure, make_model
-from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.documents import ROOT, block_with
 from tests.support.feature_set import TINY
 
@@ -80,28 +79,3 @@ def test_one_that_is_broken_ends_nothing_that_does_not_use_it(broken_lstr, publi
     assert code == 0 and "lstr" in [kind["kind"] for kind in json.loads(out)]
     code, _, err = broken_lstr("models", "broken")
     assert code == 2 and "cannot be imported" in err and "Traceback" not in err
-
-
-@pytest.mark.slow
-def test_it_is_learned(own_lstr, tmp_path):
-    render_scenes(tmp_path, SceneConfig(n_videos=6, n_testing=2, seconds=4.0, width=96, height=64))
-    small = ("epochs=1", "draws=16", "model.d_model=16", "train.epochs=2", f"cache={tmp_path / 'chunks'}")
-    settings = [word for setting in small for word in ("--set", setting)]
-    model = tmp_path / "own.lstr"
-    code, _, err = own_lstr(
-        "learn",
-        tmp_path / "videos",
-        tmp_path / "labels.json",
-        "-o",
-        model,
-        "--set",
-        "model.kind=mean",
-        "--recipe",
-        "smallest",
-        "--set",
-        "learn.folds=0",  # with folds the file may have the average of several of the kind
-        *settings,
-    )
-    assert code == 0 and model.exists(), err
-    code, out, err = own_lstr("info", model, "--json")
-    assert code == 0 and json.loads(out)["model"] == "mean", err

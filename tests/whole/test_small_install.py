@@ -121,7 +121,7 @@ def test_what_needs_torch_says_what_to_install(small, small_set, exported, tmp_p
         _, err = small(*words, code=2)
         assert "which is not installed." in err and "pip install 'lstr-video[learn]'" in err, (words, err)
         assert "Traceback" not in err
-    assert "the small one" in small("doctor")[0]
+    assert "without PyTorch" in small("doctor")[0]
 
 
 def test_labels_need_no_torch(small, tmp_path):

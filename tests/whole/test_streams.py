@@ -5,14 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from lstr.extractors.networks.weights_file import read_card
-from lstr.extractors.presets import PRESETS
 from lstr.extractors.streams import PICTURES, STREAMS
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.training.training_videos import chunks_of
 
 pytestmark = pytest.mark.long
 
@@ -67,12 +64,6 @@ def test_five_streams_are_learnt_and_joined(learnt):
 
 
 @pytest.mark.slow
-def test_a_network_of_no_epochs_has_seen_nothing(learnt):
-    weights = learnt.with_suffix(".learn") / "weights"
-    assert read_card(weights / "grey.pth").seen and not read_card(weights / "change.pth").seen
-
-
-@pytest.mark.slow
 def test_raw_video_has_the_scores_of_stored_features(learnt, small_set, tmp_path, lstr):
     features = open_features(learnt.with_suffix(".learn") / "features")
     video = next(small_set.videos.rglob(f"{features.ids()[-1]}.mp4"))
@@ -110,10 +101,3 @@ def test_the_cache_makes_the_same_features(small_set, tmp_path, lstr):
         found.append({i: np.concatenate([*folder.arrays(i).values()], 1) for i in folder.ids()})
     for video_id, rows in found[0].items():
         np.testing.assert_allclose(rows, found[1][video_id], rtol=1e-4, atol=1e-5)
-
-
-def test_the_recipes_with_imagenet_weights_need_no_flow():
-    for name in ("grey", "motion", "pretrained"):
-        preset = PRESETS[name]
-        assert preset.algorithm is None and {part.weights for part in preset.parts.values()} == {"imagenet"}
-    assert chunks_of(PRESETS["grey"])["keeps"] == "grey"

@@ -3,9 +3,6 @@
 import itertools
 import os
 import re
-import resource
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -161,15 +158,6 @@ def test_near_opencv_on_hard_frames(before, after):
     assert distance(tvl1.flow(before, after), opencv(before, after)) < BOUND
 
 
-def test_input_may_be_strided_and_read_only():
-    before, after, _ = moved(60, 80, turn(dx=1.0), seed=7)
-    stack = np.zeros((120, 160, 2), np.uint8)
-    stack[::2, ::-2, 0], stack[::2, ::-2, 1] = before, after
-    stack.flags.writeable = False
-    views = stack[::2, ::-2, 0], stack[::2, ::-2, 1]
-    assert np.array_equal(tvl1.flow(*views), tvl1.flow(before, after))
-
-
 @opencv5
 @pytest.mark.parametrize("variant", tvl1.variants())
 def test_same_as_opencv_across_a_cut(variant):
@@ -192,18 +180,6 @@ def test_what_the_memory_held_before_does_not_matter(variant, monkeypatch):
     assert tvl1._spare == [used]
 
 
-def test_frames_of_two_sizes_take_turns():
-    pairs = [moved(h, w, turn(dx=1.0), seed=h)[:2] for h, w in ((40, 52), (60, 33))]
-    alone = [tvl1.flow(*pair) for pair in pairs]
-    assert all(np.array_equal(tvl1.flow(*pair), flow) for pair, flow in zip(pairs * 2, alone * 2, strict=True))
-
-
-def in_threads(frames: np.ndarray, threads: int) -> np.ndarray:
-    """Flow (N, H, W, 2) between neighbours of a stack of frames (N + 1, H, W), in several threads at once."""
-    with ThreadPoolExecutor(threads) as pool:
-        return np.stack(list(pool.map(tvl1.flow, frames, frames[1:])))
-
-
 GREY = np.zeros((20, 20), np.uint8)
 
 
@@ -221,23 +197,3 @@ GREY = np.zeros((20, 20), np.uint8)
 def test_other_input_is_refused(before, after):
     with pytest.raises(ValueError):
         tvl1.flow(before, after)
-
-
-def memory() -> float:
-    """Resident memory now in MiB."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_memory_does_not_grow_over_a_thousand_calls():
-    frames = np.stack([moved(32, 40, turn(dx=0.5 * i), seed=9)[1] for i in range(3)])
-    for _ in range(50):
-        in_threads(frames, 2)
-    before = memory()
-    for _ in range(250):
-        in_threads(frames, 2)
-    for _ in range(500):
-        tvl1.flow(frames[0], frames[1])
-    assert memory() - before < 8

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.flow import tvl1, tvl1_cluster, tvl1_spec, tvl1_torch
+from lstr.extractors.flow import tvl1, tvl1_cluster, tvl1_gpu
 from lstr.extractors.flow.tvl1_cluster import (
     STATIC,
     THREADS,
@@ -40,7 +40,7 @@ def host(tmp_path_factory) -> HostKernel:
 
 def solved(frames: np.ndarray, solve) -> np.ndarray:
     """Flow (F - 1, H, W, 2) between frames (F, H, W), by the whole pyramid."""
-    return tvl1_torch._flow(torch.from_numpy(frames)[None], solve).movedim(1, -1).numpy()
+    return tvl1_gpu.solve_pyramids(torch.from_numpy(frames)[None], solve).movedim(1, -1).numpy()
 
 
 def opencv(before: np.ndarray, after: np.ndarray, schedule=FULL) -> np.ndarray:
@@ -104,25 +104,6 @@ def test_any_number_of_blocks_gives_the_same(h, w, host):
         assert np.array_equal(solved(frames, host.solver(blocks))[0], want), f"{blocks} blocks"
 
 
-@needs_kernel
-@pytest.mark.long
-def test_the_kernel_survives_hard_frames(host):
-    frames = hard_frames(20, 37)
-    for before in frames.values():
-        for after in frames.values():
-            ours = solved(np.stack((before, after)), host.solver(4, QUICK))
-            assert np.isfinite(ours).all()
-
-
-@pytest.mark.parametrize(
-    "w, h, blocks",
-    [(320, 180, 8), (180, 320, 8), (320, 240, 16), (340, 256, 16), (320, 320, 16), (317, 211, 16), (256, 144, 8)],
-)
-def test_working_sizes_fit_a_cluster(w, h, blocks):
-    assert layouts(h, w, HOPPER)[0].blocks == blocks
-    assert all(layout.memory + STATIC <= HOPPER.memory for layout in layouts(h, w, HOPPER))
-
-
 def test_what_does_not_fit():
     assert layouts(480, 640, HOPPER) == [] and choose_layout(480, 640, 80, HOPPER) is None
     assert choose_layout(180, 320, 80, BEFORE_HOPPER) is None, "one block without its neighbours"
@@ -130,19 +111,11 @@ def test_what_does_not_fit():
     assert layouts(17, 3000, HOPPER) == [], "bands of one row are no neighbours of the rows that a median needs"
 
 
-def test_few_pairs_get_more_blocks():
-    """A pair alone is to end soon; many are to keep every processor at work."""
-    assert choose_layout(74, 131, 80, HOPPER).blocks == 2
-    assert choose_layout(74, 131, 20, HOPPER).blocks == 8
-    assert choose_layout(74, 131, 5, HOPPER).blocks == 16
-    assert choose_layout(180, 320, 5, HOPPER).blocks == 16
-
-
 def test_the_kernel_has_the_definitions_constants():
     text = source(True).path.read_text()
     defined = dict(re.findall(r"^#define (\w+) (.+?)(?: /\*.*)?$", text, re.M))
-    assert [int(defined[name]) for name in ("WARPS", "OUTER", "INNER")] == [tvl1_spec.WARPS, tvl1_spec.OUTER, 30]
-    assert np.float32(defined["FLAT"].rstrip("f")) == np.float32(tvl1_spec.FLAT)
+    assert [int(defined[name]) for name in ("WARPS", "OUTER", "INNER")] == [tvl1.WARPS, tvl1.OUTER, 30]
+    assert np.float32(defined["FLAT"].rstrip("f")) == np.float32(tvl1.FLAT)
     assert int(defined["MOST_BLOCKS"]) == max(tvl1_cluster.BLOCKS)
     text = source(True).headers[1].read_text()
     planes = re.search(r"enum \{ (.+), TURNS, PLANES = TURNS \+ (\d) \}", text)
@@ -176,7 +149,9 @@ def test_a_gpu_equals_the_processor_to_the_bit(w, h):
         pytest.skip(f"{w}x{h} does not fit this GPU's clusters")
     noise = hard_frames(h, w)["noise"]
     frames = np.stack([*textures(h, w), *textures(h, w)[::-1], noise, textures(h, w)[0]])  # cuts among them
-    on_gpu = tvl1_torch._flow(torch.from_numpy(frames)[None].cuda(), kernel.solve_scale).movedim(1, -1).cpu().numpy()
+    on_gpu = (
+        tvl1_gpu.solve_pyramids(torch.from_numpy(frames)[None].cuda(), kernel.solve_scale).movedim(1, -1).cpu().numpy()
+    )
     for k in range(len(frames) - 1):
         # the plain form takes roots in double, as OpenCV does
         assert np.array_equal(on_gpu[k], tvl1.flow(frames[k], frames[k + 1], "plain")), f"pair {k}"

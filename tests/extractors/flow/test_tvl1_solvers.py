@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lstr.errors import FlowError
-from lstr.extractors.flow import tvl1, tvl1_solvers, workers
-from lstr.extractors.flow.tvl1_solvers import MEAN_FLOW, Solver, open_solver, small_pair, try_pair
+from lstr.extractors.flow import tvl1, tvl1_gpu, workers
+from lstr.extractors.flow.tvl1_gpu import PAIR_FLOW, Solver, open_solver, small_pair, try_pair
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.lanes import open_lane
 from tests.support.flow_frames import compiled_solve
@@ -40,13 +40,13 @@ def gpu(monkeypatch):
 
             return open_kernel
 
-        monkeypatch.setattr(tvl1_solvers, "OPENERS", {name: opener(name, does) for name, does in kernels.items()})
-        monkeypatch.setattr(tvl1_solvers, "_tried", {})
+        monkeypatch.setattr(tvl1_gpu, "OPENERS", {name: opener(name, does) for name, does in kernels.items()})
+        monkeypatch.setattr(tvl1_gpu, "_opened", {})
         monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
         # a kernel that is tried computes on the processor
         real = try_pair
-        monkeypatch.setattr(tvl1_solvers, "try_pair", lambda solver, device: real(solver, CPU))
+        monkeypatch.setattr(tvl1_gpu, "try_pair", lambda solver, device: real(solver, CPU))
         return opened
 
     monkeypatch.delenv("LSTR_FLOW_KERNEL", raising=False)
@@ -56,7 +56,7 @@ def gpu(monkeypatch):
 def test_the_known_flow_is_that_of_the_pair():
     i0, i1 = small_pair()
     flow = tvl1.flow(i0.byte().numpy(), i1.byte().numpy())
-    assert flow.mean((0, 1)) == pytest.approx(MEAN_FLOW, abs=1e-5)
+    assert flow.mean((0, 1)) == pytest.approx(PAIR_FLOW, abs=1e-5)
     assert torch.equal(i0.byte().float(), i0), "whole grey levels"
 
 

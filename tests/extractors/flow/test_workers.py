@@ -16,7 +16,6 @@ from lstr.extractors.flow.workers import (
     GPU_THREADS,
     FlowWorkers,
     choose_backend,
-    opencv_flow,
     to_bytes,
 )
 
@@ -113,12 +112,6 @@ def test_dis_refuses_what_would_crash_it():
         frames = np.zeros((6, 12, 320, 3), np.uint8)
         with pytest.raises(FlowError, match="16 pixels per side"):
             workers.submit(frames).result()
-
-
-def test_a_small_image_does_not_spoil_a_large_one():
-    before = opencv_flow(texture(0), texture(3))
-    opencv_flow(texture(0)[:20, :20], texture(3)[:20, :20])
-    assert (opencv_flow(texture(0), texture(3)) == before).all()
 
 
 def test_a_chunk_through_workers():

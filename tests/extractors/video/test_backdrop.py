@@ -9,8 +9,8 @@ import pytest
 
 from lstr.extractors.networks.crops import picture_of
 from lstr.extractors.video.frames import Chunk
-from lstr.extractors.video.live_input import Input, LiveOptions
-from lstr.extractors.video.live_reader import LiveReader
+from lstr.extractors.video.inputs import Input, LiveOptions
+from lstr.extractors.video.live import LiveReader
 from lstr.extractors.video.zones import BACKDROP_SECONDS, Backdrop, inside, parse_zones
 
 LEFT = parse_zones([[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]])
@@ -123,7 +123,7 @@ def streamed(frames: np.ndarray) -> io.BytesIO:
 
 def read(frames: np.ndarray, zones=None, seen=None) -> tuple[list[Chunk], LiveReader]:
     source, chunks = Input("pipe", streamed(frames), lasting=False), []
-    with LiveReader(source, 320, LiveOptions(), seen=seen, zones=zones) as reader:
+    with LiveReader(source, 320, LiveOptions(), on_chunk=seen, zones=zones) as reader:
         while True:
             with reader.changed:
                 reader.changed.wait_for(lambda: reader.waiting or reader.ended, 20)

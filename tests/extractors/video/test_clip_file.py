@@ -7,9 +7,8 @@ import av
 import numpy as np
 import pytest
 
-from lstr.extractors.video.clip_file import ClipFile, picture_of
-from lstr.extractors.video.live_input import PROMPT
-from lstr.extractors.video.packet_ring import TICKS, PacketRing
+from lstr.extractors.video.clips import TICKS, ClipFile, PacketRing, image_at
+from lstr.extractors.video.inputs import PROMPT
 from tests.support.videos import write_video
 
 RATE = 10
@@ -137,16 +136,16 @@ def test_a_size_that_rtmp_changes_is_encoded_anew(tmp_path):
     for packets, side in ((kept[:50], 32), (kept[50:], 96)):
         clip = written(tmp_path / "clip", packets)
         stream, frames, _ = decoded(tmp_path / "clip")
-        assert clip.pictures == (stream.codec_context.width, stream.codec_context.height) == (side, side)
-        assert len(frames) == 50 and picture_of(packets, packets[20].pts, 200, 9).shape == (side, side, 3)
+        assert clip.frame_size == (stream.codec_context.width, stream.codec_context.height) == (side, side)
+        assert len(frames) == 50 and image_at(packets, packets[20].pts, 200, 9).shape == (side, side, 3)
 
 
-def test_the_picture_of_a_moment_takes_no_longer_than_it_may(tmp_path):
+def test_the_image_at_a_moment_takes_no_longer_than_it_may(tmp_path):
     ring, _ = ring_of(film(tmp_path / "a.ts", "libx264", noise=False, g="100", bf="0"))
     packets = ring.after(0)
     ticking = iter(range(100))
-    whole = picture_of(packets, packets[30].pts, 32, 100)
-    hasty = picture_of(packets, packets[30].pts, 32, 4.5, lambda: next(ticking))
+    whole = image_at(packets, packets[30].pts, 32, 100)
+    hasty = image_at(packets, packets[30].pts, 32, 4.5, lambda: next(ticking))
     assert whole.shape == (24, 32, 3) and abs(int(whole[5, 5, 0]) - 30 * 7) < 6
     assert abs(int(hasty[5, 5, 0]) - 4 * 7) < 6, "of the frames decoded in that time the newest"
-    assert picture_of(packets[1:], TICKS, 32, 1) is None and picture_of([], 0, 32, 1) is None
+    assert image_at(packets[1:], TICKS, 32, 1) is None and image_at([], 0, 32, 1) is None

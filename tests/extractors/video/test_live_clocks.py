@@ -8,8 +8,8 @@ import pytest
 
 from lstr.errors import StalledError
 from lstr.extractors.video.frames import SourceFrame
-from lstr.extractors.video.live_input import parse_live
-from lstr.extractors.video.live_reader import LiveReader
+from lstr.extractors.video.inputs import parse_live
+from lstr.extractors.video.live import LiveReader
 from tests.support.clips import SIDE, indices, read, stdin
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, piped, served

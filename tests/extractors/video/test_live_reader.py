@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from lstr.errors import MissingPathError, StalledError, VideoError
-from lstr.extractors.video.frames import SourceFrame, chunks_of, stretches
-from lstr.extractors.video.live_input import Input, LiveOptions, parse_live
-from lstr.extractors.video.live_reader import LiveReader
+from lstr.extractors.video.frames import chunks_of
+from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
+from lstr.extractors.video.live import LiveReader
 from lstr.extractors.video.reader import PyAVReader, open_chunks
 from tests.support.clips import SIDE, clip, drained, indices, read, stdin
 from tests.support.patience import patiently
@@ -119,12 +119,6 @@ def test_pictures_that_stop_while_the_sound_goes_on(tmp_path):
     patiently(check, 0.6)
 
 
-def test_what_holds_sound_only(sound_only):
-    with piped(sound_only.read_bytes()) as file:
-        reader, chunks = read(stdin(file))
-    assert isinstance(reader.error, VideoError) and not chunks
-
-
 def test_garbage_is_left_out(clips):
     noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8).tobytes()
     with piped(clips["first"], noise, clips["next"]) as file:
@@ -168,13 +162,6 @@ def test_datagrams(clips):
         assert isinstance(reader.error, StalledError) and chunks and indices(chunks) == sorted({*indices(chunks)})
 
     patiently(check, 1.5)
-
-
-def test_stretches_of_a_source_slower_than_a_gap():
-    """A picture every five seconds is what that source is: after the first two there is no gap."""
-    frames = [SourceFrame(Fraction(5 * i), Fraction(5), None) for i in range(6)]
-    found = [(first, [int(frame.time) for frame in stretch]) for first, stretch in stretches(iter(frames))]
-    assert found == [(0, [0]), (20, [5, 10, 15, 20, 25])]
 
 
 def test_what_is_live():

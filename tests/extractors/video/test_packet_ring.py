@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_reader import LiveReader
-from lstr.extractors.video.packet_ring import OVERHEAD, TICKS, PacketRing, parameter_units, time_at
+from lstr.extractors.video.clips import OVERHEAD, TICKS, PacketRing, parameter_units, time_at
+from lstr.extractors.video.inputs import Input
+from lstr.extractors.video.live import LiveReader
 from tests.support.served import piped
 from tests.support.videos import write_video
 
@@ -132,7 +132,7 @@ def test_a_live_reader_hands_over_each_packet_and_decodes_the_same(tmp_path):
                     chunks.append(taken[0].frames)
             found.append(chunks)
             assert reader.error is None
-            told = [text for text in reader.news() if "kept no more" in text]
+            told = [text for text in reader.news() if "not kept for clips" in text]
             assert bool(told) == (packets is not None and not isinstance(packets, type(lambda: 0)))
     assert len(found[0]) == 15 and all(np.array_equal(found[0], other) for other in found[1:])
     container, _, packets = demuxed(tmp_path / "a.ts")

@@ -69,8 +69,8 @@ def test_nothing_and_what_is_no_video(mp4):
 
 
 def test_what_is_kept_is_bounded(mp4, monkeypatch):
-    monkeypatch.setattr(containers, "MOST_KEPT", 1000)
-    with piped(mp4["last"]) as pipe, pytest.raises(VideoError, match="too large to keep") as caught:
+    monkeypatch.setattr(containers, "MAX_COPY", 1000)
+    with piped(mp4["last"]) as pipe, pytest.raises(VideoError, match="index at the end, and larger") as caught:
         times_of(PyAVReader(pipe))
     assert "name the file" in caught.value.hint
 

@@ -74,15 +74,6 @@ class TestReader:
         greys = [(i * 7) % 256 for i in range(len(frames))]
         assert np.allclose([frame.image.mean() for frame in frames], greys, atol=3)
 
-    def test_it_counts_as_it_goes(self, read, videos):
-        reader = read(videos["30"])
-        assert reader.decoded == reader.decode_errors == 0
-        frames = reader.frames(FULL)
-        for n in range(1, 4):
-            image = next(frames).image
-            assert reader.decoded == n and image.shape == (48, 64, 3) and image.dtype == np.uint8
-        frames.close()
-
     def test_closed_early_it_holds_nothing(self, read, videos):
         path = videos["30"]
         first = read(path).frames(FULL)

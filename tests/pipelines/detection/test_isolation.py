@@ -6,8 +6,8 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from lstr.errors import ExhaustedError, UnforeseenError
-from lstr.extractors.video.live_input import Input
-from lstr.extractors.video.live_reader import LiveReader
+from lstr.extractors.video.inputs import Input
+from lstr.extractors.video.live import LiveReader
 from lstr.pipelines.detection import model
 from lstr.pipelines.detection.decision import Ended
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources

@@ -9,8 +9,8 @@ from time import sleep
 import pytest
 
 from lstr.errors import MissingPathError, OutputError, VideoError
-from lstr.extractors.video import live_input
-from lstr.extractors.video.live_input import LiveOptions
+from lstr.extractors.video import live
+from lstr.extractors.video.inputs import LiveOptions
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.detection.decision import Decided, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
@@ -152,7 +152,7 @@ def test_one_stalled_source_of_two(loaded, stream):
 @pytest.mark.slow
 def test_each_return_of_each_camera_is_told(loaded, stream, monkeypatch):
     """The second one after as many seconds was left out, and of two cameras nobody could tell which one was meant."""
-    monkeypatch.setattr(live_input, "GAP_SECONDS", Fraction(1, 5))
+    monkeypatch.setattr(live, "GAP_SECONDS", Fraction(1, 5))
     parts = [[stream], [], [stream], [], [stream]]
     options = DetectOptions(loaded, networks=ONE_THREAD, live=LiveOptions(timeout=6))
     with served(*parts, head=TS_HEAD) as one, served(*parts, head=TS_HEAD) as other:

@@ -16,7 +16,7 @@ import torch
 from lstr import streaming
 from lstr.checkpoint import load
 from lstr.errors import StalledError
-from lstr.extractors.video.live_input import PROMPT, Input, LiveOptions, parse_live
+from lstr.extractors.video.inputs import PROMPT, Input, LiveOptions, parse_live
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.timelines import from_jsonl, from_timeline
 from lstr.pipelines.detection import outputs

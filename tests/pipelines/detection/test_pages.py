@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lstr.pipelines.quantities import bytes_of
+from lstr.settings import parse_bytes
 from tests.support.pages import Page
 
 
@@ -37,10 +37,10 @@ def test_one_source_gets_no_index_and_its_video_inside(lstr, small_set, tmp_path
     ("text", "size"), [("20MB", 20_000_000), ("1.5 GiB", 3 * 2**29), ("500k", 500_000), ("0", 0), ("12b", 12)]
 )
 def test_sizes(text, size):
-    assert bytes_of(text) == size
+    assert parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1TB", "20 apples"])
 def test_what_is_no_size(text):
     with pytest.raises(ValueError, match="20MB"):
-        bytes_of(text)
+        parse_bytes(text)

@@ -19,7 +19,7 @@ import pytest
 from lstr import checkpoint
 from lstr.errors import OutputError, VideoError
 from lstr.extractors.run import FeatureRow
-from lstr.extractors.video.live_input import Input, LiveOptions
+from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection import outputs
 from lstr.pipelines.detection.decision import Decided, Decision, End, Ended, Opened, Sink, Status, Undecided

@@ -10,7 +10,7 @@ from lstr import checkpoint
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.video.live_input import PROMPT, Input
+from lstr.extractors.video.inputs import PROMPT, Input
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.model import load_checkpoint, open_networks

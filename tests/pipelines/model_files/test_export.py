@@ -12,7 +12,7 @@ import pytest
 
 import lstr
 from lstr.errors import CheckpointError, ConfigError, DeviceError, NetworkRuntimeError, RecipeError
-from lstr.extractors.video.live_input import LiveOptions
+from lstr.extractors.video.inputs import LiveOptions
 from lstr.pipelines.detection.decision import Decided
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.detector import detect

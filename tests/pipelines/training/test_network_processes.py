@@ -11,7 +11,7 @@ import torch
 from lstr.errors import ExtractorError, LstrError
 from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.extractors.stages import torch_threads
-from lstr.pipelines.child_process import ChildProcess, tell_parent
+from lstr.pipelines.child_process import ChildProcess, send_events
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training import networks
 from lstr.pipelines.training.networks import MIN_IMAGES, best_at_once, threads_of, train_networks
@@ -86,7 +86,7 @@ def test_what_a_process_raises_reaches_its_parent():
     told = []
     for error in (LstrError("The loss is nan.", "use a lower rate."), ZeroDivisionError("by nothing")):
         ours, theirs = Pipe()
-        tell_parent(theirs, work(error), "report it.")
+        send_events(theirs, work(error), "report it.")
         theirs.close()
         received = []
         with pytest.raises(EOFError):

@@ -12,8 +12,8 @@ import cv2
 import numpy as np
 import pytest
 
-from lstr.extractors.video.live_input import LiveOptions, parse_live
-from lstr.extractors.video.live_reader import LiveReader
+from lstr.extractors.video.inputs import LiveOptions, parse_live
+from lstr.extractors.video.live import LiveReader
 from lstr.pipelines.watching import clips as clips_of
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import ClipsConfig

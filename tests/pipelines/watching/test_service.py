@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lstr.errors import HistoryError, LstrError
-from lstr.extractors.video import live_reader
+from lstr.extractors.video import zones
 from lstr.extractors.video.zones import Backdrop
 from lstr.pipelines.detection.decision import Decision, End, Opened, Status
 from lstr.pipelines.detection.model import load_checkpoint
@@ -109,7 +109,7 @@ def test_zones_are_swapped_while_a_stream_goes_on(small_set, stream, tmp_path, m
                 drawn.wait(LONG)
             return super().behind(chunk, zones)
 
-    monkeypatch.setattr(live_reader, "Backdrop", Seen)
+    monkeypatch.setattr(zones, "Backdrop", Seen)
     with served([TS_HEAD, stream, None]) as port:
         with Service(read_config(write(tmp_path, small_set, {"hall": port})), lambda text: None) as watching:
             until(lambda: len(seen) == 4 and "hall" in watching.status(), LONG)

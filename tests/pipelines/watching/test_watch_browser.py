@@ -12,8 +12,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from lstr.extractors.video.clip_file import ClipFile
-from lstr.extractors.video.packet_ring import PacketRing
+from lstr.extractors.video.clips import ClipFile, PacketRing
 from lstr.pipelines.pages.server import SavedAddress, Server
 from lstr.pipelines.watching.recorder import Snooze
 from lstr.pipelines.watching.site import WatchSite

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.flow import tvl1, tvl1_torch
+from lstr.extractors.flow import tvl1, tvl1_gpu
 from lstr.extractors.flow import workers as flow
-from lstr.extractors.flow.tvl1_solvers import OPENERS
-from lstr.extractors.flow.tvl1_torch import flow_between
+from lstr.extractors.flow.tvl1_gpu import OPENERS, Solver, flow_between, flow_on
+from lstr.extractors.lanes import open_lane
 from tests.support.flow_frames import compiled_solve, grey_of, hard_frames, real_frames
+from tests.support.host_kernel import build_host_kernel
 
 pytestmark = pytest.mark.long
 
@@ -49,9 +50,23 @@ MOTIONS = [dict(dx=2.5, dy=-1.25), dict(dx=-6.0, dy=3.0), dict(degrees=2.0), dic
 @pytest.mark.parametrize("h, w", [(60, 80), (16, 17), (47, 33), (64, 101)])
 def test_scales_lead_to_the_compiled_kernels_flow(h, w):
     pairs = [moved(h, w, **motion, seed=seed) for seed, motion in enumerate(MOTIONS)]
-    found = tvl1_torch._flow(torch.stack(batch(pairs), 1), compiled_solve).movedim(1, -1).numpy()
+    found = tvl1_gpu.solve_pyramids(torch.stack(batch(pairs), 1), compiled_solve).movedim(1, -1).numpy()
     for pair, ours in zip(pairs, found, strict=True):
         assert distance(ours, tvl1.flow(*pair)) < CLOSE
+
+
+@pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeypatch):
+    """The path of a GPU, by the CUDA kernel's source on the host: two chunks to planes."""
+    host = build_host_kernel(tmp_path)
+    video = shared / "data/ut_interaction/videos/seq01.mp4"
+    chunks = real_frames(video, 30, 12, (48, 32)).reshape(2, 6, 32, 48, 3)
+    monkeypatch.setattr(tvl1_gpu, "open_solver", lambda device: Solver("cluster", host.solver(4)))
+    ours = flow_on(open_lane("cpu"), [np.stack(grey_of(chunk)) for chunk in chunks])
+    assert ours.dtype == np.uint8 and ours.shape == (2, 10, 32, 48)
+    with flow.FlowWorkers(1, backend="native") as workers:
+        for chunk, planes in zip(chunks, ours, strict=True):
+            assert np.array_equal(planes, workers.submit(chunk).result())
 
 
 GREY = torch.zeros(2, 2, 20, 20, dtype=torch.uint8)
@@ -72,10 +87,10 @@ def test_other_input_is_refused(frames):
 def test_the_pyramid_is_opencvs(h, w):
     image = np.random.default_rng(0).random((h, w), np.float32) * 255
     smaller = cv2.resize(image, None, fx=0.8, fy=0.8, interpolation=cv2.INTER_LINEAR)
-    ours = tvl1_torch.resize(torch.from_numpy(image), smaller.shape, 1 / 0.8).numpy()
+    ours = tvl1_gpu.resize(torch.from_numpy(image), smaller.shape, 1 / 0.8).numpy()
     assert np.abs(ours - smaller).max() < 2e-5
     larger = cv2.resize(smaller, (w, h), interpolation=cv2.INTER_LINEAR)
-    assert np.array_equal(tvl1_torch.resize(torch.from_numpy(smaller), (h, w)).numpy(), larger)
+    assert np.array_equal(tvl1_gpu.resize(torch.from_numpy(smaller), (h, w)).numpy(), larger)
 
 
 SHORT = (1, 2, 4)  # warps, outer and inner iterations: the interpreter is slow
@@ -84,14 +99,14 @@ import sys
 import numpy as np
 import torch
 import triton.language as tl
-from lstr.extractors.flow import tvl1_torch, tvl1_triton
+from lstr.extractors.flow import tvl1_gpu, tvl1_triton
 
 if sys.argv[3:]:
     tvl1_triton.WARPS, tvl1_triton.OUTER = int(sys.argv[3]), int(sys.argv[4])
     tvl1_triton.INNER = tl.constexpr(int(sys.argv[5]))
     tvl1_triton.TILE = tl.constexpr(256)  # two tiles, the last one not full
 frames = torch.from_numpy(np.load(sys.argv[1]))
-np.save(sys.argv[2], tvl1_torch._flow(frames, tvl1_triton.solve_scale).movedim(1, -1).numpy())
+np.save(sys.argv[2], tvl1_gpu.solve_pyramids(frames, tvl1_triton.solve_scale).movedim(1, -1).numpy())
 """
 
 
@@ -160,7 +175,7 @@ def test_a_kernel_gets_pairs_side_by_side(n_series, n_frames):
         seen.append((i0, i1))
         return u
 
-    tvl1_torch._flow(frames, solve)
+    tvl1_gpu.solve_pyramids(frames, solve)
     assert all(images.is_contiguous() and len(images) == n_series * (n_frames - 1) for pair in seen for images in pair)
     assert torch.equal(seen[-1][0], frames[:, :-1].flatten(0, 1).float())
     assert torch.equal(seen[-1][1], frames[:, 1:].flatten(0, 1).float())

@@ -1,4 +1,4 @@
-"""One thread gathers chunks for a GPU: order, sizes, errors, the end. The GPU is stood in for by a processor."""
+"""The thread that batches chunks for a GPU: order, sizes, errors, the end. A processor replaces the GPU."""
 
 import threading
 from concurrent.futures import CancelledError
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lstr.errors import FlowError
-from lstr.extractors.flow.gathering import GatheringThread
+from lstr.extractors.flow.tvl1_gpu import BatchingThread
 
 
 class Device:
@@ -33,7 +33,7 @@ def chunk(number: int, height: int = 16) -> np.ndarray:
 
 def test_what_waits_is_computed_together_and_comes_in_order():
     device = Device()
-    thread = GatheringThread(device, most=4)
+    thread = BatchingThread(device, largest=4)
     flows = [thread.submit(chunk(0))]
     assert device.at_work.wait(60)
     flows += [thread.submit(chunk(n, 24 if n in (2, 5) else 16)) for n in range(1, 9)]
@@ -52,7 +52,7 @@ def test_an_error_is_of_its_batch_alone():
         return device(chunks)
 
     device = Device(held=False)
-    thread = GatheringThread(compute, most=1)
+    thread = BatchingThread(compute, largest=1)
     good, bad, next_one = (thread.submit(chunk(n)) for n in (0, 1, 2))
     assert (good.result(60)[0] == 0).all() and (next_one.result(60)[0] == 2).all()
     with pytest.raises(FlowError, match=r"could not compute.*\(CUDA error: an illegal memory access\)") as caught:
@@ -70,7 +70,7 @@ def test_a_batch_that_memory_is_too_small_for_is_halved():
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return device(chunks)
 
-    thread = GatheringThread(compute)
+    thread = BatchingThread(compute)
     flows = [thread.submit(chunk(n)) for n in range(8)]
     held.set()
     assert [int(flow.result(60)[0].flat[0]) for flow in flows] == list(range(8))
@@ -80,7 +80,7 @@ def test_a_batch_that_memory_is_too_small_for_is_halved():
 
 def test_close_drops_what_has_not_begun():
     device = Device()
-    thread = GatheringThread(device, most=1)
+    thread = BatchingThread(device, largest=1)
     flows = [thread.submit(chunk(n)) for n in range(5)]
     assert device.at_work.wait(60)
     closing = threading.Thread(target=thread.close)

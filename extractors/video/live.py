@@ -1,0 +1,346 @@
+"""Readers of live sources: addresses, cameras and pipes, read ahead in a thread of their own.
+
+With the `stream` clock the time of a chunk is that of the source's timestamps, from its first frame on; one that steps
+back continues from where it was. With the `wall` clock, for frames without times (MJPEG) and where timestamps stand
+still or jump back and forth, it is the time of arrival. Pipes and recordings arrive as fast as they are read, so their
+frames are counted if their timestamps are unusable.
+A frame is shown until the next one, as in a file, unless that is more than GAP_SECONDS away (or four of the source's
+own steps, if it is that slow): then nothing was seen in between, and chunks are missing. Chunk numbers follow the time.
+After a reconnection the clock has moved by the time it took. A live event that became a recording (HLS) is over, and is
+not read again from its beginning.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from fractions import Fraction
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from lstr.errors import StalledError, VideoError
+from lstr.extractors.stages import DECODE
+from lstr.extractors.video.containers import Opening
+from lstr.extractors.video.frames import (
+    GAP_SECONDS,
+    SILENCE_S,
+    Chunk,
+    Gap,
+    SourceFrame,
+    chunks_of,
+    merge_gaps,
+    next_time,
+    stretches,
+)
+from lstr.extractors.video.inputs import Input, LiveOptions
+from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
+from lstr.extractors.video.reader import PacketSink, PyAVReader
+from lstr.files.names import shown
+
+if TYPE_CHECKING:  # most sources have no zones
+    from lstr.extractors.video.zones import Zones
+
+STALL_S = 2.0  # seconds without a frame after which the status of a source is `stalled`
+MAX_JUMP_S = 24 * 3600  # a clock that jumps farther is wrong, and continues from where it was
+DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before each attempt to reconnect; the last one for all later attempts
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The present, in seconds of the monotonic clock and on the clock of the wall, with the zone of this machine."""
+
+    monotonic: float = field(default_factory=monotonic)
+    wall: datetime = field(default_factory=lambda: datetime.now().astimezone())
+
+
+class LiveReader:
+    """Chunks of a live source, read ahead; use it as a context manager.
+
+    `changed` is notified whenever there is a chunk to `take`, and at the end. Chunks before `first` are skipped, and
+    reading ends before chunk `end`. `packets` gets each packet of its video stream, in the reader's thread; `on_chunk`
+    gets each chunk as it is read, and its errors are ignored. `zones` returns at each chunk the zones in which motion
+    counts: the others show a `Backdrop`.
+    """
+
+    def __init__(
+        self,
+        live_input: Input,
+        long_side: int,
+        options: LiveOptions | None = None,
+        changed: threading.Condition | None = None,
+        first: int = 0,
+        end: int | None = None,
+        packets: PacketSink | None = None,
+        on_chunk: Callable[[Chunk], None] | None = None,
+        zones: "Callable[[], Zones] | None" = None,
+    ):
+        self.input, self.options = live_input, options or LiveOptions()
+        self.changed = changed or threading.Condition()
+        # What ended it, after the last chunk; None at its end.
+        self.error: BaseException | None = None
+        self.ended = False
+        # `stream`, `wall` (when frames came) or `average rate` (frames are counted).
+        self.clock: str = self.options.clock
+        self.dropped = self.unseen = self.gaps = self.reconnects = 0
+        self.warnings: list[str] = []  # for readers of the scores
+        self._long_side, self._first, self._end = long_side, first, end
+        self._packets, self._on_chunk, self._zones = packets, on_chunk, zones
+        self._chunks: deque[tuple[Chunk, Moment]] = deque()
+        self._missing: list[Gap] = []
+        self._next = first  # the chunk after the latest one
+        self._stopped = threading.Event()
+        self._reader: PyAVReader | None = None
+        self._counted = [0, 0]  # frames and decode errors of earlier connections
+        self._is_connected = self._has_received = False
+        self._lost_at: float | None = None  # when a source that has sent frames went away
+        self._notes: list[str] = []
+        self._reported: set[str] = set()
+        self._changes: list[str] = []
+        self._last: tuple[Fraction, Fraction] | None = None  # time and step of the latest frame
+        # Monotonic time of the latest frame; a source that waits for a free place is not silent.
+        self._heard = self._began = monotonic()
+        self._origin: Fraction | None = None  # of a connection's clock on this reader's; None before its first frame
+        self._thread = threading.Thread(target=self._work, name=f"live {live_input.id}", daemon=True)
+
+    @property
+    def on_lag(self) -> str:
+        """What happens to chunks that come too fast: `drop` or `wait`."""
+        reader = self._reader
+        has_no_end = self.input.lasting and not (reader and reader.finite and reader.decoded)
+        return self.options.on_lag or ("drop" if has_no_end else "wait")
+
+    @property
+    def frames(self) -> int:
+        """Source frames decoded so far."""
+        return self._counted[0] + (self._reader.decoded if self._reader else 0)
+
+    @property
+    def decode_errors(self) -> int:
+        """Damaged packets and frames that were skipped so far."""
+        return self._counted[1] + (self._reader.decode_errors if self._reader else 0)
+
+    @property
+    def link(self) -> str:
+        """connecting, reading, stalled, lost or ended."""
+        if self.ended:
+            return "ended"
+        if not self._is_connected:
+            return "lost" if self._has_received else "connecting"
+        return "stalled" if monotonic() - self._heard > STALL_S and not self._chunks else "reading"
+
+    @property
+    def waiting(self) -> int:
+        """Chunks to take."""
+        return len(self._chunks)
+
+    def news(self) -> list[str]:
+        """Return sentences for the user: notes once, lost and restored connections as often as they happen."""
+        notes = [*self._notes, *([self._reader.note] if self._reader and self._reader.note else [])]
+        new = [text for text in dict.fromkeys(notes) if text not in self._reported]
+        self._reported.update(new)
+        changes, self._changes = self._changes, []
+        return [*new, *changes]
+
+    def take(self) -> tuple[Chunk, Moment] | None:
+        """Return the oldest chunk that waits, and when it was closed; None if none waits."""
+        with self.changed:
+            if not self._chunks:
+                return None
+            oldest = self._chunks.popleft()
+            self.changed.notify_all()
+            return oldest
+
+    def missing_before(self, chunk: int) -> list[Gap]:
+        """Return what is not decided before a chunk, in order, each once."""
+        with self.changed:
+            before = [gap for gap in self._missing if gap.end <= chunk]
+            self._missing = [gap for gap in self._missing if gap.end > chunk]
+        return merge_gaps(before)
+
+    def stop(self) -> None:
+        """Read no more; FFmpeg may still wait for what it requested."""
+        self._stopped.set()
+        with self.changed:
+            self.changed.notify_all()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end of the thread, for at most `seconds`."""
+        self._thread.join(max(0.0, seconds))
+
+    def __enter__(self) -> "LiveReader":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+        self.join(STALL_S)
+
+    def _work(self) -> None:
+        try:
+            self._read()
+        except BaseException as error:  # for the one who takes the chunks, whatever it is
+            self.error = error
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def _read(self) -> None:
+        """Connect, and reconnect, until it ends, stalls or is stopped."""
+        attempts, source, timeout = 0, shown(self.input.source), self.options.timeout
+        check = "check that it is on, and its address" if self.input.lasting else "check what writes it"
+        hint = f"{check}; a longer timeout (`--set timeout=SECONDS`) waits longer."
+        stalled = StalledError(f"{source} sent no frame for {timeout:g} s.", hint)
+        while not self._stopped.is_set():
+            before = self._heard
+            lost = self._read_connection()
+            if self._stopped.is_set() or self._is_past_end():
+                return
+            if self._is_finite():
+                if lost:  # after a reconnection a recording would start over
+                    raise stalled if isinstance(lost, StalledError) else lost
+                if self._next == self._first and self.input.is_over and not self.frames:
+                    raise VideoError(
+                        f"{source} has ended, and is a recording since.",
+                        "what is sent live at its address is decided again; `lstr detect` is for recordings.",
+                    )
+                if self._next == self._first:
+                    raise VideoError(
+                        f"{source} ended after {self.frames} frames, before the first decision.",
+                        "a decision takes a quarter of a second of video, after `--start`; check what writes it.",
+                    )
+                return
+            if lost and not self._has_received and not isinstance(lost, StalledError):
+                if "://" not in str(self.input.source) or not comes_later(lost):
+                    raise lost  # an address with an error is not tried again
+            attempts = 0 if self._heard > before else attempts + 1
+            silence = monotonic() - self._heard
+            if self._has_received and self._lost_at is None and silence > GAP_SECONDS:
+                self._lost_at = self._heard
+                since = datetime.now() - timedelta(seconds=silence)
+                self._changes.append(f"connection lost: no frame since {since:%H:%M:%S}; reconnecting.")
+            left = self._heard + timeout - monotonic()
+            if lost and not self._has_received and left > 0:
+                self._notes.append(f"{lost} It is tried again for {timeout:g} s.")
+            self._stopped.wait(max(0.0, min(DELAYS_S[min(attempts, len(DELAYS_S) - 1)], left)))
+            if monotonic() - self._heard >= timeout:
+                if self._has_received or lost is None:
+                    raise stalled from lost
+                if isinstance(lost, StalledError):  # before the first frame: there may be no camera at all
+                    raise VideoError(str(stalled), hint) from lost
+                raise lost
+
+    def _read_connection(self) -> VideoError | None:
+        """Read one connection to its end. Return its error, or None if the source ended."""
+        left = max(0.1, self._heard + self.options.timeout - monotonic())
+        patience = min(left, SILENCE_S) if self.input.lasting else left
+        opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
+        again = self._has_received or self.input.is_over  # never reconnect to a recording
+        reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set, self._packets, again)
+        self._counted, self._reader, self._origin = [self.frames, self.decode_errors], reader, None
+        backdrop = None
+        if self._zones:
+            from lstr.extractors.video.zones import Backdrop
+
+            backdrop = Backdrop()
+        try:
+            with DECODE, closing(reader.frames(self._long_side)) as frames:
+                for first, stretch in stretches(self._timed(frames), self._last and self._last[1]):
+                    for chunk in chunks_of(stretch, max(self._next, first, self._first)):
+                        if self._on_chunk:
+                            with suppress(Exception):
+                                self._on_chunk(chunk)
+                        self._put(backdrop.behind(chunk, self._zones()) if backdrop and self._zones else chunk)
+                        if self._stopped.is_set() or self._is_past_end():
+                            return None
+        except VideoError as error:
+            return error
+        finally:
+            self._is_connected = False
+        return None
+
+    def _timed(self, frames: Iterator[SourceFrame]) -> Iterator[SourceFrame]:
+        """Yield a connection's frames on this reader's clock, which continues over connections."""
+        for frame in frames:
+            now = monotonic()
+            silence, self._heard = max(0.0, now - self._heard), now
+            if self._lost_at is not None:
+                self._changes.append(f"connected again, after {now - self._lost_at:.0f} s without a frame.")
+                self._lost_at = None
+            self._has_received = self._is_connected = True
+            origin = self._origin
+            if origin is None and self._last is None:
+                origin, self._began = Fraction(0), now
+            elif origin is None:  # time has passed between two connections
+                origin = self._last[0] + Fraction(silence).limit_denominator(1000)
+                self.reconnects += 1
+            time = origin + frame.time
+            before, step = self._last or (time, Fraction(0))
+            if self.clock == "stream" and frame.time and time - before > MAX_JUMP_S:
+                origin -= time - before - step
+                time = before + step
+            if self.clock == "stream":
+                self._replace_clock(now, max(time, before))
+            if self.clock == "wall":
+                time = Fraction(now - self._began).limit_denominator(1000)
+            elif self.clock == AVERAGE_RATE:
+                time = next_time(before, frame.duration, silence)
+            time = max(time, before)
+            self._origin, self._last = origin, (time, time - before)
+            # in a container a frame may last until its clock has jumped
+            yield replace(frame, time=time, duration=min(frame.duration, Fraction(GAP_SECONDS)))
+            if self._stopped.is_set():
+                return
+            self._heard = monotonic()
+
+    def _replace_clock(self, now: float, time: Fraction) -> None:
+        """Use another clock from now on, at `time`, if timestamps are missing or unusable."""
+        reader = self._reader
+        if reader is None:
+            return
+        if self.input.lasting and reader.timeless:
+            self.clock = "wall"
+            return
+        is_finite = self._is_finite()
+        fault = reader.stamps.fault(None if is_finite else now)
+        if not is_finite and reader.clock == AVERAGE_RATE:
+            fault = "are missing"
+        if not fault:
+            return
+        sentence = f"The time stamps of {shown(self.input.source)} {fault}: "
+        if is_finite:
+            self.clock = AVERAGE_RATE
+            sentence += "its frames are now counted, at its declared rate. `--set clock=wall` uses times of arrival."
+        else:
+            self.clock, self._began = "wall", reader.stamps.since - float(time)
+            sentence += "its time is now the time of arrival of its frames."
+        self._notes.append(sentence)
+        self.warnings.append(sentence)
+
+    def _put(self, chunk: Chunk) -> None:
+        """Queue a chunk; if the queue is full, drop the oldest one or wait."""
+        drop = self.on_lag == "drop"
+        with self.changed:
+            if self._end is not None and chunk.index >= self._end:
+                self._next = chunk.index
+                return
+            if chunk.index > self._next:
+                self.unseen += chunk.index - self._next
+                self.gaps += 1
+                self._missing.append(Gap(self._next, chunk.index, "unseen"))
+            self._next = chunk.index + 1
+            if drop and len(self._chunks) >= self.options.waiting:
+                oldest, _ = self._chunks.popleft()
+                self.dropped += 1
+                self._missing = merge_gaps([*self._missing, Gap(oldest.index, oldest.index + 1, "dropped")])
+            self.changed.wait_for(lambda: len(self._chunks) < self.options.waiting or self._stopped.is_set())
+            self._chunks.append((chunk, Moment()))
+            self.changed.notify_all()
+
+    def _is_finite(self) -> bool:
+        """Whether the end of this connection is the source's."""
+        return not self.input.lasting or (self._reader is not None and self._reader.finite)
+
+    def _is_past_end(self) -> bool:
+        return self._end is not None and self._next >= self._end

@@ -1,0 +1,385 @@
+"""Speed of this machine: of each recipe (`lstr bench`), and of the stages of one recipe (`lstr bench --recipe`).
+
+Networks and models have random weights, because speed does not depend on them. The video is real, or rendered.
+"""
+
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import count, islice, pairwise, zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time, sleep
+from typing import TypeVar
+
+import numpy as np
+
+from lstr import streaming
+from lstr.config import WindowConfig
+from lstr.errors import NetworkRuntimeError, VideoError
+from lstr.extractors.devices import choose_device, fast_precision
+from lstr.extractors.flow.workers import PAIRS, FlowWorkers, default_workers, flow_workers
+from lstr.extractors.networks.runtime import RUNTIMES, is_installed
+from lstr.extractors.networks.weights_file import WeightSources
+from lstr.extractors.presets import PRESETS, Preset
+from lstr.extractors.recipe import Precision
+from lstr.extractors.run import FeatureRow, TwoStream, run_on
+from lstr.extractors.stages import closed_after, torch_threads
+from lstr.extractors.streams import STREAMS
+from lstr.extractors.twostream import build_twostream
+from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame, chunks_of
+from lstr.extractors.video.inputs import find_videos
+from lstr.extractors.video.probe import probe
+from lstr.extractors.video.reader import FrameReader
+from lstr.kinds import configure, presets
+from lstr.labels.label_set import THUMOS_CLASSES
+from lstr.pipelines.models import build, filled
+from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.pipelines.provenance import about_machine, peak_memory_mb
+from lstr.pipelines.scenes import SceneConfig, render_scenes
+
+Result = TypeVar("Result")
+# A measurement that yields after each of its parts, and returns its result.
+Measuring = Generator[None, None, Result]
+Events = Iterator[Progress | Notice | Finished[dict]]
+# The runtime table of the paper. Its unit is the chunk: only then do its rates add up to its last row.
+PAPER = {"device": "V100", "unit": "decisions per second", "serial": 4.6}
+PAPER |= {"flow": 8.1, "rgb_features": 70.5, "flow_features": 14.6, "lstr": 91.6}
+# Unit of the rate of each stage, and how many of them a chunk has.
+STAGES = {
+    "decode": ("24 FPS frames", CHUNK),
+    "flow": ("flow fields", PAIRS),
+    **{f"{stream}_features": ("features", 1) for stream in STREAMS},
+    "lstr": ("decisions", 1),
+}
+SHORTEST_SCENE = 5.0  # seconds
+WARM_UP = 4  # chunks before the clock starts: torch lays out weights, the processor raises its clock
+# Recipes to compare, each with the preset of the model that is usual with it.
+RECIPES = {"live": "rnn-small", "fast": "thumos14", "faithful": "thumos14"}
+CHUNKS = 24  # of a video, on which each part of a recipe is measured
+SECONDS = 1.0  # minimum processor time of the measurement of a network
+RUN_CHUNKS = 40  # of a whole run, which is measured twice: as from a file, and as from a camera
+ROOM = 0.8  # share of the processor that cameras may use; with more of it some chunks wait long
+
+
+def progress_of(measurement: Measuring[Result], total: int) -> Generator[Progress, None, Result]:
+    """Run a measurement of `total` parts."""
+    for done in count(1):
+        try:
+            next(measurement)
+        except StopIteration as end:
+            return end.value
+        yield Progress("measuring", done, total)
+    raise AssertionError
+
+
+def rendered(folder: Path, n_chunks: int) -> list[Path]:
+    """Render videos of 320×240 at 30 FPS with about n_chunks chunks in all."""
+    render_scenes(folder, SceneConfig(2, 1, max(SHORTEST_SCENE, n_chunks * CHUNK_SECONDS / 2), 320, 240))
+    return list(find_videos([folder / "videos"]).values())
+
+
+def describe(path: Path) -> dict:
+    """Return name, size and frame rate of a video, for the record."""
+    video = probe(path)
+    rate = len(video.ticks) / video.duration
+    return {"name": path.name, "width": video.width, "height": video.height, "fps": round(rate, 2)}
+
+
+class Chain:
+    """Networks, flow (None for networks without it), and a stream of a random model whose memory is full."""
+
+    def __init__(self, twostream: TwoStream, workers: FlowWorkers | None, config: WindowConfig):
+        self.twostream, self.workers = twostream, workers
+        rgb, flow = twostream.recipe.dims
+        self.model = build(config.replace(rgb_dim=rgb, flow_dim=flow), len(THUMOS_CLASSES), twostream.device)
+        self.state = filled(streaming.create(self.model))
+
+    def decide(self, row: FeatureRow) -> None:
+        """Run one step of the stream, with its scores on the CPU, where sinks need them."""
+        streaming.step(self.model, self.state, row.rgb, row.flow).numpy()
+
+
+def first_chunks(path: Path, long_side: int, n: int) -> Generator[Chunk, None, None]:
+    """Yield the first n chunks. Raises VideoError if none is left to measure after the warm-up."""
+    video = probe(path)
+    if min(video.n_chunks, n) <= WARM_UP:
+        raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "give a longer --input.")
+    yield from islice(chunks_of(FrameReader(video).frames(long_side)), n)
+
+
+def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
+    """Return seconds of each stage for each chunk after the warm-up; only the flow fields of a chunk overlap."""
+    twostream = chain.twostream
+    measured: list[list[float]] = []
+    with closing(first_chunks(path, twostream.recipe.long_side, n)) as chunks:
+        while True:
+            marks = [perf_counter()]
+            chunk = next(chunks, None)
+            if chunk is None:
+                return measured[WARM_UP:]
+            marks.append(perf_counter())
+            fields = None
+            if chain.workers:
+                fields = chain.workers.submit(chunk.frames).result()
+                marks.append(perf_counter())
+            rows = {}
+            for stream in twostream.recipe.streams:
+                images = twostream.views[stream].cropped(chunk.frames, fields)
+                rows[stream] = twostream.pooled(stream, images[None])[0]
+                marks.append(perf_counter())
+            chain.decide(FeatureRow(chunk.index, chunk.end_time, rows))
+            marks.append(perf_counter())
+            measured.append([end - start for start, end in pairwise(marks)])
+            yield
+
+
+def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
+    """Return the chunks, and seconds from opening the file to the last decision."""
+    start, n_decided = perf_counter(), 0
+    chunks = first_chunks(path, chain.twostream.recipe.long_side, n)
+    with torch_threads(1), closed_after(chain.twostream.rows(chunks, chain.workers)) as rows:
+        for row in rows:
+            chain.decide(row)
+            n_decided += 1
+            yield
+    return n_decided, perf_counter() - start
+
+
+def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
+    """Return seconds from the last frame of each chunk to its decision, with frames in real time, after the warm-up."""
+    long_side = chain.twostream.recipe.long_side
+    arrivals = [0.0, 0.0]  # of the two latest frames
+    closed: dict[int, float] = {}
+
+    def paced_frames() -> Iterator[SourceFrame]:
+        start = perf_counter()
+        for frame in FrameReader(probe(path)).frames(long_side):
+            due = start + float(frame.time)
+            sleep(max(0.0, due - perf_counter()))
+            arrivals[:] = arrivals[1], due
+            yield frame
+
+    def timed_chunks() -> Iterator[Chunk]:
+        for chunk in islice(chunks_of(paced_frames()), n):
+            closed[chunk.index] = arrivals[0]  # the frame after its last one closes a chunk
+            yield chunk
+
+    delays: list[float] = []
+    with torch_threads(1), closed_after(chain.twostream.rows(timed_chunks(), chain.workers, live=True)) as rows:
+        for row in rows:
+            chain.decide(row)
+            delays.append(perf_counter() - closed.pop(row.index))
+            yield
+    return delays[WARM_UP:]
+
+
+def bench_chain(
+    preset: Preset,
+    inputs: Sequence[Path] = (),
+    n_chunks: int = 80,
+    device: str | None = None,
+    flow_threads: int | None = None,
+    runtime: str = "auto",
+) -> Events:
+    """Measure the whole chain on the first `n_chunks` chunks of each video; the result is its record.
+
+    Serial: one chunk at a time, one stage after the other, each with all of the machine, as in the paper's table.
+    Overlapped: as `lstr detect` reads a file. Live: as it would a camera, each frame at its time.
+
+    inputs: videos; without any, some are rendered. device: None for the GPU, or the CPU without one. Raises VideoError
+    for a video that cannot be read or is too short.
+    """
+    device = choose_device(device)
+    with (
+        TemporaryDirectory() as folder,
+        flow_workers(preset.algorithm, flow_threads, device=device) as workers,
+    ):
+        if not inputs:
+            yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
+            inputs = rendered(Path(folder), n_chunks)
+        twostream = run_on(build_twostream(preset, WeightSources(), device), runtime)
+        twostream.prepare(1, twostream.batch)
+        chain, recipe = Chain(twostream, workers, configure()), twostream.recipe
+        about = {
+            **about_machine(),
+            "device": twostream.device,
+            "input": [describe(path) for path in inputs],
+            "recipe": {
+                "id": recipe.id,
+                "crops": {stream: part.crops for stream, part in recipe.parts.items()},
+                "flow_algorithm": recipe.flow_algorithm,
+                "precision": recipe.precision,
+            },
+            "flow": {"backend": workers.backend, "workers": workers.workers} if workers else None,
+            "weights": "random",
+        }
+        total = sum(min(probe(path).n_chunks, n_chunks) for path in inputs) * 3
+        parts = yield from progress_of(_measure_chain(chain, inputs, n_chunks), total)
+        yield Finished({**about, **parts, "peak_memory_mb": round(peak_memory_mb()), "paper": PAPER})
+
+
+def _measure_chain(chain: Chain, inputs: Sequence[Path], n_chunks: int) -> Measuring[dict]:
+    stages: list[list[float]] = []
+    latency: list[float] = []
+    seconds, n_decided = 0.0, 0
+    for path in inputs:
+        stages += yield from serial(chain, path, n_chunks)
+        n, of_video = yield from overlap(chain, path, n_chunks)
+        n_decided, seconds = n_decided + n, seconds + of_video
+        latency += yield from live(chain, path, n_chunks)
+    means = np.mean(stages, axis=0)  # seconds per chunk, by stage
+    features = [f"{stream}_features" for stream in chain.twostream.recipe.streams]
+    names = ["decode", *(["flow"] if chain.workers else []), *features, "lstr"]
+    percentiles = {f"p{p}": round(1000 * float(np.percentile(latency, p)), 1) for p in (50, 95, 99)}
+    return {
+        "stages": {
+            name: {
+                "per_second": round(STAGES[name][1] / mean, 2),
+                "unit": STAGES[name][0],
+                "decisions_per_second": round(1 / mean, 2),
+                "share": round(mean / means.sum(), 3),
+            }
+            for name, mean in zip(names, means, strict=True)
+        },
+        "end_to_end": {
+            "serial": {"decisions_per_second": round(1 / means.sum(), 2), "decisions": len(stages)},
+            "overlapped": {
+                "decisions_per_second": round(n_decided / seconds, 2),
+                "realtime_factor": round(n_decided * CHUNK_SECONDS / seconds, 3),
+                "decisions": n_decided,
+                "latency_ms": {**percentiles, "decisions": len(latency)},
+            },
+        },
+    }
+
+
+def bench_recipes(inputs: Sequence[Path] = (), device: str | None = None) -> Events:
+    """Compare recipes, runtimes and precisions; the result is their record.
+
+    Figures are processor seconds, which other work on the machine hardly changes, except those of a whole run.
+
+    Inputs (the first one counts), device and errors are those of `bench_chain`.
+    """
+    device = choose_device(device)
+    with TemporaryDirectory() as folder:
+        if not inputs:
+            yield Notice("measuring on a rendered video of 320×240 at 30 FPS", warning=False)
+            inputs = rendered(Path(folder), 2 * RUN_CHUNKS)[:1]
+        cores, rows = default_workers(), {}
+        about = {"device": device, "cores": cores, "input": describe(inputs[0]), "weights": "random"}
+
+        def measure_all() -> Measuring[None]:
+            for name in RECIPES:
+                rows[name] = yield from _measure_recipe(name, inputs[0], device)
+
+        total = sum(2 + len(_variants(name, device)) + 2 * RUN_CHUNKS for name in RECIPES)
+        yield from progress_of(measure_all(), total)
+    yield Finished({**about_machine(), **about, "recipes": rows, "advice": advice(rows, cores)})
+
+
+def _variants(recipe: str, device: str) -> list[tuple[str, Precision]]:
+    """Return the (runtime, precision) that a recipe's networks are measured in."""
+    runtimes = [runtime for runtime in RUNTIMES if is_installed(runtime)] if device == "cpu" else ["torch"]
+    precisions: list[Precision] = ["float32"]
+    if recipe != "live" and fast_precision(device) == "bf16":
+        precisions.append("bf16")
+    return [(runtime, precision) for precision in precisions for runtime in runtimes]
+
+
+def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
+    """Measure a recipe part by part, and as a whole with the fastest runtime."""
+    preset = PRESETS[name]
+    with torch_threads(1), ExitStack() as stack:
+        start = process_time()
+        chunks = list(first_chunks(path, preset.long_side, CHUNKS))
+        decode = (process_time() - start) / len(chunks)
+        yield
+        workers = stack.enter_context(flow_workers(preset.algorithm, device=device))
+        start = process_time()
+        fields = [workers.submit(chunk.frames).result() if workers else None for chunk in chunks]
+        flow = (process_time() - start) / len(chunks)
+        yield
+        twostream = build_twostream(preset, WeightSources(), device, "float32")
+        chain = Chain(twostream, workers, presets()[RECIPES[name]].model)
+        steps: list[float] = []
+        zeros = {stream: np.zeros(part.dim, np.float32) for stream, part in twostream.recipe.parts.items()}
+        for _ in range(CHUNKS):
+            start = process_time()
+            chain.decide(FeatureRow(0, 0.0, zeros))
+            steps.append(process_time() - start)
+        step = float(np.median(steps))
+        variants: list[dict] = []
+        networks: dict[tuple[str, str], TwoStream] = {}
+        for runtime, precision in _variants(name, device):
+            variant = run_on(twostream.copy(replace(twostream.recipe, precision=precision)), runtime)
+            variants.append({"runtime": runtime, "precision": precision})
+            try:
+                seconds = network_seconds(variant, chunks, fields)
+            except NetworkRuntimeError as error:
+                variants[-1]["failed"] = str(error)
+            else:
+                networks[runtime, precision] = variant
+                whole = (decode + flow + seconds + step) / CHUNK_SECONDS  # of the processor, per second of video
+                variants[-1] |= {
+                    "network_ms": round(1000 * seconds, 2),
+                    "processor_seconds_per_second": round(whole, 4),
+                    "real_time": round(default_workers() / whole, 2),
+                    "cameras": math.floor(ROOM * default_workers() / whole),
+                }
+            yield
+        working = [variant for variant in variants if "failed" not in variant]
+        best = min(working, key=lambda variant: variant["processor_seconds_per_second"])
+        chain.twostream = networks[best["runtime"], best["precision"]]
+        n_decided, seconds = yield from overlap(chain, path, RUN_CHUNKS)
+        delays = yield from live(chain, path, RUN_CHUNKS)
+    costs = {"decode_ms": decode, "flow_ms": flow, "lstr_ms": step}
+    latency = {f"p{p}": round(1000 * float(np.percentile(delays, p)), 1) for p in (50, 95)}
+    return {
+        **{part: round(1000 * seconds, 2) for part, seconds in costs.items()},
+        "variants": variants,
+        "best": {**best, "real_time_now": round(n_decided * CHUNK_SECONDS / seconds, 2), "latency_ms": latency},
+    }
+
+
+def network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequence[np.ndarray | None]) -> float:
+    """Return processor seconds of all networks per chunk, one after the other, cropping included."""
+    # a GPU takes 64 images at a time, which may be more than the chunks that are measured
+    batch = min(twostream.batch, len(chunks))
+    twostream.prepare(batch)
+    measured: list[float] = []
+    is_first = True
+    while is_first or sum(measured) < SECONDS:
+        for at in range(0, len(chunks) - batch + 1, batch):
+            start = process_time()
+            part = slice(at, at + batch)
+            for stream in twostream.recipe.streams:
+                pairs = zip_longest(chunks[part], fields[part])
+                images = [twostream.views[stream].cropped(chunk.frames, field) for chunk, field in pairs]
+                twostream.pooled(stream, np.stack(images))
+            if not is_first:
+                measured.append(process_time() - start)
+            is_first = False
+    return float(np.median(measured)) / batch
+
+
+def advice(rows: Mapping[str, Mapping], cores: int) -> str:
+    """Return which recipe to use for cameras, and which one of published weights keeps up here, if any does."""
+    parts = []
+    if "live" in rows:
+        n_cameras = rows["live"]["best"]["cameras"]
+        parts.append(f"for cameras learn with the recipe live: up to {n_cameras} at once on {cores} cores")
+    # the recipe nearest to the published one is first
+    published = {name: rows[name]["best"] for name in ("faithful", "fast") if name in rows}
+    for name, best in published.items():
+        if best["real_time"] >= 1:
+            words = f"--recipe {name} --set recipe.precision={best['precision']} --set runtime={best['runtime']}"
+            parts.append(f"with published weights {words}: {best['real_time']:.1f} × real time")
+            break
+    else:
+        if published:
+            fastest = max(best["real_time"] for best in published.values())
+            parts.append(f"no recipe of published weights keeps up with a camera: {fastest:.1f} × real time at most")
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}."
