@@ -270,11 +270,12 @@ class LiveReader:
                 self._lost_at = None
             self._has_received = self._is_connected = True
             origin = self._origin
-            if origin is None and self._last is None:
-                origin, self._began = Fraction(0), now
-            elif origin is None:  # time has passed between two connections
-                origin = self._last[0] + Fraction(silence).limit_denominator(1000)
-                self.reconnects += 1
+            if origin is None:
+                if self._last is None:
+                    origin, self._began = Fraction(0), now
+                else:  # time has passed between two connections
+                    origin = self._last[0] + Fraction(silence).limit_denominator(1000)
+                    self.reconnects += 1
             time = origin + frame.time
             before, step = self._last or (time, Fraction(0))
             if self.clock == "stream" and frame.time and time - before > MAX_JUMP_S:
