@@ -99,7 +99,7 @@ class AverageConfig(WindowConfig, frozen=True):
             member.check(self.input_dim)
 
     @property
-    def told_by_tensors(self) -> bool:
+    def has_sizes_in_tensors(self) -> bool:
         """False: the tensors show sizes of the members."""
         return False
 

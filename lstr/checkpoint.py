@@ -30,7 +30,7 @@ from lstr.loaded_checkpoint import (
     TENSORS,
     Checkpoint,
     check_deflated,
-    is_made_of,
+    has_type,
     is_tables,
     read_entries,
 )
@@ -47,8 +47,8 @@ FREE = 2**24
 # Numbers that a stream may remember: more than a hundred times those of the published models.
 REMEMBERED = 2**28
 COPIES = ("clone", "__deepcopy__")
-MADE = 10  # tensors that are made for one of a model; at most 3 are needed
-AGAIN = "Fetch or copy the file again."
+TENSOR_FACTOR = 10  # tensors that are made for one of a model; at most 3 are needed
+FETCH_AGAIN = "Fetch or copy the file again."
 
 
 def save(
@@ -138,7 +138,7 @@ def read(path: str | Path) -> Any:
             f"The checkpoint {path} cannot be read ({error}).", "Check the file's permissions."
         ) from error
     if head == b"PK" and not zipfile.is_zipfile(path):
-        raise CheckpointError(f"The checkpoint {path} is cut short.", AGAIN)
+        raise CheckpointError(f"The checkpoint {path} is cut short.", FETCH_AGAIN)
     if head == b"PK":
         check_deflated(path)
     elif head != b"\x80\x02":
@@ -152,7 +152,7 @@ def read(path: str | Path) -> Any:
         ) from error
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"The checkpoint {path} is damaged ({reason}).", AGAIN) from error
+        raise CheckpointError(f"The checkpoint {path} is damaged ({reason}).", FETCH_AGAIN) from error
 
 
 def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
@@ -168,9 +168,9 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         else:
             found_tables = (published.tables(content) for published in published_kinds().values())
             tensors = next((tables for tables in found_tables if tables is not None), content)
-        if is_made_of(tensors, dict[str, Tensor]):
+        if has_type(tensors, dict[str, Tensor]):
             content = {TENSORS: tensors}
-    if not tensors or not is_made_of(tensors, dict[str, Tensor]):
+    if not tensors or not has_type(tensors, dict[str, Tensor]):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
             "Give a file that lstr train or the published code saved.",
@@ -207,7 +207,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             f"{path} has the format {found!r}, this version reads {FORMAT!r}.", "Update lstr, or save it again."
         )
     kind = KINDS[config.kind].published
-    for name, value in kind.shapes(tensors).items() if kind and config.told_by_tensors else ():
+    for name, value in kind.shapes(tensors).items() if kind and config.has_sizes_in_tensors else ():
         wanted = int(config.n_long > 0) if name == "long_memory" else getattr(config, name, value)
         if wanted != value:
             raise CheckpointError(
@@ -291,7 +291,10 @@ class Bounded(TorchFunctionMode):
         places = [tensor.untyped_storage() for tensor in tensors.values()]
         held = {place.data_ptr(): place.nbytes() for place in places}  # several may share one
         self.path, self.made, self.numbers = path, 0, 0
-        self.most_made, self.most_numbers = MADE * (len(tensors) + MADE), sum(held.values()) + FREE
+        self.most_made, self.most_numbers = (
+            TENSOR_FACTOR * (len(tensors) + TENSOR_FACTOR),
+            sum(held.values()) + FREE,
+        )
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         values = (*args, *(kwargs or {}).values())

@@ -62,12 +62,12 @@ class Clock:
         """The chunk whose beginning is nearest to a time."""
         return round(self._place(seconds))
 
-    def within(self, seconds: float) -> int:
-        """How many whole chunks a length has."""
+    def whole_chunks(self, seconds: float) -> int:
+        """Return the number of whole chunks in a length."""
         return math.floor(seconds * float(self.rate) + TOLERANCE)
 
-    def covering(self, seconds: float) -> int:
-        """How many chunks a length needs."""
+    def chunks_for(self, seconds: float) -> int:
+        """Return the number of chunks that cover a length."""
         return math.ceil(seconds * float(self.rate) - TOLERANCE)
 
     def to_dict(self) -> dict[str, str]:

@@ -162,7 +162,7 @@ class WindowConfig(Settings, frozen=True):
         return self.tile - self.work_length
 
     @property
-    def told_by_tensors(self) -> bool:
+    def has_sizes_in_tensors(self) -> bool:
         """Whether the shapes of a model's tensors tell its sizes, as `lstr.models.kind.Published` says."""
         return True
 

@@ -122,10 +122,10 @@ def is_tables(value: Any) -> bool:
     """Return whether a value is {stream: {name: tensor}}."""
     from torch import Tensor
 
-    return is_made_of(value, dict[str, dict[str, Tensor]])
+    return has_type(value, dict[str, dict[str, Tensor]])
 
 
-def is_made_of(value: Any, shape: Any) -> bool:
+def has_type(value: Any, shape: Any) -> bool:
     """Return whether a value and its content have a type such as dict[str, int]."""
     try:
         msgspec.convert(value, shape)

@@ -24,7 +24,7 @@ Amount = Annotated[float, Meta(ge=0)]
 PositiveAmount = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
-Made = TypeVar("Made", bound="Settings")
+Config = TypeVar("Config", bound="Settings")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def replace(self: Made, **changes: Any) -> Made:
+    def replace(self: Config, **changes: Any) -> Config:
         """Return a copy with fields changed, which is checked."""
         return structs.replace(self, **changes)
 
@@ -90,7 +90,7 @@ def defaults(kind: type[Settings]) -> dict[str, Any]:
     return {field.name: field.default for field in structs.fields(kind)}
 
 
-def build(kind: type[Made], values: Mapping[str, Any], strict: bool = False) -> Made:
+def build(kind: type[Config], values: Mapping[str, Any], strict: bool = False) -> Config:
     """Return a configuration of values by name; unless `strict`, text is read as the type that the field has.
 
     Raises ConfigError for an unknown name (listing the known ones) and for a value outside its type or bounds.
@@ -117,7 +117,7 @@ def convert(kind: type, name: str, value: Any) -> Any:
         raise _error(kind, {name: value}, msgspec.ValidationError(f"{error} - at `$.{name}`")) from error
 
 
-def override(settings: Made, changes: Mapping[str, Any]) -> Made:
+def override(settings: Config, changes: Mapping[str, Any]) -> Config:
     """Return a copy of a configuration with fields changed. Raises as `build`."""
     return build(type(settings), {**structs.asdict(settings), **changes})
 

@@ -60,7 +60,7 @@ class Event:
 
 
 def iso(wall: datetime) -> str:
-    """A time of the wall as ISO 8601 with its zone, to the millisecond."""
+    """Return a wall-clock time as ISO 8601 with its zone, to the millisecond."""
     return wall.isoformat(timespec="milliseconds")
 
 
@@ -103,15 +103,15 @@ class Thresholds:
 
     def min_chunks(self, clock: Clock = CLOCK) -> int:
         """Chunks that an action must last."""
-        return max(1, clock.covering(self.min_length))
+        return max(1, clock.chunks_for(self.min_length))
 
     def gap_chunks(self, clock: Clock = CLOCK) -> int:
         """Chunks between two parts of one action, at most."""
-        return clock.within(self.merge_gap)
+        return clock.whole_chunks(self.merge_gap)
 
     def backdate_chunks(self, clock: Clock = CLOCK) -> int:
-        """Chunks by which the start of an action is told before the one that reached `on`."""
-        return clock.within(self.backdate)
+        """Chunks from the reported start of an action to the chunk that reached `on`."""
+        return clock.whole_chunks(self.backdate)
 
     def delays(self, clock: Clock = CLOCK) -> dict[str, float]:
         """Seconds that these rules add: `started` comes that much after the end of an action's first chunk, and `ended`
@@ -141,7 +141,7 @@ DEFAULT = Thresholds()
 
 
 def is_highest(scores: NDArray[np.floating], actions: Sequence[int]) -> NDArray[np.bool_]:
-    """Where no other of the `actions` (columns) scores higher: (..., A) for scores (..., C)."""
+    """Return where no other of the `actions` (columns) scores higher: (..., A) for scores (..., C)."""
     of_actions = scores[..., actions]
     highest: NDArray[np.bool_] = of_actions >= of_actions.max(axis=-1, keepdims=True, initial=-np.inf)
     return highest
@@ -149,19 +149,19 @@ def is_highest(scores: NDArray[np.floating], actions: Sequence[int]) -> NDArray[
 
 @dataclass
 class _Run:
-    """What may become an action: from chunk `first` to before chunk `end`, with the scores' sum and number."""
+    """A possible action: from chunk `first` to before chunk `end`, with the sum and number of its scores."""
 
     first: int
-    begun: int
-    """The chunk that is told as its first: `first`, backdated"""
+    # The chunk that is reported as its first: `first`, backdated
+    reported: int
     end: int
+    # The score that reached `on`
     passed: float
-    """The score that reached `on`."""
     total: float = 0.0
     number: int = 0
     started: bool = False
+    # Scores since `end`, no more than fit into a gap; they count if it closes
     pending: list[float] = field(default_factory=list)
-    """Scores since `end`, no more than fit into a gap; they count if it closes."""
 
     def extend(self, chunk: int, score: float) -> None:
         self.total += sum(self.pending) + score
@@ -188,14 +188,14 @@ class Timeline:
     thresholds: Thresholds | Mapping[str, Thresholds] = field(default_factory=Thresholds)
     clock: Clock = CLOCK
     _runs: dict[int, _Run] = field(default_factory=dict)
+    # Classes that are expected and have not started: (start, score) as announced
     _announced: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """Classes that are expected and have not started: (start, score) as announced."""
+    # The last chunk that was pushed
     _newest: int = 0
-    """The last chunk that was pushed."""
+    # The first chunk after the last missing one
     _seen_since: int | None = None
-    """The chunk from which on none was missing."""
+    # The end of the last reported action of each class, before the newest chunk
     _ends: dict[int, int] = field(default_factory=dict)
-    """Where what was told of each class last had its end, before the newest chunk."""
 
     def __post_init__(self) -> None:
         self._rules = {
@@ -205,7 +205,7 @@ class Timeline:
         }
         self._alone = any(rules.highest for rules in self._rules.values())
         self._chunks = {c: (r.min_chunks(self.clock), r.gap_chunks(self.clock)) for c, r in self._rules.items()}
-        self._horizon = self.clock.within(HORIZON_SECONDS)
+        self._horizon = self.clock.whole_chunks(HORIZON_SECONDS)
 
     def push(self, time: float, scores: NDArray[np.floating], ahead: NDArray[np.floating] | None = None) -> list[Event]:
         """Events decided at the end of a chunk, `time` in seconds, scores (C,).
@@ -230,7 +230,7 @@ class Timeline:
             self._seen_since = chunk
         self._newest = chunk
         coming = np.empty((0, len(scores))) if ahead is None else ahead[: self._horizon]
-        if self._alone:  # else nobody asks, at each chunk of each source
+        if self._alone:  # skipped otherwise, because it costs time at each chunk of each source
             actions = list(self._rules)
             now, later = is_highest(scores, actions), is_highest(coming, actions)
         events = []
@@ -265,7 +265,7 @@ class Timeline:
         return {self.classes[c]: rules.to_dict(self.clock) for c, rules in self._rules.items()}
 
     def _advance(self, c: int, rules: Thresholds, chunk: int, time: float, score: float, counts: bool) -> list[Event]:
-        """Events of one class at one chunk; where it does not count its score is below both thresholds."""
+        """Return events of one class at one chunk; if it does not count, its score is below both thresholds."""
         events = []
         run, (shortest, longest_gap) = self._runs.get(c), self._chunks[c]
         if run and chunk - run.end > longest_gap:  # a live source has lost chunks
@@ -274,7 +274,10 @@ class Timeline:
         if run is None:
             if not counts or score < rules.on:
                 return events
-            run = self._runs[c] = _Run(chunk, self._begun(c, rules, chunk), chunk, score)
+            # its start is backdated, but not into a reported action or a gap of the source
+            ends = [end for other, end in self._ends.items() if rules.highest or other == c]
+            backdated = max(chunk - rules.backdate_chunks(self.clock), self._seen_since or 0, *ends)
+            run = self._runs[c] = _Run(chunk, min(chunk, backdated), chunk, score)
         if counts and score >= (rules.off if run.end == chunk else rules.on):
             run.extend(chunk, score)
         elif chunk + 1 - run.end > longest_gap:
@@ -285,26 +288,19 @@ class Timeline:
             events.append(self._start(c, time))
         return events
 
-    def _begun(self, c: int, rules: Thresholds, chunk: int) -> int:
-        """The chunk in which an action is told to have begun whose score reaches `on` in a chunk."""
-        if not (backdate := rules.backdate_chunks(self.clock)):
-            return chunk
-        ends = [end for other, end in self._ends.items() if rules.highest or other == c]
-        return min(chunk, max(chunk - backdate, self._seen_since or 0, *ends))
-
     def _start(self, c: int, time: float) -> Event:
-        """Its `started`; it is then expected no more."""
+        """Return its `started`; it is no longer expected."""
         run = self._runs[c]
         run.started = True
         self._announced.pop(c, None)
-        return Event("started", self.classes[c], time, self.clock.at(run.begun), run.passed)
+        return Event("started", self.classes[c], time, self.clock.at(run.reported), run.passed)
 
     def _end(self, c: int, time: float, still_on: bool = False) -> list[Event]:
-        """Forget a class's run; its `ended` where it had been announced."""
+        """Forget a class's run; return its `ended` if it had started."""
         run = self._runs.pop(c)
         if not run.started:
             return []
-        start, end = self.clock.at(run.begun), self.clock.at(run.end)
+        start, end = self.clock.at(run.reported), self.clock.at(run.end)
         return [Event("ended", self.classes[c], time, start, run.mean, end, still_on)]
 
     def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
@@ -349,5 +345,5 @@ def thresholds_of(
 
 
 def segments_in(events: Iterable[Event]) -> list[Segment]:
-    """The actions that have ended, in the order of their ends."""
+    """Return the actions that have ended, in the order of their ends."""
     return [Segment(e.start, e.end, e.label, round(e.score, 4)) for e in events if e.end is not None]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # labels alone need no torch
 
 # Python 3.11 keeps one state for all threads that parse source, and numpy parses a header as source: two at once end in
 # "SystemError: AST constructor recursion depth mismatch" when the garbage collector runs meanwhile
-_ONE_HEADER = threading.Lock()
+HEADER_LOCK = threading.Lock()
 NUMBERS = "biuf"  # kinds of numpy: bool, integers and floats, which are real numbers
 ZIP = b"PK"
 HEADER_BYTES = 128  # of an .npy of version 1.0; holds any rows of two or four sides
@@ -63,7 +63,7 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        with _ONE_HEADER:
+        with HEADER_LOCK:
             return read(file)
     except Exception as error:  # a header is a literal of Python: it is wrong in as many ways as one can be
         raise ValueError("its header is damaged") from error

@@ -22,7 +22,7 @@ SECRET = re.compile(
 
 
 MAX_SLUG_BYTES = 200  # bytes, so that a stream, weights and an ending beside it still fit a file name
-MADE = 48  # characters of a name that is made here; of four bytes each they are no more than MAX_SLUG_BYTES
+SLUG_CHARACTERS = 48  # characters of a name that is made here; of four bytes each they are no more than MAX_SLUG_BYTES
 SLUG = re.compile(r"\w[\w.-]*")
 MAX_NAME_BYTES = 255
 STDIN = "standard input"
@@ -59,7 +59,7 @@ def is_slug(name: object) -> bool:
     return isinstance(name, str) and bool(SLUG.fullmatch(name)) and len(name.encode(errors="replace")) <= MAX_SLUG_BYTES
 
 
-def slug(text: str, default: str, longest: int = MADE) -> str:
+def slug(text: str, default: str, longest: int = SLUG_CHARACTERS) -> str:
     """A text as such a name, of `longest` characters at most; `default` where nothing of it can stay."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:longest].rstrip("-.") or default
 

@@ -69,7 +69,7 @@ class LSTRConfig(WindowConfig, frozen=True):
             )
 
     @property
-    def told_by_tensors(self) -> bool:
+    def has_sizes_in_tensors(self) -> bool:
         """Only the proposed design has all the tensors that tell."""
         return (self.encoder, self.integration) == ("two-stage", "cross-attention")
 

@@ -37,7 +37,7 @@ class TRNConfig(WindowConfig, frozen=True):
     whose own score is not the decoder's."""
 
     @property
-    def told_by_tensors(self) -> bool:
+    def has_sizes_in_tensors(self) -> bool:
         """Not if one width also means another."""
         return self.d_token > 0
 

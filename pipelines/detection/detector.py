@@ -19,7 +19,7 @@ from lstr.pipelines.detection.model import Networks, load_checkpoint
 from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions
 from lstr.pipelines.detection.source import FrameSource, Source, VectorSource
 from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice
-from lstr.pipelines.model_files.networks import streams_taken
+from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import warn
 from lstr.timeline import Event
 
@@ -60,7 +60,7 @@ def detect(
     options = DetectOptions(
         loaded,
         device=device,
-        networks=NetworkOptions.of(networks, streams_taken(loaded) or loaded.config.streams),
+        networks=NetworkOptions.of(networks, streams_of_checkpoint(loaded) or loaded.config.streams),
         thresholds=thresholds,
         limits=limits,
         live=live or LiveOptions(),
@@ -260,6 +260,6 @@ def load(
         raise ConfigError(f"{path!r} is no path of a model.", "name a model file or checkpoint.")
     choose_device(device)
     loaded = load_checkpoint(Path(path), overrides, "cpu")
-    chosen = NetworkOptions.of(networks, streams_taken(loaded) or loaded.config.streams)
+    chosen = NetworkOptions.of(networks, streams_of_checkpoint(loaded) or loaded.config.streams)
     known = {one.name: getattr(loaded, one.name) for one in fields(loaded)}
     return Detector(**known, networks=chosen, device=device)

@@ -33,7 +33,7 @@ from lstr.files.names import shown
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.model import Networks, warnings_of_source
 from lstr.pipelines.detection.options import Limits
-from lstr.pipelines.model_files.networks import streams_taken
+from lstr.pipelines.model_files.networks import streams_of_checkpoint
 
 if TYPE_CHECKING:  # a video needs no feature folders, and no reader of live sources
     from lstr.extractors.video.live import LiveReader
@@ -134,7 +134,7 @@ class StoredSource(Source):
 
     def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
         """See Source."""
-        taken, clock = streams_taken(networks.loaded), networks.loaded.clock
+        taken, clock = streams_of_checkpoint(networks.loaded), networks.loaded.clock
         arrays = (self._folder.only(taken) if taken else self._folder).arrays(self.id)
         chosen = limits.of(len(next(iter(arrays.values()))), self.origin, clock)
         self.duration, self.n_chunks = clock.at(chosen.stop), len(chosen)

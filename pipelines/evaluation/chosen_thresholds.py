@@ -17,7 +17,7 @@ from lstr.pipelines.evaluation.scoring import detect_events, labelled_segments
 from lstr.pipelines.evaluation.threshold_choice import write_thresholds
 from lstr.pipelines.evaluation.thresholds import Scored, choose_rule, choose_without_each
 from lstr.pipelines.features.dataset import Split, network_overlap
-from lstr.pipelines.model_files.networks import streams_taken
+from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import Notice, Progress
 from lstr.timeline import DEFAULT, Thresholds
 
@@ -136,7 +136,7 @@ def choose_stored_thresholds(
     """
     documents = []
     for name, loaded, whole in entries:
-        split, classes = whole.narrowed(loaded.config, streams_taken(loaded)), loaded.classes
+        split, classes = whole.narrowed(loaded.config, streams_of_checkpoint(loaded)), loaded.classes
         scored: list[Scored] = []
         yield Progress(name, 0, len(split.videos))
         for video in split.videos:

@@ -29,7 +29,7 @@ from lstr.pipelines.features.dataset import (
     training_videos,
     training_warnings,
 )
-from lstr.pipelines.model_files.networks import streams_taken
+from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import Finished, Progress
 from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
@@ -188,7 +188,7 @@ def score_split(
     checkpoint has learnt from in `learnt_from`. Raises as `check_fit`.
     """
     warnings = [*check_fit(loaded, split, scoring), *training_warnings(loaded)]
-    split = split.narrowed(loaded.config, streams_taken(loaded))
+    split = split.narrowed(loaded.config, streams_of_checkpoint(loaded))
     rule = rule_of(loaded) if scoring.published else EVERY_CHUNK
     split = _of_folds(split, scoring.folds)
     if scoring.published:

@@ -18,7 +18,7 @@ from lstr.errors import CheckpointError, OutputError, RecipeError, VideoError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import STREAMS
 from lstr.files.arrays import HEADER_BYTES, ZIP, open_array, read_header, signature, signature_of
-from lstr.files.atomic import check_kept, scratch, sweep, unwritable, write_bytes, write_text
+from lstr.files.atomic import check_exists, scratch, sweep, unwritable, write_bytes, write_text
 from lstr.files.content import read_jsonl, write_jsonl
 from lstr.files.remote import Place, RemoteFile, content_of
 from lstr.loaded_checkpoint import is_tables
@@ -80,13 +80,13 @@ class OutputFolder:
         OutputError, also where the folder was deleted meanwhile.
         """
         if isinstance(self.path, Path):
-            check_kept(self.path / "recipe.json")
+            check_exists(self.path / "recipe.json")
             try:
                 self.record(video_id).unlink(missing_ok=True)
             except OSError as error:
                 raise unwritable(self.path, error) from error
             yield self
-            check_kept(self.path / "recipe.json")
+            check_exists(self.path / "recipe.json")
             return
         self.record(video_id).unlink()
         with scratch() as folder:

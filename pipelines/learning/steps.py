@@ -43,7 +43,7 @@ from lstr.pipelines.learning.plan import (
 )
 from lstr.pipelines.learning.preparation import Learning
 from lstr.pipelines.learning.workspace import write_labels
-from lstr.pipelines.model_files.networks import streams_taken
+from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.model_files.packing import checkpoint_of, write_average
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
@@ -208,7 +208,7 @@ class Learner:
         if not is_unseen and self.division.of(VALIDATION):
             is_unseen = True
             split = read_split(self.workspace.features, self.workspace.labels, VALIDATION, skip_missing=True)
-            split = split.narrowed(loaded.config, streams_taken(loaded))
+            split = split.narrowed(loaded.config, streams_of_checkpoint(loaded))
             scores = {video.id: predict(loaded.model, video.features[:]).numpy() for video in split.videos}
         scored = {i: Scored(own, labels.videos[i].segments) for i, own in scores.items()}
         if is_unseen:
@@ -268,7 +268,7 @@ class Learner:
             for fold in sorted({*folds.values()}):
                 loaded = load(checkpoint_of(self.run_folder(fold, streams)))
                 held = replace(split, videos=[video for video in videos if folds[video.id] == fold])
-                for video in held.narrowed(loaded.config, streams_taken(loaded)).videos:
+                for video in held.narrowed(loaded.config, streams_of_checkpoint(loaded)).videos:
                     rows[video.id] = predict(loaded.model, video.features[:]).numpy()
         if len(by_model) > 1:
             by_model["average"] = {v.id: mean_of([rows[v.id] for rows in by_model.values()]) for v in videos}

@@ -147,7 +147,7 @@ def recipe_of(loaded: Checkpoint) -> Recipe | None:
     return Recipe.from_dict(loaded.recipe, loaded.path).narrowed(streams_of_model(loaded.config.streams))
 
 
-def streams_taken(loaded: Checkpoint) -> tuple[str, ...]:
+def streams_of_checkpoint(loaded: Checkpoint) -> tuple[str, ...]:
     """Return the streams whose features a checkpoint takes; none if it does not say."""
     recipe = recipe_of(loaded)
     return recipe.streams if recipe else ()

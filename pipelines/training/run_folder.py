@@ -15,7 +15,7 @@ from typing import Any
 from lstr import checkpoint
 from lstr.errors import CheckpointError, OutputError
 from lstr.extractors.networks.weights_file import DESCRIPTION
-from lstr.files.atomic import check_kept, replacing, sweep, write_tensors
+from lstr.files.atomic import check_exists, replacing, sweep, write_tensors
 from lstr.files.content import append_jsonl, keep_jsonl, write_json
 
 CONFIG, LOG = "config.json", "metrics.jsonl"
@@ -175,7 +175,7 @@ class RunLog:
 
     def write(self, step: Step) -> None:
         """Add one interval. Raises OutputError if the folder cannot be written, or was deleted."""
-        check_kept(self.run.path / CONFIG)
+        check_exists(self.run.path / CONFIG)
         line = {**asdict(step), "stage": self.run.stage}
         for name in ("epochs", *(name for name in ("stage", "evaluation") if not line[name])):
             del line[name]

@@ -26,7 +26,7 @@ from lstr.config import WindowConfig
 from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.streams import STREAMS, streams_of_model
-from lstr.files.atomic import check_kept
+from lstr.files.atomic import check_exists
 from lstr.kinds import configure
 from lstr.labels.check import stop_at_errors
 from lstr.pipelines.features.dataset import Split, describe_overlap, network_overlap, read_dataset, streams_of
@@ -251,7 +251,7 @@ def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
         yield LabelFindings(source, findings)
     stop_at_errors(findings, source)
     split = data.split(options.subset, options.skip_missing)
-    n_chunks = CLOCK.covering(split.clock.length(split.n_chunks))
+    n_chunks = CLOCK.chunks_for(split.clock.length(split.n_chunks))
     preset = file.get("preset") or options.preset or preset_for(n_chunks, settings)
     model, config = resolve(preset, settings, split.dims, file or None)
     held_out = (options.eval_subset, options.skip_missing, "--eval-subset")
@@ -308,7 +308,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
             if isinstance(event, Step):
                 yield event
     if ranks.is_first():
-        check_kept(folder / kept.state)  # a finished teacher has no checkpoint any more
+        check_exists(folder / kept.state)  # a finished teacher has no checkpoint any more
 
 
 def train_teacher(task: Task, folder: Path, device: str) -> Generator[Step, None, list[Tensor]]:

@@ -37,7 +37,7 @@ def test_a_time_within_a_chunk_is_in_it():
 
 def test_lengths_in_chunks():
     clock = Clock(Fraction(15, 2))
-    assert (clock.within(1.0), clock.covering(1.0), clock.covering(2.0)) == (7, 8, 15)
+    assert (clock.whole_chunks(1.0), clock.chunks_for(1.0), clock.chunks_for(2.0)) == (7, 8, 15)
     rules = Thresholds(min_length=1.0, merge_gap=1.0)
     assert (rules.min_chunks(clock), rules.gap_chunks(clock)) == (8, 7)
     assert rules.delays(clock) == {"started": 7 / 7.5, "ended": 7 / 7.5}
