@@ -10,6 +10,7 @@ from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.search import HASH_DIGITS, Proposer, check_model
 from lstr.pipelines.labelling.values import About
 from tests.support.labelling import put
+from tests.support.training_page import until
 
 pytestmark = pytest.mark.long
 
@@ -17,32 +18,23 @@ pytestmark = pytest.mark.long
 @pytest.fixture
 def proposer(small_set, tmp_path):
     videos = {path.stem: path for path in sorted(small_set.videos.iterdir())}
-    with Project(tmp_path / "labels.json") as project, Proposer(project, videos) as opened:
-        yield opened
-
-
-def until(condition) -> None:
-    for _ in range(2400):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it never came to that")
+    with Project(tmp_path / "labels.json") as project:
+        with Proposer(project, videos) as opened:
+            yield opened
+        assert not opened.process or opened.process.process.poll() is not None, "its process ends with it"
 
 
 def process_of(proposer):
-    until(lambda: proposer.process is not None)
+    until(lambda: proposer.process is not None, "the process")
     return proposer.process.process
 
 
-def test_it_ends_at_once(small_set, tmp_path):
-    videos = {path.stem: path for path in sorted(small_set.videos.iterdir())}
-    with Project(tmp_path / "labels.json") as project:
-        with Proposer(project, videos) as proposer:
-            proposer.begin(small_set.checkpoint)
-            process = process_of(proposer)
-            began = time.monotonic()
-        assert process.poll() is not None and time.monotonic() - began < 20
-        assert not proposer.status.is_running and proposer.status.trouble == ""
+def test_it_ends_at_once(proposer, small_set):
+    proposer.begin(small_set.checkpoint)
+    process, began = process_of(proposer), time.monotonic()
+    proposer.__exit__()
+    assert process.poll() is not None and time.monotonic() - began < 20
+    assert not proposer.status.is_running and proposer.status.trouble == ""
 
 
 @pytest.mark.slow
@@ -57,7 +49,7 @@ def test_a_model_replaces_another(proposer, small_set, tmp_path):
     proposer.begin(small_set.checkpoint)
     first = process_of(proposer)
     proposer.begin(second)
-    until(lambda: not proposer.status.is_running)
+    until(lambda: not proposer.status.is_running, "the end of the search")
     status = proposer.status
     assert first.poll() is not None and status.model == "second.pt"
     assert (status.done, status.total, status.trouble) == (1, 1, ""), "complete videos are not searched"
@@ -68,7 +60,7 @@ def test_a_model_replaces_another(proposer, small_set, tmp_path):
 def test_a_killed_process_is_reported(proposer, small_set):
     proposer.begin(small_set.checkpoint)
     process_of(proposer).kill()
-    until(lambda: not proposer.status.is_running)
+    until(lambda: not proposer.status.is_running, "the end of the search")
     assert "signal SIGKILL" in proposer.status.trouble
 
 
@@ -78,5 +70,5 @@ def test_what_is_not_a_model_is_reported(proposer, tmp_path, small_set):
     shutil.copy(small_set.labels, tmp_path / "bad.pt")
     check_model(tmp_path / "bad.pt")
     proposer.begin(tmp_path / "bad.pt")
-    until(lambda: not proposer.status.is_running)
+    until(lambda: not proposer.status.is_running, "the end of the search")
     assert "bad.pt" in proposer.status.trouble and "[[" not in proposer.status.trouble

@@ -191,27 +191,31 @@ def test_two_tabs_see_one_training_and_its_report(root):
         assert os.path.exists(root[1])
 
 
-def test_a_model_is_trained_from_the_page(chromium, tab, tmp_path):
-    """The button, the progress, a reload on the way, a label meanwhile, and the result, all in real."""
+@pytest.fixture
+def labelling(tmp_path):
     root = write_labelled(tmp_path)
-    with serve(root, root / "out" / "labels.json") as labelling:
-        page = tab(of=labelling)
-        page.focus("#train")
-        page.keyboard.press("Enter")
-        browser.until(page, "!$('train-run').hidden")
-        assert page.evaluate("document.activeElement.id") == "train-stop"
-        page.wait_for_selector("#train-left:has-text('left in all')", timeout=300_000)
-        page.reload()
-        page.wait_for_selector("#train-left:has-text('left in all')", timeout=300_000)
-        before = page.evaluate("Object.keys(labelsOf()).length")
-        page.evaluate("document.activeElement.blur()")
-        page.keyboard.press("n")
-        browser.until(page, f"Object.keys(labelsOf()).length === {before + 1} && !asked.length")
-        page.wait_for_selector("#model-1", timeout=300_000)
-        assert " ".join(page.locator("#model-1").inner_text().split()).startswith("Model 1 · Report Caught ")
-        browser.until(page, "search.model === 'model-1.lstr'")
-        with page.expect_popup() as opened:
-            page.click("text=Report")
-        report = opened.value
-        browser.until(report, "document.querySelector('video') && document.querySelector('video').readyState > 0")
-        page.context.close()  # a page complains of a server that is gone
+    with serve(root, root / "out" / "labels.json") as opened:
+        yield opened
+
+
+def test_a_model_is_trained_from_the_page(labelling, tab):
+    """The button, the progress, a reload on the way, a label meanwhile, and the result, all in real."""
+    page = tab()
+    page.focus("#train")
+    page.keyboard.press("Enter")
+    browser.until(page, "!$('train-run').hidden")
+    assert page.evaluate("document.activeElement.id") == "train-stop"
+    page.wait_for_selector("#train-left:has-text('left in all')", timeout=300_000)
+    page.reload()
+    page.wait_for_selector("#train-left:has-text('left in all')", timeout=300_000)
+    before = page.evaluate("Object.keys(labelsOf()).length")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("n")
+    browser.until(page, f"Object.keys(labelsOf()).length === {before + 1} && !asked.length")
+    page.wait_for_selector("#model-1", timeout=300_000)
+    assert " ".join(page.locator("#model-1").inner_text().split()).startswith("Model 1 · Report Caught ")
+    browser.until(page, "search.model === 'model-1.lstr'")
+    with page.expect_popup() as opened:
+        page.click("text=Report")
+    report = opened.value
+    browser.until(report, "document.querySelector('video') && document.querySelector('video').readyState > 0")
