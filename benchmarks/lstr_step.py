@@ -28,7 +28,7 @@ from lstr.files.content import write_json
 from lstr.kinds import KINDS, change
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
-from lstr.models.lstr_network import ENCODERS, INTEGRATIONS, LSTRConfig
+from lstr.models.lstr import ENCODERS, INTEGRATIONS, LSTRConfig
 from lstr.pipelines.bench import Measuring, Result, progress_of
 from lstr.pipelines.models import build, filled, full_age
 from lstr.pipelines.progress import Finished, Progress

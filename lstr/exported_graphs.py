@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from lstr.errors import ConfigError
 from lstr.exported import AFTER, BEFORE, FEATURES, MAX_STREAMS, PLAN, SCORES, StepDescription, StreamTensor
-from lstr.models.kind import Model
-from lstr.models.stream import Tensors, as_tensors
+from lstr.models.kind import Model, Tensors, as_tensors
 from lstr.windows.plans import CHANGES, Plan, of_two_shapes, to_dict
 
 # The oldest that has every operation of the models; older runtimes read it.

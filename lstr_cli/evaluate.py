@@ -30,9 +30,10 @@ from lstr_cli.options import (
 )
 
 if TYPE_CHECKING:  # they bring numpy
+    from lstr.pipelines.evaluation.analysis import Findings
     from lstr.pipelines.evaluation.comparison import Comparison
-    from lstr.pipelines.evaluation.findings import Findings, Judged
-    from lstr.pipelines.evaluation.job import EvaluateResult
+    from lstr.pipelines.evaluation.evaluate import EvaluateResult
+    from lstr.pipelines.evaluation.scoring import Evaluation
 
 AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")  # figures by which checkpoints are compared
 # Options that only an evaluation on feature folders has.
@@ -40,7 +41,7 @@ OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
 
 
 @click.command("evaluate", cls=Command)
-@click.argument("paths", metavar="(MODEL... FEATURES...)...|MODEL... VIDEOS... LABELS", nargs=-1, required=True)
+@click.argument("paths", metavar="MODEL... FEATURES...|MODEL... VIDEOS... LABELS", nargs=-1, required=True)
 @labels_option()
 @option("-o --output DIR", OUTPUT, "Write report.html, JSON, CSV and figures into this folder.")
 @option("--subset NAME", DATA, "Score this subset.  [default: testing, else validation]")
@@ -65,7 +66,7 @@ OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
     type=click.Choice(["csv", "latex", "md"]),
 )
 @as_json
-@set_option(f"{OF_DATA} resamples mode table recipe.allow_mismatch", model=OF_MODEL)
+@set_option(f"{OF_DATA} resamples mode recipe.allow_mismatch", model=OF_MODEL)
 def command(paths, settings, to, as_json, **others):
     """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
@@ -85,9 +86,8 @@ def command(paths, settings, to, as_json, **others):
     Two baselines: chance scores each class's share of the training chunks everywhere; the time prior how often a
     class is on at that time of a video. Neither sees the video. Also scored: each tenth of the actions, the delay until
     they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared
-    on the same resamples of the videos. Several feature folders of one recipe are read as one; they come after their
-    checkpoints, and checkpoints of another recipe after them. Videos that the networks of their features were trained
-    on are refused.
+    on the same resamples of the videos. Several feature folders of one recipe are read as one; they come after the
+    checkpoints. Videos that the networks of their features were trained on are refused.
 
     \b
     Examples:
@@ -100,35 +100,32 @@ def command(paths, settings, to, as_json, **others):
       lstr evaluate run/checkpoint.pt features --labels labels.json --choose-thresholds --false-alarms 2/h
       lstr evaluate a.pt b.pt c.pt features --labels labels.json --subset validation --json
       lstr evaluate seed*/checkpoint.pt features --labels labels.json --to latex
-      lstr evaluate seed*/checkpoint.pt features --labels labels.json --to latex --set table=instances
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
-      lstr evaluate rgb/checkpoint.pt rgb_features flow/checkpoint.pt flow_features --labels labels.json --to csv
     """
-    from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
+    from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
 
     if to and (as_json or others["choose_thresholds"]):
         raise click.UsageError("--to makes a table: give neither --json nor --choose-thresholds with it.")
-    table = settings.pop("table", "frames")
     if others["labels"] is None or _are_videos(paths):
         result = _compare_on_videos(paths, settings, **others)
-        _show(result, to, table, as_json)
+        _show(result, to, as_json)
         if result.failed:
             sys.exit(console.PARTIAL_FAILURE)
         return
     if others["false_alarms"] is not None and not others["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
-    (checkpoints, features), *beside = _sorted(paths)
+    checkpoints, features = _sorted(paths)
     named = take_named(settings, f"{OF_DATA} resamples mode recipe.allow_mismatch")
-    others |= {"checkpoints": checkpoints, "features": features, "beside": beside, "model": take(settings, "model")}
+    others |= {"checkpoints": checkpoints, "features": features, "model": take(settings, "model")}
     result = console.follow(evaluate(build_from(EvaluateOptions, named, **others)), "videos")
-    _show(result, to, table, as_json)
-    if len(checkpoints) == 1 and not beside and result.takes_videos and not as_json:
+    _show(result, to, as_json)
+    if len(checkpoints) == 1 and result.takes_videos and not as_json:
         console.say_next("lstr", "detect", "VIDEO", "-c", checkpoints[0], "-o", "timeline")
 
 
-def _show(result: "EvaluateResult | Comparison", to: str | None, table: str, as_json: bool) -> None:
+def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool) -> None:
     """Print a result: as JSON, as a table for a paper, or as tables for a terminal."""
-    from lstr.pipelines.evaluation.paper_table import TABLES, repeated, rows_of, write_rows
+    from lstr.pipelines.evaluation.tables import paper_table
 
     findings = result.findings
     if as_json:
@@ -136,14 +133,7 @@ def _show(result: "EvaluateResult | Comparison", to: str | None, table: str, as_
     elif findings is None:
         show_thresholds(result.document)
     elif to:
-        if table not in TABLES:
-            raise click.UsageError(f"--set table is {table!r}; choose one of: {', '.join(TABLES)}.")
-        judged = findings.judged
-        again = repeated(judged)
-        for at, first in again.items():
-            console.warn(f"{judged[at].name} is {judged[first].name} again: the table has it once.")
-        rows = rows_of([one for at, one in enumerate(judged) if at not in again], table)
-        click.echo(write_rows(rows, to), nl=False)
+        click.echo(paper_table(findings.judged, to), nl=False)
     else:
         show_findings(findings, getattr(result, "sentence", None))
     if result.page:
@@ -188,24 +178,17 @@ def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> 
     return console.follow(compare_models(chosen), "videos", say_failed)
 
 
-def _sorted(paths: tuple[str, ...]) -> list[tuple[list[str], list[str]]]:
-    """Checkpoints and their feature folders, as often as folders are followed by checkpoints again.
-
-    The last path is a folder, though it may be missing.
-    """
+def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the checkpoints and the feature folders after them; the last path is a folder, which may be missing."""
     from lstr.pipelines.features.folder import is_feature_folder
 
-    groups: list[tuple[list[str], list[str]]] = [([], [])]
-    for at, path in enumerate(paths):
-        is_folder = at == len(paths) - 1 or Path(path).is_dir() or is_feature_folder(Path(path))
-        if not is_folder and groups[-1][1]:
-            groups.append(([], []))
-        groups[-1][is_folder].append(path)
-    if not all(checkpoints for checkpoints, _ in groups):
+    folders = [at == len(paths) - 1 or Path(p).is_dir() or is_feature_folder(Path(p)) for at, p in enumerate(paths)]
+    first = folders.index(True)
+    if not first or not all(folders[first:]):
         raise click.UsageError(
-            "Give a model file or checkpoint, as fall.lstr or run/checkpoint.pt, and then a feature folder."
+            "Give model files or checkpoints, as fall.lstr or run/checkpoint.pt, and then their feature folders."
         )
-    return groups
+    return [*paths[:first]], [*paths[first:]]
 
 
 def show_findings(findings: "Findings", verdict: str | None = None) -> None:
@@ -248,8 +231,8 @@ def show_findings(findings: "Findings", verdict: str | None = None) -> None:
             console.show(row["sentence"])
     if quoted:
         rows = [[row["method"], row["features"], f"{row['value']:.1f}", row["source"]] for row in quoted["rows"]]
-        title = f"{quoted['name']}, quoted; not available: {', '.join(quoted['left_out'])}"
-        console.show_table(title, ("method", "features", quoted["metric"], "quoted from"), rows, right=(2,))
+        columns = ("method", "features", quoted["metric"], "quoted from")
+        console.show_table(f"{quoted['name']}, quoted", columns, rows, right=(2,))
 
 
 def show_thresholds(document: dict) -> None:
@@ -274,7 +257,7 @@ def show_thresholds(document: dict) -> None:
         console.show(f"by default thresholds: {sentence(one['default_events'])}")
 
 
-def _show_classes(judged: Sequence["Judged"]) -> None:
+def _show_classes(judged: Sequence["Evaluation"]) -> None:
     """Show AP and cAP of one checkpoint next to the baselines, or the AP of several."""
     from lstr.pipelines.evaluation.tables import figure_text
 
@@ -295,7 +278,7 @@ def _show_classes(judged: Sequence["Judged"]) -> None:
     console.show_table(title, columns, rows, right=range(1, len(columns)))
 
 
-def _show_means(judged: Sequence["Judged"]) -> None:
+def _show_means(judged: Sequence["Evaluation"]) -> None:
     from lstr.pipelines.evaluation.tables import mean_rows
 
     names = len(judged) > 1

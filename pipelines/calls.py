@@ -14,8 +14,8 @@ from lstr.files.remote import Place, place
 from lstr.pipelines.annotations.convert import Conversion
 from lstr.pipelines.annotations.convert import convert as convert_all
 from lstr.pipelines.annotations.format import ConvertOptions
-from lstr.pipelines.evaluation.job import EvaluateOptions, EvaluateResult
-from lstr.pipelines.evaluation.job import evaluate as evaluation
+from lstr.pipelines.evaluation.evaluate import EvaluateOptions, EvaluateResult
+from lstr.pipelines.evaluation.evaluate import evaluate as evaluation
 from lstr.pipelines.features import extract as extraction
 from lstr.pipelines.features.chunk_cache import find_cache
 from lstr.pipelines.features.extraction import ExtractOptions, Summary
@@ -90,14 +90,10 @@ def evaluate(
 ) -> EvaluateResult:
     """Measure checkpoints or model files on held-out videos, as `lstr evaluate`; metrics: `EvaluateResult.document`.
 
-    options: further fields of `pipelines.evaluation.job.EvaluateOptions`, such as subset="testing" or mode="stream".
-    `show` takes each event.
+    options: further fields of `pipelines.evaluation.evaluate.EvaluateOptions`, such as subset="testing" or
+    mode="stream". `show` takes each event.
     """
     chosen = check_options(EvaluateOptions, options, "evaluate")
-    others = chosen.get("beside", ())
-    chosen |= {
-        "beside": [(path_list(models, "checkpoints"), path_list(folders, "features")) for models, folders in others]
-    }
     job = EvaluateOptions(path_list(checkpoints, "checkpoints"), path_list(features, "features"), labels, **chosen)
     return result_of(evaluation(job), show)
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from lstr.config import Size, SizeOrZero
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight import Foresight, ForesightConfig, PublishedForesight
-from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, read_publication
+from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, Tensors, newest
 from lstr.models.layers import DecoderLayer, Stack, causal_mask
-from lstr.models.stream import Tensors, newest
+from lstr.models.published import read_publication
 from lstr.windows.windows import Outputs
 
 # Weights of the losses of the first and the middle work tokens, the last ones, the generated future (published).
@@ -113,7 +113,13 @@ class CMeRT(Foresight):
         K, W = self.config.context, self.config.work_length
         x = self.pos_encoding(work, torch.arange(K + W, device=work.device))
         x = self.with_coming(x, W)  # (B, K + W + A, d_model)
-        mask, entered = self._mask(present, work.device), x
+        # who sees whom among context, work and coming chunks: (N, N), or (B, 1, N, N) with slots that are absent
+        visible = None
+        if present is not None:
+            visible = nn.functional.pad(present, (K, self.config.anticipation), value=True)  # (B, N)
+        mask = causal_mask(x.shape[1], visible, work.device)
+        coming = torch.arange(x.shape[1], device=work.device) >= K + W
+        mask, entered = mask | (coming[:, None] & coming), x
         for i, layer in enumerate(self.dec_modules.layers):
             x = layer.after_self(x, layer.self_attn(x, x, mask))
             x = _look(layer, x, entered, past, str(i), mask)
@@ -132,17 +138,6 @@ class CMeRT(Foresight):
         if not whole:
             return self.classifier(stages[-1])
         return self.classifier(torch.cat([*stages, self.stretched(past["future"])], dim=1))
-
-    def _mask(self, present: Tensor | None, device: torch.device) -> Tensor:
-        """Who sees whom among context, work and coming chunks: (N, N), or (B, 1, N, N) with slots that are absent."""
-        K, W, ahead = self.config.context, self.config.work_length, self.config.anticipation
-        if present is not None:
-            present = nn.functional.pad(present, (K, 0), value=True)
-            present = nn.functional.pad(present, (0, ahead), value=True)  # (B, N)
-        mask = causal_mask(K + W + ahead, present, device)
-        places = torch.arange(K + W + ahead, device=device)
-        coming = places >= K + W
-        return mask | (coming[:, None] & coming)
 
 
 def refinement(i: int) -> str:

@@ -26,14 +26,12 @@ from torch import Tensor, nn
 from lstr.config import Size, Uses, WindowConfig
 from lstr.errors import CheckpointError
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.kind import FixedWindow, Kind, Preset, Tensors, put, take
 from lstr.models.layers import Head
 from lstr.models.oadtr import TRAINING
-from lstr.models.published import Published, Tables
-from lstr.models.stream import Tensors, put, take
-from lstr.models.windowed import FixedWindow
+from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import Ring
-from lstr.windows.windows import Supervision, Windows, loss_mask, mean_of_kept
+from lstr.windows.windows import Supervision, Windows, loss_mask, masked_mean
 
 # Shares of the branches' logits in the score.
 STATIC, DYNAMIC = 0.3, 0.7
@@ -126,9 +124,9 @@ class Colar(FixedWindow):
     def dynamic(self, kept: Tensor) -> Tensor:
         """Return logits (B, C) of the newest chunk by the others of its window, kept (B, W, 4 * d_model)."""
         _, _, keys, values = kept.chunk(4, dim=-1)  # (B, W, d_model) each
-        seen = taken_up(keys, values).relu().transpose(1, 2)  # (B, d_model, W)
+        seen = attend_newest(keys, values).relu().transpose(1, 2)  # (B, d_model, W)
         keys, values = self.keys(seen).transpose(1, 2), self.values(seen).transpose(1, 2)
-        return self.classifier(taken_up(keys, values)[:, -1].relu())
+        return self.classifier(attend_newest(keys, values)[:, -1].relu())
 
     @property
     def keeps_convolved(self) -> bool:
@@ -182,11 +180,11 @@ class Colar(FixedWindow):
         it and its neighbour differ from step to step, and beside the first is nothing.
         """
         _, _, keys, values = kept.chunk(4, dim=-1)  # (B, W, d_model) each
-        seen = taken_up(keys, values).relu()
+        seen = attend_newest(keys, values).relu()
         first = convolved(F.pad(seen[:, :2], (0, 0, 1, 0)), constants)
         last = convolved(F.pad(seen[:, -4:], (0, 0, 0, 1)), constants)
         around = torch.cat([first, between, last], dim=1)  # (B, W, 2 * d_model)
-        newest = taken_up(*around.chunk(2, dim=-1))[:, -1].relu()  # (B, d_model)
+        newest = attend_newest(*around.chunk(2, dim=-1))[:, -1].relu()  # (B, d_model)
         logits = STATIC * self.static(kept[:, -1], constants) + DYNAMIC * self.classifier(newest)
         return logits[:, None], last[:, 0]
 
@@ -207,7 +205,7 @@ class Colar(FixedWindow):
         for log, other in (logs, logs[::-1]):
             terms = other.exp() * (other.masked_fill(unknown, 0) - log.exp())  # (B, C)
             losses = losses + terms.sum(dim=-1) / (~unknown).sum()
-        return mean_of_kept(losses, keep, supervision.totals)
+        return masked_mean(losses, keep, supervision.totals)
 
 
 def convolved(rows: Tensor, constants: Tensors) -> Tensor:
@@ -216,7 +214,7 @@ def convolved(rows: Tensor, constants: Tensors) -> Tensor:
     return F.linear(around, constants["weight"], constants["bias"])
 
 
-def taken_up(keys: Tensor, values: Tensor) -> Tensor:
+def attend_newest(keys: Tensor, values: Tensor) -> Tensor:
     """Values (B, W, D) of which the newest has added those of the window, by the cosine of their keys to its own."""
     likeness = F.cosine_similarity(keys, keys[:, -1:], dim=-1).softmax(dim=1)  # (B, W)
     newest = values[:, -1] + (likeness[:, None] @ values)[:, 0]  # (B, D)

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig, define_config
 from lstr.models.encoder_decoder import TRAINING as ED_TRAINING
 from lstr.models.idn import TRAINING as IDN_TRAINING
-from lstr.models.kind import Kind, Model, Preset, read_publication
+from lstr.models.kind import FixedWindow, Kind, Model, Preset
 from lstr.models.layers import FeatureHead
-from lstr.models.windowed import FixedWindow
-from lstr.windows.windows import Outputs, Part, Supervision, Windows, loss_mask, loss_of, mean_of_kept
+from lstr.models.published import read_publication
+from lstr.windows.windows import Outputs, Part, Supervision, Windows, loss_mask, loss_of, masked_mean
 
 TfnLikeConfig = define_config(__name__, "TfnLikeConfig", "tfn-like", Uses(long_memory=False, heads=False))
 
@@ -82,7 +82,7 @@ class TfnLike(FixedWindow):
         wanted = same_run(targets[:, 1:], targets[:, 0], supervision.counts[:, 1:], ignore).to(relevance)
         each = F.binary_cross_entropy_with_logits(relevance, wanted, reduction="none")
         means = torch.where(slots, each, 0).sum(dim=1) / slots.sum(dim=1).clamp(min=1)  # (B,)
-        return loss_of(logits, self.outputs(), supervision) + mean_of_kept(means, newest, supervision.totals)
+        return loss_of(logits, self.outputs(), supervision) + masked_mean(means, newest, supervision.totals)
 
 
 def same_run(targets: Tensor, newest: Tensor, present: Tensor, ignore: int | None = None) -> Tensor:

@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.models.kind import Model
-from lstr.models.stream import Tensors, keep
+from lstr.models.kind import Model, Tensors, keep
 from lstr.windows.plans import CHANGES, Plan, of_two_shapes
 
 # One for a process: PyTorch captures one graph at a time.
@@ -72,7 +71,7 @@ class CapturedStep:
         for chunks in range(config.work_length + config.long_stride + 1):  # by then both kinds of steps came
             plan = of_two_shapes(self.model.plan(np.full(n_streams, chunks)))
             if (CHANGES in plan) not in self.replays:
-                self._made(plan, features, np.ones(n_streams, dtype=np.bool_))
+                self._fill_inputs(plan, features, np.ones(n_streams, dtype=np.bool_))
 
     def __call__(self, chunks: NDArray[np.int64], features: Tensor, taking: NDArray[np.bool_]) -> Tensor:
         """Return logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), for use before the next.
@@ -80,11 +79,11 @@ class CapturedStep:
         taking (B,) bool: the streams that have a next chunk. What a step leaves of another stream is
         what it was, or what its own next step overwrites.
         """
-        changes = self._made(of_two_shapes(self.model.plan(chunks)), features, taking)
+        changes = self._fill_inputs(of_two_shapes(self.model.plan(chunks)), features, taking)
         self.replays[changes]()
         return self.logits[changes]
 
-    def _made(self, plan: Plan, features: Tensor, taking: NDArray[np.bool_]) -> bool:
+    def _fill_inputs(self, plan: Plan, features: Tensor, taking: NDArray[np.bool_]) -> bool:
         """Bring a step's numbers to where its graph reads them; whether that is the one for long memories."""
         changes, weight = CHANGES in plan, self.model.classifier.weight
         values = {f"plan.{name}": torch.from_numpy(np.array(array)) for name, array in plan.items()}

@@ -1,4 +1,4 @@
-"""The scores of every chunk of a stored video by LSTRNetwork, which compute what its windows have in common once.
+"""The scores of every chunk of a stored video by LSTR, which compute what its windows have in common once.
 
 Neighbouring windows see almost the same chunks. Each chunk passes the feature heads once, and the keys and values of
 the long memory once; windows with the same long memory share its encoding; of the last layer of the decoder only the
@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lstr.config import WindowConfig
 from lstr.models import lstr_step
-from lstr.models.lstr_network import LSTRConfig
-from lstr.models.stream import Tensors, take
+from lstr.models.kind import Tensors, take
 from lstr.windows import indices as index
 
 # Chunks that pass a feature head together: enough to be quick, few enough for little memory.
@@ -57,7 +57,7 @@ def _in_parts(layer: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
     return torch.cat([layer(part) for part in features.split(ROWS)])
 
 
-def _blocks(n_chunks: int, batch_size: int, config: LSTRConfig) -> Iterator[NDArray[np.int64]]:
+def _blocks(n_chunks: int, batch_size: int, config: WindowConfig) -> Iterator[NDArray[np.int64]]:
     """Yield ends of the windows that are computed together: those whose long memories have most chunks in common.
 
     On a sliding grid that is every stride-th window, once the memory is full; on an anchored one, always.

@@ -27,9 +27,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig, define_config
-from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.kind import Kind, Preset, Windowed, at_slot
 from lstr.models.layers import FeatureHead, sinusoid
-from lstr.models.windowed import Windowed, at_slot
+from lstr.models.published import read_publication
 from lstr.windows.windows import Supervision, Windows, in_order, loss_of
 
 # What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate.

@@ -25,10 +25,9 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Model, Preset, read_publication
+from lstr.models.kind import Kind, Model, Preset, Tensors, reset_fresh
 from lstr.models.layers import Head, Scaled
-from lstr.models.published import Published, Tables, with_prefixes
-from lstr.models.stream import Tensors, begun
+from lstr.models.published import Published, Tables, read_publication, with_prefixes
 from lstr.windows.plans import Runs
 from lstr.windows.windows import Supervision, Windows, loss_mask, without
 
@@ -100,7 +99,7 @@ class FATS(Model):
     def scores(self, rows: Tensor, previous: Tensor, current: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Logarithms of probabilities (B, C), and what the next chunk has as previous (B, C).
 
-        rows (B, D), previous (B, C), current logits (B, R, C) of the runs, active (B, R) those that have begun.
+        rows (B, D), previous (B, C), current logits (B, R, C) of the runs, active (B, R) those that have reset_fresh.
         """
         each = self.mixed(rows[:, None], previous[:, None], current).softmax(dim=-1)  # (B, R, C)
         count = active.sum(1, keepdim=True)  # (B, 1)
@@ -158,7 +157,7 @@ class FATS(Model):
         ahead = self.forward_cell(each, before["ahead"].flatten(0, 1))
         action = self.action_cell(each, before["action"].flatten(0, 1))
         current = self.decide(ahead, action).unflatten(0, (-1, R))  # (B, R, C)
-        previous = begun(tensors["previous"], plan.get("unmixed"))
+        previous = reset_fresh(tensors["previous"], plan.get("unmixed"))
         logits, previous = self.scores(rows, previous, current, ~waiting)
         after = {"ahead": ahead.view_as(tensors["ahead"]), "action": action.view_as(tensors["action"])}
         return logits[:, None], after | {"previous": previous}

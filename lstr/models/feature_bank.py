@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig, define_config
-from lstr.models.kind import Kind, Model, read_publication
+from lstr.models.kind import Kind, Model, Tensors, put, reset_fresh
 from lstr.models.layers import FeatureHead, module_list
-from lstr.models.stream import Tensors, begun, put
+from lstr.models.published import read_publication
 from lstr.windows import indices as memory
 from lstr.windows.plans import Bank, bank_chunks
 from lstr.windows.windows import Windows
@@ -117,7 +117,7 @@ class LFB(Model):
         for i, pair in enumerate(self.keys_values(features)):
             for name, new in zip((f"keys.{i}", f"values.{i}"), pair, strict=True):
                 # A hidden row weighs 0, but 0 times what an earlier video left there need not be 0.
-                ring = put(begun(tensors[name], plan.get("fresh")), plan["row"], new, donate)
+                ring = put(reset_fresh(tensors[name], plan.get("fresh")), plan["row"], new, donate)
                 if "stores.row" in plan:
                     ring = put(ring, plan["stores.row"], new.index_select(0, plan["stores.streams"]), donate)
                 after[name] = ring

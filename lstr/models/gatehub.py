@@ -8,8 +8,8 @@ any other, as published.
 As a stream: the queries never change, so score, gate and value of a slot are sums of a part of its chunk, computed
 when the chunk arrives and kept in a ring, and a part of the slot. A step is then a softmax over the slots, the layers
 on the queries, and the decoder, of whose last layer only the newest chunk is computed. A history too small to gain
-from this (`ANEW`) is computed from scratch, which rounds as the published code does: with weights that make large
-scores, the sums of parts differ from it by about 1e-5 in probability, as it does from exact arithmetic.
+from this (`MAX_RECOMPUTED`) is computed from scratch, which rounds as the published code does: with weights that make
+large scores, the sums of parts differ from it by about 1e-5 in probability, as it does from exact arithmetic.
 
 The published code lacks its optional future-augmented history (features of two seconds after each chunk), as does this.
 """
@@ -26,14 +26,13 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Model, Preset, read_publication
-from lstr.models.layers import Block, CausalBlock, Head, module_list, packed_blocks
-from lstr.models.published import Published, Tables
-from lstr.models.stream import Tensors, begun, put, take
+from lstr.models.kind import Kind, Model, Preset, Tensors, put, reset_fresh, take
+from lstr.models.layers import Block, CausalBlock, Head, module_list
+from lstr.models.published import Published, Tables, packed_blocks, read_publication
 from lstr.settings import Amount, override
 from lstr.windows import indices as memory
 from lstr.windows.plans import History, history_chunks, history_rows
-from lstr.windows.windows import Supervision, Windows, loss_mask, mean_of_kept, without
+from lstr.windows.windows import Supervision, Windows, loss_mask, masked_mean, without
 
 # Windows whose history is gathered together: enough to be quick, few enough for little memory.
 AT_ONCE = 8
@@ -41,21 +40,21 @@ ALPHA = 0.75
 # 1 - p is at least this: of an exponent below 1 the slope at 0 has no bound.
 SMALL = 1e-12
 # Multiply-adds of a history's projections up to which a stream computes them anew with every chunk.
-ANEW = 2**20
+MAX_RECOMPUTED = 2**20
 
 
 @dataclass(frozen=True)
 class Gates:
     """What follows from the weights of a GateHUB alone."""
 
+    # (n_heads * n0 + 1 + d_model, d_model): from a chunk's token without bias to its part of scores, gate and value
     weight: Tensor
-    """(n_heads * n0 + 1 + d_model, d_model): from a chunk's token without bias to its part of scores, gate and value"""
+    # (n_long + work_length, n_heads * n0 + 1 + d_model), the part of each slot
     slots: Tensor
-    """(n_long + work_length, n_heads * n0 + 1 + d_model), the part of each slot"""
+    # (work_length, d_model), what each slot adds to a token of the decoder
     present: Tensor
-    """(work_length, d_model), what each slot adds to a token of the decoder"""
+    # (work_length, 3 * d_model), and to its query, key and value in the first layer
     present_qkv: Tensor
-    """(work_length, 3 * d_model), and to its query, key and value in the first layer"""
 
 
 class GateHUBConfig(WindowConfig, frozen=True):
@@ -116,7 +115,7 @@ class GateHUB(Model):
     def keeps_parts(self) -> bool:
         """Whether a stream keeps what chunks add to scores, gates and values."""
         config = self.config
-        return 2 * (config.n_long + config.work_length) * config.d_model**2 > ANEW
+        return 2 * (config.n_long + config.work_length) * config.d_model**2 > MAX_RECOMPUTED
 
     def loss(self, forwarded: Tensor, windows: Windows, supervision: Supervision) -> Tensor:
         """The focal loss of the work slots (section 3.4): sum over classes of -t (1 - p)^gamma log p, their mean.
@@ -129,7 +128,7 @@ class GateHUB(Model):
         log = without(forwarded, ignore).log_softmax(dim=-1)  # (B, W, C)
         gamma = torch.where(targets[..., :1] > 0, self.config.gamma_background, self.config.gamma)
         losses = -ALPHA * (targets * (1 - log.exp()).clamp(min=SMALL) ** gamma * log).sum(dim=-1)  # (B, W)
-        return mean_of_kept(losses, keep, supervision.totals)
+        return masked_mean(losses, keep, supervision.totals)
 
     def encode(self, latents: Tensor) -> Tensor:
         """Return the queries (B, n0, d_model) that have seen the history, among themselves: (B, n0, d_model)."""
@@ -209,7 +208,7 @@ class GateHUB(Model):
         after, kept, missing = {}, {}, plan.get("missing")
         for name, ring in tensors.items():
             part, length = ("work_", W) if name in ("present", "qkv") else ("", n_long + W)
-            after[name] = put(begun(ring, plan.get("fresh")), plan[f"{part}row"], parts[name], donate)
+            after[name] = put(reset_fresh(ring, plan.get("fresh")), plan[f"{part}row"], parts[name], donate)
             kept[name] = take(after[name], plan[f"{part}rows"], length)
             if name != "tokens" and missing is not None:
                 kept[name] = kept[name].masked_fill(missing[:, -length:, None], 0)

@@ -17,11 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig, define_config
-from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.kind import Kind, Preset, Windowed, at_slot
 from lstr.models.layers import FeatureHead
-from lstr.models.published import Published, Tables
-from lstr.models.windowed import Windowed, at_slot
-from lstr.windows.windows import Supervision, Windows, loss_mask, loss_of, mean_of_kept
+from lstr.models.published import Published, Tables, read_publication
+from lstr.windows.windows import Supervision, Windows, loss_mask, loss_of, masked_mean
 
 # What the early and the contrastive loss weigh (published code).
 AUXILIARY = 0.3
@@ -129,7 +128,7 @@ class IDN(Windowed):
         if supervision.ignore is not None:  # nothing is known of what is like an ambiguous chunk
             keep = keep & (now[:, supervision.ignore] == 0)[:, None]
         apart = torch.where(same, squared, (1 - squared).clamp(min=0))
-        contrastive = mean_of_kept(apart, keep, supervision.totals)
+        contrastive = masked_mean(apart, keep, supervision.totals)
         auxiliary = loss_of(early, outputs, supervision) + contrastive
         return loss_of(logits, outputs, supervision) + AUXILIARY * auxiliary
 

@@ -1,16 +1,15 @@
-"""What a kind of model is, and the methods of every model: for training, for whole videos, and for streams."""
+"""What a kind of model is: the methods of every model for training, whole videos and streams, and two bases of kinds.
+
+A step of a stream needs to know its place in time, which is a plan (`lstr.windows.plans`).
+"""
 
 from __future__ import annotations
 
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,15 +17,13 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.published import Published
-from lstr.models.stream import Tensors, as_tensors, keep
+from lstr.models.published import Publication, Published
 from lstr.settings import defaults
-from lstr.windows.plans import Plan, Planner, needed
+from lstr.windows import indices as memory
+from lstr.windows.plans import Plan, Planner, Ring, Slots, needed
 from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, loss_of
 
-PUBLICATIONS = Path(__file__).with_name("publications.toml")
-DESCRIPTION = "built from the description"
-SAME = "same weights, same numbers"
+Tensors = dict[str, Tensor]
 # The layers of a feature head that has one for each feature, in their order.
 BRANCHES = ("visual_linear", "motion_linear")
 
@@ -42,63 +39,6 @@ PUBLISHED_TRAINING: dict[str, Any] = {
 }
 # For minutes of video.
 SMALL_TRAINING: dict[str, Any] = {"epochs": 40, "lr": 5e-4, "weight_decay": 1e-4, "warmup": 0.1, "standardise": True}
-
-
-@dataclass(frozen=True)
-class Result:
-    """A published number, in percent."""
-
-    of: str
-    """Data set and metric."""
-    value: float
-    features: str
-    seen: str
-    """Where it was read."""
-    presets: tuple[str, ...] = ()
-    """Presets with the settings of this result, as far as known; those of the published code come first."""
-
-
-@dataclass(frozen=True)
-class Publication:
-    """A kind of model in the literature."""
-
-    name: str
-    """The name in its paper."""
-    paper: str
-    """Title, authors, venue and year."""
-    address: str
-    """Address of the paper; empty if not looked up."""
-    code: str
-    """The published code that was read, with its revision; empty if none was found."""
-    licence: str
-    """Licence of the published code. Nothing of that code is part of this package."""
-    note: str
-    """How exact this implementation is."""
-    golden: tuple[str, ...] = ()
-    """Data made by the published code, which tests compare with."""
-    results: tuple[Result, ...] = ()
-    differs: tuple[str, ...] = ()
-    """Differences between training with its presets and the published training, a clause each."""
-
-    @property
-    def year(self) -> int | None:
-        """The year at the end of `paper`."""
-        return int(self.paper[-4:]) if self.paper[-4:].isdigit() else None
-
-    @property
-    def exact(self) -> str:
-        """`SAME` if there is `golden` data, else `DESCRIPTION`."""
-        return SAME if self.golden else DESCRIPTION
-
-
-@cache
-def _publications() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(PUBLICATIONS.read_text(encoding="utf-8"))
-
-
-def read_publication(kind: str) -> Publication:
-    """Return the publication of a kind of this package, by its name."""
-    return msgspec.convert({"address": "", "code": "", **_publications()[kind]}, Publication)
 
 
 @dataclass(frozen=True)
@@ -262,3 +202,184 @@ class Model(nn.Module, ABC):
         logits, after = self.step(constants, tensors, plan, features, donate=True)
         keep(tensors, after)
         return logits
+
+
+class Windowed(Model):
+    """A model whose scores depend on the last `config.work_length` chunks and on nothing older.
+
+    A stream keeps a token of each of these chunks: all of a chunk that does not depend on its place in the window. A
+    subclass says what a token is (`embed`) and what follows from a window of them (`decide`).
+    """
+
+    plans = Slots
+    token_dim: int
+    """Width E of a token."""
+
+    @abstractmethod
+    def embed(self, features: Tensor) -> Tensor:
+        """Features (..., D) to tokens (..., E)."""
+
+    @abstractmethod
+    def decide(self, tokens: Tensor, newest: Tensor, constants: Any) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) of windows of tokens (B, W, E), oldest first, whose newest slot is `newest` (B,).
+
+        Later slots have no effect; `constants` are those of `constants()`.
+        """
+
+    def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """See `Model.video_logits`."""
+        tokens, constants = self.embed(features), constants or self.constants()  # tokens (L, E)
+        rows = []
+        for ends in memory.in_pieces(len(features), batch_size):
+            chunks, present = (torch.from_numpy(a).to(features.device) for a in memory.work_indices(ends, self.config))
+            rows.append(self.decide(tokens[chunks], present.sum(dim=1) - 1, constants))
+        return torch.cat(rows)
+
+    def begin(self, n_streams: int) -> Tensors:
+        """Tokens (B, W, E) of B streams, oldest first; slot 0 holds the first chunk of a video."""
+        return {"tokens": self.classifier.weight.new_zeros(n_streams, self.config.work_length, self.token_dim)}
+
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """See `Model.step`."""
+        kept = reset_fresh(tensors["tokens"], plan.get("fresh"))
+        if "full" in plan:
+            kept = torch.where(plan["full"][:, None, None], kept.roll(-1, dims=1), kept)
+        here = torch.arange(kept.shape[1], device=kept.device) == plan["newest"][:, None]  # (B, W)
+        kept = torch.where(here[..., None], self.embed(features)[:, None], kept)
+        return self.decide(kept, plan["newest"], constants), {"tokens": kept}
+
+
+class FixedWindow(Model):
+    """A kind whose scores follow from something of each of the last `config.work_length` chunks, oldest first.
+
+    Where the video is younger than the window, rows of zeros stand before it, as in GateHUB's code; OadTR's and Colar's
+    score no such chunk. A subclass has `feature_head_work` and `score`; a stream keeps a ring of what `of_chunk` gives.
+    """
+
+    feature_head_work: nn.Module
+    plans = Ring
+
+    def of_chunk(self, features: Tensor) -> Tensor:
+        """Return what a stream keeps of chunks with features (..., D): (..., K)."""
+        return self.feature_head_work(features)
+
+    def score(self, kept: Tensor, constants: Any = None) -> Tensor:
+        """Logits (B, 1 + n_ahead, C) of the newest chunk and those ahead, from what is kept of a window (B, W, K).
+
+        constants are those of `constants()`, None to compute them, and then with gradients.
+        """
+        raise NotImplementedError
+
+    def outputs(self) -> Outputs:
+        """Return the newest chunk and the chunks after it."""
+        n = 1 + self.config.n_ahead
+        return Outputs(np.full(n, -1, dtype=np.int64), np.arange(n))
+
+    def forward(self, windows: Windows) -> Any:
+        """Return logits (B, 1 + n_ahead, C)."""
+        return self.score(self.of_chunk(windows.newest_last()))
+
+    def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
+        """See `Model.video_logits`."""
+        constants = constants or self.constants()
+        windows = self.windows_of(self.of_chunk(self.after_zeros(features)))  # (L, W, K)
+        return torch.cat([self.score(part, constants) for part in windows.split(batch_size)])
+
+    def after_zeros(self, features: Tensor) -> Tensor:
+        """Features (L, D) after the rows of zeros (W - 1, D) that stand before a video."""
+        return torch.cat([features.new_zeros(self.config.work_length - 1, features.shape[1]), features])
+
+    def windows_of(self, rows: Tensor) -> Tensor:
+        """Return the windows (L, W, K) of rows (W - 1 + L, K) that stand one after the other: a view."""
+        return rows.unfold(0, self.config.work_length, 1).transpose(1, 2)
+
+    def begin(self, n_streams: int) -> Tensors:
+        """Return a ring (B, W, K) for the last chunks."""
+        weight = self.classifier.weight
+        width = self.of_chunk(weight.new_zeros(1, self.config.input_dim)).shape[-1]
+        return {"window": weight.new_zeros(n_streams, self.config.work_length, width)}
+
+    def step(
+        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
+    ) -> tuple[Tensor, Tensors]:
+        """See `Model.step`."""
+        ring, window = self.take_in(tensors["window"], plan, features, donate)
+        return self.score(window, constants), {"window": ring}
+
+    def take_in(self, ring: Tensor, plan: Tensors, features: Tensor, donate: bool) -> tuple[Tensor, Tensor]:
+        """The ring (B, W, K) with the next chunks, features (B, D), and the windows in it (B, W, K), oldest first."""
+        kept = self.of_chunk(torch.cat([features, torch.zeros_like(features[:1])]))  # (B + 1, K)
+        if "fresh" in plan:
+            ring = torch.where(plan["fresh"][:, None, None], kept[-1], ring)
+        ring = put(ring, plan["row"], kept[:-1], donate)
+        return ring, take(ring, plan["rows"], self.config.work_length)
+
+
+def at_slot(states: Tensor, slots: Tensor) -> Tensor:
+    """Return the state (B, E) at a slot of each window, of states (B, W, E) and slots (B,)."""
+    return states.gather(1, slots[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
+
+
+def as_tensors(plan: Plan, device: torch.device) -> Tensors:
+    """Return the arrays of a plan as tensors on a device."""
+    return {name: torch.from_numpy(values).to(device) for name, values in plan.items()}
+
+
+def keep(tensors: Tensors, after: Tensors, taking: Tensor | None = None) -> None:
+    """Let the tensors of streams hold what a step gave, those of the streams that took a chunk: taking (B,) bool.
+
+    Those that came back as they are were donated, and hold it already.
+    """
+    memory = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
+    given = {name: tensor for name, tensor in after.items() if tensor is not tensors[name]}
+    if taking is not None:
+        given = {n: torch.where(taking.view(-1, *[1] * (t.ndim - 1)), t, tensors[n]) for n, t in given.items()}
+    for name, tensor in given.items():  # one that goes to another's place must not be overwritten before
+        given[name] = tensor.clone() if tensor.untyped_storage().data_ptr() in memory else tensor
+    for name, tensor in given.items():
+        tensors[name].copy_(tensor)
+
+
+def reset_fresh(tensor: Tensor, fresh: Tensor | None) -> Tensor:
+    """Return zeros for the streams that begin, fresh (B,) bool or None, and what the others have: tensor (B, ...)."""
+    return tensor if fresh is None else tensor.masked_fill(fresh.view(-1, *[1] * (tensor.ndim - 1)), 0)
+
+
+def put(ring: Tensor, rows: Tensor, values: Tensor, donate: bool = False) -> Tensor:
+    """Return rings (B, R, ...) with values (n, ...) at rows (n,); donate: whether in the same memory."""
+    flat = ring.flatten(0, 1)
+    if not donate:
+        return flat.index_copy(0, rows, values).view_as(ring)
+    flat.index_copy_(0, rows, values)
+    return ring
+
+
+def take(ring: Tensor, rows: Tensor, length: int, out: Tensor | None = None) -> Tensor:
+    """Rows (n * length,) of rings (B, R, ...) as (n, length, ...), in memory of their own, or in that of `out`."""
+    flat = ring.flatten(0, 1)
+    if out is None:
+        return flat.index_select(0, rows).unflatten(0, (-1, length))
+    torch.index_select(flat, 0, rows, out=out.flatten(0, 1))
+    return out
+
+
+def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
+    """The newest present work slot of x (B, W + anticipation, ...) and those of the future: (B, 1 + anticipation, ...).
+
+    present (B, W) bool, None where all are.
+    """
+    if present is None:
+        return x[:, W - 1 :]
+    streams = torch.arange(len(x), device=x.device)
+    return torch.cat([x[streams, present.sum(dim=1) - 1, None], x[:, W:]], dim=1)
+
+
+def replace(tensor: Tensor, streams: Tensor, values: Tensor, donate: bool = False) -> Tensor:
+    """Tensor (B, ...) with values (n, ...) for some streams (n,), in their order."""
+    if len(values) == len(tensor):
+        return values
+    if not donate:
+        return tensor.index_copy(0, streams, values)
+    return tensor.index_copy_(0, streams, values)

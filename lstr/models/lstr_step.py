@@ -18,54 +18,58 @@ at every chunk, because there each work token meets the whole long memory in eve
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lstr.models.kind import Tensors, newest, put, replace, reset_fresh, take
 from lstr.models.layers import causal_mask, mean_token
-from lstr.models.lstr_network import LSTRConfig, LSTRNetwork
-from lstr.models.stream import Tensors, begun, newest, put, replace, take
 from lstr.windows import indices as index
 from lstr.windows.plans import waiting_rows
+
+# A `lstr.models.lstr.LSTR` and its configuration; that module imports this one.
+LSTR: TypeAlias = Any
+LSTRConfig: TypeAlias = Any
 
 
 @dataclass(frozen=True)
 class Stage1:
     """What the queries of stage 1 amount to. P is the number of positions."""
 
+    # (n_heads * n0, D): queries times key weights, so that one product with a token gives its scores
     score_weight: Tensor
-    """(n_heads * n0, D): queries times key weights, so that one product with a token gives its scores"""
+    # (D, D)
     value_weight: Tensor
-    """(D, D)"""
+    # (P, n_heads * n0), or (n_long, 1) of a kernel over slots without positions
     position_scores: Tensor
-    """(P, n_heads * n0), or (n_long, 1) of a kernel over slots without positions"""
+    # (P, D), or (1, D) of slots without positions; with the bias
     position_values: Tensor
-    """(P, D), or (1, D) of slots without positions; with the bias"""
+    # (n0, D): the queries after their self-attention
     tokens: Tensor
-    """(n0, D): the queries after their self-attention"""
 
 
 @dataclass(frozen=True)
 class Constants:
     """What follows from the weights alone; streams of one model may share it."""
 
-    model: LSTRNetwork
-    """The model, packed for streams on this machine"""
+    # The model, packed for streams on this machine
+    model: LSTR
+    # (W + anticipation, D): positions of the work slots, then the tokens of the future
     work: Tensor
-    """(W + anticipation, D): positions of the work slots, then the tokens of the future"""
+    # (W + anticipation, 3 D): their queries, keys and values; slots without the bias, which the chunk has
     work_qkv: Tensor | None
-    """(W + anticipation, 3 D): their queries, keys and values; slots without the bias, which the chunk has"""
+    # (W + anticipation, l_dec * 2 D): their keys and values for each layer, if it sees them; bias as above
     work_seen: Tensor | None
-    """(W + anticipation, l_dec * 2 D): their keys and values for each layer, if it sees them; bias as above"""
+    # None if no queries attend to the long memory
     stage1: Stage1 | None
-    """None if no queries attend to the long memory"""
+    # The queries of stage 2 after their self-attention (n1, D), and projected for the first cross-attention (n_heads,
+    # n1, D / n_heads); None if it has none
     stage2: tuple[Tensor, Tensor] | None
-    """The queries of stage 2 after their self-attention (n1, D), and projected for the first cross-attention
-    (n_heads, n1, D / n_heads); None if it has none"""
 
 
-def constants(model: LSTRNetwork, packed: LSTRNetwork) -> Constants:
+def constants(model: LSTR, packed: LSTR) -> Constants:
     """Compute what never changes of a model. `packed` is the model that steps use: packed, or the same model."""
     config = model.config
     W = config.work_length
@@ -90,7 +94,7 @@ def constants(model: LSTRNetwork, packed: LSTRNetwork) -> Constants:
     return Constants(packed, work, work_qkv, work_seen, stage1, stage2)
 
 
-def _stage1(model: LSTRNetwork) -> Stage1:
+def _stage1(model: LSTR) -> Stage1:
     config = model.config
     layer = model.enc_modules[0].layers[0]
     query = model.enc_queries[0].weight
@@ -112,7 +116,7 @@ def _stage1(model: LSTRNetwork) -> Stage1:
     return Stage1(score_weight, value_weight.detach(), scores, values, tokens)
 
 
-def sees_work(model: LSTRNetwork) -> bool:
+def sees_work(model: LSTR) -> bool:
     """Return whether decoder layers attend to the work tokens as they enter the decoder."""
     return model.sees_work and model.integration == "cross-attention"
 
@@ -122,7 +126,7 @@ def has_stage1(config: LSTRConfig) -> bool:
     return config.n_long > 0 and config.encoder in ("two-stage", "stage2-self-attention")
 
 
-def begin(model: LSTRNetwork, n_streams: int) -> Tensors:
+def begin(model: LSTR, n_streams: int) -> Tensors:
     """Return tensors of B streams before their first chunk, by name; the streams are the first dimension."""
     config = model.config
     D, rows = config.d_model, index.long_rows(config) + 1
@@ -161,7 +165,7 @@ def step(
     if config.gru:
         after["waiting"] = put(tensors["waiting"], plan["waiting_row"], model.feature_head_long(features), donate)
         if "fresh" in plan or "leaving" in plan:
-            history = begun(tensors["history"], plan.get("fresh"))
+            history = reset_fresh(tensors["history"], plan.get("fresh"))
             if "leaving" in plan:  # the chunk that leaves the long memory
                 token = take(after["waiting"], plan["leaving_row"], 1)  # (B, 1, D)
                 _, state = model.gru(token, history[None])  # (1, B, D)
@@ -190,7 +194,7 @@ def step(
     return model.classifier(decode(constants, work, after, plan.get("absent"))), after
 
 
-def of_work(model: LSTRNetwork, tokens: Tensor) -> Tensors:
+def of_work(model: LSTR, tokens: Tensor) -> Tensors:
     """Return what is kept of work tokens (..., D): the tokens, and their projections without positions."""
     kept = {"work": tokens}
     if model.integration not in ("mlp", "joined"):
@@ -284,7 +288,7 @@ def _weigh(
     return heads + torch.stack([w @ place for w, place in zip(weights, places, strict=True)])
 
 
-def as_decoded(model: LSTRNetwork, tokens: Tensor) -> Tensors:
+def as_decoded(model: LSTR, tokens: Tensor) -> Tensors:
     """Return encoder tokens (U, M, D) as the decoder takes them: `memory`, or keys and values of each layer."""
     if model.integration != "cross-attention":
         return {"memory": tokens}

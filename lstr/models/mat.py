@@ -28,9 +28,9 @@ from lstr.config import MOST, Size, SizeOrZero
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight import Constants, Foresight, ForesightConfig, PublishedForesight
-from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, read_publication
+from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, Tensors, newest
 from lstr.models.layers import Attention, DecoderLayer, EncoderLayer, Stack, module_list
-from lstr.models.stream import Tensors, newest
+from lstr.models.published import read_publication
 from lstr.windows.windows import Outputs
 
 # Weight of the loss of each generation of future tokens (published code).
@@ -264,7 +264,7 @@ class MAT(Foresight):
             stages.append(stack.norm(layer.look(y, tokens, seen, exist)))
             if not last:
                 tokens, exist = with_memory(stages[-1], future)
-                foresee = _foresee_again if i else _foresee
+                foresee = _refine_future if i else _foresee
                 futures.append(foresee(self.fut_fusions[i], future if i else learned["future"], tokens, exist))
         if not whole:
             return self.classifier(stages[-1])
@@ -288,7 +288,7 @@ def _foresee(stack: Stack, learned: Tensor, memory: Tensor, counted: Tensor) -> 
     return stack.norm(x)
 
 
-def _foresee_again(stack: Stack, future: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
+def _refine_future(stack: Stack, future: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
     """A later future (B, n, D) from the one before, which is the end of the memory; both causal (published code)."""
     n, layer = future.shape[1], stack.layers[0]
     causal = torch.ones(n, n, dtype=torch.bool, device=future.device).tril()

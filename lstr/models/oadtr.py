@@ -21,10 +21,9 @@ from torch import Tensor, nn
 
 from lstr.config import SizeOrZero, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Preset, read_publication
-from lstr.models.layers import CausalBlock, Head, module_list, packed_blocks
-from lstr.models.published import Published, Tables, with_prefixes
-from lstr.models.windowed import FixedWindow
+from lstr.models.kind import FixedWindow, Kind, Preset
+from lstr.models.layers import CausalBlock, Head, module_list
+from lstr.models.published import Published, Tables, packed_blocks, read_publication, with_prefixes
 from lstr.windows.windows import Outputs
 
 # First part of a published tensor's name to ours; the encoder's blocks have two numbers there.

@@ -1,18 +1,85 @@
-"""How checkpoints of published code are read: their tensors show the kind, get our names, and give the sizes."""
+"""What is published of kinds: their papers and results, and how checkpoints of their code are read."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import torch
 from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 
+PUBLICATIONS = Path(__file__).with_name("publications.toml")
+DESCRIPTION = "built from the description"
+SAME = "same weights, same numbers"
 # rgb and flow widths by their sum, for published checkpoints, which hold only the sum.
 INPUT_DIMS = {3072: (2048, 1024), 4096: (2048, 2048), 2048: (2048, 0), 1024: (0, 1024)}
 Tables = Mapping[str, Tensor]
+PARTS = ("query_projection", "key_projection", "value_projection")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A published number, in percent."""
+
+    of: str
+    """Data set and metric."""
+    value: float
+    features: str
+    seen: str
+    """Where it was read."""
+    presets: tuple[str, ...] = ()
+    """Presets with the settings of this result, as far as known; those of the published code come first."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A kind of model in the literature."""
+
+    name: str
+    """The name in its paper."""
+    paper: str
+    """Title, authors, venue and year."""
+    address: str
+    """Address of the paper; empty if not looked up."""
+    code: str
+    """The published code that was read, with its revision; empty if none was found."""
+    licence: str
+    """Licence of the published code. Nothing of that code is part of this package."""
+    note: str
+    """How exact this implementation is."""
+    golden: tuple[str, ...] = ()
+    """Data made by the published code, which tests compare with."""
+    results: tuple[Result, ...] = ()
+    differs: tuple[str, ...] = ()
+    """Differences between training with its presets and the published training, a clause each."""
+
+    @property
+    def year(self) -> int | None:
+        """The year at the end of `paper`."""
+        return int(self.paper[-4:]) if self.paper[-4:].isdigit() else None
+
+    @property
+    def exact(self) -> str:
+        """`SAME` if there is `golden` data, else `DESCRIPTION`."""
+        return SAME if self.golden else DESCRIPTION
+
+
+@cache
+def _publications() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(PUBLICATIONS.read_text(encoding="utf-8"))
+
+
+def read_publication(kind: str) -> Publication:
+    """Return the publication of a kind of this package, by its name."""
+    return msgspec.convert({"address": "", "code": "", **_publications()[kind]}, Publication)
 
 
 class Published:
@@ -92,4 +159,36 @@ def with_prefixes(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> di
     for name, tensor in tensors.items():
         first = next((prefix for prefix in names if name.startswith(prefix)), "")
         found[names.get(first, "") + name.removeprefix(first)] = tensor
+    return found
+
+
+def packed_blocks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Published tensors of blocks under the names of `CausalBlock`; tables of row numbers are left out.
+
+    Queries, keys and values become one projection, convolutions over one place linear layers. A block with one
+    attention calls it `attention`, whether it looks at itself or at others.
+    """
+    blocks = {name.split(".cross_attention.")[0] for name in tensors if ".cross_attention." in name}
+    found, parts = {}, dict[str, dict[str, Tensor]]()
+    for name, tensor in tensors.items():
+        if name.endswith(".position_ids"):
+            continue
+        block, _, rest = name.partition(".self_attention.")
+        if rest:
+            name = f"{block}.{'self_attn' if block in blocks else 'attention'}.{rest}"
+        name = name.replace(".cross_attention.", ".attention.").replace(".out_projection.", ".out_proj.")
+        for ours, theirs in (("linear1", "conv1"), ("linear2", "conv2")):
+            if f".{theirs}." in name:
+                name = name.replace(f".{theirs}.", f".{ours}.")
+                tensor = tensor[..., 0] if tensor.ndim == 3 else tensor
+        attention, _, projection = name.rpartition(".attention." if ".attention." in name else ".self_attn.")
+        part, _, what = projection.partition(".")
+        if part in PARTS:
+            kept = name.removesuffix(projection) + f"in_proj_{what}"
+            parts.setdefault(kept, {})[part] = tensor
+        else:
+            found[name] = tensor
+    for name, three in parts.items():
+        if set(three) == set(PARTS):  # else what is missing is told by the model that lacks it
+            found[name] = torch.cat([three[part] for part in PARTS])
     return found

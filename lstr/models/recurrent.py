@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import SMALL_TRAINING, Kind, Model, Preset, read_publication
+from lstr.models.kind import SMALL_TRAINING, Kind, Model, Preset, Tensors, reset_fresh
 from lstr.models.layers import FeatureHead, Head
-from lstr.models.published import Published, Tables
-from lstr.models.stream import Tensors, begun
+from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import States
 from lstr.windows.windows import Outputs, Windows, in_order
 
@@ -60,7 +59,7 @@ class Recurrent(Model):
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
         """See `Model.step`."""
-        state = {name: begun(tensor, plan.get("fresh")) for name, tensor in tensors.items()}
+        state = {name: reset_fresh(tensor, plan.get("fresh")) for name, tensor in tensors.items()}
         logits, after = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
         return logits[:, 0], after
 

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, read_publication
-from lstr.models.lstr import LSTR, PublishedLSTR
-from lstr.models.lstr_network import LSTRConfig
+from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset
+from lstr.models.lstr import LSTR, LSTRConfig, PublishedLSTR
+from lstr.models.published import read_publication
 from lstr.windows.windows import Outputs, Part
 
 

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from lstr.config import SizeOrZero, Uses, WindowConfig, define_config
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.kind import Kind, Preset, Tensors
 from lstr.models.layers import FeatureHead
-from lstr.models.published import Published
+from lstr.models.published import Published, read_publication
 from lstr.models.recurrent import Recurrent
-from lstr.models.stream import Tensors
-from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, in_order, loss_mask, loss_of, mean_of_kept
+from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, in_order, loss_mask, loss_of, masked_mean
 
 
 class TRNConfig(WindowConfig, frozen=True):
@@ -215,7 +214,7 @@ class LapLike(Recurrent):
         tenths = tenths.gather(1, places)  # (B, W)
         keep = loss_mask(supervision.targets[:, :W], supervision.ignore, supervision.counts[:, :W])
         each = F.cross_entropy(progress.flatten(0, 1), tenths.clamp(min=0).flatten(), reduction="none").view_as(keep)
-        told = mean_of_kept(torch.where(tenths >= 0, each, 0), keep, supervision.totals)
+        told = masked_mean(torch.where(tenths >= 0, each, 0), keep, supervision.totals)
         return loss_of(logits, self.outputs(), supervision) + told
 
 

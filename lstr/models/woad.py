@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Preset, read_publication
+from lstr.models.kind import Kind, Preset, Tensors
 from lstr.models.layers import FeatureHead
-from lstr.models.published import Published, Tables
+from lstr.models.published import Published, Tables, read_publication
 from lstr.models.recurrent import Recurrent
-from lstr.models.stream import Tensors
 from lstr.windows.windows import Supervision, Windows, loss_mask, multi_hot_cross_entropy
 
 # The last states whose largest values tell whether an action starts.

@@ -232,7 +232,7 @@ def distillation(logits: Tensor, outputs: Outputs, supervision: Supervision, tem
         teacher, student = ((without(x, labels.ignore) / temperature).log_softmax(dim=-1) for x in both)
         each = (teacher.exp() * (teacher - student)).sum(dim=-1)
         losses = torch.where(labels.soft.any(dim=-1), each, 0)
-        total = total + part.weight * temperature**2 * mean_of_kept(losses, keep, labels.totals)
+        total = total + part.weight * temperature**2 * masked_mean(losses, keep, labels.totals)
     return total
 
 
@@ -303,7 +303,7 @@ def without(x: Tensor, ignore: int | None) -> Tensor:
     return x if ignore is None else torch.cat([x[..., :ignore], x[..., ignore + 1 :]], dim=-1)
 
 
-def mean_of_kept(losses: Tensor, keep: Tensor, totals: Sequence[float] | None) -> Tensor:
+def masked_mean(losses: Tensor, keep: Tensor, totals: Sequence[float] | None) -> Tensor:
     """Return the mean of losses (...) where keep (...) is True: a scalar, 0 where it nowhere is.
 
     totals: those of `Supervision`; the first is divided by in place of how many are kept here.

@@ -1,22 +1,27 @@
-"""What scores show beyond their mean: by convention, tenth of an action, start, delay, class and video."""
+"""What scores show beyond their mean, and how far checkpoints are apart."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.kinds import OURS
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, THUMOS_CLASSES
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics import intervals
 from lstr.metrics import per_frame as metrics
-from lstr.metrics.actions import VideoEvents, measure_events, resampled_f1
+from lstr.metrics.actions import FOUND_IOU, VideoEvents, measure_events, resampled_f1
 from lstr.metrics.event_errors import measure_errors
 from lstr.metrics.per_frame import confusion, detection_delay, per_stage, predicted_classes, published_per_stage
 from lstr.metrics.ranked import measure_instances, resampled_instances, start_precision
 from lstr.metrics.scoring_rule import EVERY_CHUNK
 from lstr.metrics.segmentation import measure_segmentation
-from lstr.pipelines.evaluation.false_alarms import describe_curves, sweep
-from lstr.pipelines.evaluation.findings import FIGURE_PATHS, figure_at
+from lstr.models.published import read_publication
+from lstr.pipelines.evaluation.chosen_thresholds import describe_curves, sweep
 from lstr.pipelines.evaluation.scoring import Evaluation, counted, labelled_segments, means_of, rule_of
 from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.timeline import Timeline, thresholds_of
@@ -24,15 +29,52 @@ from lstr.timeline import Timeline, thresholds_of
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")
 # Videos: with fewer, all of them for the same system is still chance (2 / 2 ** 5 is above .05)
-FEWEST = 6
+MIN_VIDEOS = 6
 JUDGED = ("mAP", "event F1")
+# Where the document of an evaluation has the figures by which checkpoints are compared
+FIGURE_PATHS: Mapping[str, Sequence[str]] = {
+    "mAP": ("lstr", "mAP"),
+    "mcAP": ("lstr", "mcAP"),
+    "event F1": ("events", "together", "iou", str(FOUND_IOU), "f1"),
+    "instance mAP": ("instances", "mean"),
+}
+# The benchmarks with quoted results: the presets that train for them, and their metric
+BENCHMARKS = {"thumos14": ("THUMOS'14", "mAP"), "tvseries": ("TVSeries", "mcAP")}
+CHECKPOINT_SUFFIXES = (".pt", ".pth", ".lstr")
 Resampled = dict[str, np.ndarray]
 
 
-def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
-    """Return the document of an evaluation with everything that a report shows.
+@dataclass(frozen=True)
+class Findings:
+    """Analysed checkpoints, how far the later ones are ahead of the first, and published results on the benchmark."""
 
-    It adds `conventions`: mAP and mcAP corrected and published; `published_rule`: whose code the published one is of;
+    judged: Sequence[Evaluation]
+    # a row of `compare` for each checkpoint after the first
+    comparison: Sequence[dict[str, Any]] = ()
+    quoted: dict[str, Any] | None = None
+    warnings: Sequence[str] = ()
+
+    @property
+    def several(self) -> bool:
+        """Whether checkpoints are compared."""
+        return len(self.judged) > 1
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What `--json` prints: the document of one checkpoint, or all of several; NaN becomes None."""
+        result = {**self.judged[0].document}
+        if self.several:
+            result = {
+                "checkpoints": [{"name": entry.name, **entry.document} for entry in self.judged],
+                "comparison": list(self.comparison),
+            }
+        return without_nan({**result, "quoted": self.quoted} if self.quoted else result)
+
+
+def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
+    """Return what a report shows beyond the document of an evaluation.
+
+    `conventions`: mAP and mcAP corrected and published; `published_rule`: whose code the published one is of;
     `absent_classes`; `interval`: bootstrap over videos; `stages`; `starts`; `segments`; `delay`; `confusion`;
     `per_video`: the mAP of each, NaN without an action, and the share of its chunks decided right; `events`: what
     detection announces, and the thresholds for it; and `instances`: the same when actions end. All but the first and
@@ -54,7 +96,6 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
         share = float(right.mean()) if len(right) else float("nan")
         per_video.append({"id": video.id, "chunks": len(rows), "mAP": own, "right": share})
     return {
-        **evaluation.document,
         "conventions": conventions(evaluation),
         "published_rule": rule_of(evaluation.loaded).code,
         "absent_classes": [name for name in classes if name not in (BACKGROUND, AMBIGUOUS, *scored)],
@@ -109,33 +150,31 @@ def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
     }
 
 
-def compare(
-    names: Sequence[str], documents: Sequence[dict[str, Any]], resampled: Sequence[Resampled]
-) -> list[dict[str, Any]]:
+def compare(judged: Sequence[Evaluation], resampled: Sequence[Resampled]) -> list[dict[str, Any]]:
     """Return how far each later checkpoint is ahead of the first, and the `verdict` on the two.
 
-    That is in mAP, mcAP, event F1 (at an IoU of 0.3) and instance mAP, with intervals over the same resamples (None
-    without resamples).
+    The figures are those of FIGURE_PATHS, with intervals over the same resamples (None without resamples).
     """
-    rows, old = [], documents[0]
-    for name, new, means in list(zip(names, documents, resampled, strict=True))[1:]:
-        row: dict[str, Any] = {"checkpoint": new["checkpoint"], "against": old["checkpoint"]}
-        for figure in resampled[0]:
-            values = {when: figure_at(one, FIGURE_PATHS[figure]) for when, one in (("new", new), ("old", old))}
+    rows, old = [], judged[0]
+    for new, means in list(zip(judged, resampled, strict=True))[1:]:
+        row: dict[str, Any] = {"checkpoint": new.document["checkpoint"], "against": old.document["checkpoint"]}
+        for figure, path in FIGURE_PATHS.items():
+            values = {when: figure_at(entry.document, path) for when, entry in (("new", new), ("old", old))}
             row[figure] = {**values, "difference": None, "interval": None}
             if values["new"] is not None and values["old"] is not None:
                 row[figure]["difference"] = values["new"] - values["old"]
                 edges = intervals.interval(means[figure] - resampled[0][figure])
                 row[figure]["interval"] = None if np.isnan(edges).any() else edges
-        rows.append(row | verdict(name, names[0], row, min(new["videos"], old["videos"])))
+        n_videos = min(new.document["videos"], old.document["videos"])
+        rows.append(row | verdict(new.name, old.name, row, n_videos))
     return rows
 
 
 def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[str, Any]:
     """Return `better`, the name of the better system or None, and `sentence`, the same for people.
 
-    A difference is more than chance if its interval excludes 0, with at least FEWEST videos; without an interval that
-    is unknown.
+    A difference is more than chance if its interval excludes 0, with at least MIN_VIDEOS videos; without an interval
+    that is unknown.
 
     Args:
         new: The name of the newer system.
@@ -150,7 +189,7 @@ def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[s
         if own["difference"] is None:
             continue
         low, high = own["interval"] or (0, 0)
-        if n_videos >= FEWEST:
+        if n_videos >= MIN_VIDEOS:
             ahead += [name] * (low > 0)
             behind += [name] * (high < 0)
         edges = f" [{low:+.2f}, {high:+.2f}]" if own["interval"] else ""
@@ -161,8 +200,8 @@ def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[s
     elif better:
         where = "" if len(ahead or behind) == len(JUDGED) else f" in {(ahead or behind)[0]}"
         result = f"{better} is better than {old if better == new else new}{where}, by more than chance"
-    elif n_videos < FEWEST:
-        result = f"Which of {old} and {new} is better cannot be told from fewer than {FEWEST} videos"
+    elif n_videos < MIN_VIDEOS:
+        result = f"Which of {old} and {new} is better cannot be told from fewer than {MIN_VIDEOS} videos"
     elif any(row[name]["interval"] is None for name in JUDGED if row[name]["difference"] is not None):
         result = f"Which of {old} and {new} is better cannot be told without resamples of the videos"
     else:
@@ -178,3 +217,56 @@ def measure_with_kinds(
     found, errors = measure_events(videos, classes, draws), measure_errors(videos, classes)
     per_class = {label: one | {"kinds": errors["per_class"][label]} for label, one in found["per_class"].items()}
     return {**found, "together": found["together"] | {"kinds": errors["together"]}, "per_class": per_class}
+
+
+def figure_at(document: Mapping[str, Any], path: Sequence[str]) -> float | None:
+    """Return a figure of an evaluation; None if it has none."""
+    value: Any = document
+    for key in path:
+        value = value[key]
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """Return a short, unique name for each checkpoint.
+
+    It is that of the file, or of its folder if all files have the same name, with as many folders as it takes; else a
+    number.
+    """
+    paths = [path.with_suffix("") if path.suffix in CHECKPOINT_SUFFIXES else path for path in paths]
+    if len({path.name for path in paths}) == 1 < len({path.parent for path in paths}):
+        paths = [path.parent for path in paths]
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{i}. {path.name}" for i, path in enumerate(paths, start=1)]
+
+
+def without_nan(value: Any) -> Any:
+    """Return the same with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def quoted_for(loaded: Checkpoint) -> dict[str, Any] | None:
+    """Return the published results on the benchmark that a checkpoint was trained for; None for another data set.
+
+    The benchmark is that of the training preset if the checkpoint records it, or THUMOS'14 if the classes are its 20
+    actions. The results are those of the publications of all kinds (`lstr.models.kind.Publication`).
+    """
+    benchmark = BENCHMARKS.get(str(loaded.extra.get("preset", "")).removesuffix("-published"))
+    if benchmark is None and {*THUMOS_CLASSES[1:-1]} == {*loaded.classes} - {THUMOS_CLASSES[0], THUMOS_CLASSES[-1]}:
+        benchmark = BENCHMARKS["thumos14"]
+    if benchmark is None:
+        return None
+    rows = [
+        {"method": publication.name, "features": result.features, "value": result.value, "source": result.seen}
+        for publication in map(read_publication, OURS)
+        for result in publication.results
+        if result.of == " ".join(benchmark)
+    ]
+    return {"name": benchmark[0], "metric": benchmark[1], "rows": rows, "quoted": True}

@@ -1,26 +1,46 @@
-"""Choose the thresholds of checkpoints on scored videos, and store them in the checkpoints."""
+"""The thresholds of a checkpoint, chosen on scored videos: for the highest F1, or within a rate of false alarms."""
 
-from collections.abc import Generator, Mapping, Sequence
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lstr.batch import predict
 from lstr.chunk import CLOCK, Clock
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.metrics.actions import labelled_spans, largest_pairs, measure_events, overlaps, spans_of
-from lstr.pipelines.evaluation.analysis import measure_with_kinds
-from lstr.pipelines.evaluation.false_alarms import choose_within, doubts
-from lstr.pipelines.evaluation.scoring import detect_events, labelled_segments
+from lstr.metrics.actions import labelled_spans, largest_pairs, length_text, measure_events, overlaps, spans_of
+from lstr.metrics.intervals import interval_text, rate_interval
+from lstr.pipelines.evaluation.scoring import detect_events
 from lstr.pipelines.evaluation.threshold_choice import write_thresholds
-from lstr.pipelines.evaluation.thresholds import Scored, choose_rule, choose_without_each
-from lstr.pipelines.features.dataset import Split, network_overlap
-from lstr.pipelines.model_files.networks import streams_of_checkpoint
-from lstr.pipelines.progress import Notice, Progress
+from lstr.pipelines.evaluation.thresholds import (
+    DETECTIONS,
+    FOUND,
+    GAPS,
+    LABELS,
+    LENGTHS,
+    Scored,
+    are_apart,
+    choose_rule,
+    choose_without_each,
+    count,
+)
+from lstr.pipelines.progress import Notice
 from lstr.timeline import DEFAULT, Thresholds
 
+# Start thresholds that are tried: those that a person would type
+LEVELS = tuple(round(0.02 * k, 2) for k in range(1, 50))
+# The end threshold as a share of the start threshold
+OFF_SHARE = DEFAULT.off / DEFAULT.on
+# With fewer labels than this a class has no threshold of its own
+FEW_LABELS = 5
+# Share of the actions it can find that a class keeps, if the videos are too short to show the rate aimed at
+MIN_SHARE = 0.5
+# Then a high start threshold is drawn down to the default one as by this many labels
+DEFAULT_LABELS = 10
 # The least overlap of a detection with a label for its delay to count
 LEAST_IOU = 0.1
 # How many labels without a delay weigh as much as an action's own
@@ -29,7 +49,171 @@ PRIOR_LABELS = 1
 # The thresholds if one recording is trained on and no other is left to choose them on. Such a model is less sure of new
 # videos than the usual thresholds need. Chosen on models of four single videos and tried on three more: F1 is .57 and
 # .46 instead of .30 and .42 on UT-Interaction, and .78 instead of .70 on UR Fall.
-ONE_RECORDING = Thresholds(on=0.35, off=0.175, min_length=0.5, merge_gap=0.5)
+SINGLE_RECORDING = Thresholds(on=0.35, off=0.175, min_length=0.5, merge_gap=0.5)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Labels found and false alarms of each class (C,) at each of LEVELS, in some hours of video."""
+
+    classes: tuple[str, ...]
+    labels: NDArray[np.int64]
+    # (C, len(LEVELS)), as `false_alarms`
+    found: NDArray[np.int64]
+    false_alarms: NDArray[np.int64]
+    hours: float
+
+
+def sweep(
+    videos: Sequence[Scored],
+    classes: Sequence[str],
+    rules: Thresholds | Mapping[str, Thresholds] = DEFAULT,
+    clock: Clock = CLOCK,
+) -> Sweep:
+    """Decide the scores of each video with every level; lengths and gaps stay as in `rules`."""
+    actions = tuple(label for label in classes if label not in (BACKGROUND, AMBIGUOUS))
+    own = {label: rules if isinstance(rules, Thresholds) else rules.get(label, DEFAULT) for label in actions}
+    tried = {label: [at_level(on, own[label]) for on in LEVELS] for label in actions}
+    counts = count(videos, classes, tried, clock)
+    labels, detections, found = (counts[..., which].T for which in (LABELS, DETECTIONS, FOUND))
+    hours = clock.length(sum(len(video.scores) for video in videos)) / 3600
+    return Sweep(actions, labels.max(axis=1, initial=0), found, detections - found, hours)
+
+
+def at_level(on: float, rules: Thresholds = DEFAULT) -> Thresholds:
+    """Return the same rules with another start threshold, and the end threshold at its usual share of it."""
+    return replace(rules, on=on, off=round(on * OFF_SHARE, 4))
+
+
+def describe_curves(swept: Sweep) -> dict[str, Any]:
+    """Return recall against false alarms per hour as JSON: a point for each level, of all classes and of each.
+
+    In a point of `together` every class has the same start threshold. A figure with nothing to divide by is None.
+    """
+
+    def points(labels: int, found: NDArray[np.int64], false: NDArray[np.int64]) -> list[dict[str, Any]]:
+        return [
+            {
+                "on": on,
+                "off": at_level(on).off,
+                "recall": float(found[k] / labels) if labels else None,
+                "false_alarms_per_hour": float(false[k] / swept.hours) if swept.hours else None,
+            }
+            for k, on in enumerate(LEVELS)
+        ]
+
+    return {
+        "together": points(int(swept.labels.sum()), swept.found.sum(axis=0), swept.false_alarms.sum(axis=0)),
+        "per_class": {
+            label: points(int(swept.labels[c]), swept.found[c], swept.false_alarms[c])
+            for c, label in enumerate(swept.classes)
+        },
+    }
+
+
+def choose_for_rate(
+    videos: Sequence[Scored], classes: Sequence[str], per_hour: float, clock: Clock = CLOCK
+) -> dict[str, Thresholds]:
+    """Return the thresholds of each class that find the most labels with at most this many false alarms per hour.
+
+    For each minimum length and gap, the same for all classes, `choose_levels` gives each class its start threshold. Of
+    those that find at least half of what the best finds, the one with the fewest false alarms beyond the number is
+    taken, then the one that finds most, then the one that delays least. If actions never happen together, only the
+    highest of them is active.
+    """
+    highest = are_apart([video.truth for video in videos], clock)
+    tried: list[tuple[int, int, float, dict[str, Thresholds]]] = []
+    for length, gap in product(LENGTHS, GAPS):
+        base = Thresholds(min_length=length, merge_gap=gap, highest=highest)
+        swept = sweep(videos, classes, base, clock)
+        rules = {label: at_level(on, base) for label, on in choose_levels(swept, per_hour).items()}
+        places = [min(range(len(LEVELS)), key=lambda k: abs(LEVELS[k] - rules[label].on)) for label in swept.classes]
+        found = sum(int(swept.found[c, k]) for c, k in enumerate(places))
+        false = sum(int(swept.false_alarms[c, k]) for c, k in enumerate(places))
+        delays = base.delays(clock)
+        beyond = max(0, false - math.floor(per_hour * swept.hours + 1e-9))
+        tried.append((beyond, -found, delays["started"] + delays["ended"] / 2, rules))
+    most = max(-found for _, found, _, _ in tried)
+    return min((one for one in tried if -one[1] >= MIN_SHARE * most), key=lambda one: one[:3])[3]
+
+
+def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
+    """Return the start threshold of each class that finds the most labels within a rate of false alarms.
+
+    The rate is of all classes together; if even the fewest false alarms are more, those are taken. Classes with fewer
+    than FEW_LABELS labels share one threshold. Of neighbouring levels that give the same, the middle one is chosen. If
+    the videos are too short for a single false alarm (`per_hour` times hours is below 1), no class is silenced because
+    of one: it keeps at least half of the labels that it finds at its best level, and its threshold is drawn down to the
+    default one, the more the fewer labels it has.
+    """
+    own = [c for c, labels in enumerate(swept.labels) if labels >= FEW_LABELS]
+    rest = [c for c in range(len(swept.classes)) if c not in own]
+    groups = [[c] for c in own] + ([rest] if rest else [])
+    budget = per_hour * swept.hours
+    is_short = budget < 1
+    options = []
+    for group in groups:
+        found, false = swept.found[group].sum(axis=0), swept.false_alarms[group].sum(axis=0)
+        options.append(_efficient(found, false, math.ceil(MIN_SHARE * found.max()) if is_short else 0))
+    result: dict[str, float] = {}
+    for group, k in zip(groups, _fill(options, math.floor(budget + 1e-9)), strict=True):
+        labels = int(swept.labels[group].sum())
+        drawn = (labels * LEVELS[k] + DEFAULT_LABELS * DEFAULT.on) / (labels + DEFAULT_LABELS)
+        result |= {swept.classes[c]: round(min(drawn, LEVELS[k]), 2) if is_short else LEVELS[k] for c in group}
+    return {label: result[label] for label in swept.classes}
+
+
+def _efficient(found: NDArray[np.int64], false: NDArray[np.int64], least: int) -> list[tuple[int, int, int]]:
+    """Return (false alarms, labels found, level) of the levels worth a choice: more false alarms find more labels."""
+    efficient: list[tuple[int, int, int]] = []
+    allowed = found >= least
+    for alarms in sorted({*false[allowed].tolist()}):
+        most = int(found[allowed & (false == alarms)].max())
+        if not efficient or most > efficient[-1][1]:
+            first, stop = max(runs((false == alarms) & (found == most)), key=lambda run: run[1] - run[0])
+            efficient.append((alarms, most, (first + stop - 1) // 2))  # the middle of the longest run of levels
+    return efficient
+
+
+def _fill(options: Sequence[Sequence[tuple[int, int, int]]], budget: int) -> list[int]:
+    """Return the level of each group that finds the most within a budget of false alarms (a knapsack, exactly)."""
+    fewest, most = sum(one[0][0] for one in options), sum(one[-1][0] for one in options)
+    size = min(max(budget, fewest), most) + 1
+    best = np.full(size, -1, dtype=np.int64)  # labels found for exactly this many false alarms; -1: not possible
+    best[0] = 0
+    taken = []
+    for one in options:
+        better, pick = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64)
+        for place, (alarms, found, _) in enumerate(one):
+            before = best[: max(0, size - alarms)]
+            value = np.full(size, -1, dtype=np.int64)
+            value[size - len(before) :] = np.where(before >= 0, before + found, -1)
+            pick[value > better], better = place, np.maximum(value, better)
+        best = better
+        taken.append(pick)
+    left, levels = int(best.argmax()), []  # the first of the best: the fewest false alarms
+    for one, pick in zip(reversed(options), reversed(taken), strict=True):
+        alarms, _, level = one[pick[left]]
+        levels.append(level)
+        left -= alarms
+    return levels[::-1]
+
+
+def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
+    """Yield warnings about thresholds that aim at a rate of false alarms, by what they gave on their videos."""
+    hours, rate = events["hours"], events["together"]["false_alarms_per_hour"]
+    if rate is not None and rate > false_alarms:
+        yield f"{rate:.3g} false alarms an hour remain on these videos; the aim was {false_alarms:g}."
+    edges, none_in_an_hour = rate_interval(round((rate or 0) * hours), hours), rate_interval(0, 1)
+    if edges and none_in_an_hour and edges[1] > false_alarms:
+        yield (
+            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} an hour: after what was counted in "
+            f"it, {interval_text(edges)} an hour are possible. Choose on more video, also without actions: "
+            f"{none_in_an_hour[1] / false_alarms:.2g} hours without a false alarm would show it."
+        )
+    for label, one in events["per_class"].items():
+        if one["labels"] and not one["found"]:
+            yield f"{label!r} is not found any more."
 
 
 def backdated(
@@ -59,18 +243,15 @@ def backdated(
 
 @dataclass(frozen=True)
 class Chosen:
-    """Thresholds that a checkpoint now has.
+    """Thresholds that a checkpoint now has."""
 
-    Attributes:
-        f1: Their F1 on the videos that they were chosen on.
-        without: The thresholds that were chosen without each video, by id.
-    """
-
+    # their F1 on the videos that they were chosen on
     f1: float | None = None
+    # the thresholds that were chosen without each video, by id
     without: Mapping[str, Mapping[str, Thresholds]] = field(default_factory=dict)
 
 
-def choose_unseen_thresholds(
+def choose_validated_thresholds(
     scored: Mapping[str, Scored], groups: Sequence[Sequence[str]], loaded: Checkpoint, false_alarms: float | None = None
 ) -> Generator[Notice, None, Chosen]:
     """Choose thresholds on videos that networks and models have not seen, and for each video those without it.
@@ -81,98 +262,43 @@ def choose_unseen_thresholds(
         loaded: The checkpoint, which then has the thresholds.
         false_alarms: The rate per hour to aim at; None for the highest F1.
     """
-    classes, every = loaded.classes, [*scored.values()]
-    others = [[scored[i] for i in scored if i not in group] for group in groups]
+    classes, videos = loaded.classes, [*scored.values()]
+    remaining = [[scored[i] for i in scored if i not in group] for group in groups]
     rule, without = choose_without_each([[scored[i] for i in group] for group in groups], classes)
-    by_class, f1 = rule.by_class, rule.f1
-    each = [own.by_class for own in without]
+    by_class, f1, each = rule.by_class, rule.f1, [own.by_class for own in without]
     if false_alarms is not None:
-        by_class, f1 = choose_within(every, classes, false_alarms), None
-        pairs = zip(each, others, strict=True)
-        each = [choose_within(rest, classes, false_alarms) if rest else own for own, rest in pairs]
-    each = [backdated(own, rest, classes) for own, rest in zip(each, others, strict=True)]
-    yield from _store(backdated(by_class, every, classes), every, loaded, false_alarms)
-    pairs_of_groups = zip(groups, each, strict=True) if len(groups) > 1 else ()
-    return Chosen(f1, {video_id: own for group, own in pairs_of_groups for video_id in group})
+        by_class, f1 = choose_for_rate(videos, classes, false_alarms), None
+        pairs = zip(each, remaining, strict=True)
+        each = [choose_for_rate(own, classes, false_alarms) if own else rules for rules, own in pairs]
+    each = [backdated(rules, own, classes) for rules, own in zip(each, remaining, strict=True)]
+    yield from store_thresholds(backdated(by_class, videos, classes), videos, loaded, false_alarms)
+    rules_of_groups = zip(groups, each, strict=True) if len(groups) > 1 else ()
+    return Chosen(f1, {video_id: rules for group, rules in rules_of_groups for video_id in group})
 
 
-def choose_seen_thresholds(
+def choose_training_thresholds(
     scored: Sequence[Scored], loaded: Checkpoint, false_alarms: float | None = None
 ) -> Generator[Notice, None, Chosen]:
-    """Choose thresholds on videos that the networks have seen; use ONE_RECORDING if there are no videos."""
+    """Choose thresholds on videos that the networks have seen; use SINGLE_RECORDING if there are no videos."""
     if not scored:
         if false_alarms is not None:
-            yield Notice("no video is left to count false alarms on: the thresholds aim at no rate.")
+            yield Notice("no video is available to count false alarms on: the thresholds aim at no rate.")
         actions = [label for label in loaded.classes if label not in (BACKGROUND, AMBIGUOUS)]
-        write_thresholds(loaded, dict.fromkeys(actions, ONE_RECORDING))
+        write_thresholds(loaded, dict.fromkeys(actions, SINGLE_RECORDING))
         return Chosen()
     rule = choose_rule(scored, loaded.classes, seen=True)
     by_class, f1 = rule.by_class, rule.f1
     if false_alarms is not None:
-        by_class, f1 = choose_within(scored, loaded.classes, false_alarms), None
-    yield from _store(backdated(by_class, scored, loaded.classes), scored, loaded, false_alarms)
+        by_class, f1 = choose_for_rate(scored, loaded.classes, false_alarms), None
+    yield from store_thresholds(backdated(by_class, scored, loaded.classes), scored, loaded, false_alarms)
     return Chosen(f1)
 
 
-def _store(
+def store_thresholds(
     rules: Mapping[str, Thresholds], scored: Sequence[Scored], loaded: Checkpoint, false_alarms: float | None
 ) -> Generator[Notice, None, None]:
+    """Write thresholds into a checkpoint, and warn if they may not keep the rate of false alarms that they aim at."""
     if false_alarms is not None:
-        found = [detect_events(one.scores, loaded.classes, rules, one.truth) for one in scored]
+        found = [detect_events(video.scores, loaded.classes, rules, video.truth) for video in scored]
         yield from map(Notice, doubts(measure_events(found, loaded.classes), false_alarms))
     write_thresholds(loaded, rules)
-
-
-def choose_stored_thresholds(
-    entries: Sequence[tuple[str, Checkpoint, Split]], false_alarms: float | None
-) -> Generator[Progress | Notice, None, dict[str, Any]]:
-    """Choose the thresholds of named checkpoints on the videos of a split each, and store them.
-
-    Return the document of one or of several. `checkpoint` is the file with the thresholds; `thresholds` has those of
-    each class, its F1 of found actions, and that of the default thresholds (`before`); `events` and `default_events`
-    are of `measure_with_kinds` for both. With `false_alarms` the thresholds find the most actions with at most this
-    many false alarms per hour of all classes together (`false_alarms.choose_within`); else they have the highest F1 of
-    found actions (`choose_rule`). Starts are backdated to suit their labels. Raises CheckpointError.
-    """
-    documents = []
-    for name, loaded, whole in entries:
-        split, classes = whole.narrowed(loaded.config, streams_of_checkpoint(loaded)), loaded.classes
-        scored: list[Scored] = []
-        yield Progress(name, 0, len(split.videos))
-        for video in split.videos:
-            rows = predict(loaded.model, video.features[:]).numpy()
-            scored.append(Scored(rows, labelled_segments(split, video)))
-            yield Progress(name, len(scored), len(split.videos))
-        if false_alarms is None:
-            chosen = choose_rule(scored, classes, clock=split.clock).by_class
-        else:
-            chosen = choose_within(scored, classes, false_alarms, split.clock)
-        rules = backdated(chosen, scored, classes, split.clock)
-        after, before = (
-            measure_with_kinds(
-                [detect_events(one.scores, classes, used, one.truth, split.clock) for one in scored], classes
-            )
-            for used in (rules, DEFAULT)
-        )
-        document: dict[str, Any] = {
-            "checkpoint": str(write_thresholds(loaded, rules)),
-            "thresholds": {
-                label: {**rule.stored(), "F1": _f1(after, label), "before": _f1(before, label)}
-                for label, rule in rules.items()
-            },
-            "events": after,
-            "default_events": before,
-        }
-        if false_alarms is not None:
-            document["aim"] = {"false_alarms_per_hour": false_alarms}
-            yield from (Notice(f"{name}: {text}") for text in doubts(after, false_alarms))
-        if seen := network_overlap(whole, loaded.config):
-            document["seen"] = seen
-        documents.append(document)
-    return documents[0] if len(documents) == 1 else {"checkpoints": documents}
-
-
-def _f1(events: Mapping[str, Any], label: str) -> float | None:
-    """Return the F1 of a class's found actions; None without a label."""
-    one = events["per_class"][label]
-    return 2 * one["found"] / (one["labels"] + one["detections"]) if one["labels"] else None

@@ -1,4 +1,4 @@
-"""The comparison job: model files, videos and labels to how good each is on what none has seen, by its own features."""
+"""The comparison job: measure model files on labelled videos that none has seen, each by its own features."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
@@ -17,13 +17,12 @@ from lstr.labels.check import check, stop_at_errors
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, subset_named, with_ambiguous
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.annotations.videos import footage_of_files
-from lstr.pipelines.evaluation.analysis import RESAMPLES
-from lstr.pipelines.evaluation.findings import Findings, names_of
-from lstr.pipelines.evaluation.job import judge
+from lstr.pipelines.evaluation.analysis import RESAMPLES, Findings, names_of
+from lstr.pipelines.evaluation.evaluate import judge
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Scoring
 from lstr.pipelines.features.chunk_cache import find_cache
-from lstr.pipelines.features.dataset import Dataset, Split
+from lstr.pipelines.features.dataset import Dataset
 from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.folder import open_folders
@@ -31,8 +30,8 @@ from lstr.pipelines.features.recipes import choose_recipe, weights_for
 from lstr.pipelines.model_files.model_file import ModelFile, open_model, validation_videos
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress
 
-HELD_OUT = "testing"
-LEARNT_FROM = "training"
+TESTING = "testing"
+TRAINING = "training"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class ComparisonOptions:
     models: Sequence[str | Path]
     """Each is compared with the first"""
     videos: Sequence[str]
-    """Files, folders, patterns, URLs; what has no label, or what one of the models has seen, is left out"""
+    """Files, folders, patterns, URLs; videos without labels, and those that a model has seen, are skipped"""
     labels: str | Path
     subset: str | None = None
     """Only videos that the labels have in this subset"""
@@ -59,14 +58,14 @@ class ComparisonOptions:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of it."""
+    """The result of a comparison."""
 
     findings: Findings
+    # The videos that no model has seen, by id
     videos: Sequence[str]
-    """The videos that no model has seen, by id"""
     failed: Sequence[Failed] = ()
+    # The report, if `output` was set
     page: Path | None = None
-    """The report, if `output` was set"""
 
     @property
     def sentence(self) -> str | None:
@@ -87,9 +86,9 @@ Event = Progress | Notice | Failed | Finished[Comparison]
 def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     """Measure model files on the labelled videos that none has seen, and compare each with the first.
 
-    Each sees the videos by its own networks and recipe, several of one recipe by the same features, which are made in a
-    folder that goes away at the end. Raises SeenError where no video is left, CheckpointError where the models do not
-    know the same classes, MissingPathError, LabelsError, OutputError, and what extraction raises.
+    The features of each are computed by its own networks and recipe, once for models of one recipe, in a temporary
+    folder. Raises SeenError if no video is left, CheckpointError if the models have different classes,
+    MissingPathError, LabelsError, OutputError, and what extraction raises.
     """
     if options.output:
         check_writable(Path(options.output))
@@ -106,9 +105,9 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     if len(videos) < len(labelled):
         left = sorted(labelled.keys() - videos.keys())
         who = "the model" if len(models) == 1 else f"one of the {'two' if len(models) == 2 else 'models'}"
-        yield Notice(f"left out, for {who} has seen them: {few(left)}", warning=False)
+        yield Notice(f"skipped, because {who} has seen them: {few(left)}", warning=False)
     _check_classes(models, labels, str(options.labels))
-    held = replace(labels, videos={i: replace(labels.videos[i], subset=HELD_OUT) for i in videos}, has_subsets=True)
+    held = replace(labels, videos={i: replace(labels.videos[i], subset=TESTING) for i in videos}, has_subsets=True)
     stop_at_errors(check(held, footage=footage_of_files(videos)), str(options.labels))
     names = names_of([model.path.absolute() for model in models])
     device, failed = choose_device(options.device), dict[str, Failed]()
@@ -124,10 +123,12 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
                         failed[event.id] = event
                     yield replace(event, what=name) if isinstance(event, Progress) else event
         kept = [i for i in videos if i not in failed]
-        scored = [
-            (name, model.checkpoint(device), _split(made[model.recipe.id], model, held, kept))
-            for name, model in zip(names, models, strict=True)
-        ]
+        scored = []
+        for name, model in zip(names, models, strict=True):
+            classes = with_ambiguous(model.classes, held.classes)
+            known = replace(held, classes=classes, videos={i: held.videos[i] for i in kept})
+            dataset = Dataset(open_folders([made[model.recipe.id]]), known, "the labels").with_durations()
+            scored.append((name, model.checkpoint(device), dataset.split(TESTING)))
         findings = yield from judge(scored, Scoring(), options.resamples)
         page = write_evaluation(Path(options.output), findings) if options.output else None
     yield Finished(Comparison(findings, kept, tuple(failed.values()), page))
@@ -143,7 +144,7 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
         known |= {entry for pair in model.about["seen"].items() for entry in pair if entry}
         known |= {*validation_videos(model.about["checkpoint"]["metrics"], model.about)}
         subsets = model.about.get("videos")
-        known |= {i for i, subset in subsets.items() if subset == LEARNT_FROM} if isinstance(subsets, dict) else set()
+        known |= {i for i, subset in subsets.items() if subset == TRAINING} if isinstance(subsets, dict) else set()
     left = {i: path for i, path in videos.items() if i not in known}
     left = {i: path for i, path in left.items() if not (isinstance(path, Path) and sha256_of(path) in known)}
     if not left:
@@ -189,10 +190,3 @@ def _features(
             elif isinstance(event, Outcome):
                 done += 1
                 yield Progress("features", done, len(videos))
-
-
-def _split(folder: Path, model: ModelFile, labels: Labels, ids: Sequence[str]) -> Split:
-    """Return the videos of some ids with their features and labels, the classes as the model has them."""
-    classes = with_ambiguous(model.classes, labels.classes)
-    known = replace(labels, classes=classes, videos={i: labels.videos[i] for i in ids})
-    return Dataset(open_folders([folder]), known, "the labels").with_durations().split(HELD_OUT)

@@ -10,15 +10,15 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lstr.chunk import CLOCK, Clock
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
+from lstr.labels.label_set import AMBIGUOUS
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.intervals import rate_interval
 from lstr.pipelines.evaluation.scoring import Scores
-from lstr.pipelines.pages.figure import INK, PAGE_WIDTH, PLAIN, SOFT, thinned
-from lstr.pipelines.pages.palette import DETECTION, EMPHASIS, TRUTH, colour_of, colours_of
+from lstr.pipelines.pages.figure import INK, PAGE_WIDTH, PLAIN, SOFT
+from lstr.pipelines.pages.palette import DETECTION, EMPHASIS, colour_of, colours_of
 
-MOST_CURVES, MOST_CONFUSED, MOST_LANES, MOST_LINES, MOST_POINTS = 60, 20, 6, 8, 500
+# Classes that a figure has room for, and points that a curve needs at its size
+MAX_CURVES, MAX_CONFUSED, MAX_LINES, MAX_POINTS = 60, 20, 8, 500
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:
@@ -50,7 +50,7 @@ def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
 
 
 @rc_context(PLAIN | {"hatch.linewidth": 0.8})
-def draw_found(document: dict) -> Figure:
+def draw_event_counts(document: dict) -> Figure:
     """Actions of each class as bars: found ones solid, missed ones hollow, and false alarms hatched behind them."""
     of_class = {
         name: one for name, one in document["events"]["per_class"].items() if one["labels"] or one["detections"]
@@ -81,17 +81,17 @@ def draw_found(document: dict) -> Figure:
 
 @rc_context(PLAIN)
 def draw_operating_curves(document: dict) -> Figure:
-    """Recall against false alarms an hour, of each class and of all together, with the thresholds in use as dots, and
-    what is known of the rate of all together as a line through its dot.
+    """Recall against false alarms per hour, of each class and of all together.
 
-    Each line is the most that any level finds for as many false alarms or fewer.
+    Each line is the most that any level finds for up to a number of false alarms. The dots are the thresholds in use;
+    a line through the dot of all together is the interval of its rate.
     """
     events = document["events"]
     curves, in_use = events["operating_curves"], events["per_class"]
     labelled = sorted((name for name, one in in_use.items() if one["labels"]), key=lambda name: -in_use[name]["labels"])
     colours = colours_of(document["confusion"]["classes"])
     figure, axes = _figure(3.4)
-    lines = [(name, curves["per_class"][name], in_use[name], colours[name], 1.1) for name in labelled[:MOST_LINES]]
+    lines = [(name, curves["per_class"][name], in_use[name], colours[name], 1.1) for name in labelled[:MAX_LINES]]
     lines.append(("together", curves["together"], events["together"], INK, 2.2))
     end = 1.0
     for name, points, one, colour, width in lines:
@@ -110,7 +110,7 @@ def draw_operating_curves(document: dict) -> Figure:
         if edges:
             axes.plot(edges, [dot[1]] * 2, color=colour, lw=0.8, clip_on=False)
         end = max(end, alarms[-1], dot[0], *(edges or ()))
-    axes.set_xscale("symlog", linthresh=1, linscale=0.5)  # 0 is to be seen, and so are hundreds
+    axes.set_xscale("symlog", linthresh=1, linscale=0.5)  # shows both 0 and hundreds
     axes.set(xlim=(-0.05, end * 1.1), ylim=(0, 1.02), xlabel="false alarms an hour", ylabel="recall")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid(lw=0.6)
@@ -126,7 +126,7 @@ def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence
     on = targets > 0
     keep = metrics.counted(on, classes)
     scores, on = scores[keep], on[keep]
-    shown = sorted(metrics.scored_columns(on, classes), key=lambda column: -on[:, column[0]].sum())[:MOST_CURVES]
+    shown = sorted(metrics.scored_columns(on, classes), key=lambda column: -on[:, column[0]].sum())[:MAX_CURVES]
     columns = min(3, max(1, len(shown)))
     rows = max(1, math.ceil(len(shown) / columns))
     figure = Figure(figsize=(PAGE_WIDTH, 0.4 + 1.35 * rows), layout="constrained")
@@ -136,7 +136,7 @@ def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence
     colours = colours_of(classes)
     for axes, (column, name) in zip(grid.ravel(), shown, strict=False):
         precision, recall, _ = precision_recall_curve(on[:, column], scores[:, column])
-        points = np.unique(np.searchsorted(-recall, -np.linspace(1, 0, MOST_POINTS // 2)))
+        points = np.unique(np.searchsorted(-recall, -np.linspace(1, 0, MAX_POINTS // 2)))
         axes.step(recall[points], precision[points], color=colours[name], lw=1.2, where="post")
         axes.axhline(on[:, column].mean(), color=SOFT, lw=0.8, ls=":")
         value = metrics.average_precision(scores[:, column], on[:, column])
@@ -149,30 +149,18 @@ def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence
 
 
 @rc_context(PLAIN)
-def draw_stages(document: dict) -> Figure:
-    """mcAP in each tenth of an action, by both conventions."""
-    figure, axes = _figure(2.3)
-    for (name, rows), look in zip(document["stages"].items(), ((DETECTION, "o-"), (SOFT, "s--")), strict=True):
-        axes.plot([row["mcAP"] for row in rows], look[1], color=look[0], ms=4, lw=1.4, label=name)
-    middles = [row["stage"].removesuffix("%") for row in document["stages"]["corrected"]]
-    axes.set(xticks=range(len(middles)), xlabel="portion of the action, %", ylabel="mcAP")
-    axes.set_xticklabels(middles, fontsize=7.5)
-    axes.grid(axis="y", lw=0.6)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    return figure
-
-
-@rc_context(PLAIN)
 def draw_confusion(document: dict) -> Figure:
     """Wrong chunks by what they are and what was decided, of the classes with most of them."""
     classes, counts = document["confusion"]["classes"], np.array(document["confusion"]["counts"])
     open_to = [i for i, name in enumerate(classes) if name != AMBIGUOUS]
     busy = (counts.sum(axis=0) + counts.sum(axis=1))[open_to]
-    chosen = sorted(np.array(open_to)[np.argsort(-busy, kind="stable")[:MOST_CONFUSED]].tolist())
+    chosen = sorted(np.array(open_to)[np.argsort(-busy, kind="stable")[:MAX_CONFUSED]].tolist())
     shown = counts[np.ix_(chosen, chosen)]
     names = [short(classes[i], 18) for i in chosen]
-    figure, axes = _figure(0.8 + 0.1 * max(8, *map(len, names)) + 0.19 * len(chosen))  # they stand upright below it
-    norm = PowerNorm(0.5, 0, max(1, shown.max()))  # most mistakes are with background; the others are to be seen too
+    # the names are upright below the image
+    figure, axes = _figure(0.8 + 0.1 * max(8, *map(len, names)) + 0.19 * len(chosen))
+    # most errors are with background; the square root keeps the others visible
+    norm = PowerNorm(0.5, 0, max(1, shown.max()))
     image = axes.imshow(np.ma.masked_equal(shown, 0), cmap="viridis", norm=norm, aspect="auto")
     at = range(len(chosen))
     axes.set(xticks=at, yticks=at, ylabel="is", xlabel="decided")
@@ -210,16 +198,6 @@ def draw_delay(document: dict) -> Figure:
 
 
 @rc_context(PLAIN)
-def draw_starts(document: dict) -> Figure:
-    """Point-level mAP of action starts by the offset allowed."""
-    figure, axes = _figure(2.1)
-    axes.plot(document["starts"]["offsets"], document["starts"]["mAP"], "o-", color=DETECTION, ms=4, lw=1.4)
-    axes.set(xlabel="seconds a start may be off", ylabel="mAP of starts", ylim=(0, None))
-    axes.grid(axis="y", lw=0.6)
-    return figure
-
-
-@rc_context(PLAIN)
 def draw_anticipation(document: dict) -> Figure:
     """mAP and mcAP by how far ahead the model looks."""
     rows = document["anticipation"]
@@ -233,39 +211,6 @@ def draw_anticipation(document: dict) -> Figure:
     return figure
 
 
-@rc_context(PLAIN)
-def draw_video(scores: Scores, targets: np.ndarray, classes: Sequence[str], clock: Clock = CLOCK) -> Figure:
-    """Scores of a video (L, C) as curves over what is labelled (L, C) as bands, one lane per class that matters."""
-    columns, colours = _lanes(scores, targets, classes), colours_of(classes)
-    figure, axes = _figure(0.75 + 0.42 * max(1, len(columns)))
-    for base, column in enumerate(reversed(columns)):
-        labelled = [(clock.at(start), clock.length(stop - start)) for start, stop in runs(targets[:, column] > 0)]
-        axes.broken_barh(labelled, (base, 0.9), color=TRUTH, alpha=0.45, lw=0)
-        if len(scores):
-            times, curve = thinned(scores[:, column], clock.seconds, MOST_POINTS, float(clock.offset))
-            colour = colours[classes[column]]
-            axes.fill_between(times, base, base + 0.9 * curve, step="pre", color=colour, alpha=0.75, lw=0)
-    axes.set(
-        yticks=np.arange(len(columns)) + 0.45,
-        yticklabels=[short(classes[column], 18) for column in reversed(columns)],
-        ylim=(0, max(1, len(columns))),
-        xlim=(0, clock.at(max(1, len(scores)))),
-        xlabel="seconds",
-    )
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", lw=0.5)
-    return figure
-
-
-def _lanes(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> list[int]:
-    """Return the actions that are on, then those that scored highest without, at most MOST_LANES."""
-    actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
-    peak = scores.max(axis=0, initial=0)
-    labelled = [i for i in actions if targets[:, i].any()]
-    others = sorted((i for i in actions if i not in labelled and peak[i] >= 0.3), key=lambda i: -peak[i])
-    return (labelled + others)[:MOST_LANES]
-
-
 def short(name: str, letters: int) -> str:
-    """A name of at most so many letters, the last of which is then …"""
+    """Return a name of at most this number of letters, cut with … if it is longer."""
     return name if len(name) <= letters else name[: letters - 1] + "…"

@@ -1,83 +1,286 @@
-"""An evaluation as files: JSON, CSV, a page that needs no other file, and its figures for a paper."""
+"""An evaluation as files: JSON, CSV, its figures for a paper, and a page that needs no other file."""
 
-from collections.abc import Iterator, Sequence
+import base64
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from lstr.chunk import CHUNK_SECONDS
 from lstr.files.atomic import write_text
 from lstr.files.content import write_json
 from lstr.files.names import slug
+from lstr.metrics.actions import FOUND_IOU, FOUND_ONSET, length_text, sentence
 from lstr.pipelines.evaluation import figures
-from lstr.pipelines.evaluation.findings import Findings, Judged
-from lstr.pipelines.evaluation.page import Drawing, draw_page
-from lstr.pipelines.evaluation.tables import csv_rows, csv_text
+from lstr.pipelines.evaluation.analysis import Findings
+from lstr.pipelines.evaluation.scoring import CROSS_VALIDATED, MEASURED_BY_FOLDS, Evaluation
+from lstr.pipelines.evaluation.tables import (
+    ahead_text,
+    class_tables,
+    csv_rows,
+    csv_text,
+    event_tables,
+    figure_text,
+    mean_rows,
+    rate_text,
+)
 from lstr.pipelines.evaluation.watching import describe_watching
+from lstr.pipelines.model_files.networks import origins_of_checkpoint
 from lstr.pipelines.pages.figure import save
+from lstr.pipelines.pages.page import build_page
 
+CONVENTIONS = (
+    "Each chunk counts once, of all videos together. Corrected: every chunk but those that are labelled ambiguous. "
+    "Published: the chunks that the code named scores, LSTR's where that of a kind is not known. Compare with "
+    "published results by the published rows only."
+)
+EVENTS = (
+    "What lstr detect announces with the checkpoint's thresholds. A label is found by a detection of its class with an "
+    f"IoU of at least {FOUND_IOU:g}, or with a start within {FOUND_ONSET:g} s of its start, each in one pair at most. "
+    "The others are missed labels and false alarms. False seconds are detected and not labelled. p50 and p95 are "
+    "seconds from a found label's start to the announcement; below 0 it came early."
+)
+INSTANCES = (
+    "Each detection as it was told when it ended, with the mean score of its chunks; nothing is withdrawn later. Late: "
+    "seconds (median) from a found label's end until it was told. AP by "
+    "ActivityNet's rules: from the highest score down a detection takes the free label of most overlap."
+)
+STARTS = "A start is said where the class of the highest score changes to an action."
+SEGMENTS = (
+    "Runs of the class with the highest score, background left out, as action segmentation is measured. A class's own "
+    "edit score says how near the numbers of its segments are."
+)
+TOLERANCES = "Detections as lstr detect announces them, in as many pairs with labels as there can be."
 AP_TITLE = "Average precision of each class"
 # The figures of a single checkpoint that the page does not fold
-FIRST = ("found", "operating-curves", "delay", "confusion")
-SHOWN_VIDEOS = 5  # best, and as many worst
+UNFOLDED = ("found", "operating-curves", "delay", "confusion")
+# The template has these around the place for the sentence on whether the model is better than another (`lstr learn`).
+COMPARED = ("<!-- compared -->", "<!-- end -->")
+# A part of a section, as the template shows it: a text, a heading, a table or figures.
+Part = dict[str, Any]
+# A figure as the template shows it, with the name of its file and of its checkpoint (empty if it is of all).
+Drawing = dict[str, str]
 
 
 def write_evaluation(folder: Path, findings: Findings) -> Path:
-    """Write evaluation.json, evaluation.csv, figures/*.svg and .png, and at last report.html; return its path.
+    """Write evaluation.json, evaluation.csv, figures/*.svg and .png, and finally report.html; return its path.
 
     Videos that browsers do not play are copied into videos/. Raises OutputError if the folder cannot be written.
     """
     judged, several = findings.judged, findings.several
     write_json(folder / "evaluation.json", findings.document)
     write_text(folder / "evaluation.csv", csv_text(csv_rows(judged)))
-    drawings = []
+    drawings: list[Drawing] = []
+
+    def draw(group: str, prefix: str, name: str, title: str, note: str, figure: Figure) -> None:
+        svg = base64.b64encode(save(folder, f"{prefix}{name}", figure)).decode()
+        address = f"data:image/svg+xml;base64,{svg}"
+        drawings.append({"group": group, "name": name, "title": title, "note": note, "address": address})
+
     if several:
-        figure = figures.draw_classes([one.name for one in judged], [one.document for one in judged])
-        drawings.append(Drawing("", AP_TITLE, "", save(folder, "classes", figure), first=True))
+        figure = figures.draw_classes([entry.name for entry in judged], [entry.document for entry in judged])
+        draw("", "", "classes", AP_TITLE, "", figure)
     for i, entry in enumerate(judged, start=1):
         prefix = f"{i}-{slug(entry.name, 'checkpoint')}-" if several else ""
-        for name, title, note, figure in _figures(entry, alone=not several):
-            svg = save(folder, f"{prefix}{name}", figure)
-            drawings.append(Drawing(entry.name if several else "", title, note, svg, name in FIRST and not several))
+        for drawing in _figures_of(entry, alone=not several):
+            draw(entry.name, prefix, *drawing)
     path = folder / "report.html"
     write_text(path, draw_page(findings, drawings, describe_watching(findings, folder)))
     return path
 
 
-def _figures(entry: Judged, alone: bool) -> Iterator[tuple[str, str, str, Figure]]:
-    """(file name, title, what it shows, figure) of everything drawn for one checkpoint."""
-    document, evaluation = entry.document, entry.evaluation
-    videos, classes = evaluation.split.videos, evaluation.split.labels.classes
-    pooled = np.concatenate(evaluation.scores), np.concatenate([video.targets for video in videos])
+def _figures_of(entry: Evaluation, alone: bool) -> Iterator[tuple[str, str, str, Figure]]:
+    """Yield the name, title, explanation and figure of everything drawn for one checkpoint."""
+    document, split = entry.document, entry.split
+    pooled = np.concatenate(entry.scores), np.concatenate([video.targets for video in split.videos])
     note = "Solid: found; hollow: missed; hatched: false alarms."
-    yield "found", "Actions found, missed and false", note, figures.draw_found(document)
+    yield "found", "Actions found, missed and false", note, figures.draw_event_counts(document)
     note = "The most actions found for a number of false alarms, by the threshold. The dots are the thresholds in use."
     yield "operating-curves", "Actions found against false alarms", note, figures.draw_operating_curves(document)
     if alone:
         yield "classes", AP_TITLE, "", figures.draw_classes([entry.name], [document])
-    note = "The dotted line is the share of chunks in which the class is on."
-    yield "precision-recall", "Precision and recall", note, figures.draw_precision_recall(*pooled, classes)
-    note = "Calibrated AP of each tenth of the actions against all chunks without the class."
-    yield "stages", "How early an action is known", note, figures.draw_stages(document)
-    note = "A decision is correct when the class scores above every class that is not on. Longer delays: the last bar."
+    note = "The dotted line is the share of chunks in which the class is active."
+    drawn = figures.draw_precision_recall(*pooled, split.labels.classes)
+    yield "precision-recall", "Precision and recall", note, drawn
+    note = "A decision is correct if the class scores above every inactive class. Longer delays: the last bar."
     yield "delay", "Delay until the first correct decision", note, figures.draw_delay(document)
-    note = "A start is decided where the class of the highest score changes to an action."
-    yield "starts", "Where actions start", note, figures.draw_starts(document)
     if "anticipation" in document:
         yield "anticipation", "Anticipation", "", figures.draw_anticipation(document)
-    note = "Chunks in which the class of the highest score is not on, by what is on."
+    note = "Chunks in which the class of the highest score is inactive, by what is active."
     yield "confusion", "Confusion on wrong chunks", note, figures.draw_confusion(document)
-    for rank, place, index in _extremes(document["per_video"]):
-        row = document["per_video"][index]
-        title = f"{rank.capitalize()} video {place}: {row['id']}"
-        note = f"mAP {row['mAP']:.3f}, {100 * row['right']:.0f} % of {row['chunks']} chunks right. Bands are labels."
-        drawn = figures.draw_video(evaluation.scores[index], videos[index].targets, classes, evaluation.split.clock)
-        yield f"{rank}-{place}", title, note, drawn
 
 
-def _extremes(per_video: Sequence[dict]) -> list[tuple[str, int, int]]:
-    """("best" or "worst", place, index) of the videos with most and least mAP; none is both."""
-    order = [i for i in np.argsort([-row["mAP"] for row in per_video], kind="stable") if per_video[i]["mAP"] >= 0]
-    n_best = min(SHOWN_VIDEOS, (len(order) + 1) // 2)
-    best, worst = order[:n_best], order[::-1][: min(SHOWN_VIDEOS, len(order) - n_best)]
-    return [(rank, place, int(i)) for rank, of in (("best", best), ("worst", worst)) for place, i in enumerate(of, 1)]
+def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping[str, Any]) -> str:
+    """Return the page of an evaluation, with `watching` as `watching.describe_watching` returns it."""
+    judged, several = findings.judged, findings.several
+    first = judged[0]
+    sections: list[tuple[str, Sequence[Part]]] = []  # one with a title is folded
+    if several:  # side by side, which is what a comparison is for
+        sections.append(("", [{"heading": "Actions found"}, *_events(judged)]))
+        pairs = zip(judged[1:], findings.comparison, strict=True)
+        ahead = draw_table(
+            ["", "mAP", "mcAP"],
+            [[entry.name, *(ahead_text(row[mean]) for mean in ("mAP", "mcAP"))] for entry, row in pairs],
+        )
+        about = {"text": "On the same resamples of the videos; an interval without 0 is a difference they agree on."}
+        sections.append(("", [{"heading": f"Ahead of {first.name}"}, about, ahead]))
+    shown = [one for one in drawings if (not one["group"] if several else one["name"] in UNFOLDED)]
+    sections.append(("", [{"svgs": shown}] if shown else []))
+    if not several:
+        sections.append(("Actions found, by action", _events(judged)))
+    sections.append(("Means over chunks", _means(judged)))
+    if findings.quoted:
+        title = f"{findings.quoted['name']}, quoted, {findings.quoted['metric']} in per cent"
+        sections.append((title, _quoted(findings.quoted, judged)))
+    for entry in judged:
+        name = f"{entry.name}: " if several else ""
+        folded = [one for one in drawings if one not in shown and one["group"] == entry.name]
+        if several:
+            sections.append((f"{name}Actions found, by action", _events([entry])))
+        stages = entry.document["stages"]
+        columns = ["", *(row["stage"] for row in stages["corrected"])]
+        rows = [
+            [f"{mean}, {convention}", *(figure_text(row[mean]) for row in stages[convention])]
+            for convention in stages
+            for mean in ("mAP", "mcAP")
+        ]
+        sections += [
+            (f"{name}Classes, chunk by chunk", _classes(entry.document)),
+            (f"{name}Instances, starts and segments", _instances(entry.document)),
+            (f"{name}Portions of the actions", [draw_table(columns, rows)]),
+            (f"{name}More figures", [{"svgs": folded}] if folded else []),
+        ]
+    texts = [sentence(entry.document["events"]) for entry in judged]
+    sentences = [f"{entry.name}: {text}." for entry, text in zip(judged, texts, strict=True)]
+    if not several:
+        sentences = [f"{texts[0][0].upper()}{texts[0][1:]}."]
+    return build_page(
+        "evaluation",
+        f"{len(judged)} checkpoints compared" if several else f"Evaluation of {first.name}",
+        ("lanes.js", "film.js", "evaluation.js"),
+        watching,
+        sentences=sentences,
+        notes=[_about(first.document), *_origins(judged)],
+        warnings=findings.warnings,
+        needed=None if several else _needed(first.document),
+        sections=[(title, parts) for title, parts in sections if parts],
+    )
+
+
+def draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: bool = False) -> Part:
+    """Return a table of texts; the last row stands out where it is a `total`."""
+    return {"columns": columns, "rows": list(rows), "has_total": total}
+
+
+def add_comparison(page: Path, text: str) -> None:
+    """Write into an existing page whether its model is better than another. Raises OutputError."""
+    begin, end = COMPARED
+    whole = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    shown = f'{begin}<p class="sentence">{escape(text)}</p>{end}'
+    write_text(page, whole.sub(lambda _: shown, page.read_text("utf-8"), count=1))
+
+
+def _origins(judged: Sequence[Evaluation]) -> list[str]:
+    """Return the weights that the feature networks started from, with their licence, as far as they are known."""
+    texts = []
+    for entry in judged:
+        of_model = f"{entry.name}: " if len(judged) > 1 else ""
+        of_streams = origins_of_checkpoint(entry.loaded)
+        for origin in dict.fromkeys(of_streams.values()):  # one sentence, however many networks began so
+            names = [stream for stream, one in of_streams.items() if one == origin]
+            *before, last = names
+            which = f"{', '.join(before)} and {last} networks" if before else f"{last} network"
+            texts.append(f"{of_model}the {which} began with {origin}.")
+    return texts
+
+
+def _about(document: dict[str, Any]) -> str:
+    folds = f", {MEASURED_BY_FOLDS}" if "folds" in document else ""
+    if document.get("decided_by_others"):
+        folds += f", {CROSS_VALIDATED}"
+    if document.get("folds", 1) > 1:
+        folds = f" in {document['folds']} folds{folds}"
+    parts = [
+        f"{document['videos']} videos{folds}",
+        f"{document['chunks']} chunks of {document.get('seconds_per_chunk', CHUNK_SECONDS):.4g} s",
+    ]
+    if document["absent_classes"]:
+        parts.append(f"without a positive chunk, and in no mean: {', '.join(document['absent_classes'])}")
+    if document["interval"]:
+        level, resamples = document["interval"]["level"], document["interval"]["resamples"]
+        parts.append(f"in brackets {100 * level:.0f} % intervals of {resamples} resamples of the videos")
+    return "; ".join(parts) + "."
+
+
+def _needed(document: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return what a person wants to know, as a few large figures."""
+    events, prior = document["events"], document.get("time_prior")
+    together, delay = events["together"], events["together"]["delay"]
+    late = "" if delay["p95"] is None else f"; one in twenty later than {figure_text(delay['p95'], 1)} s"
+    alarms = f"in {length_text(events['hours'])}; an hour {rate_text(together)}"
+    guess = f"a guess by time alone has {figure_text(prior['mAP'], 2)}" if prior else ""
+    return [
+        ("Actions found", f"{together['found']} of {together['labels']}", f"{together['missed']} missed"),
+        ("False alarms", str(together["false_alarms"]), alarms),
+        ("Announced after", f"{figure_text(delay['p50'], 1)} s", f"median of those found{late}"),
+        ("mAP over chunks", figure_text(document["lstr"]["mAP"], 2), guess),
+    ]
+
+
+def _means(judged: Sequence[Evaluation]) -> list[Part]:
+    rows = [[f"{entry.name}, {convention}", *cells] for entry, (convention, *cells) in mean_rows(judged)]
+    for system in ("chance", "time_prior"):
+        if system in judged[0].document:
+            means = [figure_text(judged[0].document[system][mean]) for mean in ("mAP", "mcAP")]
+            rows.append([system.replace("_", " "), *means, "", ""])
+    table = draw_table(["", "mAP", "mcAP", "videos", "chunks"], rows)
+    convention = judged[0].document["convention"]
+    return [table, {"text": f"{CONVENTIONS} Intervals are {convention}."}]
+
+
+def _events(judged: Sequence[Evaluation]) -> list[Part]:
+    shown: list[Part] = []
+    for i, table in enumerate(event_tables(judged)):
+        shown.append({"text": f"{table.title[0].upper()}{table.title[1:]}." if i else EVENTS})
+        shown.append(draw_table(table.columns, table.rows, total=len(judged) == 1))
+    return shown
+
+
+def _quoted(quoted: dict[str, Any], judged: Sequence[Evaluation]) -> list[Part]:
+    metric = quoted["metric"]
+    rows = [
+        [row["method"], row["features"], f"{row['value']:.1f}", f"quoted: {row['source']}"] for row in quoted["rows"]
+    ]
+    for entry in judged:
+        rows.append([entry.name, "", figure_text(100 * entry.document["lstr"][metric], 1), "this evaluation"])
+    return [draw_table(["", "features", metric, "source"], rows)]
+
+
+def _classes(document: dict[str, Any]) -> list[Part]:
+    ours, delays = document["lstr"]["per_class"], document["delay"]["per_class"]
+    systems = [name for name in ("chance", "time_prior") if name in document]
+    columns = ["class", "chunks", "AP", "cAP", *(f"{s.replace('_', ' ')} AP" for s in systems)]
+    rows = []
+    for label in sorted(ours, key=lambda label: -ours[label]["AP"]):
+        delay = delays.get(label, {"actions": 0, "detected": 0, "median": None})
+        rows.append([label, str(ours[label]["positives"]), *(figure_text(ours[label][key]) for key in ("AP", "cAP"))])
+        rows[-1] += [figure_text(document[s]["per_class"][label]["AP"]) for s in systems]
+        rows[-1] += [f"{delay['detected']} of {delay['actions']}", figure_text(delay["median"], 2)]
+    total = ["mean", "", *(figure_text(document["lstr"][key]) for key in ("mAP", "mcAP"))]
+    total += [figure_text(document[s]["mAP"]) for s in systems]
+    total += [f"{document['delay']['detected']} of {document['delay']['actions']}"]
+    total += [figure_text(document["delay"]["median"], 2)]
+    return [draw_table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)]
+
+
+def _instances(document: dict[str, Any]) -> list[Part]:
+    about = [INSTANCES, STARTS, SEGMENTS, TOLERANCES, ""]
+    shown: list[Part] = []
+    for table, said in zip(class_tables(document), about, strict=True):
+        shown.append({"text": f"{table.title[0].upper()}{table.title[1:]}. {said}".rstrip()})
+        shown.append(draw_table(table.columns, table.rows, total=True))
+    return shown

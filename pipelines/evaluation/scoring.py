@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
 from lstr.chunk import CLOCK, Clock
-from lstr.errors import CheckpointError, ConfigError, LabelsError
+from lstr.errors import CheckpointError, LabelsError
 from lstr.labels.label_set import Labels, segments_of, select, targets, with_ambiguous
 from lstr.labels.segment import Segment
 from lstr.loaded_checkpoint import Checkpoint
@@ -35,9 +35,8 @@ from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 Scores = NDArray[np.float32]
 Rules = Mapping[str, Thresholds]
-MODES = ("batch", "stream")
 MEASURED_BY_FOLDS = "each scored by a model and by feature networks that have not learnt from it"
-DECIDED_BY_OTHERS = "its actions decided by thresholds that were chosen on the other videos"
+CROSS_VALIDATED = "its actions decided by thresholds that were chosen on the other videos"
 
 
 @dataclass(frozen=True)
@@ -45,45 +44,42 @@ class Fold:
     """Scores (L, C) by video id, of a model that has learnt from none of these videos."""
 
     scores: Mapping[str, Scores]
+    # Thresholds by video id that were chosen without the video; the checkpoint's own where there are none
     rules: Mapping[str, Rules] = field(default_factory=dict)
-    """Thresholds by video id that were chosen without the video; the checkpoint's own where there are none"""
 
 
 @dataclass(frozen=True)
 class Scoring:
     """How a split is scored, and what is no error."""
 
+    # Many windows at once, or one chunk at a time as `lstr detect` does; the scores are the same
     mode: Literal["batch", "stream"] = "batch"
-    """Many windows at once, or one chunk at a time as `lstr detect` does; the scores are the same"""
+    # The chunks that the published evaluation of the kind scores (`rule_of`)
     published: bool = False
-    """The chunks that the published evaluation of the kind scores (`rule_of`)"""
+    # Features of another recipe than the checkpoint's
     allow_mismatch: bool = False
-    """Features of another recipe than the checkpoint's"""
+    # Videos that networks of their features have seen
     allow_seen: bool = False
-    """Videos that networks of their features have seen"""
+    # All videos that are scored, by models in its place that lack them; baselines are of the other videos' labels
     folds: Sequence[Fold] = ()
-    """All videos that are scored, by models in its place that lack them; baselines are of the other videos' labels"""
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for a mode that does not exist."""
-        if self.mode not in MODES:
-            raise ConfigError(f"mode is {self.mode!r}.", f"Choose one of {', '.join(MODES)}.")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A checkpoint's scores of a split, and what they are worth."""
+    """A checkpoint's scores of a split, and what was measured on them."""
 
     loaded: Checkpoint
     split: Split
+    # (L, C) of each video
     scores: list[Scores]
-    """(L, C) of each video"""
+    # mAP, mcAP and AP per class of the checkpoint and of both baselines, and what was scored how
     document: dict[str, Any]
-    """mAP, mcAP and AP per class of the checkpoint and of both baselines, and what was scored how"""
+    # Which chunks the means are of
     rule: ScoringRule = EVERY_CHUNK
-    """Which chunks the means are of"""
+    # Thresholds of single videos, by id
     rules: Mapping[str, Rules] = field(default_factory=dict)
-    """Thresholds of single videos, by id"""
+    # Its name in reports and comparisons
+    name: str = ""
 
     @cached_property
     def events(self) -> list[VideoEvents]:
@@ -262,22 +258,18 @@ def pooled_metrics(
 
     The baselines are of the training videos, with folds of those that are not in the video's own.
     """
-    systems = systems | _baselines(split, folds)
+    baselines: dict[str, dict[str, Scores]] = {}
+    for scored_ids in [{*fold.scores} for fold in folds] or [{video.id for video in split.videos}]:
+        own = [video for video in split.videos if video.id in scored_ids]
+        labels = split.labels
+        if folds:
+            labels = replace(labels, videos={i: video for i, video in labels.videos.items() if i not in scored_ids})
+        for name, rows in baseline_scores(labels, [len(video.features) for video in own], split.clock).items():
+            baselines.setdefault(name, {}).update(zip([video.id for video in own], rows, strict=True))
+    for name, of_video in baselines.items():
+        if len(of_video) == len(split.videos):
+            systems = systems | {name: [of_video[video.id] for video in split.videos]}
     return {name: means_of(*counted(split, rows, rule), split.labels.classes) for name, rows in systems.items()}
-
-
-def _baselines(split: Split, folds: Sequence[Fold]) -> dict[str, list[Scores]]:
-    if not folds:
-        return baseline_scores(split.labels, [len(video.features) for video in split.videos], split.clock)
-    found: dict[str, dict[str, Scores]] = {}
-    for fold in folds:
-        others = {i: video for i, video in split.labels.videos.items() if i not in fold.scores}
-        own = [video for video in split.videos if video.id in fold.scores]
-        lengths = [len(video.features) for video in own]
-        scores = baseline_scores(replace(split.labels, videos=others), lengths, split.clock)
-        for name, rows in scores.items():
-            found.setdefault(name, {}).update(zip([video.id for video in own], rows, strict=True))
-    return {name: [rows[v.id] for v in split.videos] for name, rows in found.items() if len(rows) == len(split.videos)}
 
 
 def means_of(scores: list[Scores], targets: list[NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:

@@ -1,19 +1,26 @@
-"""The figures of an evaluation as rows of tables: for the terminal, the page and the CSV."""
+"""The figures of an evaluation as rows of tables: for the terminal, the page, the CSV and a paper."""
 
 import csv
 import io
+import json
 import math
+import os
+import re
+import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics import intervals
 from lstr.metrics.actions import ONSETS, TOLERANT
 from lstr.metrics.event_errors import EDGE, EDGES, JudgedEvents
 from lstr.metrics.event_errors import OF_DETECTIONS as DETECTION_KINDS
 from lstr.metrics.event_errors import OF_LABELS as LABEL_KINDS
-from lstr.pipelines.evaluation.findings import Judged, without_nan
-from lstr.pipelines.pages.table import cell_of
+from lstr.pipelines.evaluation.analysis import FIGURE_PATHS, figure_at, without_nan
+from lstr.pipelines.evaluation.scoring import Evaluation
+from lstr.pipelines.pages.table import WRITERS, Cell, Column, Table, cell_of
 
 FIGURES = ("precision", "recall", "f1")
 OF_LABELS = {
@@ -42,6 +49,12 @@ OFF = {"onset": "start", "edges": "start and end"}
 # Where a document has the limits of figures that are lists, and what of it is not a figure of a class
 LIMITS = {"instances": "ious", "starts": "offsets", "segments": "overlaps"}
 NO_FIGURES = ("per_class", "seconds", *LIMITS.values())
+# The figures of a table for a paper
+PAPER_FIGURES = ("mAP", "mcAP", "event F1")
+# Settings of a training that are not part of what was trained: runs that differ in these alone are one row
+RUN_SETTINGS = ("seed", "save_seconds")
+# How the common beginning of the names of several runs ends, which is not part of a name
+NAME_END = re.compile(r"[\W_]+(?:seed|run|s|r)?[\W_]*$", re.IGNORECASE)
 Entry = Mapping[str, Any]
 
 
@@ -90,7 +103,7 @@ def with_interval(value: float | None, entry: Entry, key: str, place: int | None
     return f"{figure_text(value, 2)} {interval_text(edges, digits=2)}".rstrip()
 
 
-def event_tables(judged: Sequence[Judged]) -> list[ResultTable]:
+def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
     """Return tables of what was found and missed, of the kinds of errors, and of F1 by several rules.
 
     Each is narrow enough for a terminal.
@@ -100,10 +113,10 @@ def event_tables(judged: Sequence[Judged]) -> list[ResultTable]:
     else:
         events = judged[0].document["events"]
 
-        def found_share(item: tuple[str, Entry]) -> float:
+        def recall_order(item: tuple[str, Entry]) -> float:
             return -(item[1]["found"] / (item[1]["labels"] or math.inf))
 
-        name, entries = "class", sorted(events["per_class"].items(), key=found_share)
+        name, entries = "class", sorted(events["per_class"].items(), key=recall_order)
         entries.append(("together", events["together"]))
 
     def table(title: str, columns: Sequence[str], cells: Callable[[Entry], list[str]]) -> ResultTable:
@@ -202,7 +215,7 @@ def class_tables(document: Entry) -> list[ResultTable]:
     ]
 
 
-def mean_rows(judged: Sequence[Judged]) -> Iterator[tuple[Judged, list[str]]]:
+def mean_rows(judged: Sequence[Evaluation]) -> Iterator[tuple[Evaluation, list[str]]]:
     """Yield each checkpoint with a convention, mAP, mcAP, videos and chunks as text, with intervals of its means.
 
     The published convention names the code that chooses its chunks; videos that networks have seen are counted.
@@ -217,7 +230,7 @@ def mean_rows(judged: Sequence[Judged]) -> Iterator[tuple[Judged, list[str]]]:
             yield entry, [f"{name}{code}", *means, f"{found['videos']}{seen}", str(found["chunks"])]
 
 
-def csv_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+def csv_rows(judged: Sequence[Evaluation]) -> list[dict[str, Any]]:
     """Return a row per checkpoint and class, then one of all classes together, with every figure in a column.
 
     A column is named by where `lstr evaluate --json` has the figure: `events_iou_0.3_f1`.
@@ -260,6 +273,65 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows({key: cell_of(value) for key, value in without_nan(row).items()} for row in rows)
     return target.getvalue()
+
+
+def paper_table(judged: Sequence[Evaluation], form: str) -> str:
+    """Return one table in a form of `lstr.pipelines.pages.table.WRITERS`, as `lstr evaluate --to` prints it.
+
+    Checkpoints of one training with different seeds are one row of mean and sample deviation. A second checkpoint of a
+    seed, such as best.pt next to checkpoint.pt, has its own row, and so has a file that states no training. CSV, for a
+    spreadsheet, has shares with all their digits and the seeds; other forms have per cent with one digit.
+    """
+    runs_of_rows: dict[tuple[str, int], list[tuple[Evaluation, int | None]]] = {}
+    seeds_of: Counter[tuple[str, int | None]] = Counter()
+    for at, entry in enumerate(judged):
+        training, seed = _training_of(entry.loaded)
+        training = training or f"#{at}"
+        runs_of_rows.setdefault((training, seeds_of[training, seed]), []).append((entry, seed))
+        seeds_of[training, seed] += 1
+    lines: list[list[Cell]] = []
+    for runs in runs_of_rows.values():
+        name = runs[0][0].name
+        if len(runs) > 1:
+            name = NAME_END.sub("", os.path.commonprefix([entry.name for entry, _ in runs])) or name
+        line: list[Cell] = [name, len(runs)]
+        if form == "csv":
+            line.append(" ".join(str(seed) for _, seed in runs if seed is not None))
+        for figure in PAPER_FIGURES:
+            values = [figure_at(entry.document, FIGURE_PATHS[figure]) for entry, _ in runs]
+            known = [value for value in values if value is not None]
+            mean = statistics.fmean(known) if len(known) == len(runs) else None
+            deviation = None if mean is None or len(known) == 1 else statistics.stdev(known)
+            if form == "csv":
+                line += [mean, deviation]
+            else:
+                spread = "" if deviation is None else f" ± {100 * deviation:.1f}"
+                line.append(None if mean is None else f"{100 * mean:.1f}{spread}")
+        lines.append(line)
+    columns = [Column("checkpoint", is_text=True), Column("runs")]
+    if form == "csv":
+        columns.append(Column("seeds", is_text=True))
+        columns += [Column(f"{figure}{end}") for figure in PAPER_FIGURES for end in ("", " deviation")]
+    else:
+        columns += map(Column, PAPER_FIGURES)
+    return WRITERS[form](Table("", columns, lines))
+
+
+def _training_of(loaded: Checkpoint) -> tuple[str, int | None]:
+    """Return what identifies a training apart from its seed, and the seed; empty and None if the file lacks them.
+
+    Features are identified by their recipe; those without one by their folder.
+    """
+    train, data = loaded.extra.get("train"), loaded.extra.get("data")
+    if not isinstance(train, Mapping) or train.get("seed") is None or not isinstance(data, Mapping):
+        return "", None
+    facts = ("recipe", "classes", "videos_sha256", "labels_sha256")
+    about = {
+        "model": loaded.config.to_dict(),
+        "train": {name: value for name, value in train.items() if name not in RUN_SETTINGS},
+        "data": {name: data.get(name) for name in (facts if data.get("recipe") else (*facts, "features"))},
+    }
+    return json.dumps(about, sort_keys=True, default=str), train["seed"]
 
 
 def words_of(judged: JudgedEvents) -> tuple[list[str], list[str]]:

@@ -26,7 +26,7 @@ SEEN_GRID: Axes = (tuple(level for level in LEVELS if level <= DEFAULT.on), SHAR
 # How many labels of its own weigh for a class as much as all others together, when it chooses its start threshold. With
 # 20 the action that is hardest to detect was lost at levels that suit the others (`few-videos.json`).
 PRIOR_LABELS = 5
-SEEN_AS_GOOD = 0.01  # of F1: rules this near the best are as good, if networks have seen the videos
+F1_TOLERANCE = 0.01  # of F1: rules this near the best are as good, if networks have seen the videos
 TIED = 1e-9
 # With fewer labels than this it is chance that no two actions happen together
 FEWEST_LABELS = 20
@@ -45,11 +45,11 @@ class Scored:
 class Rule:
     """The thresholds that were chosen, and their F1 on the videos they were chosen on, if there were labels."""
 
+    # The rule of all classes together.
     thresholds: Thresholds
-    """The rule of all classes together."""
     f1: float | None
+    # What a checkpoint stores: the same rule with each class's own start and end thresholds.
     by_class: Mapping[str, Thresholds] = field(default_factory=dict)
-    """What a checkpoint stores: the same rule with each class's own start and end thresholds."""
 
 
 def choose_rule(
@@ -140,7 +140,7 @@ def _choose(
         share = abs(rule.off / rule.on - DEFAULT.off / DEFAULT.on)
         return longest, delays["started"] + delays["ended"] / 2, abs(rule.on - DEFAULT.on), share
 
-    near = np.flatnonzero(smooth.ravel() >= smooth.max() - (SEEN_AS_GOOD if seen else TIED)).tolist()
+    near = np.flatnonzero(smooth.ravel() >= smooth.max() - (F1_TOLERANCE if seen else TIED)).tolist()
     best = min(near, key=cost)
     place, share, length, gap = (int(i) for i in np.unravel_index(best, smooth.shape))
     line = counts[:, share, length, gap]  # (levels, actions, 3), with the other three values of the best

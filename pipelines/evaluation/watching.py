@@ -10,7 +10,8 @@ import numpy as np
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.metrics.event_errors import JudgedEvents, judge_events
-from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.evaluation.analysis import Findings
+from lstr.pipelines.evaluation.scoring import Evaluation
 from lstr.pipelines.evaluation.tables import words_of
 from lstr.pipelines.pages.figure import thinned
 from lstr.pipelines.pages.palette import colours_of
@@ -25,7 +26,7 @@ MOST_POINTS, LEAST_POINTS, ALL_POINTS = 1000, 100, 2_000_000
 FULL_SCALE, NO_SCORE = 254, 255
 
 Entry = tuple[Any, ...]
-Shown = dict[str, Any]
+ShownVideo = dict[str, Any]
 
 
 def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
@@ -39,15 +40,17 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
 
     Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
     """
-    labels = findings.judged[0].evaluation.split.labels
+    labels = findings.judged[0].split.labels
     classes = labels.classes
     models: list[dict[str, Any]] = [{"name": entry.name, "videos": _judged_videos(entry)} for entry in findings.judged]
     n_curves = sum(len(_lanes(video)) for model in models for video in model["videos"])
     most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, n_curves)))
-    addresses: dict[str, Shown] = {}
+    addresses: dict[str, ShownVideo] = {}
     for entry, model in zip(findings.judged, models, strict=True):
-        scores = dict(zip((video.id for video in entry.evaluation.split.videos), entry.evaluation.scores, strict=True))
-        model["videos"].sort(key=lambda video: -_n_errors(video))
+        scores = dict(zip((video.id for video in entry.split.videos), entry.scores, strict=True))
+        model["videos"].sort(
+            key=lambda video: -sum(one[3] in (MISSED, FALSE) for one in (*video["labels"], *video["detections"]))
+        )
         for video in model["videos"]:
             rows = scores[video["id"]]
             video["curves"] = {c: encode_curve(rows[:, c], most) for c in _lanes(video) if len(rows)}
@@ -76,11 +79,10 @@ def encode_curve(curve: np.ndarray, most: int) -> str:
     return base64.b64encode(codes[1:].astype(np.uint8).tobytes()).decode("ascii")
 
 
-def _judged_videos(entry: Judged) -> list[Shown]:
-    evaluation = entry.evaluation
-    split = evaluation.split
+def _judged_videos(entry: Evaluation) -> list[ShownVideo]:
+    split = entry.split
     classes, shown = split.labels.classes, []
-    for video, rows, events in zip(split.videos, evaluation.scores, evaluation.events, strict=True):
+    for video, rows, events in zip(split.videos, entry.scores, entry.events, strict=True):
         labels: list[Entry] = []
         detections: list[Entry] = []
         for label, one in judge_events(events, classes).items():
@@ -97,14 +99,10 @@ def _judged_videos(entry: Judged) -> list[Shown]:
                 (place, segment.start, segment.end, verdict, segment.score, time, kind)
                 for (segment, time), verdict, kind in zip(own, of_detections, detection_kinds, strict=True)
             ]
-        described: Shown = {"id": video.id, "duration": events.seconds, "chunks": len(rows), "labels": labels}
+        described: ShownVideo = {"id": video.id, "duration": events.seconds, "chunks": len(rows), "labels": labels}
         begin = {"begin": float(split.clock.offset)} if split.clock.offset else {}
         shown.append({**described, **begin, "detections": detections})
     return shown
-
-
-def _n_errors(video: Mapping[str, Any]) -> int:
-    return sum(entry[3] in (MISSED, FALSE) for entry in (*video["labels"], *video["detections"]))
 
 
 def _lanes(video: Mapping[str, Any]) -> list[int]:
@@ -112,25 +110,19 @@ def _lanes(video: Mapping[str, Any]) -> list[int]:
     return sorted({entry[0] for entry in (*video["labels"], *video["detections"])})
 
 
-def _add_addresses(entry: Judged, videos: list[Shown], folder: Path, addresses: dict[str, Shown]) -> None:
+def _add_addresses(entry: Evaluation, videos: list[ShownVideo], folder: Path, addresses: dict[str, ShownVideo]) -> None:
     """Add the address of each video, None where its file is not on this machine, and by how much its clock is ahead."""
     seconds = COPIED_SECONDS
     for video in videos:
         if video["id"] not in addresses:
-            source = _source(entry.evaluation.split.folder.read_record(video["id"]) or {})
             addresses[video["id"]] = {"video": None}
-            if source:
+            record = entry.split.folder.read_record(video["id"]) or {}
+            source, is_same = Path(str(record.get("source") or "")), False
+            with suppress(OSError):  # the record may hold something that is not a file name
+                is_same = source.is_file() and source.stat().st_size == record.get("bytes")
+            if is_same:
                 copy = folder / "videos" / video["id"]
                 shown = (find_playable(source, copy.parent, copy.name) if seconds > 0 else None) or source
                 seconds -= 0 if shown == source else video["duration"]
                 addresses[video["id"]] = {"video": video_url(shown, folder), "ahead": find_ahead(source, shown)}
         video.update(addresses[video["id"]])
-
-
-def _source(record: Mapping[str, Any]) -> Path | None:
-    """Return the file that a record of features names, if it is there and has the length that it had."""
-    path = Path(str(record.get("source") or ""))
-    with suppress(OSError):  # what stands there may be no name of a file
-        if path.is_file() and path.stat().st_size == record.get("bytes"):
-            return path
-    return None

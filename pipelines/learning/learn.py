@@ -17,7 +17,7 @@ from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import sweep
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
-from lstr.pipelines.evaluation.page import add_comparison
+from lstr.pipelines.evaluation.report import add_comparison
 from lstr.pipelines.evaluation.tables import figure_text
 from lstr.pipelines.learning.division import TESTING
 from lstr.pipelines.learning.options import LearnOptions

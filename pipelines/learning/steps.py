@@ -17,8 +17,8 @@ from lstr.extractors.networks.weights_folder import open_weights
 from lstr.files.remote import Place, place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.video_ids import recording_of
-from lstr.pipelines.evaluation.chosen_thresholds import choose_seen_thresholds, choose_unseen_thresholds
-from lstr.pipelines.evaluation.job import EvaluateOptions, evaluate
+from lstr.pipelines.evaluation.chosen_thresholds import choose_training_thresholds, choose_validated_thresholds
+from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Fold, means_of
 from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.pipelines.features.chunk_cache import find_cache
@@ -213,9 +213,9 @@ class Learner:
         scored = {i: Scored(own, labels.videos[i].segments) for i, own in scores.items()}
         if is_unseen:
             groups = folds_of([*scored], THRESHOLD_GROUPS) or [[*scored]]
-            chosen = yield from choose_unseen_thresholds(scored, groups, loaded, false_alarms)
+            chosen = yield from choose_validated_thresholds(scored, groups, loaded, false_alarms)
         else:
-            chosen = yield from choose_seen_thresholds([*scored.values()], loaded, false_alarms)
+            chosen = yield from choose_training_thresholds([*scored.values()], loaded, false_alarms)
         yield self.plan.progress(THRESHOLDS, 1, 1)
         about: dict[str, Any] = {
             "request": self.learning.stored.request,

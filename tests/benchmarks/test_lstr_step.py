@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lstr.kinds import KINDS, configure
-from lstr.models.lstr_network import ENCODERS
+from lstr.models.lstr import ENCODERS
 from lstr.pipelines.progress import Finished, Progress, result_of
 from tests.support.benchmarks import benchmark
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lstr import streaming
 from lstr.errors import LstrError
 from lstr.kinds import configure, make_model
-from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
+from lstr.models.lstr import ENCODERS, INTEGRATIONS
 from tests.support.playlists import defined, scores_of
 from tests.support.tiny_models import unsettled, video
 

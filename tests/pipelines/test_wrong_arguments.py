@@ -48,7 +48,6 @@ def refused(call) -> tuple[str, str]:
         (lambda: lstr.extract({}, "o"), "There are no videos"),
         (lambda: lstr.train([], "l", "o"), "There are no features"),
         (lambda: lstr.evaluate([], "f", "l"), "There are no checkpoints"),
-        (lambda: lstr.evaluate("c", "f", "l", beside=[("c", [])]), "There are no features"),
         (lambda: lstr.learn([], "l", "o"), "There are no videos"),
         (lambda: lstr.convert([], "csv"), "There are no sources"),
         (lambda: lstr.evaluate("c", "f", "l", resamples=-1), "resamples is -1"),

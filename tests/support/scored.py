@@ -10,8 +10,7 @@ from lstr.kinds import configure
 from lstr.labels.label_set import Labels, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics.scoring_rule import LSTR_RULE
-from lstr.pipelines.evaluation.analysis import analyse, resample
-from lstr.pipelines.evaluation.findings import Findings, Judged
+from lstr.pipelines.evaluation.analysis import Findings, analyse, resample
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
 from lstr.pipelines.features.dataset import LabelledVideo, Split
@@ -45,7 +44,7 @@ ERRORS = [
 """In the order of the page: the video with most errors first"""
 
 
-def judged(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "run") -> Judged:
+def judged(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "run") -> Evaluation:
     """The evaluation; `videos` are the files of ids, and `copies` how many times there is each id."""
     ids = {f"{i}{k or ''}": i for k in range(copies) for i in LABELS}
     database = {i: VideoLabels("testing", CHUNKS / 4, tuple(LABELS[of])) for i, of in ids.items()}
@@ -71,11 +70,12 @@ def judged(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "
         about={},
         recipe=None,
     )
-    made = Evaluation(loaded, split, scores, document)
-    return Judged(name, made, analyse(made, resample(made, 0)))
+    made = Evaluation(loaded, split, scores, document, name=name)
+    document.update(analyse(made, resample(made, 0)))
+    return made
 
 
-def page_of(folder: Path, *entries: Judged) -> Path:
+def page_of(folder: Path, *entries: Evaluation) -> Path:
     """The page of an evaluation in a folder."""
     return write_evaluation(
         folder, Findings(entries, [{m: {"difference": 0.0} for m in ("mAP", "mcAP")}] * (len(entries) - 1))

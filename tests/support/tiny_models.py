@@ -8,8 +8,8 @@ import torch
 
 from lstr.average import Member
 from lstr.kinds import configure, make_model
-from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
-from lstr.models.stream import newest
+from lstr.models.kind import newest
+from lstr.models.lstr import ENCODERS, INTEGRATIONS
 from lstr.windows.windows import gather
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)

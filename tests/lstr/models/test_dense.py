@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from lstr import batch
-from lstr.models.stream import PackedLinear
 from tests.support.tiny_models import DESIGNS, of_each_window, tiny, video
 
 FORMS = [
@@ -32,41 +31,6 @@ def test_scores_are_those_of_each_window_alone(design):
             features = video(length)
             expected = of_each_window(model, features).softmax(dim=-1)
             torch.testing.assert_close(batch.predict_ahead(model, features, 16), expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
-@pytest.mark.parametrize("length", [22, 61])
-def test_each_chunk_is_projected_once(grid, length, monkeypatch):
-    """Through each feature head, and to keys and values of the long memory only where some window can see it."""
-    rows: dict[int, int] = {}
-    forward = PackedLinear.forward
-
-    def count(self, x):
-        rows[id(self)] = rows.get(id(self), 0) + x[..., 0].numel()
-        return forward(self, x)
-
-    monkeypatch.setattr(PackedLinear, "forward", count)
-    model = tiny(grid=grid)
-    constants = batch.shared_constants(model)
-    batch.predict_ahead(model, video(length), 16, constants)
-    packed = constants.model
-    seen = length if grid == "sliding" and length > 22 else -(-length // 4)
-    assert rows[id(packed.feature_head_work.input_linear[0])] == length
-    assert rows[id(packed.feature_head_long.input_linear[0])] == seen
-    # The first decoder layer computes all 6 work slots of each window, the last its newest chunk alone.
-    first, last = packed.dec_modules.layers
-    assert (rows[id(first.linear1)], rows[id(last.linear1)]) == (6 * length, length)
-
-
-def test_videos_may_share_what_follows_from_the_weights():
-    model = tiny()
-    constants = batch.shared_constants(model)
-    for seed in (0, 1):
-        features = video(30, seed)
-        assert torch.equal(
-            batch.predict_ahead(model, features, constants=constants), batch.predict_ahead(model, features)
-        )
-    assert batch.shared_constants(tiny(kind="rnn")) is None
 
 
 @pytest.mark.slow

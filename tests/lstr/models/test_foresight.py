@@ -10,8 +10,6 @@ from lstr import checkpoint, streaming
 from lstr.batch import predict_ahead
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import change, configure, make_model
-from lstr.models.layers import Attention
-from lstr.models.mat import attend_to_best
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.window_samples import draw_windows, make_targets
@@ -136,40 +134,6 @@ def test_a_batch_of_mat_decides_together_on_request_alone(shared):
     assert (alone.model.grouped(torch.from_numpy(visible)).numpy() == arrays["grouped"]).all()
 
 
-def test_best_keys_by_hand():
-    """Of four keys that exist, a hidden one among them, three are left; of one, one."""
-    torch.manual_seed(0)
-    attention = Attention(4, 1, 0.0)
-    x, tokens = torch.randn(2, 1, 4), torch.randn(2, 5, 4)
-    mask = torch.tensor([True, True, False, True, True])
-    counted = torch.tensor([[True, True, True, True, False], [True, False, False, False, False]])
-    keys, values = attention.keys_values(tokens)
-    scores = (attention.queries(x) @ keys.transpose(-1, -2))[:, 0, 0] / 2  # (2, 5)
-    visible = scores[0, [0, 1, 3]].softmax(0) @ values[0, 0, [0, 1, 3]]
-    expected = torch.stack([visible, values[1, 0, 0]])[:, None, None]
-    torch.testing.assert_close(attend_to_best(attention, x, tokens, mask, counted), attention.merge(expected))
-    best = scores[0].topk(3).indices
-    expected = attention.merge((scores[0, best].softmax(0) @ values[0, 0, best])[None, None, None])
-    torch.testing.assert_close(attend_to_best(attention, x, tokens)[:1], expected)
-
-
-@pytest.mark.parametrize("kind", GRIDS)
-def test_a_stream_sums_up_its_long_memory_only_when_that_changes(kind, monkeypatch):
-    """On a fixed grid that is once for each stride, and never before the work memory is full."""
-    model, calls = tiny(kind=kind), []
-    state = streaming.create(model)
-    remember = type(model).remember
-
-    def watched(self, *args):
-        calls.append(int(state.chunks[0]))
-        return remember(self, *args)
-
-    monkeypatch.setattr(type(model), "remember", watched)
-    for row in video(20):
-        streaming.step(model, state, row[:5], row[5:])
-    assert calls == [0, 10, 14, 18]  # the slots then hold chunks 4, 8 and 12 too
-
-
 @pytest.mark.parametrize("kind", GRIDS)
 @pytest.mark.parametrize("missing", [None, "rgb", "flow"])
 def test_features_may_be_standardised_in_training(kind, missing):
@@ -187,17 +151,6 @@ def test_features_may_be_standardised_in_training(kind, missing):
     same.absorb(torch.zeros(1), torch.ones(1))
     plain = same.state_dict()
     assert all(torch.equal(tensor, plain[name]) for name, tensor in model.state_dict().items())
-
-
-@pytest.mark.parametrize("kind", GRIDS)
-def test_dropout_differs_from_window_to_window(kind):
-    """Queries that are learned are dropped out for each window, not once for a batch of them."""
-    model = tiny(kind=kind, dropout=0.5).train()
-    assert model.learned(3)["stage1"].shape[0] == 3
-    assert not torch.equal(*model.learned(2)["stage1"])
-    windows = gather(video(60), [50, 50], model.config)
-    logits = model(windows)
-    assert logits.isfinite().all() and not torch.allclose(logits[0], logits[1])
 
 
 def test_a_published_file_tells_its_kind(shared, tmp_path):

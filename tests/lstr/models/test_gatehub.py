@@ -52,8 +52,8 @@ def test_a_stream_of_published_weights_gives_the_published_scores(published, mon
     """Where parts are kept, as at the published size, within what the published code is off exact arithmetic."""
     _, loaded, _, arrays, features = published
     expected = probabilities(arrays["logits"])
-    for anew in (gatehub.ANEW, 0):
-        monkeypatch.setattr(gatehub, "ANEW", anew)
+    for anew in (gatehub.MAX_RECOMPUTED, 0):
+        monkeypatch.setattr(gatehub, "MAX_RECOMPUTED", anew)
         state = streaming.create(loaded.model)
         rows = torch.from_numpy(features)
         scores = torch.stack([streaming.step(loaded.model, state, row[:24], row[24:]) for row in rows])
@@ -74,10 +74,10 @@ def test_a_loss_of_sure_scores_has_a_slope():
     assert sure.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("anew", [0, gatehub.ANEW])
+@pytest.mark.parametrize("anew", [0, gatehub.MAX_RECOMPUTED])
 @pytest.mark.parametrize("changes", [{"long_stride": 1}, {"grid": "sliding"}, {"grid": "anchored"}, {"l_dec": 1}])
 def test_streams_of_all_ages_say_what_their_videos_say(monkeypatch, anew, changes):
-    monkeypatch.setattr(gatehub, "ANEW", anew)
+    monkeypatch.setattr(gatehub, "MAX_RECOMPUTED", anew)
     model = unsettled(tiny(kind="gatehub", **changes))
     with torch.no_grad():
         model.latents.normal_()  # or each query would be like each other

@@ -83,18 +83,3 @@ def test_what_a_new_kind_does_not_have_is_refused(mean):
         configure(kind="mean", anticipation=2)
     with pytest.raises(ConfigError, match="gru is true and kind is mean"):
         configure(kind="mean", gru=True)
-
-
-def test_a_new_kind_trains_and_detects_by_the_commands(mean, lstr, small_set, tmp_path):
-    run = tmp_path / "run"
-    shape = ("--set", "model.kind=mean", "--set", "model.d_model=16", "--set", "train.epochs=2")
-    code, _, err = lstr(
-        "train", small_set.features, "--labels", small_set.labels, "-o", run, "--preset", "lstr-small", *shape
-    )
-    assert code == 0, err
-    for mode in ("batch", "stream"):
-        options = ("--labels", small_set.labels, "--set", f"mode={mode}", "--allow-seen", "--subset", "training")
-        code, _, err = lstr("evaluate", run / "checkpoint.pt", small_set.features, *options)
-        assert code == 0, err
-    code, _, err = lstr("detect", small_set.features, "-c", run / "checkpoint.pt", "-o", tmp_path, "-f", "json")
-    assert code == 0 and (tmp_path / "scene_00.json").exists(), err

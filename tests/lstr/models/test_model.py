@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -11,36 +10,17 @@ import torch.nn.functional as F
 
 from lstr.kinds import configure
 from lstr.models.lstr import LSTR
-from lstr.models.lstr_network import ENCODERS, INTEGRATIONS
 from lstr.windows.windows import gather, join
+from tests.support.tiny_models import DESIGNS, TINY, tiny, unsettled, video
 
-W, L = 6, 16
-TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
-DESIGNS = [
-    pair for pair in itertools.product(ENCODERS, INTEGRATIONS) if pair[0] != "joined" or pair[1] == INTEGRATIONS[0]
-]
-each_design = pytest.mark.parametrize("encoder, integration", DESIGNS)
-
-
-def tiny(seed=0, n_classes=5, **changes):
-    """A small model with random biases and norms, so that no term of an equation is 0 by chance."""
-    torch.manual_seed(seed)
-    model = LSTR(configure(**{**TINY, **changes}), n_classes).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "bias" in name or "norm" in name:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
+W = 6
+each_design = pytest.mark.parametrize("encoder, integration", [tuple(design.values()) for design in DESIGNS])
 
 
 def design(encoder, integration, **changes):
     """Of this design, with all that can be added to it."""
     added = {"gru": True, "anticipation": 0 if integration == "mlp" else 2}
-    return tiny(encoder=encoder, integration=integration, **{**added, **changes})
-
-
-def video(length, seed=0, width=8):
-    return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
+    return unsettled(tiny(encoder=encoder, integration=integration, **{**added, **changes}))
 
 
 @torch.no_grad()

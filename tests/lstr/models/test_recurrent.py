@@ -7,14 +7,13 @@ import functools
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from lstr import batch, checkpoint, streaming
 from lstr.kinds import configure
 from lstr.models.published import with_prefixes
 from lstr.models.recurrent import RNN
 from lstr.models.trn import TRN, PublishedTRN
-from lstr.windows.windows import Supervision, gather, join
+from lstr.windows.windows import Supervision, gather
 from tests.support.published_sets import check_gradients, read_set, supervised_windows
 from tests.support.tiny_models import video
 
@@ -41,41 +40,6 @@ def window_logits(model, windows):
     return placed
 
 
-def windows_and_targets(videos, labels, ends, model):
-    """Windows of several videos, their targets (B, N), and which outputs have one, (B, N) bool."""
-    config, outputs = model.config, model.outputs()
-    windows = join([gather(features, ends, config) for features in videos])
-    chunks = (ends[:, None] - config.work_length + 1) + outputs.slots + outputs.ahead  # (B, N)
-    length = len(labels[0])
-    targets = torch.cat([truth[np.minimum(chunks, length - 1)] for truth in labels])
-    return windows, targets, torch.from_numpy(np.tile(chunks < length, (len(videos), 1)))
-
-
-def train(model, windows, targets, valid, steps, rate=0.02):
-    """Loss after each step."""
-    model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    losses = []
-    for _ in range(steps):
-        loss = F.cross_entropy(model(windows)[valid], targets[valid])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    model.eval()
-    return losses
-
-
-@each_shape
-def test_outputs(kind, changes):
-    model = tiny(kind, **changes)
-    n_ahead = {"rnn": 0, "trn": changes.get("anticipation", 8)}[kind]
-    outputs = model.outputs()
-    pairs = [(i, 0) for i in range(W)] + [(i, h) for i in range(W) for h in range(1, n_ahead + 1)]
-    assert list(zip(outputs.slots, outputs.ahead, strict=True)) == pairs
-    assert model.video_logits(video(3), 1).shape == (3, 1 + n_ahead, 5)
-
-
 @each_shape
 def test_first_window_is_the_beginning_of_the_video(kind, changes):
     """Later windows start from a zero state where the video carries its own on."""
@@ -87,23 +51,6 @@ def test_first_window_is_the_beginning_of_the_video(kind, changes):
     torch.testing.assert_close(windows[0, :3], whole[:3])  # the other slots are absent
     torch.testing.assert_close(windows[1], whole[:W])
     assert not torch.isclose(windows[2], whole[W:]).all(dim=-1).any()
-
-
-def test_decoder_step_h_speaks_of_the_chunk_h_ahead():
-    """Classes follow each other in a fixed order, so the future is known: another chunk would have another class."""
-    n_classes, n_ahead = 5, 3
-    order = torch.tensor([3, 0, 4, 1, 2])
-    labels = order[torch.arange(41) % n_classes]
-    features = F.one_hot(labels, n_classes).float()
-    model = tiny("trn", n_classes=n_classes, rgb_dim=n_classes, flow_dim=0, dropout=0.0, anticipation=n_ahead)
-    task = windows_and_targets([features], [labels], np.arange(W - 1, 41, 2), model)
-    assert not task[2].all()  # the last windows look past the end
-    losses = train(model, *task, steps=50)
-    assert losses[-1] < 0.1
-    with torch.no_grad():
-        outcome = model.video_logits(features, 1).argmax(dim=-1)  # (L, 1 + n_ahead)
-    for h in range(1 + n_ahead):
-        assert torch.equal(outcome[: 41 - h, h], labels[h:])
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lstr.kinds import KINDS
-from lstr.models.stream import as_tensors
+from lstr.models.kind import as_tensors
 from lstr.windows.plans import of_two_shapes
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import AVERAGED, tiny, unsettled, video

@@ -7,7 +7,6 @@ from bisect import bisect_right
 import numpy as np
 import pytest
 
-from lstr.errors import LstrError
 from lstr.kinds import configure
 from lstr.windows import indices as memory
 
@@ -43,13 +42,6 @@ def test_long_memory_is_the_definition(grid, stride):
         assert visible(T, config) == defined(T, config), T
 
 
-def test_counts_of_the_published_loader():
-    """Visible slots of the published test loader by first work chunk, as measured on it."""
-    config = configure(grid="sliding")
-    counts = {start: len(visible(start + 31, config)) for start in (0, 5, 40, 400, 2048, 5000)}
-    assert counts == {0: 1, 5: 2, 40: 10, 400: 100, 2048: 512, 5000: 512}
-
-
 def published_training_sample(start, config):
     """The long memory of a training sample whose work memory starts at `start`, as published."""
     spread = np.linspace(max(0, start - config.long_length), start - 1, config.n_long)
@@ -72,28 +64,11 @@ def test_stretched_memory_is_that_of_published_training(config):
         assert (visible == seen).all() and (ours[visible] == theirs[visible]).all(), start
 
 
-def test_counts_of_the_published_training_loader():
-    """Visible slots by first work chunk, as measured on it: many more than the test loader shows of a short past."""
-    config = configure(grid="sliding")
-    counts = {
-        start: int(memory.stretched_indices(start + 31, config)[1].sum()) for start in (0, 5, 40, 400, 2048, 5000)
-    }
-    assert counts == {0: 1, 5: 385, 40: 499, 400: 511, 2048: 512, 5000: 512}
-
-
 @pytest.mark.parametrize("changes", [{"long_length": 0}, {"kind": "rnn"}])
 def test_stretched_memory_of_a_model_without_one(changes):
     """The published way to train is a setting of its own, so baselines without a long memory meet it too."""
     indices, mask = memory.stretched_indices(np.arange(9), configure(**{**SMALL, **changes}))
     assert indices.shape == mask.shape == (9, 0)
-
-
-def test_older_chunks_are_those_before_both_memories():
-    config = configure(long_stride=4, **SMALL)
-    ends = np.arange(40)
-    expected = [len([chunk for chunk in range(T + 1) if chunk < T - 3 - 12]) for T in ends]
-    assert expected[15:18] == [0, 1, 2] and memory.older_ends(ends, config).tolist() == expected
-    assert memory.older_ends(20, config) == expected[20]
 
 
 def present(T, config) -> list[int]:
@@ -146,8 +121,3 @@ def test_windows_without_tails_are_those_of_the_published_loader():
             after = range(offset + config.work_length, n_chunks, config.work_length)  # never the video's end
             ends = memory.window_ends(n_chunks, offset, config, tails=False)
             assert ends.tolist() == [first + config.work_length - 1 for first, _ in zip(firsts, after, strict=False)]
-
-
-def test_a_negative_chunk_is_refused():
-    with pytest.raises(LstrError, match="-1"):
-        memory.long_indices(-1, configure())

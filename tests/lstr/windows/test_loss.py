@@ -87,14 +87,6 @@ def test_parts_share_a_mean_and_have_a_weight():
     assert torch.allclose(loss_of(LOGITS, parts, Supervision(TARGETS, COUNTS)), expected)
 
 
-def test_the_losses_of_pieces_sum_to_that_of_the_batch():
-    outputs = Outputs(SLOTS, AHEAD, (Part(np.array([0, 1])), Part(np.array([2]), 0.5)))
-    totals = totals_of(TARGETS, COUNTS, outputs, 3)
-    pieces = [Supervision(TARGETS[[i]], COUNTS[[i]], 3, totals, 2.0) for i in range(2)]
-    summed = sum(loss_of(LOGITS[[i]], outputs, piece) for i, piece in enumerate(pieces))
-    assert torch.allclose(summed, loss_of(LOGITS, outputs, Supervision(TARGETS, COUNTS, 3)))
-
-
 SOFT = torch.randn(2, 3, 4).softmax(-1)
 
 

@@ -8,31 +8,15 @@ import torch
 
 from lstr.errors import LstrError
 from lstr.kinds import configure
-from lstr.models.lstr import LSTR
 from lstr.windows import indices as memory
 from lstr.windows.windows import gather, join
+from tests.support.tiny_models import TINY, tiny, unsettled, video
 
 W, L = 6, 16
-TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=W, long_length=L, n0=3, n1=4)
 
 
 def config_of(**changes):
     return configure(**{**TINY, **changes})
-
-
-def tiny(seed=0, **changes):
-    """A small model with random biases and norms, so that no term of an equation is 0 by chance."""
-    torch.manual_seed(seed)
-    model = LSTR(config_of(**changes), 5).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "bias" in name or "norm" in name:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
-
-
-def video(length, seed=0):
-    return torch.randn(length, 8, generator=torch.Generator().manual_seed(seed))
 
 
 def numbered(length):
@@ -77,7 +61,7 @@ def test_windows_hold_the_chunks_that_the_memory_names(grid, stretched):
 
 def test_windows_of_several_videos_as_one_batch():
     """They may have older chunks in different numbers, and say of each window what it says alone."""
-    model = tiny(gru=True)
+    model = unsettled(tiny(gru=True))
     parts = [gather(video(n, n), ends, model.config) for n, ends in ((30, [29]), (60, [3, 59]), (10, [9]), (45, [44]))]
     joined = join(parts)
     assert [part.older.shape[1] for part in parts] == [8, 38, 0, 23] and joined.older.shape == (5, 38, 8)
@@ -111,7 +95,7 @@ def test_a_window_must_end_inside_the_video(ends):
 def test_a_gru_is_trained_from_the_newest_older_chunks_and_scores_from_the_first(monkeypatch):
     """The one place where windows leave the definition, on purpose, and only beyond that many chunks."""
     monkeypatch.setattr("lstr.windows.windows.OLDER_CHUNKS", 4)
-    model = tiny(gru=True)
+    model = unsettled(tiny(gru=True))
     features = video(W + L + 5)
     ends = np.arange(W + L - 1, W + L + 5)
     windows = gather(features, ends, model.config)

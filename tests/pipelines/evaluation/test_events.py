@@ -1,6 +1,5 @@
 """Event metrics of scores, operating curves, and thresholds that aim at a number of false alarms."""
 
-import csv
 import json
 from dataclasses import replace
 from itertools import product
@@ -13,13 +12,13 @@ from hypothesis import strategies as st
 from lstr import checkpoint
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import find, measure_events, sentence, spans_of
-from lstr.pipelines.evaluation.false_alarms import (
+from lstr.pipelines.evaluation.chosen_thresholds import (
     FEW_LABELS,
     LEVELS,
     Sweep,
     at_level,
+    choose_for_rate,
     choose_levels,
-    choose_within,
     describe_curves,
     sweep,
 )
@@ -166,11 +165,11 @@ def test_a_length_that_costs_no_action_spares_false_alarms():
         truth = [Segment(start / 4, start / 4 + 1.5, "hug") for start in range(10, 230, 40)]
         scored.append(Scored(rows, truth))
     for per_hour in (1.0, 20.0):
-        rules = choose_within(scored, CLASSES, per_hour)
+        rules = choose_for_rate(scored, CLASSES, per_hour)
         videos = [detect_events(one.scores, CLASSES, rules, one.truth) for one in scored]
         together = measure_events(videos, CLASSES)["together"]
         assert (together["found"], together["false_alarms"]) == (18, 0)
-    generous = choose_within(scored, CLASSES, 1000.0)
+    generous = choose_for_rate(scored, CLASSES, 1000.0)
     assert {rule.delays()["started"] for rule in generous.values()} == {0.0}, "no delay where nothing is won by it"
 
 
@@ -203,34 +202,3 @@ def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
     assert before["together"] == document["default_events"]["together"]
     out = lstr(*where, "--choose-thresholds", "--false-alarms", "1")[1]
     assert sentence(document["events"]) in out and sentence(before) in out
-
-
-@pytest.mark.long
-def test_table_page_and_csv_show_them(lstr, small_set, tmp_path):
-    where = (small_set.features, "--labels", small_set.labels, "--subset", "training", "--set", "resamples=20")
-    code, out, err = lstr("evaluate", small_set.checkpoint, *where, "-o", tmp_path)
-    assert code == 0, err
-    events = json.loads((tmp_path / "evaluation.json").read_text())["events"]
-    told = sentence(events)
-    assert out.startswith(told) and "\nclass\tprecision\trecall\tF1\tfalse an hour\n" in out
-    page = (tmp_path / "report.html").read_text()
-    body = page[page.index("<h1") :]
-    order = (
-        'id="watching"',
-        'class="card needed"',
-        "Actions found, by action",
-        "Published: the chunks that the code named",
-    )
-    places = [body.index(part) for part in (told[1:], *order)]
-    assert places == sorted(places), "videos, then what a person needs, then tables"
-    rows = list(csv.DictReader((tmp_path / "evaluation.csv").read_text().splitlines()))
-    assert [row["class"] for row in rows] == [*events["per_class"], "together"]
-    assert float(rows[-1]["events_iou_0.3_recall"]) == events["together"]["iou"]["0.3"]["recall"]
-    assert (
-        int(rows[-1]["events_false_alarms"]) == events["together"]["false_alarms"]
-        and rows[-1]["events_interval_recall_low"] != ""
-    )
-    other = tmp_path / "other.pt"
-    other.write_bytes(small_set.checkpoint.read_bytes())
-    out = lstr("evaluate", small_set.checkpoint, other, *where)[1]
-    assert f"other: {told}" in out and "\ncheckpoint\tactions\t" in out

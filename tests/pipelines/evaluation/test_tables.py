@@ -6,18 +6,18 @@ import pytest
 
 from lstr.metrics.intervals import interval
 from lstr.pipelines.evaluation.analysis import analyse, compare, resample
-from lstr.pipelines.evaluation.findings import Judged
-from lstr.pipelines.evaluation.paper_table import TABLES, rows_of, write_rows
+from lstr.pipelines.evaluation.scoring import Evaluation
 from lstr.pipelines.evaluation.tables import class_tables, csv_rows, csv_text
 from tests.support.browser import HOSTILE
 from tests.support.scored import judged
 
 
 @pytest.fixture(scope="module")
-def entry() -> Judged:
+def entry() -> Evaluation:
     """Three videos with one found kick each of two, and everything else wrong; with intervals."""
-    one = judged()
-    return Judged(one.name, one.evaluation, analyse(one.evaluation, resample(one.evaluation, 50)))
+    made = judged()
+    made.document.update(analyse(made, resample(made, 50)))
+    return made
 
 
 def test_the_document_has_each_class_with_intervals(entry):
@@ -51,18 +51,8 @@ def test_the_csv_has_every_figure(entry):
     assert rows[5]["instances_interval_mean_low"] == ""
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_a_paper_has_a_table_of_each(entry, name):
-    lines = write_rows(rows_of([entry], name), "csv").splitlines()
-    values = dict(zip(*csv.reader(lines), strict=True))
-    assert {*TABLES[name]} <= values.keys()
-    if name == "instances":
-        assert float(values["mAP@0.7"]) == float(values["instance mAP"]) == 0.25
-        assert "| 25.0 |" in write_rows(rows_of([entry], name), "md")
-
-
 def test_checkpoints_are_compared_by_instances_too(entry):
-    drawn = resample(entry.evaluation, 50)
-    (row,) = compare(["a", "b"], [entry.document] * 2, [drawn] * 2)
+    drawn = resample(entry, 50)
+    (row,) = compare([entry] * 2, [drawn] * 2)
     assert row["instance mAP"] == {"new": 0.25, "old": 0.25, "difference": 0.0, "interval": [0.0, 0.0]}
     assert interval(drawn["instance mAP"]) == entry.document["instances"]["interval"]["mean"]

@@ -11,7 +11,7 @@ from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents
 from lstr.metrics.event_errors import judge_events
 from lstr.pipelines.evaluation import watching
-from lstr.pipelines.evaluation.findings import Findings
+from lstr.pipelines.evaluation.analysis import Findings
 from lstr.pipelines.evaluation.tables import OF_FALSE_ALARMS, OF_LABELS, words_of
 from lstr.pipelines.evaluation.watching import describe_watching, encode_curve
 from tests.support.browser import write_greys
@@ -90,5 +90,5 @@ def test_pictures_are_those_of_the_features(tmp_path, monkeypatch, codec, shown)
 )
 def test_a_record_may_name_no_file(record):
     entry = judged()
-    entry.evaluation.split.folder.read_record = lambda _: record
+    entry.split.folder.read_record = lambda _: record
     assert describe_watching(Findings([entry]), Path("/"))["models"][0]["videos"][0]["video"] is None

@@ -12,7 +12,7 @@ import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError, VideoError
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
-from lstr.pipelines.evaluation.chosen_thresholds import ONE_RECORDING
+from lstr.pipelines.evaluation.chosen_thresholds import SINGLE_RECORDING
 from lstr.pipelines.learning.learn import Learnt, learn
 from lstr.pipelines.learning.options import LearnOptions, choose_features
 from lstr.pipelines.learning.plan import StepProgress
@@ -209,7 +209,7 @@ def test_of_one_recording_one_network_learns(videos, tmp_path):
     seen = open_model(result.model).recipe.parts["difference"]
     assert seen.size == (105, 159), "as many pixels as 112 x 149, in the shape of the videos"
     rules = open_model(result.model).about["thresholds"]
-    assert {rule["on"] for rule in rules.values()} == {ONE_RECORDING.on}
+    assert {rule["on"] for rule in rules.values()} == {SINGLE_RECORDING.on}
     again = next(event for event in plan(chosen) if isinstance(event, Learning))
     assert again.is_finished and again.plan == planned.plan
 

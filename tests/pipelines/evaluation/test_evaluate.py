@@ -12,9 +12,9 @@ from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.metrics.per_frame import per_frame
-from lstr.pipelines.evaluation.findings import without_nan
-from lstr.pipelines.evaluation.job import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
-from lstr.pipelines.evaluation.scoring import Scoring, score_split
+from lstr.pipelines.evaluation.analysis import without_nan
+from lstr.pipelines.evaluation.evaluate import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
+from lstr.pipelines.evaluation.scoring import score_split
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.progress import Finished, Notice, Progress, result_of
 from lstr.timeline import thresholds_of
@@ -49,9 +49,9 @@ def test_a_misfit_ends_it_before_anything_is_scored(small_set, tmp_path):
             assert not isinstance(event, Progress)
 
 
-def test_a_mode_that_does_not_exist_is_an_error():
+def test_a_mode_that_does_not_exist_is_an_error(small_set):
     with pytest.raises(ConfigError, match="mode is 'strem'"):
-        Scoring("strem")
+        options(small_set, mode="strem")
 
 
 def test_thresholds_are_chosen_in_place_of_metrics(small_set, tmp_path):

@@ -1,0 +1,237 @@
+"""The evaluation job: checkpoints, features and labels to metrics and a report, or to thresholds for detection."""
+
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from lstr.batch import predict
+from lstr.errors import ConfigError, RecipeError
+from lstr.files.atomic import check_writable
+from lstr.labels.label_set import subset_named
+from lstr.loaded_checkpoint import Checkpoint
+from lstr.pipelines.evaluation.analysis import (
+    RESAMPLES,
+    Findings,
+    analyse,
+    compare,
+    measure_with_kinds,
+    names_of,
+    quoted_for,
+    resample,
+)
+from lstr.pipelines.evaluation.chosen_thresholds import backdated, choose_for_rate, doubts
+from lstr.pipelines.evaluation.report import write_evaluation
+from lstr.pipelines.evaluation.scoring import (
+    Fold,
+    Scoring,
+    check_fit,
+    detect_events,
+    labelled_segments,
+    score_split,
+)
+from lstr.pipelines.evaluation.threshold_choice import write_thresholds
+from lstr.pipelines.evaluation.thresholds import Scored, choose_rule
+from lstr.pipelines.features.dataset import Split, network_overlap, read_dataset, training_warnings
+from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
+from lstr.pipelines.model_files.networks import streams_of_checkpoint
+from lstr.pipelines.progress import Finished, Notice, Progress
+from lstr.settings import Count, check_fields
+from lstr.timeline import DEFAULT
+
+RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
+OTHER_CHUNKS = "the checkpoints are scored on different chunks: their differences are not those of the models alone."
+CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: what is detected there is held out no more."
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What to evaluate, on which videos, and what to write."""
+
+    checkpoints: Sequence[str | Path]
+    """Files; several are compared on the same resamples of the videos"""
+    features: Sequence[str | Path]
+    """Folders of one recipe, read as one"""
+    labels: str | Path
+    """ActivityNet JSON, or a data_info.json"""
+    subset: str | None = None
+    """None: testing, else validation; for thresholds validation"""
+    mode: Literal["batch", "stream"] = "batch"
+    published: bool = False
+    """The means are of the chunks that the published evaluation of each checkpoint's kind scores"""
+    resamples: Count = RESAMPLES
+    """Draws of the videos for confidence intervals; 0 omits them"""
+    choose_thresholds: bool = False
+    """Choose the thresholds of each class and write them into the checkpoints, instead of metrics"""
+    false_alarms: float | None = None
+    """With `choose_thresholds`: maximum false alarms per hour, of all classes together; None: the highest F1 of found
+    actions"""
+    name: str | None = None
+    """The name of a single checkpoint; None: that of its file"""
+    output: str | Path | None = None
+    """Folder for report.html, JSON, CSV and figures"""
+    dataset: str | None = None
+    rgb: str | None = None
+    """Name of the RGB features' folder where a root has several; `flow` likewise"""
+    flow: str | None = None
+    skip_missing: bool = False
+    allow_mismatch: bool = False
+    allow_seen: bool = False
+    folds: Sequence[Fold] = ()
+    """Scores of the videos by models that have not learnt from them, instead of the only checkpoint's own"""
+    model: Mapping[str, str] = field(default_factory=dict)
+    """Model settings that the file of a published checkpoint lacks"""
+    device: str | None = None
+    """A torch device; None: the GPU, else the CPU"""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for an invalid number of resamples, for a rate of false alarms that is not a positive
+        number or that no thresholds are chosen for, and for a report where thresholds are chosen."""
+        check_fields(self)
+        if self.choose_thresholds and self.output:
+            raise ConfigError("Thresholds are written into the model, and there is no report of them.", "leave out -o.")
+        if self.false_alarms is None:
+            return
+        if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
+            raise ConfigError(
+                f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
+                "give a number above 0, as --choose-thresholds and --false-alarms 1.",
+            )
+
+
+@dataclass(frozen=True)
+class EvaluateResult:
+    """The result of an evaluation."""
+
+    document: dict[str, Any]
+    """What `lstr evaluate --json` prints: metrics, or thresholds"""
+    findings: Findings | None = None
+    """None where thresholds were chosen"""
+    page: Path | None = None
+    """The report, if `output` was set"""
+    takes_videos: bool = False
+    """Whether the first checkpoint says how its features are made, so that it can detect on videos"""
+
+
+Event = Progress | Notice | Finished[EvaluateResult]
+
+
+def evaluate(options: EvaluateOptions) -> Iterator[Event]:
+    """Score checkpoints on labelled features, or choose their thresholds on them.
+
+    Misfits of any checkpoint end the job before the first is scored. Raises MissingPathError, LabelsError,
+    RecipeError, CheckpointError, ConfigError, SeenError, and OutputError where the report cannot be written.
+    """
+    if options.output:
+        check_writable(Path(options.output))
+    choosing, skip = options.choose_thresholds, options.skip_missing
+    subset = subset_named(options.subset) if options.subset else "validation" if choosing else None
+    opened = [open_checkpoint(path, options.model, options.device) for path in options.checkpoints]
+    first, streams = opened[0], (options.rgb, options.flow)
+    for other in opened[1:]:
+        if other.clock != first.clock:
+            raise RecipeError(
+                f"{first.path} and {other.path} have learnt from features of other rates.", "evaluate one by one."
+            )
+    data = read_dataset(
+        list(options.features), options.labels, streams, options.dataset, skip_missing=skip, clock=first.clock
+    )
+    data = data.with_classes(first.classes).with_durations()
+    split = data.split(subset, skip)
+    names = names_of([Path(path).absolute() for path in options.checkpoints])
+    if options.name and len(names) == 1:
+        names = [options.name]
+    entries = [(name, loaded, split) for name, loaded in zip(names, opened, strict=True)]
+    # thresholds are for all chunks
+    published = options.published and not choosing
+    scoring = Scoring(options.mode, published, options.allow_mismatch, options.allow_seen, options.folds)
+    warnings: list[str] = []
+    for loaded in opened:
+        warnings += check_fit(loaded, split, scoring)
+        yield from map(Notice, [*training_warnings(loaded), *assumptions_of(loaded)])
+    yield from data.notices(split)
+    if choosing:
+        yield from map(Notice, [*warnings, *[CHOSEN_ON_TESTING] * (subset == "testing")])
+        document = yield from choose_stored_thresholds(entries, options.false_alarms)
+        yield Finished(EvaluateResult(document, takes_videos=bool(first.recipe)))
+        return
+    findings = yield from judge(entries, scoring, options.resamples)
+    scored = {(entry.document["videos"], entry.document["chunks"]) for entry in findings.judged}
+    warnings += [OTHER_CHUNKS] * (len(scored) > 1)
+    warnings += [RANDOM] * any(entry.document["random_weights"] for entry in findings.judged)
+    yield from map(Notice, warnings)
+    findings = replace(findings, warnings=warnings)
+    page = write_evaluation(Path(options.output), findings) if options.output else None
+    yield Finished(EvaluateResult(findings.document, findings, page, bool(first.recipe)))
+
+
+def judge(
+    entries: Sequence[tuple[str, Checkpoint, Split]], scoring: Scoring, resamples: int
+) -> Generator[Progress, None, Findings]:
+    """Score, analyse and compare checkpoints: a name, a checkpoint, and the same videos with its own features each."""
+    judged, resampled = [], []
+    for name, loaded, split in entries:
+        for event in score_split(loaded, split, scoring):
+            if isinstance(event, Finished):
+                evaluation = replace(event.result, name=name)
+            else:
+                yield replace(event, what=name)
+        resampled.append(resample(evaluation, resamples))
+        evaluation.document.update(analyse(evaluation, resampled[-1]))
+        judged.append(evaluation)
+    return Findings(judged, compare(judged, resampled), quoted_for(entries[0][1]))
+
+
+def choose_stored_thresholds(
+    entries: Sequence[tuple[str, Checkpoint, Split]], false_alarms: float | None
+) -> Generator[Progress | Notice, None, dict[str, Any]]:
+    """Choose the thresholds of named checkpoints on the videos of a split each, and store them.
+
+    Return the document of one or of several. `checkpoint` is the file with the thresholds; `thresholds` has those of
+    each class, its F1 of found actions, and that of the default thresholds (`before`); `events` and `default_events`
+    are of `measure_with_kinds` for both. With `false_alarms` the thresholds find the most actions with at most this
+    many false alarms per hour of all classes together (`choose_for_rate`); else they have the highest F1 of found
+    actions (`choose_rule`). Starts are backdated to suit their labels. Raises CheckpointError.
+    """
+
+    def f1_of_class(events: Mapping[str, Any], label: str) -> float | None:
+        counts = events["per_class"][label]
+        return 2 * counts["found"] / (counts["labels"] + counts["detections"]) if counts["labels"] else None
+
+    documents = []
+    for name, loaded, whole in entries:
+        split, classes = whole.narrowed(loaded.config, streams_of_checkpoint(loaded)), loaded.classes
+        scored: list[Scored] = []
+        yield Progress(name, 0, len(split.videos))
+        for video in split.videos:
+            rows = predict(loaded.model, video.features[:]).numpy()
+            scored.append(Scored(rows, labelled_segments(split, video)))
+            yield Progress(name, len(scored), len(split.videos))
+        if false_alarms is None:
+            chosen = choose_rule(scored, classes, clock=split.clock).by_class
+        else:
+            chosen = choose_for_rate(scored, classes, false_alarms, split.clock)
+        rules = backdated(chosen, scored, classes, split.clock)
+        after, before = (
+            measure_with_kinds(
+                [detect_events(video.scores, classes, used, video.truth, split.clock) for video in scored], classes
+            )
+            for used in (rules, DEFAULT)
+        )
+        document: dict[str, Any] = {
+            "checkpoint": str(write_thresholds(loaded, rules)),
+            "thresholds": {
+                label: {**rule.stored(), "F1": f1_of_class(after, label), "before": f1_of_class(before, label)}
+                for label, rule in rules.items()
+            },
+            "events": after,
+            "default_events": before,
+        }
+        if false_alarms is not None:
+            document["aim"] = {"false_alarms_per_hour": false_alarms}
+            yield from (Notice(f"{name}: {text}") for text in doubts(after, false_alarms))
+        if seen := network_overlap(whole, loaded.config):
+            document["seen"] = seen
+        documents.append(document)
+    return documents[0] if len(documents) == 1 else {"checkpoints": documents}
