@@ -93,7 +93,7 @@ def convert(sources, to, output, columns, subsets, video, **others):
         console.say(f"{note.sentence}.")
     if done.lost:
         console.warn(f"{done.form.name} has no place for {', '.join(sorted(done.lost))}.")
-    held = done.annotated.held()
+    held = done.annotated.extras()
     if done.form.name == "activitynet" and not held & {"scores", "subsets"}:
         console.say("No video has a subset: all are for training. Name them in the source, or with --subset testing.")
     if done.form.holds_with_scores and "scores" in held:

@@ -50,7 +50,7 @@ def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dic
 
     If `results` is None, it is results if there are scores.
     """
-    if results if results is not None else "scores" in annotated.held():
+    if results if results is not None else "scores" in annotated.extras():
         found: dict[str, Any] = {video_id: [] for video_id in annotated.videos}
         for video_id, s in annotated.segments:
             score = 1.0 if s.score is None else s.score

@@ -112,7 +112,7 @@ class AnnotationSet:
             raise LabelsError(f"The class {brief(wrong[0])} is not a valid name.", "write it as text.")
         return self
 
-    def held(self) -> set[str]:
+    def extras(self) -> set[str]:
         """Return what the set holds in addition to labels and times; a format without a place for it loses it."""
         videos, segments = self.videos.values(), [segment for _, segment in self.segments]
         present = {

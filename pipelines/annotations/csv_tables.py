@@ -69,7 +69,7 @@ class Csv(Tsv):
         return file.ending == self.suffix
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        held = annotated.held()
+        held = annotated.extras()
         optional = [column for column in ("subset", "duration") if f"{column}s" in held]
         names = ["video", *optional, "start", "end", "label", *(["subject"] if "subjects" in held else []), "score"]
         out = io.StringIO()

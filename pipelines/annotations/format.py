@@ -51,7 +51,7 @@ OURS = {
 # Entry points of other packages, each a subclass of Format, which are formats here under their names.
 GROUP = "lstr.label_formats"
 
-# What annotations can hold in addition to labels and times, see `AnnotationSet.held`.
+# What annotations can hold in addition to labels and times, see `AnnotationSet.extras`.
 FILES = frozenset({"videos without segments"})
 EVERYTHING = frozenset({"scores", "subjects", "subsets", "durations", "classes without segments"}) | FILES
 
@@ -260,7 +260,7 @@ class Format:
 
     def lost(self, annotated: AnnotationSet) -> set[str]:
         """Return what the annotations hold and this format has no place for."""
-        held = annotated.held()
+        held = annotated.extras()
         return held - (self.holds if "scores" not in held or self.holds_with_scores is None else self.holds_with_scores)
 
 

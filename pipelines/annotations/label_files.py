@@ -191,7 +191,7 @@ def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> 
     }
     labels = labels_of(videos, annotated.classes, where, lenient)
     notes = (*labels.notes, *annotated.notes)
-    if "scores" in annotated.held():
+    if "scores" in annotated.extras():
         notes += (Note("scores", "its segments have scores, as from a detector; they are taken as labels"),)
     return replace(labels, lists_classes=False, notes=notes)
 

@@ -96,7 +96,7 @@ def to_thumos(annotated: AnnotationSet) -> dict[str, str]:
     with another subset or none.
     """
     files = {CLASS_LIST: _class_list(annotated.classes)}
-    if "scores" in annotated.held():
+    if "scores" in annotated.extras():
         return files | {DETECTIONS: Thumos().text(annotated, ConvertOptions())}
     endings = {subset: ending for ending, subset in SUBSETS.items()}
     for video_id, video in annotated.videos.items():

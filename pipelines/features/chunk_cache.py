@@ -47,7 +47,7 @@ FRAMES_AHEAD = 4  # chunks decoded ahead where no flow is computed
 
 
 def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
-    """What of a recipe makes chunks and flow."""
+    """Return what of a recipe makes chunks and flow."""
     made = {name: value for name, value in asdict(recipe).items() if name in FIELDS}
     if recipe.change or (recipe.rgb and (recipe.grey or recipe.difference)):
         return made | {KEEPS: COLOUR}
@@ -55,7 +55,7 @@ def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def planes_of(made: Mapping[str, Any]) -> int:
-    """Planes of a chunk, each a byte a pixel, by what makes chunks."""
+    """Return the planes of a chunk, each a byte per pixel, by what makes chunks."""
     return PLANES[made.get(KEEPS)] + (FLOW_PLANES if made["flow_algorithm"] else 0)
 
 
@@ -66,8 +66,8 @@ class CachedVideo:
     path: Path
     chunks: NDArray[np.uint8]
     record: Mapping[str, Any]
+    # What made the chunks
     recipe: Mapping[str, Any]
-    """What made the chunks."""
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -138,7 +138,7 @@ class ChunkCache:
         self.path = path / hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def find(self, sha256: str) -> CachedVideo | None:
-        """The cached chunks of the video file with this SHA-256; None where they are missing or not whole."""
+        """Return the cached chunks of the video file with this SHA-256; None if they are missing or not whole."""
         array = self._array(sha256)
         try:
             record = json.loads(_record(array).read_text(encoding="utf-8"))
@@ -234,8 +234,8 @@ class ChunkCache:
                     path.unlink()
         if used + wanted > self.size:
             raise OutputError(
-                f"The chunks need {(used + wanted) / 1e9:.1f} GB in {self.root}, where {self.size / 1e9:.1f} GB is all "
-                "they may take.",
+                f"The chunks need {(used + wanted) / 1e9:.1f} GB in {self.root}, and the limit is "
+                f"{self.size / 1e9:.1f} GB.",
                 "give more with --set cache_size=SIZE, or fewer videos.",
             )
 
@@ -244,7 +244,7 @@ class ChunkCache:
 
 
 def find_cache(named: str | None) -> Path | None:
-    """The folder that is named, else the usual one; None where that does not exist.
+    """Return the folder that is named, else the usual one; None if that does not exist.
 
     Raises MissingPathError where a folder that is named does not exist.
     """
@@ -255,7 +255,7 @@ def find_cache(named: str | None) -> Path | None:
 
 
 def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
-    """The caches below `root` that have what a recipe's features are made of.
+    """Return the caches below `root` that have what a recipe's features are made of.
 
     Features without flow can be made of chunks with any flow, or none, and all of chunks that keep all colours.
     """
@@ -263,7 +263,7 @@ def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
 
 
 def serving(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What makes chunks that serve in place of those that `made` makes, these first; with more flow, or pictures."""
+    """Yield what makes chunks that can replace those of `made`, these first; with more flow, or more frames."""
     algorithms = (made["flow_algorithm"], *(() if made["flow_algorithm"] else ALGORITHMS.values()))
     plain = {name: value for name, value in made.items() if name != KEEPS}
     more = [made] if made.get(KEEPS) == COLOUR else [made, plain | {KEEPS: COLOUR}]
@@ -272,7 +272,7 @@ def serving(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str | None) -> dict[str, Any]:
-    """What a record says of a video that was decoded to its end, and of what computed its flow."""
+    """Return what a record says about a video that was decoded to its end, and about what computed its flow."""
     return {
         "duration": float(reader.end),
         "chunks": n_chunks,
@@ -305,7 +305,7 @@ def _last_use(array: Path) -> float:
 
 
 def cached_chunks(cached: CachedVideo, step: int = 1) -> Iterator[tuple[Chunk, NDArray[np.uint8]]]:
-    """Every step-th chunk with its flow (10, H, W) uint8, as `TwoStream.rows_with_flow` takes them.
+    """Yield every step-th chunk with its flow (10, H, W) uint8, as `TwoStream.rows_with_flow` takes them.
 
     Raises CacheError.
     """

@@ -26,7 +26,7 @@ from lstr.pipelines.features.feature_files import ids_below
 
 LOOKS = 32  # at videos and their features at a time; those may be far away
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _rows_and_signature(array: Place) -> tuple[int, str]:
     return shape[0], signature_of(dtype, shape, len(rows[2]) - row, b"".join(rows))
 
 
-def map_in_threads(look: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[tuple[Item, Found]]:
+def map_in_threads(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
     """Yield each item with the result of `look`, in order; many at once, because most of it is waiting."""
     items = list(items)
     pool = ThreadPoolExecutor(LOOKS, "looks")

@@ -24,7 +24,7 @@ from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
 from lstr.pipelines.model_files.networks import RECORD, find_networks, recorded_weights
 
 CHECKPOINTS = (".pt", ".pth", ".tar")
-BESIDE = ("calibration.pt", RECORD, DESCRIPTION)  # a recipe.json, which is not all of the recipe then
+COMPANIONS = ("calibration.pt", RECORD, DESCRIPTION)  # a recipe.json, which is not all of the recipe then
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class StoredRecipe:
     """A whole recipe, with its weights: that of a feature folder or a checkpoint."""
 
     recipe: Recipe
+    # Where it was found, for people
     origin: str
-    """Where it was found, for people."""
+    # Batch-norm statistics of its random networks, by stream
     calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """Batch-norm statistics of its random networks, by stream."""
+    # Where the weights of its networks are, by stream, as far as that is known
     weights: Mapping[str, str | None] = field(default_factory=dict)
-    """Where the weights of its networks are, by stream, as far as that is known."""
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
             known = find_networks(loaded)
         return StoredRecipe(Recipe.from_dict(loaded.recipe, path), name, loaded.calibration, known)
     if path.is_file():
-        if path.name == "recipe.json" and any((path.parent / beside).exists() for beside in BESIDE):
+        if path.name == "recipe.json" and any((path.parent / name).exists() for name in COMPANIONS):
             return _recipe_of_folder(path.parent, name)
         values = read_object(path) or {}
         # A whole recipe, as features carry it, has the hashes of its weights.

@@ -49,11 +49,11 @@ def test_a_format_keeps_what_it_says_it_holds(tmp_path_factory, name, scores):
     @settings(max_examples=25, deadline=None)
     @given(sets(1000, score=SCORES[scores]))
     def check(annotated):
-        holds = form.holds_with_scores if form.holds_with_scores and "scores" in annotated.held() else form.holds
+        holds = form.holds_with_scores if form.holds_with_scores and "scores" in annotated.extras() else form.holds
         place = Path(tempfile.mkdtemp(dir=folder))
         output = place / f"out{form.suffix}" if form.holds_many else place
         named = AnnotationSet({f"v{i}": video for i, video in enumerate(annotated.videos.values())})
-        assert form.lost(named) == named.held() - holds and form.write(output, named, DEFAULTS)
+        assert form.lost(named) == named.extras() - holds and form.write(output, named, DEFAULTS)
         if not any(video.segments for video in named.videos.values()) and "videos without segments" not in holds:
             return
         back = read_annotations(output)
