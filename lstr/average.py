@@ -69,8 +69,8 @@ class AverageConfig(WindowConfig, frozen=True):
     uses: ClassVar[Uses] = Uses(anticipation=True, heads=False, teacher=False)
 
     kind: str = "average"
+    # Each a `Member`, or its JSON object.
     members: tuple[Any, ...] = ()
-    """Each a `Member`, or its JSON object."""
     mean: Literal["geometric"] = "geometric"
 
     def __post_init__(self) -> None:

@@ -60,16 +60,16 @@ class StepDescription(msgspec.Struct, frozen=True):
     (B, 1 + ahead, classes), a softmax, and `after.NAME`, which are the next chunk's `before.NAME`.
     """
 
+    # B, the streams of one call of the graph
     streams: Annotated[int, Meta(ge=1, le=MAX_STREAMS)]
-    """B, the streams of one call of the graph"""
     rgb_dim: SizeOrZero
     flow_dim: SizeOrZero
     classes: Size
+    # Future chunks that it scores too
     ahead: SizeOrZero
-    """Future chunks that it scores too"""
     work_length: SizeOrZero
+    # Chunks that its long memory spans; 0 without one
     long_length: SizeOrZero
-    """Chunks that its long memory spans; 0 without one"""
     kept: dict[str, StreamTensor]
     plan: Form | Joined
 

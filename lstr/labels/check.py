@@ -60,8 +60,8 @@ class Finding:
 
     severity: str
     kind: str
+    # Its id; empty if the finding is about all videos.
     video: str
-    """Its id; empty if the finding is about all videos."""
     detail: str
 
     @property

@@ -27,22 +27,22 @@ Entry = dict[str, Any]
 class JudgedEvents:
     """The kinds of a video's labels and detections of one action."""
 
+    # (N, 2) the labels, cut at the video's end
     truth: Spans
-    """(N, 2) the labels, cut at the video's end"""
+    # (M, 2) the detections, those left out as well
     detections: Spans
-    """(M, 2) the detections, those left out as well"""
+    # (N,) places in OF_LABELS
     labels: Kinds
-    """(N,) places in OF_LABELS"""
+    # (N,) whether a detection finds the label (`actions.find`)
     found: NDArray[np.bool_]
-    """(N,) whether a detection finds the label (`actions.find`)"""
+    # (M,) places in OF_DETECTIONS; -1 of a detection that is left out, because it is labelled ambiguous
     detected: Kinds
-    """(M,) places in OF_DETECTIONS; -1 of a detection that is left out, because it is labelled ambiguous"""
+    # (M,) whether the detection is a false alarm
     false: NDArray[np.bool_]
-    """(M,) whether the detection is a false alarm"""
+    # (P, 2) seconds by which start and end of a detection are later than its label's, of those that are one to one
     edges: Spans
-    """(P, 2) seconds by which start and end of a detection are later than its label's, of those that are one to one"""
+    # (P, 2) the places of label and detection of each
     pairs: NDArray[np.int64]
-    """(P, 2) the places of label and detection of each"""
 
 
 def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, JudgedEvents]:

@@ -28,16 +28,16 @@ class Ranked:
     A prediction that is neither counts for nothing, as one that is labelled ambiguous.
     """
 
+    # (N,)
     scores: NDArray[np.float64]
-    """(N,)"""
+    # (N,) the place of each one's video
     videos: NDArray[np.int64]
-    """(N,) the place of each one's video"""
+    # (N, K) by limit
     right: NDArray[np.bool_]
-    """(N, K) by limit"""
+    # (N, K)
     wrong: NDArray[np.bool_]
-    """(N, K)"""
+    # (V,) how many there are to be found in each video
     truths: NDArray[np.int64]
-    """(V,) how many there are to be found in each video"""
 
     def average_precisions(self, draws: NDArray[np.int64] | None = None, interpolated: bool = False) -> NDArray[Any]:
         """Return the AP (R, K) of each resample of the videos by each limit; NaN if nothing is to be found.
