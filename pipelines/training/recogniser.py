@@ -17,6 +17,7 @@ from lstr.errors import UnfitError, WeightsError
 from lstr.extractors.flow.workers import choose_backend
 from lstr.extractors.networks.archive import Archive, is_archive, is_member
 from lstr.extractors.networks.build import backbone_of, identify, load_weights, network_recipe, randomise
+from lstr.extractors.networks.depthwise import speed_up_depthwise
 from lstr.extractors.networks.manifest import dataset_of, origin_of, published_as
 from lstr.extractors.networks.network import Network, find_network
 from lstr.extractors.networks.published import find_weights
@@ -249,6 +250,7 @@ def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: Finetu
         torch.manual_seed(config.seed)
         backbone = backbone_of(stream, part, part.entry)
         head = Head(part.dim, n_classes, config.dropout)
+    speed_up_depthwise(backbone)
     return Recogniser(backbone.train(), head, part, config)
 
 

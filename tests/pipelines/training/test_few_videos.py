@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lstr.errors import CheckpointError, ConfigError
+from lstr.extractors.devices import fast_precision
 from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training.network_config import PICTURES, FinetuneConfig, defaults, resolve
@@ -23,13 +24,13 @@ def test_imagenet_weights_have_defaults_of_their_own():
     begins = initial_weights(LITE, "imagenet", {})["rgb"]
     assert begins.dataset == "imagenet"
     preset, configs = resolve(LITE, {"rgb": begins.dataset}, {}, "cpu")
-    assert configs["rgb"] == PICTURES.replace(precision="float32") and preset.crop == PICTURES.crop == 112
+    assert configs["rgb"] == PICTURES.replace(precision=fast_precision("cpu")) and preset.crop == PICTURES.crop == 112
     both = replace(PRESETS["fast"], rgb=LITE.rgb)  # whose flow network takes multiples of 32 alone
     assert resolve(both, {"rgb": "imagenet", "flow": None}, {}, "cpu")[0].crop == 128
     assert defaults("flow", "imagenet").brightness == 0 < PICTURES.brightness
     n_chunks = 1781  # of the probe, in steps of its count
     data = SampleSet([Sample("v", 0, 1, 0)], {"v": range(n_chunks)}, "rgb", configs["rgb"])
-    assert data.n_batches * PICTURES.epochs == 224
+    assert data.n_batches * PICTURES.epochs == 448
 
 
 def test_single_chunks_of_segments():
