@@ -208,7 +208,7 @@ class TwoStream:
 
         `threads` is the number that flow would have.
         """
-        pending = ((chunk, ChunkFlow.known(flow)) for chunk, flow in chunks)
+        pending = ((chunk, ChunkFlow.ready(flow)) for chunk, flow in chunks)
         return self._rows(self._timed(pending), None, threads or self.options.threads, 2 * threads)
 
     def _rows(

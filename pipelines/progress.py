@@ -1,4 +1,4 @@
-"""What jobs tell while they run: the same events for the command, for Python, for the demo, for Ray and for tests."""
+"""Events of jobs, the same for the command line, Python, the demo and Ray."""
 
 import sys
 import warnings
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Progress:
-    """So much of one thing is done: chunks of a video, steps of a network, videos of a folder."""
+    """Progress of one thing: chunks of a video, steps of a network, videos of a folder."""
 
     what: str
     done: int
@@ -41,7 +41,7 @@ class LabelFindings:
 
 @dataclass(frozen=True)
 class Failed:
-    """One input of several has failed, why, and what to do; the job goes on with the others."""
+    """One input of several has failed, why, and what to do; the job continues with the others."""
 
     id: str
     reason: str
@@ -52,7 +52,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Finished(Generic[Result]):
-    """The last event of a job: what came of it."""
+    """The last event of a job: its result."""
 
     result: Result
 

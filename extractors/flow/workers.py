@@ -3,9 +3,8 @@
 The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
 `-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `tvl1` where it was built, by OpenCV itself otherwise,
 or on a GPU by `tvl1_gpu`: backends, whose result is the same. DIS is another algorithm, many times cheaper, and makes
-other features: it is part of the recipe. Neither the kernel nor OpenCV holds Python's lock while it computes. Cheaper
-than any flow is none: what changes from frame to frame, after the RGB differences of TSN (Wang et al. 2016, section
-3.2), takes its place as `difference`.
+other features: it is part of the recipe. Neither the kernel nor OpenCV holds Python's lock while it computes. `difference`
+needs no flow: it is the change from frame to frame, after the RGB differences of TSN (Wang et al. 2016, section 3.2).
 """
 
 import os
@@ -124,7 +123,7 @@ def dis_flow(algorithm: str, before: NDArray[np.uint8], after: NDArray[np.uint8]
 def differences(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """What changes from each RGB frame (T, H, W, 3) to the next: brightness, and red against blue, (2 · (T - 1), H, W).
 
-    128 is no change; more than 127 levels are cut.
+    128 is no change; larger changes are clipped at 127 levels.
     """
     grey = np.stack([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]).astype(np.int16)
     colour = frames[..., 0].astype(np.int16) - frames[..., 2]
@@ -191,7 +190,7 @@ class ChunkFlow:
         self.seconds = 0.0
 
     @classmethod
-    def known(cls, flow: NDArray[np.uint8]) -> "ChunkFlow":
+    def ready(cls, flow: NDArray[np.uint8]) -> "ChunkFlow":
         """Flow (10, H, W) that need not be computed."""
         part: TimedFlow = Future()
         part.set_result((flow, 0.0))
@@ -276,7 +275,7 @@ class FlowWorkers:
 
 
 def default_workers() -> int:
-    """One per usable core; a container's quota of processor time counts as so many cores."""
+    """Return one per usable core; a container's quota of processor time limits them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):  # without a quota the file holds "max", or does not exist
         quota, period = map(int, CPU_QUOTA.read_text().split())

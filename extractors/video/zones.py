@@ -84,8 +84,7 @@ BACKDROP_SECONDS = 30.0
 class Backdrop:
     """The state of one connection to a source: for each pixel the slow average of its past.
 
-    It begins with the first frame that it is given, and anew where the size of the picture changes, or after a chunk
-    without zones.
+    It starts with its first frame, and again when the frame size changes or after a chunk without zones.
     """
 
     def __init__(self) -> None:
