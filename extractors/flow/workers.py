@@ -3,8 +3,8 @@
 The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
 `-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `tvl1` where it was built, by OpenCV itself otherwise,
 or on a GPU by `tvl1_gpu`: backends, whose result is the same. DIS is another algorithm, many times cheaper, and makes
-other features: it is part of the recipe. Neither the kernel nor OpenCV holds Python's lock while it computes. `difference`
-needs no flow: it is the change from frame to frame, after the RGB differences of TSN (Wang et al. 2016, section 3.2).
+other features: it is part of the recipe. Neither the kernel nor OpenCV holds Python's lock while it computes.
+`difference` needs no flow: it is the change between frames, after the RGB differences of TSN (Wang et al. 2016, 3.2).
 """
 
 import os
