@@ -29,11 +29,6 @@ def test_published_presets_are_as_the_published_code_evaluates(name):
     assert config.replace(grid="fixed") == configure()
 
 
-def test_a_config_cannot_be_changed_in_place():
-    with pytest.raises(AttributeError):
-        configure().d_model = 3
-
-
 @pytest.mark.parametrize(
     "name, value",
     [

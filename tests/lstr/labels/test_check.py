@@ -8,6 +8,7 @@ from lstr.errors import LabelsError
 from lstr.labels.check import Footage, check, missing, stop_at_errors
 from lstr.labels.label_set import Labels, VideoLabels, read_labels
 from lstr.labels.segment import Segment
+from lstr.labels.video_ids import recording_of
 
 
 def labels(*segments, **given):
@@ -209,3 +210,87 @@ def test_features_at_another_rate(lengths, words):
     if words:
         assert words in found[0].sentence and "5 a second instead of 4" in found[0].sentence
         assert found[0].severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("seq3", "seq03"),
+        ("Seq03", "seq03"),
+        ("SEQ0003", "seq03"),
+        ("seq00", "seq0"),
+        ("seq04", ""),
+        ("seq13", ""),
+        ("b", ""),
+    ],
+)
+def test_an_id_of_another_case_is_meant_and_no_other_number_is(name, meant):
+    (found,) = missing([name], ["seq03", "a", "seq0"], "video", "note")
+    assert found.detail == ("not found" + (f"; do you mean {meant!r}?" if meant else ""))
+
+
+def test_a_finding_names_no_id_that_has_a_label():
+    assert [f.detail for f in missing(["seq4", "seq04"], ["seq04"], "video", "note")] == ["not found"]
+
+
+@pytest.mark.parametrize(
+    "clip, recording",
+    [
+        ("seq3_clip2", "seq3"),
+        ("seq3-Clip-02", "seq3"),
+        ("seq3_clip2_part1", "seq3"),
+        ("day 1/seq3_clip2", "day 1/seq3"),
+        ("fall-01-cam0", "fall-01"),
+        ("fall-01-cam1", "fall-01"),
+        ("fall-01-cam0-rgb", "fall-01"),
+        ("game_part2", "game"),
+        ("v_Archery_g01_c02", "v_Archery_g01"),
+        ("v_Archery_g02_c02", "v_Archery_g02"),
+        ("-abc_EFGH12_000010_000020", "-abc_EFGH12"),
+    ],
+)
+def test_clips(clip, recording):
+    assert recording_of(clip) == recording
+
+
+@pytest.mark.parametrize(
+    "video",
+    ["fall-01", "seq1", "seq10", "kick_clip1", "clip1", "cam0", "run3/cam1", "scene_00", "video_test_0000270", ""],
+)
+def test_whole_videos(video):
+    assert recording_of(video) == video
+
+
+def test_no_two_videos_of_the_real_sets_are_joined(shared):
+    for file in ("urfall/labels.json", "ut_interaction/labels.json", "thumos14/thumos14_segments.json"):
+        videos = json.loads((shared / "data" / file).read_text())["database"]
+        assert len({recording_of(video) for video in videos}) == len(videos) > 9
+
+
+def questions(*names: str) -> list[str]:
+    segments = tuple(Segment(at, at + 0.5, name) for at, name in enumerate(names))
+    labels = Labels(("Background", *dict.fromkeys(names)), {"a": VideoLabels("training", None, segments)})
+    return [found.detail for found in check(labels) if found.kind == "spellings"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Fall", "fall", "FALL"),
+        ("Stürzen", "stu\u0308rzen", "sturzen"),
+        ("high jump", "high_jump", "HighJump"),
+        ("Straße", "STRASSE"),
+    ],
+)
+def test_case_accents_and_spaces_make_no_other_class(names):
+    (question,) = questions(names[0], *names, "other")
+    assert question.startswith(f"are these one class? {names[0]!r} (2), ")
+    assert all(repr(name) in question for name in names) and f"={names[0]}" in question
+    assert "-o labels.json" not in question, "FILE may be that one, and a project with comments and keys"
+
+
+@pytest.mark.parametrize(
+    "names", [("fall", "falls"), ("か", "が"), ("कि", "की"), ("-", "_"), ("Background", "background")]
+)
+def test_other_words_are_other_classes(names):
+    assert not questions(*names)
