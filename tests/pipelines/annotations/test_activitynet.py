@@ -1,15 +1,17 @@
-"""ActivityNet's JSON: by its schema, as our own label reader takes it, and back."""
+"""ActivityNet's JSON, by its schema and there and back, and target_perframe with data_info.json."""
 
 import json
 
 import jsonschema
+import numpy as np
 import pytest
 
 from lstr.errors import LabelsError
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.activitynet import from_activitynet, to_activitynet
-from tests.support.annotated import CLASSES, ONE
+from lstr.pipelines.annotations.activitynet import from_activitynet, read_perframe, to_activitynet
+from lstr.pipelines.annotations.label_files import read_annotations
+from tests.support.annotated import CLASSES, ONE, segments
 
 SEGMENT = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2}
 RESULTS = {  # what the evaluation code of ActivityNet requires of a prediction file
@@ -63,3 +65,50 @@ def test_broken_documents(content):
     with pytest.raises(LabelsError) as caught:
         from_activitynet(content)
     assert caught.value.hint
+
+
+@pytest.fixture
+def folder(tmp_path):
+    info = {
+        "class_names": ["Background", "jump", "wave", "Ambiguous"],
+        "fps": 4,
+        "train_session_set": ["a/1"],
+        "test_session_set": ["b"],
+    }
+    (tmp_path / "target_perframe" / "a").mkdir(parents=True)
+    rows = np.eye(4, dtype=np.float32)
+    targets = rows[[0, 1, 1, 2, 0, 0]]
+    targets[1, 2] = 1
+    np.save(tmp_path / "target_perframe" / "a" / "1.npy", targets)
+    np.save(tmp_path / "target_perframe" / "b.npy", rows[[3, 0]])
+    (tmp_path / "data_info.json").write_text(json.dumps({"MINE": info, "OTHER": info}))
+    return tmp_path
+
+
+def test_a_folder_of_targets(folder):
+    read = read_annotations(folder)
+    assert read.classes == ("jump", "wave", "Ambiguous")
+    assert segments(read.videos["a/1"]) == [(0.25, 0.5, "wave"), (0.25, 0.75, "jump"), (0.75, 1.0, "wave")]
+    assert [(v.subset, v.duration) for v in read.videos.values()] == [("training", 1.5), ("testing", 0.5)]
+    assert segments(read.videos["b"]) == [(0.0, 0.25, "Ambiguous")]
+
+
+def test_targets_of_another_rate_keep_their_seconds(folder):
+    """As of a set with a row per 6 frames of 30 FPS video, which no feature folder fits but a person may look at."""
+    info = json.loads((folder / "data_info.json").read_text())
+    info["MINE"]["fps"] = 5
+    (folder / "data_info.json").write_text(json.dumps(info))
+    video = read_perframe(folder).videos["a/1"]
+    assert video.duration == pytest.approx(1.2) and segments(video)[0] == (0.2, 0.4, "wave")
+    info["MINE"]["fps"] = 0
+    (folder / "data_info.json").write_text(json.dumps(info))
+    with pytest.raises(LabelsError, match="0 targets a second"):
+        read_perframe(folder)
+
+
+def test_a_folder_without_targets(tmp_path):
+    with pytest.raises(LabelsError, match="no per-chunk targets"):
+        read_perframe(tmp_path)
+    (tmp_path / "data_info.json").write_text("{")
+    with pytest.raises(LabelsError, match="is not JSON"):
+        read_perframe(tmp_path)

@@ -69,16 +69,3 @@ def test_skipped_tasks_are_left_out_and_the_last_annotation_counts():
         "'a' has 2 annotations, of which the last counts",
         "'b' was skipped in Label Studio and is not read",
     ]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        [{"data": {"video": "a"}, "annotations": [{}]}],
-        3,
-    ],
-)
-def test_broken_documents(content):
-    with pytest.raises(LabelsError) as caught:
-        from_labelstudio(content, AT_25)
-    assert caught.value.hint

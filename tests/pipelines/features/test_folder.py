@@ -9,7 +9,6 @@ from lstr.errors import MissingPathError, RecipeError
 from lstr.files.arrays import RowFile
 from lstr.files.atomic import replacing
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.output_folder import create_output
 
 
 def test_replacing_is_all_or_nothing(tmp_path):
@@ -91,12 +90,3 @@ def test_no_features(tmp_path):
         open_features(tmp_path / "none")
     with pytest.raises(RecipeError, match="no folder named rgb"):
         open_features(tmp_path)
-
-
-def test_another_recipe_is_refused_with_the_difference(small_set):
-    from dataclasses import replace
-
-    recipe = open_features(small_set.features).recipe
-    other = replace(recipe, flow=replace(recipe.flow, crops=10))
-    with pytest.raises(RecipeError, match="flow.crops: 1 against 10"):
-        create_output(small_set.features, other, {})
