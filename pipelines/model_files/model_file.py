@@ -344,4 +344,4 @@ def refusals(path: Path) -> Iterator[None]:
     except (WeightsError, RecipeError, ConfigError) as error:
         raise CheckpointError(str(error), error.hint) from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"{DOCUMENT} in {path} lacks what a model file states ({error}).", COPY_HINT) from error
+        raise CheckpointError(f"{DOCUMENT} in {path} is not valid: {error}.", COPY_HINT) from error

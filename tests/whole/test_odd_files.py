@@ -47,8 +47,8 @@ RULES = [
     ({"classes": []}, "it has no classes"),
     ({"thresholds": {"wave": {"on": 0.2, "off": 0.8}}}, "'wave' is 0.2, below its end threshold 0.8"),
     ({"thresholds": {"wave": {"on": 50}}}, "a threshold of 'wave' is above 1"),
-    ({"thresholds": {"wave": {"highest": "yes"}}}, "entries of other kinds"),
-    ({"thresholds": {"wave": {"lowest": True}}}, "entries of other kinds"),
+    ({"thresholds": {"wave": {"highest": "yes"}}}, "thresholds"),
+    ({"thresholds": {"wave": {"lowest": True}}}, "thresholds"),
 ]
 
 

@@ -237,7 +237,7 @@ TAMPERED = {
     "plan": (lambda d, m: d["exported"]["step"].update(plan={"form": "eval"}), "The description of an exported step"),
     "streams": (lambda d, m: d["exported"]["step"].update(streams=10**9), "The description of an exported step"),
     "other step": (lambda d, m: d["exported"]["step"].update(streams=2), "other tensors than its file"),
-    "nothing": (lambda d, m: d.update(exported={}), "lacks what a model file states"),
+    "nothing": (lambda d, m: d.update(exported={}), "is not valid"),
     "graphs swapped": (lambda d, m: m.update({"lstr.onnx": m["rgb.onnx"]}), "other tensors than its file"),
 }
 

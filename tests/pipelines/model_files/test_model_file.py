@@ -224,9 +224,9 @@ def test_the_default_model(packed, tmp_path):
         ("config", {"d_model": "wide"}, "d_model is 'wide'"),
         ("recipe", {"crop": 1 << 30}, "crop: expected `int` <= 4096"),
         ("recipe", {"colour": 1}, "cannot be read .unknown entry 'colour'"),
-        ("networks", {"rgb": None}, "lacks what a model file states"),
-        ("checkpoint", {"extra": []}, "lacks what a model file states"),
-        ("classes", None, "lacks what a model file states"),
+        ("networks", {"rgb": None}, "is not valid"),
+        ("checkpoint", {"extra": []}, "is not valid"),
+        ("classes", None, "is not valid"),
     ],
 )
 def test_a_description_that_cannot_be(small_set, tmp_path, entry, values, words):
