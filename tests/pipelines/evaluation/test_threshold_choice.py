@@ -34,7 +34,7 @@ def test_the_command_writes_them_and_detect_uses_them(small_set, tmp_path, lstr)
     timeline = json.loads((tmp_path / "out" / "scene_00.json").read_text())
     seen = next(iter(document["thresholds"]))
     assert timeline["thresholds"][seen] == rules[seen].to_dict()
-    assert f"on {rules[seen].on:.3f}" in lstr("info", path)[1]
+    assert f"{seen} on\t{rules[seen].on:g}\n" in lstr("info", path)[1]
     assert "thresholds in" in lstr("evaluate", *arguments, "--subset", "training")[1]
     assert "held out no more" in lstr("evaluate", *arguments, "--subset", "testing")[2]
 
