@@ -106,7 +106,7 @@ def test_a_packed_model_keeps_rate_and_description(learnt, tmp_path, small_set):
     with lstr.load(model.path) as packed, lstr.load(path) as loose:
         assert packed.clock == clock and packed.store == loose.store
         assert [d.score for d in packed.detect(store)] == [d.score for d in loose.detect(store)]
-        with pytest.raises(CheckpointError, match="features of other people .VideoMAE, 7.5 a second."):
+        with pytest.raises(CheckpointError, match="VideoMAE, 7.5 a second"):
             list(packed.detect(small_set.videos))
     assert lstr.evaluate(model.path, store, labels, subset="testing", device="cpu").document["lstr"]["mAP"] > 0.95
     with pytest.raises(CheckpointError, match="features from elsewhere"):
