@@ -44,6 +44,7 @@ $(VENV)/.torch: | $(VENV)/bin/pip
 
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/.torch
 	$(PIP) $(ONE_OPENCV) -e '.[learn]'
+	@$(FIRST_IMPORT)
 	@$(VENV)/bin/python -c 'from lstr.pipelines.doctor import notes; print(end=notes())'
 	@touch $@
 

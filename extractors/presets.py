@@ -34,7 +34,7 @@ class StreamPreset:
     """One stream's network."""
 
     network: Text
-    """A name in NETWORKS, `timm:NAME`, or the name of another package's network."""
+    """A name in NETWORKS, `timm:NAME`, another package's name, or the path of a config of mmaction2, which is run."""
     weights: Text | None = None
     """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
     crops: Crops = 1

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import import_module
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -27,14 +28,14 @@ LEAST = 1e-12  # a step; of a channel of zeros
 Crops = Literal[1, 2, 10]
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
 # Entries of a network that are written only where they differ from their default, so that older recipes keep their ids.
-OPTIONAL = ("width", "bgr", "folds", "ranges", "stem", "size", "margin")
+OPTIONAL = ("config", "width", "bgr", "folds", "ranges", "stem", "size", "margin")
 
 
 @dataclass(frozen=True)
 class NetworkRecipe:
     """One stream's network and what goes into it. `mean` and `std` are per channel, on the 0–255 scale."""
 
-    # a name in NETWORKS, `timm:NAME`, or of another package
+    # a name in NETWORKS, `timm:NAME`, of another package, or of a config of mmaction2
     network: str
     # `kinetics` for the published file, `random`, the name in a file that `lstr finetune` made, or `custom`
     weights: str
@@ -47,6 +48,8 @@ class NetworkRecipe:
     seed: int | None = None
     # videos whose chunks gave random weights their batch-norm statistics
     calibrated_on: tuple[str, ...] = ()
+    # backbone in the language of mmaction2's configs, of a network that was built from a config
+    config: dict | None = field(default=None, hash=False)
     # features of a chunk, of a network that is not in NETWORKS
     width: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
     # whether blue comes first
@@ -66,11 +69,15 @@ class NetworkRecipe:
     @property
     def entry(self) -> Network:
         """What is known of the network. Raises RecipeError where it is not known here."""
+        if self.config is not None:  # its module imports torch and mmaction2
+            return import_module("lstr.extractors.networks.mmaction").describe_backbone(self.network, self.config)
         return get_network(self.network)
 
     @property
     def fuses(self) -> bool:
         """Whether its batch norms go into convolutions wherever they follow one."""
+        if self.config is not None:
+            return False
         entry = None if self.network.startswith(TIMM) else find_network(self.network)
         return entry is None or entry.fuses
 

@@ -19,7 +19,16 @@ from torch import Tensor, nn
 
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.networks.manifest import dataset_of
-from lstr.extractors.networks.network import CHANNELS, COLOURS, MEAN, NETWORKS, Network, find_network, get_network
+from lstr.extractors.networks.network import (
+    CHANNELS,
+    COLOURS,
+    MEAN,
+    NETWORKS,
+    Network,
+    find_network,
+    get_network,
+    is_network_name,
+)
 from lstr.extractors.networks.torch_runtime import Scale
 from lstr.extractors.networks.weights_file import (
     WeightSources,
@@ -55,9 +64,14 @@ class Change(nn.Module):
 def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
     """Return a stream's network as its preset describes it, without weights.
 
-    Raises RecipeError.
+    A path, which no recipe file may have, is that of a config of mmaction2. Raises MissingPathError or RecipeError.
     """
-    entry = get_network(preset.network)
+    if is_network_name(preset.network):
+        entry = get_network(preset.network)
+    else:
+        from lstr.extractors.networks.mmaction import read_recogniser
+
+        entry = read_recogniser(preset.network, stream)
     given = entry.input_of(stream)
     return NetworkRecipe(
         network=entry.name,
@@ -66,7 +80,8 @@ def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
         crops=preset.crops,
         mean=preset.mean or given.mean,
         std=preset.std or given.std,
-        width=None if entry.name in NETWORKS else entry.width,
+        config=entry.config,
+        width=None if entry.name in NETWORKS and entry.config is None else entry.width,
         bgr=given.bgr,
         size=preset.size,
         margin=preset.margin if preset.size else 1.0,
@@ -146,7 +161,7 @@ def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflat
     colours, for each channel, as TSN's networks of flow begin (section 3.3); the recipe calls the rule `mean`. Raises
     WeightsError that names the first tensor which is missing, left over, or of another shape.
     """
-    backbone = getattr(backbone, "backbone", backbone)  # of a network in a module of ours
+    backbone = getattr(backbone, "backbone", backbone)  # of a network in a module of ours, or a recogniser
     wanted = backbone.state_dict()
     shapes = {name: tensor.shape for name, tensor in wanted.items()}
     loaded, stem = _renamed(read_state_dict(path), network), _stem(shapes)

@@ -99,6 +99,8 @@ class Network:
     # whether batch norms go into convolutions wherever they follow one. They stay in networks whose features were made
     # without: features would differ by rounding, those in int8 by steps.
     fuses: bool = True
+    # backbone in the language of mmaction2's configs, of a network that was built from a config
+    config: dict | None = field(default=None, hash=False)
 
     def input_of(self, stream: str) -> Input:
         """Return its input for a stream.
@@ -265,5 +267,5 @@ def get_network(name: str) -> Network:
     """Return the entry of a network by its name. Raises RecipeError as `find_network`, and for an unknown name."""
     if entry := find_network(name):
         return entry
-    hint = f"choose one of {', '.join(NETWORKS)}, or timm:NAME."
+    hint = f"choose one of {', '.join(NETWORKS)}, or timm:NAME; a config of mmaction2 is named by `--set` alone."
     raise RecipeError(f"Unknown network: {name}.", hint)

@@ -127,7 +127,7 @@ def choose_recipe(
     Args:
         name: As `find_recipe` takes it.
         streams: `rgb` (all but flow), `flow` or `both`.
-        networks: Other networks, by stream.
+        networks: Other networks, by stream; a name that ends in .py is the path of a config of mmaction2.
         algorithm: Another algorithm of optical flow.
         precision: Another precision.
 
@@ -155,6 +155,9 @@ def choose_recipe(
         return replace(recipe, recipe=recipe.recipe.narrowed(present))
     changes: dict[str, Any] = {}
     for stream, network in wanted.items():
+        if network.endswith(".py"):
+            # only a name that a person gives becomes a path, and only a path is run as a config of mmaction2
+            network = str(Path(network).absolute())
         changes[stream] = replace(recipe.parts[stream], network=network, weights=None, mean=None, std=None)
     if algorithm:
         changes["flow_algorithm"] = algorithm

@@ -1,0 +1,138 @@
+"""Networks by configs of mmaction2: the features are those that mmaction2 computes."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lstr.errors import RecipeError, WeightsError
+from lstr.extractors.networks.crops import NO_FRAMES
+from lstr.extractors.networks.mmaction import FETCHING, build_recogniser
+from lstr.extractors.networks.weights_file import WeightSources
+from lstr.extractors.presets import Preset, StreamPreset
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from tests.support.videos import write_video
+
+RGB = """
+model = dict(
+    type='Recognizer2D',
+    backbone=dict(type='ResNet', depth=18, pretrained='torchvision://resnet18', norm_eval=False),
+    cls_head=dict(type='TSNHead', num_classes=5, in_channels=512),
+    data_preprocessor=dict(
+        type='ActionDataPreprocessor', mean=[120.0, 110.0, 100.0], std=[50.0, 60.0, 70.0], to_rgb=True))
+"""
+FLOW = """
+_base_ = ['rgb.py']
+img_norm_cfg = dict(mean=[128, 126], std=[64, 32], to_bgr=False)
+model = dict(backbone=dict(in_channels=10), data_preprocessor=None)
+"""
+RESNET = {"type": "ResNet", "depth": 18}
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory) -> Path:
+    """Configs, and checkpoints of random networks that mmaction2 built."""
+    folder = tmp_path_factory.mktemp("configs")
+    for name, text in (("rgb", RGB), ("flow", FLOW)):
+        (folder / f"{name}.py").write_text(text)
+        torch.save({"meta": {}, "state_dict": recogniser(folder / f"{name}.py").state_dict()}, folder / f"{name}.pth")
+    return folder
+
+
+def recogniser(path: Path) -> torch.nn.Module:
+    """What mmaction2 itself makes of a config, with random statistics of its batch norms."""
+    from mmaction.registry import MODELS
+    from mmengine.config import Config
+    from mmengine.registry import init_default_scope
+
+    init_default_scope("mmaction")
+    model = Config.fromfile(str(path)).model
+    model.backbone.pop("pretrained")
+    torch.manual_seed(7)
+    model = MODELS.build(model)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+    model.eval()
+    return model
+
+
+@pytest.mark.parametrize("stream", ["rgb", "flow"])
+@torch.inference_mode()
+def test_features_are_those_of_mmaction2(configs, stream):
+    sources = WeightSources({stream: str(configs / f"{stream}.pth")})
+    parts = {"rgb": None, "flow": None, stream: StreamPreset(str(configs / f"{stream}.py"))}
+    twostream = build_twostream(Preset(**parts), sources, "cpu")
+    part, model = twostream.recipe.parts[stream], recogniser(configs / f"{stream}.py")
+    assert (part.dim, part.weights, part.folder(stream)) == (512, "custom", f"{stream}_custom_{stream}")
+    again = Recipe.from_dict(json.loads(twostream.recipe.to_json()))  # the config is not needed any more
+    assert rebuild_twostream(again, sources, "cpu").recipe == twostream.recipe
+    channels = 3 if stream == "rgb" else 10
+    noise = np.random.default_rng(1).integers(0, 256, (6, 23, 40, channels), np.uint8).repeat(8, 1).repeat(8, 2)
+    if stream == "rgb":
+        images = twostream.views["rgb"].cropped(noise)
+        x = model.data_preprocessor({"inputs": [torch.from_numpy(images.transpose(0, 3, 1, 2))], "data_samples": None})
+        maps, _ = model.extract_feat(x["inputs"], stage="backbone")
+    else:
+        assert (part.mean, part.std) == ((128.0, 126.0) * 5, (64.0, 32.0) * 5)
+        images = twostream.views["flow"].cropped(NO_FRAMES, noise[0].transpose(2, 0, 1))
+        x = (torch.from_numpy(images).float() - torch.tensor(part.mean)) / torch.tensor(part.std)
+        maps = model.backbone(x.permute(0, 3, 1, 2))
+    ours, theirs = twostream.pooled(stream, images[None])[0], maps.mean((2, 3)).mean(0).numpy()
+    assert np.allclose(ours, theirs, rtol=1e-3, atol=1e-3 * np.abs(theirs).max())
+
+
+CHANGED = "_base_ = ['rgb.py']\nmodel = dict({})"
+REFUSED = ["model = 3", "model = dict(", "_base_ = ['none.py']", "raise SystemError('one\\ntwo')"]
+REFUSED += [CHANGED.format(f"backbone=dict({change})") for change in ("depth=19", "in_channels=4", "strides=2")]
+REFUSED += [CHANGED.format(change) for change in ("type='A'", "data_preprocessor=None", "neck=dict(type='A')")]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_an_unusable_config_ends_in_one_sentence(configs, text):
+    (configs / "own.py").write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        build_twostream(Preset(StreamPreset(str(configs / "own.py")), None), WeightSources(), "cpu")
+    assert caught.value.hint and "\n" not in str(caught.value)
+
+
+def test_weights_must_fit(configs):
+    with pytest.raises(WeightsError):
+        sources = WeightSources({"rgb": str(configs / "flow.pth")})
+        build_twostream(Preset(StreamPreset(str(configs / "rgb.py")), None), sources, "cpu")
+
+
+HOSTILE = [{**RESNET, name: "torchvision://resnet18"} for name in FETCHING]
+HOSTILE += [{**RESNET, "norm_cfg": norm} for norm in ({"type": "evilmodule.run"}, {"type": "BN", "_scope_": "evil"})]
+HOSTILE += [{"type": kind} for kind in ("evilmodule", "torchvision.get_model", "timm.resnet18", ["ResNet"])]
+HOSTILE += [{}, {**RESNET, "style": "https://a.example/x"}, {"type": "MobileNetV2", "widen_factor": 1e9}]
+
+
+@pytest.mark.parametrize("backbone", HOSTILE, ids=str)
+def test_a_backbone_of_a_recipe_imports_and_fetches_nothing(backbone, tmp_path, monkeypatch):
+    (tmp_path / "evilmodule.py").write_text("raise SystemExit(99)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RecipeError):
+        build_recogniser(backbone)
+    assert "evilmodule" not in sys.modules
+
+
+def test_the_command_line_names_a_config(configs, tmp_path, lstr, monkeypatch):
+    """A torchvision network, from a path in the working folder."""
+    import torchvision
+
+    monkeypatch.chdir(tmp_path)
+    backbone = "backbone=dict(_delete_=True, type='torchvision.resnet18', pretrained=True)"
+    Path("net.py").write_text(CHANGED.format(backbone).replace("rgb.py", str(configs / "rgb.py")))
+    torch.save(torchvision.models.resnet18().state_dict(), "net.pth")
+    write_video(tmp_path / "a.mp4", range(0, 300, 20))
+    arguments = ["--stream", "rgb", "--set", "recipe.rgb.network=net.py", "--weights", "rgb=net.pth"]
+    code, _, err = lstr("extract", "a.mp4", "-o", "features", *arguments)
+    assert code == 0 and "random" not in err, err
+    part = json.loads(Path("features/recipe.json").read_text())["rgb"]
+    assert (part["network"], part["config"], part["width"]) == ("net", {"type": "torchvision.resnet18"}, 512)
