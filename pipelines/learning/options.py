@@ -18,9 +18,9 @@ from lstr.pipelines.training.network_config import defaults, trainable, trainabl
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.settings import Positive
 
-# Recipes that start from ImageNet weights: the default, and the one with one stream fewer for a short time limit. A
-# single recording is always learnt with the second one: a model that sees appearance overfits it.
-DEFAULT_RECIPES = ("pretrained", "difference")
+# Recipes that start from ImageNet weights: of several recordings, and of a single one, as a model that sees appearance
+# overfits that.
+DEFAULT_RECIPE, ONE_RECORDING_RECIPE = "pretrained", "difference"
 MODEL_SETTINGS = ("model", "train")
 IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
 MAX_FOLDS = 10
@@ -36,7 +36,7 @@ class LearnOptions(VideoOptions):
     """
 
     recipe: str | None = None
-    """How features are made; None for the first of DEFAULT_RECIPES that the time limit allows."""
+    """How features are made; None for DEFAULT_RECIPE, or ONE_RECORDING_RECIPE."""
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all streams of a named recipe."""
     algorithm: Algorithm | None = None
@@ -84,16 +84,16 @@ def initial_recipe(init: str | None) -> Recipe | None:
     return open_weights(init).recipe if is_weights_folder(Path(init)) else None
 
 
-def choose_features(options: LearnOptions, initial: Recipe | None) -> tuple[Features, ...]:
-    """Return recipe, streams and flow algorithm: the named ones, those of the initial networks, or DEFAULT_RECIPES."""
+def choose_features(options: LearnOptions, initial: Recipe | None) -> Features:
+    """Return recipe, streams and flow algorithm: the named ones, those of the initial networks, or DEFAULT_RECIPE."""
     if options.recipe is not None:
-        return ((options.recipe, options.stream or "both", options.algorithm),)
+        return options.recipe, options.stream or "both", options.algorithm
     if options.stream is None and options.algorithm is None:
         if initial:
-            return ((preset_of(initial), "both", None),)
+            return preset_of(initial), "both", None
         if options.init in (None, IMAGENET):
-            return tuple((name, "both", None) for name in DEFAULT_RECIPES)
-    return (("fast", options.stream or "flow", None if options.stream == "rgb" else options.algorithm or "dis"),)
+            return DEFAULT_RECIPE, "both", None
+    return "fast", options.stream or "flow", None if options.stream == "rgb" else options.algorithm or "dis"
 
 
 def settings_of_networks(options: LearnOptions, initial: Recipe | None, features: Features) -> dict[str, str]:

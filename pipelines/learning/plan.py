@@ -18,7 +18,7 @@ from lstr.files.remote import Place
 from lstr.pipelines.features.chunk_cache import planes_of
 from lstr.pipelines.features.extraction import cost_of, row_bytes, widths_of
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division, folds_of
-from lstr.pipelines.learning.options import Features, LearnOptions
+from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.progress import Notice
 from lstr.pipelines.training.config import TrainConfig, check_teacher, preset_for, resolve
 from lstr.pipelines.training.networks import best_at_once, threads_of
@@ -41,9 +41,9 @@ APPEARANCE = ("rgb", "grey")  # the streams that see how things look; the others
 # The `model.` settings of an RNN; a model with other settings is an LSTR.
 RNN_SETTINGS = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
 
-# The share of their training that networks get at least. With less time, videos are held out, so that one network of
-# each stream is trained instead of one for each fold; then one stream is dropped. Two networks with an eighth of the
-# training that they had had by default had mAP .65 on UT-Interaction, and one network with a third of it .76.
+# The share of their training that networks get at least in folds. With less time, videos are held out, so that one
+# network of each stream is trained instead of one for each fold. Two networks with an eighth of the training that they
+# had had by default had mAP .65 on UT-Interaction, and one network with a third of it .76.
 MIN_SHARE = 2 / 3
 MIN_DRAWS = 96  # images per epoch; a time limit with room for fewer is refused
 TIME_MARGIN = 1.2  # a plan takes at most this much longer than measured, so that a time limit holds
@@ -188,17 +188,16 @@ def configure_models(
 
 
 class Planner:
-    """Plans a learning for this machine, with networks of the first recipe that a time limit allows.
+    """Plans a learning for this machine.
 
     Args:
-        networks: by recipe, the best one first.
         headers: of all labelled videos that can be read.
     """
 
     def __init__(
         self,
         options: LearnOptions,
-        networks: Mapping[Features, NetworksToTrain],
+        networks: NetworksToTrain,
         headers: Mapping[str, Header],
         videos: Mapping[str, Place],
         device: str,
@@ -208,43 +207,30 @@ class Planner:
 
     def choose(
         self, division: Division, held_out: Division | None
-    ) -> Generator[Notice, None, tuple[Division, Features, LearnPlan]]:
-        """Measure this machine, and plan the best that the time limit allows.
+    ) -> Generator[Notice, None, tuple[Division, LearnPlan]]:
+        """Measure this machine, and plan the best that the time limit allows, with fewer images or without folds.
 
-        A short limit first drops the folds, if videos can be held out instead, and then a stream. Raises ConfigError
-        for settings of the models, TooShortError, OutputError and VideoError.
+        held_out: what takes the place of folds if the time is short, if anything may. Raises ConfigError for settings
+        of the models, TooShortError, OutputError and VideoError.
         """
-        choices = [*self.networks]
-        for choice in choices:
-            configure_models(self.options, self.networks[choice].preset, self.lengths(division))
+        configure_models(self.options, self.networks.preset, self.lengths(division))
         yield Notice("measuring this machine …", warning=False)
-        self.measure(division, self.networks[choices[0]])
-        divisions = [division, *([held_out] if held_out else [])]
-        rungs = [(one, choices[0]) for one in divisions] + [(divisions[-1], choice) for choice in choices[1:]]
-        too_short = ""
-        for at, (chosen, features) in enumerate(rungs):
-            is_last = at == len(rungs) - 1
+        self.measure(division)
+        if held_out:
             try:
-                plan = self.plan(chosen, self.networks[features], is_last)
+                return division, self.plan(division, is_last=False)
             except TooShortError as error:
-                if is_last:
-                    raise
-                too_short = too_short or str(error)
-                continue
-            break
-        if too_short:
-            changes = ["videos are held out to measure on, and not learnt from"] if chosen is held_out else []
-            changes += [f"only the {features[0]} network is trained"] if features != choices[0] else []
-            yield Notice(f"{too_short} So {' and '.join(changes)}.")
-        return chosen, features, plan
+                yield Notice(f"{error} So videos are held out to measure on, and not learnt from.")
+                division = held_out
+        return division, self.plan(division, is_last=True)
 
     def lengths(self, division: Division) -> list[int]:
         """Return the chunks of each training video."""
         return [self.headers[i].chunks for i in division.of(TRAINING)]
 
-    def measure(self, division: Division, networks: NetworksToTrain) -> None:
+    def measure(self, division: Division) -> None:
         """Measure this machine for a few seconds. Raises ConfigError for settings of the model, VideoError."""
-        preset, configs, classes = networks.preset, networks.configs, division.labels.classes
+        preset, configs, classes = self.networks.preset, self.networks.configs, division.labels.classes
         lengths, n_networks = self.lengths(division), 1 + division.folds
         _, (model, *_) = configure_models(self.options, preset, lengths)
         images = max(config.epochs * config.draws_of(sum(lengths)) for config in configs.values())
@@ -260,7 +246,7 @@ class Planner:
         shortest = sorted((i for i in headers if headers[i].chunks), key=lambda i: (headers[i].chunks, i))
         self.chunk_s = measure_chunks([self.videos[i] for i in shortest], preset)
 
-    def plan(self, division: Division, networks: NetworksToTrain, is_last: bool) -> LearnPlan:
+    def plan(self, division: Division, is_last: bool) -> LearnPlan:
         """Plan a learning. A time limit leaves networks fewer images per epoch.
 
         is_last: whether no cheaper plan is left to try. Otherwise networks get MIN_SHARE of their training or more.
@@ -269,7 +255,8 @@ class Planner:
             TooShortError: The time limit leaves networks too little training.
             OutputError: The cache has no room for the chunks.
         """
-        options, preset, configs, folds = self.options, networks.preset, networks.configs, division.folds
+        options, preset, configs = self.options, self.networks.preset, self.networks.configs
+        folds = division.folds
         chunks, n_videos, cached = Counter[str](), Counter[str](), 0
         planes, square = planes_of(chunks_of(preset)), (preset.long_side, preset.long_side)
         for video_id, video in division.labels.videos.items():

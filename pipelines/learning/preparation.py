@@ -19,6 +19,8 @@ from lstr.pipelines.failures import Failure, failure_of
 from lstr.pipelines.features.output_folder import map_in_threads
 from lstr.pipelines.learning.division import N_FOLDS, TRAINING, VALIDATION, Division, divide, folds_of
 from lstr.pipelines.learning.options import (
+    DEFAULT_RECIPE,
+    ONE_RECORDING_RECIPE,
     Features,
     LearnOptions,
     choose_features,
@@ -33,6 +35,8 @@ from lstr.pipelines.training.finetune import not_learnt
 from lstr.pipelines.training.recogniser import NetworksToTrain, settle
 from lstr.pipelines.training.training_videos import actions_of
 
+# What is chosen if nothing is named: of several recordings, and of a single one.
+BY_DEFAULT: tuple[Features, Features] = (DEFAULT_RECIPE, "both", None), (ONE_RECORDING_RECIPE, "both", None)
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # by folds, or by holding recordings out
 
 
@@ -77,8 +81,8 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     found, labels = options.read(unreadable.append)
     yield from (Notice(text, warning=False) for text in unreadable)
     device, initial = choose_device(options.device), initial_recipe(options.init)
-    choices = choose_features(options, initial)
-    settings = settings_of_networks(options, initial, choices[0])
+    features = choose_features(options, initial)
+    settings = settings_of_networks(options, initial, features)
     for name, value in options.network_settings.items():
         stream, dot, setting = name.rpartition(".")
         if dot and setting in ("draws", "fewest_draws"):
@@ -86,22 +90,25 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
                 f"{name} is of the {stream} network, and all networks learn from the same number of images per epoch.",
                 f"set it for all of them: --set {setting}={value}.",
             )
-    if any("." in name for name in settings):  # settings of one stream are for the first recipe
-        choices = choices[:1]
-    networks = {choice: settle(choice, settings, options.init, device) for choice in choices}
-    first = networks[choices[0]]
+    networks = settle(features, settings, options.init, device)
     labelled = {name: source for name, source in found.items() if name in labels.videos}
-    headers, failed = read_headers(labelled, first.preset.long_side)
+    headers, failed = read_headers(labelled, networks.preset.long_side)
     yield from failed.values()
     needed = [i for i in labelled if labels.videos[i].subset == TRAINING] or [*labelled]
     if needed and not any(i in headers and headers[i].chunks for i in needed):
         raise VideoError("None of the training videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
-    present, seen = [i for i in found if i not in failed], seen_videos(labelled, first)
+    present, seen = [i for i in found if i not in failed], seen_videos(labelled, networks)
     division = divide(labels, present, seen, N_FOLDS if options.folds is None else options.folds)
     check_division(options, division)
-    is_chosen_here = len(choices) > 1
-    if is_chosen_here and (is_one_recording := not folds_of(division.of(TRAINING))):
-        choices = choices[-1:]
+    named: tuple[Features, ...] = (features,)
+    # settings of one stream are for the first recipe
+    is_chosen_here = features == BY_DEFAULT[0] and options.recipe is None and not any("." in name for name in settings)
+    if is_chosen_here and not folds_of(division.of(TRAINING)):
+        features = BY_DEFAULT[1]
+        named, networks = (features,), settle(features, settings, options.init, device)
+        yield Notice(f"there is a single recording, which is learnt best with the recipe {features[0]}.")
+    elif is_chosen_here:
+        named = BY_DEFAULT
     yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
     others = (labels.videos.keys() & {*present}) - division.labels.videos.keys()
     yield from not_learnt(
@@ -110,9 +117,11 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         (sorted(others), "skipped, in other subsets", True),
     )
     shape = shape_of(size for i in division.of(TRAINING) if (size := headers[i].size))
-    networks = {choice: networks[choice].seeing(shape) for choice in choices}
+    networks = networks.seeing(shape)
     videos = {i: found[i] for i in sorted(division.labels.videos)}
-    request, task = (hash_of(one, networks, division, videos) for one in (options, replace(options, seconds=None)))
+    request, task = (
+        hash_of(one, named, networks, division, videos) for one in (options, replace(options, seconds=None))
+    )
     workspace = Workspace(model)
     before = workspace.read_plan()
     is_same_task = before is not None and task == before.task and not is_made_for(before.request, model)
@@ -135,14 +144,12 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
             with suppress(LabelsError):  # no recording can be held out if each is the only one of an action
                 held_out = divide(labels, present, seen)
         planner = Planner(options, networks, headers, videos, device)
-        division, features, plan = yield from planner.choose(division, held_out)
-        if is_chosen_here:
-            plan = replace(plan, recipe=str(features[0]))
-            if is_one_recording:
-                yield Notice(f"there is a single recording, which is learnt best with the recipe {choices[0][0]}.")
+        division, plan = yield from planner.choose(division, held_out)
+        plan = replace(plan, recipe=str(features[0]) if is_chosen_here else None)
     if plan.warning:
         yield Notice(plan.warning)
-    features = next((choice for choice in choices if choice[0] == plan.recipe), choices[0])
+    if plan.recipe:  # of a plan that an earlier version made for a short time, not that of several recordings
+        features = (plan.recipe, "both", None)
     stored = StoredPlan(request, task, plan)
     return Learning(model, workspace, videos, failed, division, settings, features, device, stored, is_resumed)
 
@@ -220,20 +227,20 @@ def read_headers(videos: Mapping[str, Place], long_side: int) -> tuple[dict[str,
 
 def hash_of(
     options: LearnOptions,
-    networks: Mapping[Features, NetworksToTrain],
+    named: tuple[Features, ...],
+    networks: NetworksToTrain,
     division: Division,
     videos: Mapping[str, Place],
 ) -> str:
     """Return a hash of all inputs: learnings with the same hash have the same result."""
-    choices, first = [*networks], next(iter(networks.values()))
     # a recipe file may have another content the next time
-    is_of_file = any(isinstance(name, str) and name not in PRESETS for name, *_ in choices)
+    is_of_file = any(isinstance(name, str) and name not in PRESETS for name, *_ in named)
     labels = division.labels
     request = {
         **{name: getattr(options, name) for name in ("seed", "seconds", "folds", "false_alarms")},
-        "features": choices,
-        "presets": [repr(one.preset) for one in networks.values()] if is_of_file else None,
-        "weights": {name: begins.sha256 for name, begins in first.initial.items()},
+        "features": named,
+        "presets": [repr(networks.preset)] if is_of_file else None,
+        "weights": {name: begins.sha256 for name, begins in networks.initial.items()},
         "settings": dict(options.settings),
         "about": dict(options.about),
         "classes": labels.classes,

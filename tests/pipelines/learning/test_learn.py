@@ -175,11 +175,11 @@ def test_a_video_that_cannot_be_read_is_left_out(videos, tmp_path):
     assert [one.id for one in result.failed] == [bad] and result.model.is_file()
 
 
-def test_a_named_recipe_is_taken_or_the_default_ones():
+def test_a_named_recipe_is_taken_or_the_default_one():
     every = options(Path("v"), Path("m.lstr"), algorithm=None)
-    assert [recipe for recipe, _, _ in choose_features(every, None)] == ["pretrained", "difference"]
-    assert choose_features(replace(every, algorithm="dis"), None) == (("fast", "flow", "dis"),)
-    assert choose_features(replace(every, recipe="live"), None) == (("live", "both", None),)
+    assert choose_features(every, None) == ("pretrained", "both", None)
+    assert choose_features(replace(every, algorithm="dis"), None) == ("fast", "flow", "dis")
+    assert choose_features(replace(every, recipe="live"), None) == ("live", "both", None)
 
 
 @pytest.mark.slow

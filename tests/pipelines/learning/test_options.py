@@ -32,7 +32,7 @@ def test_they_are_trained_gently_by_what_they_began_with(learnt, videos):
     at_first = settle(FEATURES, {}, None, "cpu").configs
     chosen = options(videos, "m", init=learnt, algorithm=None, settings={})
     begun = initial_recipe(learnt)
-    features = choose_features(chosen, begun)[0]
+    features = choose_features(chosen, begun)
     now = settle(features, settings_of_networks(chosen, begun, features), learnt, "cpu").configs
     for stream, one in at_first.items():
         sizes = {name: getattr(now[stream], name) for name in IMAGE_SETTINGS}  # those of the networks' own videos
