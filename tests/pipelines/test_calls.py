@@ -24,7 +24,7 @@ def test_from_videos_to_decisions(scenes, tmp_path):
     events = []
     finetuned = lstr.finetune(
         root / "videos", labels, tmp_path / "weights", stream="flow", algorithm="dis", settings=SMALL,
-        device="cpu", flow_threads=1, cache=tmp_path / "chunks", show=events.append,
+        device="cpu", cache=tmp_path / "chunks", show=events.append,
     )  # fmt: skip
     assert finetuned.weights.path == tmp_path / "weights" and not finetuned.failed
     assert any(isinstance(event, Progress) for event in events)
