@@ -41,4 +41,4 @@ def test_a_dry_run_measures_every_step(tmp_path):
     results = json.loads((tmp_path / "results.json").read_text())
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert results.keys() == first_gpu_run.commands(tmp_path, True).keys()
-    assert results["flow"]["record"]["torch"]["equal"] and results["networks"]["record"]
+    assert results["flow"]["record"]["native, 1 threads"] > 0 and results["networks"]["record"]
