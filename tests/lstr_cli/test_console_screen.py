@@ -123,7 +123,7 @@ def test_a_view_and_what_ctrl_c_leaves_of_it(long):
         long.features,
         "-c",
         long.checkpoint,
-        until=lambda text: has_view(text) and re.search("game  0:[1-9]", text),
+        until=lambda text: has_view(text) and re.search("game  (0:[1-9]|[1-9])", text),
         apart=True,
     )
     assert ended.code == 130
