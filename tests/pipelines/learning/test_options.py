@@ -36,7 +36,7 @@ def test_they_are_trained_gently_by_what_they_began_with(learnt, videos):
     now = settle(features, settings_of_networks(chosen, begun, features), learnt, "cpu").configs
     for stream, one in at_first.items():
         sizes = {name: getattr(now[stream], name) for name in IMAGE_SETTINGS}  # those of the networks' own videos
-        assert now[stream] == replace(one, lr=one.lr / 3, epochs=one.epochs // 2, **sizes)
+        assert now[stream] == one.replace(lr=one.lr / 3, epochs=one.epochs // 2, **sizes)
     chosen = replace(chosen, settings={"epochs": "5", "shake": "0.1"})
     now = settle(features, settings_of_networks(chosen, begun, features), learnt, "cpu").configs
     assert {s: one.epochs for s, one in now.items()} == {s: 5 if one.epochs else 0 for s, one in at_first.items()}

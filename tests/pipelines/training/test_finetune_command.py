@@ -75,7 +75,7 @@ def test_from_videos_to_weights(finetune, acted, tmp_path):
     lines = [json.loads(line) for line in (weights.path / "metrics.jsonl").read_text().splitlines()]
     assert [(line["stage"], line["epoch"]) for line in lines] == [("flow", 1), ("flow", 2), ("rgb", 1), ("rgb", 2)]
     assert {"loss", "lr", "rate", "waiting", "memory_mb"} <= lines[0].keys()
-    mistake(finetune(tmp_path / "second", "--stream", "rgb", "--init", weights.file("flow")), 4, "flow weights")
+    mistake(finetune(tmp_path / "second", "--stream", "rgb", "--init", weights.file("flow")), 4, "holds a bninception")
     mistake(finetune(weights.path, "--stream", "flow"), 4, "holds finished weights", "-o")
     code, out, err = finetune(weights.path, "--resume", **given)
     assert code == 0 and "is finished" in err and "flow" in out and "epoch 1/" not in err

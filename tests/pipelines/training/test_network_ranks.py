@@ -50,6 +50,7 @@ def train(folder: Path, resume: bool, frozen: bool, stop: int) -> None:
     preset = job.networks.preset.having({"flow": StreamPreset("bninception")})  # with the small one mAPs differ more
     job = replace(job, networks=replace(job.networks, preset=preset))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network_run, "EVALUATION_EPOCHS", 1)
         if frozen:  # the first too: statistics of a share are not those of the batch, and all else must be the same
             others = [torch.nn.BatchNorm2d(1)]
             patch.setattr(network_run, "batch_norms", lambda model: others + batch_norms(model))
