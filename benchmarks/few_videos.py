@@ -6,8 +6,7 @@ With --pictures also the timelines of three sequences of UT-Interaction in docs/
 video by what lacks it.
 
 Adds to few-videos.json; what is learnt in the work folder is not learnt again. The sets' own division into training and
-testing has no part: all videos count. A machine that does other work learns less in the same time. `without_backdating`
-in the record is of a version that kept the scores of held-out videos.
+testing has no part: all videos count. A machine that does other work learns less in the same time.
 """
 
 import argparse

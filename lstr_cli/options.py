@@ -39,6 +39,7 @@ FIELDS = {
     "flow_features": "flow",
     "recipe.allow_mismatch": "allow_mismatch",
     "recipe.flow_algorithm": "algorithm",
+    "recipe.precision": "precision",
     "recipe.stream": "stream",
     "learn.folds": "folds",
     "learn.at_once": "at_once",
@@ -54,7 +55,6 @@ OF_RECIPE = "recipe.rgb.network recipe.flow.network recipe.flow_algorithm recipe
 OF_RUN = "cache cache_size at_once seed subset eval_subset"
 OF_MODEL = "settings that a published checkpoint does not state, such as model.n_heads=8"
 PRECISIONS = ("float32", "bf16")
-RECIPE_FIELDS = {"flow_algorithm": "algorithm", "precision": "precision"}
 
 
 class Option(click.Option):
@@ -262,11 +262,10 @@ def take_recipe(settings: dict[str, str]) -> dict[str, Any]:
 
     Raises UsageError for an unknown one.
     """
+    found: dict[str, Any] = {"algorithm": None, "precision": None}
+    found |= take_named(settings, "recipe.flow_algorithm recipe.precision")
     changes = take(settings, "recipe")
-    networks = {
-        stream: changes.pop(f"{stream}.network") for stream in ("rgb", "flow") if f"{stream}.network" in changes
-    }
-    found = {"networks": networks} | {name: changes.pop(key, None) for key, name in RECIPE_FIELDS.items()}
+    found["networks"] = {s: changes.pop(f"{s}.network") for s in ("rgb", "flow") if f"{s}.network" in changes}
     if changes:
         raise click.UsageError(f"There is no setting recipe.{next(iter(changes))}; `--help` lists them.")
     if found["precision"] not in (None, *PRECISIONS):
