@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -18,6 +19,9 @@ try:
     from lstr.extractors.flow import _tvl1
 except ImportError:
     _tvl1 = None  # type: ignore[assignment]  # not compiled on this machine
+
+if TYPE_CHECKING:  # the processor needs no torch
+    from torch import Tensor
 
 # The defaults of OpenCV 5's DualTVL1OpticalFlow, for all implementations; tvl1.c repeats those of a scale.
 SCALES = 5
@@ -133,3 +137,14 @@ def comparators(name: str) -> tuple[tuple[int, int], ...]:
 def stop_bound(h: int, w: int) -> float:
     """Return the summed squared change at which a pair of this size stops."""
     return float(np.float32(EPSILON * EPSILON * (h * w)))
+
+
+def image_planes(i1: Tensor) -> Tensor:
+    """Return what a warp interpolates, (B, 3, H, W): the image (B, H, W) and its centred gradient, halved at edges."""
+    import torch
+    import torch.nn.functional as F
+
+    wide = F.pad(i1[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
+    return torch.stack(
+        (i1, 0.5 * (wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]), 0.5 * (wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1])), 1
+    )

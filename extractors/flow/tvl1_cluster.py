@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from lstr.errors import FlowError, OutputError, first_line
-from lstr.extractors.flow.tvl1 import stop_bound
-from lstr.extractors.flow.tvl1_gpu import image_planes
+from lstr.extractors.flow.tvl1 import image_planes, stop_bound
 from lstr.files.atomic import replacing
 from lstr.files.home import home
 

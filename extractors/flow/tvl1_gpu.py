@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from lstr.errors import FlowError, first_line
 from lstr.extractors.flow.tvl1 import BOUND, SCALES, SMALLEST, STEP
@@ -194,14 +193,6 @@ def solve_pyramids(frames: Tensor, solve: Solve) -> Tensor:
 def to_bytes(flow: Tensor) -> Tensor:
     """Return flow in pixels as uint8: clipped to ±20, 0 becomes 128, half to even (denseflow's rounding)."""
     return ((flow.clamp(-BOUND, BOUND) + BOUND) * (255.0 / (2 * BOUND))).round().to(torch.uint8)
-
-
-def image_planes(i1: Tensor) -> Tensor:
-    """Return what a warp interpolates, (B, 3, H, W): the image (B, H, W) and its centred gradient, halved at edges."""
-    wide = functional.pad(i1[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
-    return torch.stack(
-        (i1, 0.5 * (wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]), 0.5 * (wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1])), 1
-    )
 
 
 def resize(image: Tensor, size: Sequence[int], scale: float | None = None) -> Tensor:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from lstr.extractors.flow import tvl1
 from lstr.extractors.flow.tvl1 import MEDIAN_WIRE, OUTER, WARPS, comparators
-from lstr.extractors.flow.tvl1_gpu import image_planes
 
 INNER = tl.constexpr(tvl1.INNER)
 TAUT = tl.constexpr(tvl1.TAUT)
@@ -44,7 +43,7 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
     """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32."""
     n_pairs, h, w = i0.shape
     n = h * w
-    planes = image_planes(i1)
+    planes = tvl1.image_planes(i1)
     flow = u.new_empty(3, n_pairs, 2, n)  # two copies that take turns, and what the median filter made
     flow[0] = u.flatten(2)
     dual = u.new_zeros(2, n_pairs, 4, n)

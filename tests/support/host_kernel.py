@@ -14,9 +14,8 @@ import pytest
 from torch import Tensor
 
 from lstr.errors import FlowError
-from lstr.extractors.flow.tvl1 import INNER, OUTER, WARPS, stop_bound
+from lstr.extractors.flow.tvl1 import INNER, OUTER, WARPS, image_planes, stop_bound
 from lstr.extractors.flow.tvl1_cluster import Limits, bindings, layouts, source
-from lstr.extractors.flow.tvl1_gpu import image_planes
 
 FULL = (WARPS, OUTER, INNER)
 HOPPER = Limits(processors=132, blocks=16, memory=232_448)
