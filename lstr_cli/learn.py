@@ -245,9 +245,8 @@ def _say_plan(planned: "Learning") -> None:
 
 def _show(learnt: "Learnt", as_json: bool) -> None:
     if as_json:
-        verdict = {"verdict": learnt.verdict} if learnt.verdict else {}
         report = {"report": str(learnt.report)} if learnt.report else {}
-        console.show_json({"model": str(learnt.model), **report, **verdict, **learnt.about})
+        console.show_json({"model": str(learnt.model), **report, **learnt.about})
         return
     from lstr.pipelines.model_files.card import is_average, model_of
 

@@ -52,8 +52,6 @@ class ComparisonOptions:
     device: str | None = None
     output: str | Path | None = None
     """Folder for report.html, JSON, CSV and figures"""
-    sources: Mapping[str, Place] | None = None
-    """The videos by id, where they have been found before; `videos` is then not looked at"""
 
 
 @dataclass(frozen=True)
@@ -93,9 +91,8 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     if options.output:
         check_writable(Path(options.output))
     models = [open_model(path) for path in options.models]
-    found, not_read = options.sources, list[str]()
-    if found is None:
-        found = find_sources(options.videos, VIDEO_SUFFIXES, tell=not_read.append)
+    not_read: list[str] = []
+    found = find_sources(options.videos, VIDEO_SUFFIXES, tell=not_read.append)
     yield from (Notice(text, warning=False) for text in not_read)
     labels = read_label_file(options.labels, lenient=True, skip_missing=True, present=found)
     wanted = subset_named(options.subset) if options.subset else None

@@ -1,9 +1,7 @@
 """An evaluation as files: JSON, CSV, its figures for a paper, and a page that needs no other file."""
 
 import base64
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +57,6 @@ AP_TITLE = "Average precision of each class"
 # The figures of a single checkpoint that the page does not fold
 UNFOLDED = ("found", "operating-curves", "delay", "confusion")
 # The template has these around the place for the sentence on whether the model is better than another (`lstr learn`).
-COMPARED = ("<!-- compared -->", "<!-- end -->")
 # A part of a section, as the template shows it: a text, a heading, a table or figures.
 Part = dict[str, Any]
 # A figure as the template shows it, with the name of its file and of its checkpoint (empty if it is of all).
@@ -174,14 +171,6 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
 def draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: bool = False) -> Part:
     """Return a table of texts; the last row stands out where it is a `total`."""
     return {"columns": columns, "rows": list(rows), "has_total": total}
-
-
-def add_comparison(page: Path, text: str) -> None:
-    """Write into an existing page whether its model is better than another. Raises OutputError."""
-    begin, end = COMPARED
-    whole = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    shown = f'{begin}<p class="sentence">{escape(text)}</p>{end}'
-    write_text(page, whole.sub(lambda _: shown, page.read_text("utf-8"), count=1))
 
 
 def _origins(judged: Sequence[Evaluation]) -> list[str]:

@@ -5,31 +5,63 @@ and averaged, thresholds chosen, the result measured, and everything packed. Wit
 once on all videos, for the model file, and once without each fold, to score its videos.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from lstr.errors import CheckpointError, LabelsError, SeenError
+from lstr.average import mean_of
+from lstr.batch import predict
+from lstr.checkpoint import load
+from lstr.errors import CacheError, VideoError
+from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import sweep
+from lstr.files.remote import Place, place
+from lstr.labels.video_ids import recording_of
 from lstr.metrics.actions import sentence
-from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
-from lstr.pipelines.evaluation.report import add_comparison
+from lstr.pipelines.evaluation.chosen_thresholds import choose_training_thresholds, choose_validated_thresholds
+from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
+from lstr.pipelines.evaluation.scoring import Fold, means_of
 from lstr.pipelines.evaluation.tables import figure_text
-from lstr.pipelines.learning.division import TESTING
+from lstr.pipelines.evaluation.thresholds import Scored
+from lstr.pipelines.features.chunk_cache import find_cache
+from lstr.pipelines.features.dataset import read_split
+from lstr.pipelines.features.extract import extract
+from lstr.pipelines.features.extraction import ExtractOptions, Outcome
+from lstr.pipelines.features.extraction import Plan as ExtractPlan
+from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, weights_for
+from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, folds_of
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.plan import (
+    CHUNKS,
+    FEATURES,
+    MEASURE,
+    MODEL,
+    NETWORKS,
+    PACK,
+    THRESHOLDS,
+    TIME_MARGIN,
     StepProgress,
+    Workspace,
+    write_labels,
 )
 from lstr.pipelines.learning.preparation import Learning, check_output, prepare
-from lstr.pipelines.learning.steps import Learner
-from lstr.pipelines.learning.workspace import Workspace
-from lstr.pipelines.model_files.model_file import is_model, open_model
-from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
+from lstr.pipelines.model_files.model_file import open_model
+from lstr.pipelines.model_files.networks import streams_of_checkpoint
+from lstr.pipelines.model_files.packing import checkpoint_of, write_average, write_model
+from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
+from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
+from lstr.pipelines.training.network_run import NetworkFiles
+from lstr.pipelines.training.run_folder import CONFIG, Step
+from lstr.pipelines.training.train import TrainOptions, train
+
+THRESHOLD_GROUPS = 10  # of videos; the thresholds of each group are chosen on the others
+# Entries of an evaluation with times and paths of this machine, which a model file leaves out so that the same
+# learning writes the same file.
+LOCAL_ENTRIES = ("seconds", "checkpoint", "warnings")
 
 
 @dataclass(frozen=True)
@@ -43,11 +75,9 @@ class Learnt:
     """None if its folder was deleted or belongs to another learning."""
     failed: Sequence[Failed] = ()
     """Videos that were skipped because they cannot be read."""
-    verdict: str | None = None
-    """Whether the model is better than the one that its networks started from, in one sentence."""
 
     def lines(self) -> list[str]:
-        """Return the result in two sentences, and the verdict."""
+        """Return the result in two sentences."""
         metrics, split = self.about["metrics"], self.about["split"]
         prior = ""
         if "time_prior" in metrics:
@@ -55,7 +85,6 @@ class Learnt:
         return [
             sentence(metrics["events"]),
             f"{split[0].upper()}{split[1:]}; per-frame mAP {figure_text(metrics['lstr']['mAP'], 2)}{prior}",
-            *([self.verdict] if self.verdict else []),
         ]
 
 
@@ -89,32 +118,240 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
         with torch_threads(learning.plan.threads), closing(learner.run()) as events:
             checkpoint, about = yield from events
         written = write_model(model, checkpoint, workspace.weights, {**options.about, **about})
-        if verdict := (yield from compare_with_initial(learning, options)):
-            add_comparison(report, verdict)
-        yield Finished(Learnt(model, written.about, report, tuple(learner.failed.values()), verdict))
+        yield Finished(Learnt(model, written.about, report, tuple(learner.failed.values())))
 
 
-def compare_with_initial(learning: Learning, options: LearnOptions) -> Generator[Event, None, str | None]:
-    """Return whether the model is better than the one of its initial networks, on testing videos new to both.
+class Learner:
+    """Runs the steps of a plan; `failed` has the videos that were skipped."""
 
-    None if the networks start from no model, or if both cannot be compared; a Notice says why.
-    """
-    if options.init is None or not is_model(options.init):
-        return None
-    chosen = ComparisonOptions(
-        (options.init, learning.model),
-        (),
-        learning.workspace.labels,
-        cache=options.cache,
-        device=options.device,
-        sources={i: learning.videos[i] for i in learning.division.of(TESTING)},
-    )
-    try:
-        for event in compare_models(chosen):
-            if isinstance(event, Finished):
-                return event.result.sentence
-            if isinstance(event, Notice | Failed):
-                yield event
-    except (SeenError, CheckpointError, LabelsError) as error:
-        yield Notice(f"not compared with {options.init}: {error}", warning=False)
-    return None
+    def __init__(self, learning: Learning, options: LearnOptions, started: float):
+        self.learning, self.options, self.started = learning, options, started
+        self.workspace, self.plan, self.division = learning.workspace, learning.plan, learning.division
+        self.failed: dict[str, Failed] = {**learning.failed}
+
+    def run(self) -> Generator[StepProgress | Notice | Failed, None, tuple[Path, dict[str, Any]]]:
+        """Run all steps but packing; return the checkpoint and what the model file says about itself."""
+        try:
+            yield from self.train_networks()
+        except CacheError as error:  # its hint names an option of `lstr finetune`
+            raise CacheError(str(error), "learn again with the same options, which makes it again.") from error
+        yield from self.compute_features()
+        training = [i for i in self.division.of(TRAINING) if i not in self.failed]
+        if self.plan.folds:
+            of_networks = open_weights(self.workspace.weights).folds
+            folds = {i: fold for i, fold in of_networks.items() if i in training}
+        else:  # models alone are trained in folds, to choose thresholds, unless validation videos do
+            groups = [] if self.division.of(VALIDATION) else folds_of(training)
+            folds = {i: at for at, ids in enumerate(groups, start=1) for i in ids}
+        yield from self.train_models(folds)
+        files = [checkpoint_of(self.run_folder(0, streams)) for streams in self.plan.models]
+        checkpoint = files[0] if len(files) == 1 else write_average(self.workspace.models / "average.pt", files)
+        return checkpoint, (yield from self.measure(checkpoint, folds))
+
+    def train_networks(self) -> Generator[StepProgress | Failed, None, None]:
+        """Cache frames and flow, and train the feature networks."""
+        weights, folds, plan = self.workspace.weights, self.plan.folds, self.plan
+        recipe, stream, algorithm = self.learning.features
+        settings = {n: v for n, v in self.learning.settings.items() if n.rpartition(".")[2] not in ("epochs", "draws")}
+        settings |= {f"{name}.epochs": str(n) for name, n in plan.epochs.items()} | {"draws": str(plan.draws)}
+        seconds = None
+        if plan.budget is not None:
+            later = sum(step.seconds for step in plan.since(FEATURES))
+            seconds = plan.budget - (perf_counter() - self.started) - TIME_MARGIN * later
+        shared = {field.name: getattr(self.options, field.name) for field in fields(VideoOptions)}
+        shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None, "seconds": seconds}
+        options = FinetuneOptions(
+            **{**shared, "settings": settings},
+            resume=(weights / CONFIG).is_file(),
+            recipe=recipe,
+            stream=stream,
+            algorithm=algorithm,
+            folds=folds or None,
+            spare=not folds,
+            at_once=plan.at_once,
+        )
+        networks = [NetworkFiles(weights, name, fold or None) for name in plan.epochs for fold in range(1 + folds)]
+        trained = {network.name: 1.0 for network in networks if network.is_finished()}
+        total, done = 0, dict[str, int]()
+        with closing(finetune(options)) as events:
+            for event in events:
+                match event:
+                    case Filling(chunks):
+                        total = sum(chunks.values())
+                        yield plan.progress(CHUNKS)
+                    case Filled():
+                        total = 0
+                    case Progress(what, number, _) if total:
+                        done[what] = number
+                        yield plan.progress(CHUNKS, sum(done.values()), total)
+                    case Progress(what, number, of):
+                        name = what.partition(" without fold ")[0]
+                        trained[what] = number / of
+                        shares = sum(share for network, share in trained.items() if network.split()[0] == name)
+                        yield plan.progress(NETWORKS[name], round(shares * of), (1 + folds) * of)
+                    case Outcome(id=video_id, chunks=n_chunks):
+                        done[video_id] = n_chunks
+                    case Failed():
+                        yield from self.skip(event)
+
+    def compute_features(self) -> Generator[StepProgress | Notice | Failed, None, None]:
+        """Compute features by networks that have not learnt from a video, and by those that models are trained on.
+
+        Without folds, both are the same.
+        """
+        yield self.plan.progress(FEATURES)
+        folds, videos = open_weights(self.workspace.weights).folds, self.learning.videos
+        training = {i: folds.get(i) for i in self.division.of(TRAINING) if i not in self.failed}
+        jobs: list[tuple[Path, Mapping[str, Place], int | None]] = [(self.workspace.features, videos, None)]
+        if folds and any(self.plan.epochs.values()):
+            for fold in (0, *sorted({*folds.values()})):
+                seen = {i: videos[i] for i, own in training.items() if own != fold}
+                jobs.append((self.workspace.seen_features(fold), seen, fold))
+        recipe = choose_recipe(str(self.workspace.weights))
+        assert isinstance(recipe, StoredRecipe)
+        cache = find_cache(str(self.options.cache) if self.options.cache else None)
+        weights, device = weights_for(recipe, {}), self.options.device
+        for at, (folder, sources, without) in enumerate(jobs):
+            options = ExtractOptions(place(str(folder)), weights, device, recipe=recipe, cache=cache, without=without)
+            total, done = 0, dict[str, int]()
+            with closing(extract(sources, options)) as events:
+                for event in events:
+                    match event:
+                        case ExtractPlan():
+                            total = event.chunks
+                        case Progress(what, number, _):
+                            done[what] = number
+                            yield self.plan.progress(FEATURES, at * total + sum(done.values()), len(jobs) * total)
+                        case Failed():
+                            yield from self.skip(event)
+
+    def train_models(self, folds: Mapping[str, int]) -> Generator[StepProgress, None, None]:
+        """Train the models on all videos, and without each fold."""
+        labels, runs = self.division.labels, [0, *sorted({*folds.values()})]
+        streams_of = tuple(open_weights(self.workspace.weights).streams)
+        total = len(runs) * len(self.plan.models)
+        for at, (fold, streams) in enumerate((fold, streams) for fold in runs for streams in self.plan.models):
+            run, labels_file = self.run_folder(fold, streams), self.workspace.labels
+            if fold:
+                labels_file = self.workspace.models / f"labels_without_{fold}.json"
+                subsets = {i: VALIDATION if own == fold else TRAINING for i, own in folds.items()}
+                videos = {i: replace(labels.videos[i], subset=subset) for i, subset in subsets.items()}
+                write_labels(labels_file, replace(labels, videos=videos))
+            seen = self.workspace.seen_features(fold)
+            options = TrainOptions(
+                [seen if seen.is_dir() else self.workspace.features],
+                labels_file,
+                run,
+                preset=self.plan.preset,
+                settings=self.options.model_settings,
+                skip_missing=True,
+                resume=(run / "resume.pt").exists(),
+                device=self.options.device,
+                streams=() if streams == streams_of else streams,
+            )
+            yield self.plan.progress(MODEL, at, total)
+            for event in train(options):
+                if isinstance(event, Step):
+                    yield self.plan.progress(MODEL, at * event.steps + event.step, total * event.steps)
+
+    def run_folder(self, fold: int, streams: Sequence[str]) -> Path:
+        """Return the run folder of a model; fold 0 is the model of all videos."""
+        return self.workspace.models / "+".join(streams) / (f"without_{fold}" if fold else "all")
+
+    def measure(
+        self, checkpoint: Path, folds: Mapping[str, int]
+    ) -> Generator[StepProgress | Notice, None, dict[str, Any]]:
+        """Choose thresholds, write the report, and return what the model file says about itself.
+
+        The testing videos are measured, or without any, the videos of all folds.
+        """
+        yield self.plan.progress(THRESHOLDS)
+        loaded, false_alarms, labels = load(checkpoint), self.options.false_alarms, self.division.labels
+        scores, mAP = self.score_folds(folds)
+        is_unseen = bool(self.plan.folds)
+        if not is_unseen and self.division.of(VALIDATION):
+            is_unseen = True
+            split = read_split(self.workspace.features, self.workspace.labels, VALIDATION, skip_missing=True)
+            split = split.narrowed(loaded.config, streams_of_checkpoint(loaded))
+            scores = {video.id: predict(loaded.model, video.features[:]).numpy() for video in split.videos}
+        scored = {i: Scored(own, labels.videos[i].segments) for i, own in scores.items()}
+        if is_unseen:
+            groups = folds_of([*scored], THRESHOLD_GROUPS) or [[*scored]]
+            chosen = yield from choose_validated_thresholds(scored, groups, loaded, false_alarms)
+        else:
+            chosen = yield from choose_training_thresholds([*scored.values()], loaded, false_alarms)
+        yield self.plan.progress(THRESHOLDS, 1, 1)
+        about: dict[str, Any] = {
+            "request": self.learning.stored.request,
+            "split": self.division.sentence,
+            "data": self.workspace.describe_data(labels, self.learning.videos),
+            "videos": {i: video.subset for i, video in sorted(labels.videos.items())},
+        }
+        measured: list[Fold] = []
+        if self.plan.folds:
+            about |= {"tried": mAP, "taken": mAP[-1]["model"]} if mAP else {}
+            if not self.division.of(TESTING):
+                about["folds"] = [
+                    sorted(i for i in scores if folds[i] == number) for number in sorted({*folds.values()})
+                ]
+                for ids in about["folds"]:
+                    own = {i: chosen.without[i] for i in ids if i in chosen.without}
+                    measured.append(Fold({i: scores[i] for i in ids}, own))
+        options = EvaluateOptions(
+            [checkpoint],
+            [self.workspace.features],
+            self.workspace.labels,
+            subset=TRAINING if measured else TESTING,
+            folds=measured,
+            name=self.learning.model.stem,
+            output=self.workspace.report,
+            skip_missing=True,
+            device=self.options.device,
+        )
+        document: dict[str, Any] = {}
+        for event in evaluate(options):
+            match event:
+                case Progress(_, done, total):
+                    yield self.plan.progress(MEASURE, done, total)
+                case Finished(result):
+                    document = result.document
+        about["metrics"] = {name: value for name, value in document.items() if name not in LOCAL_ENTRIES}
+        about["metrics"]["thresholds_f1"] = chosen.f1
+        yield self.plan.progress(PACK)
+        return about
+
+    def score_folds(self, folds: Mapping[str, int]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return scores (L, C) of the videos of all folds by models that lack them, and the mAP of each model."""
+        if not folds:
+            return {}, []
+        split = read_split(self.workspace.features, self.workspace.labels, TRAINING, skip_missing=True)
+        videos = [video for video in split.videos if video.id in folds]
+        by_model: dict[str, dict[str, Any]] = {}
+        for streams in self.plan.models:
+            rows = by_model["+".join(streams)] = {}
+            for fold in sorted({*folds.values()}):
+                loaded = load(checkpoint_of(self.run_folder(fold, streams)))
+                held = replace(split, videos=[video for video in videos if folds[video.id] == fold])
+                for video in held.narrowed(loaded.config, streams_of_checkpoint(loaded)).videos:
+                    rows[video.id] = predict(loaded.model, video.features[:]).numpy()
+        if len(by_model) > 1:
+            by_model["average"] = {v.id: mean_of([rows[v.id] for rows in by_model.values()]) for v in videos}
+        targets, classes, tried = [video.targets for video in videos], self.division.labels.classes, []
+        for name, rows in by_model.items():
+            mAP = means_of([rows[video.id] for video in videos], targets, classes)["mAP"]
+            tried.append({"model": name, "mAP": mAP if mAP == mAP else 0.0})
+        return {video.id: rows[video.id] for video in videos}, tried
+
+    def skip(self, event: Failed) -> Iterator[Failed]:
+        """Continue without a video. Raises VideoError if too few recordings are left for the folds."""
+        if event.id in self.failed:
+            return
+        self.failed[event.id] = event
+        yield event
+        left = {recording_of(i) for i in self.division.of(TRAINING) if i not in self.failed}
+        if len(left) < self.plan.folds:
+            raise VideoError(
+                f"Cross-validation with {self.plan.folds} folds needs as many readable recordings, but only "
+                f"{len(left)} could be read.",
+                "leave out what cannot be read, or copy it again, then learn again with a new plan.",
+            )

@@ -1,30 +1,29 @@
-"""The plan of `lstr learn`: its steps, how long they take on this machine, and how it keeps to a time limit."""
+"""The plan of `lstr learn`: its steps and their times; and the working folder that keeps it."""
 
-import math
+import json
+import os
+import shutil
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import torch
 
-from lstr.config import WindowConfig
-from lstr.errors import TooShortError
-from lstr.extractors.presets import Preset
-from lstr.extractors.stages import torch_threads
-from lstr.extractors.streams import PICTURES, STREAMS, in_training_order
+from lstr.chunk import FEATURES_PER_SECOND
+from lstr.errors import OutputError
+from lstr.extractors.streams import STREAMS
+from lstr.files.atomic import lock, unwritable
+from lstr.files.content import write_json
 from lstr.files.remote import Place
-from lstr.pipelines.features.chunk_cache import planes_of
-from lstr.pipelines.features.extraction import cost_of, row_bytes, widths_of
-from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division, folds_of
-from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.progress import Notice
-from lstr.pipelines.training.config import TrainConfig, check_teacher, preset_for, resolve
-from lstr.pipelines.training.networks import best_at_once, threads_of
-from lstr.pipelines.training.recogniser import NetworksToTrain
-from lstr.pipelines.training.speed import FEATURES_SHARE, measure_chunks, measure_model, measure_training
-from lstr.pipelines.training.training_videos import check_room, chunks_of
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.pipelines.annotations.activitynet import to_activitynet
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.learning.division import VALIDATION
+from lstr.pipelines.training.run_folder import CONFIG
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
 NETWORKS = {stream: f"{stream} network" for stream in STREAMS}
@@ -37,18 +36,7 @@ STEP_NAMES = {
     MEASURE: "measure on held-out videos",
     PACK: "write the model file",
 }
-APPEARANCE = ("rgb", "grey")  # the streams that see how things look; the others see how they move
-# The `model.` settings of an RNN; a model with other settings is an LSTR.
-RNN_SETTINGS = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
-
-# The share of their training that networks get at least in folds. With less time, videos are held out, so that one
-# network of each stream is trained instead of one for each fold. Two networks with an eighth of the training that they
-# had had by default had mAP .65 on UT-Interaction, and one network with a third of it .76.
-MIN_SHARE = 2 / 3
-MIN_DRAWS = 96  # images per epoch; a time limit with room for fewer is refused
 TIME_MARGIN = 1.2  # a plan takes at most this much longer than measured, so that a time limit holds
-STEP_START_S, MODEL_START_S = 3.0, 1.0
-REPORT_S_PER_CHUNK = 0.02  # with resampling and figures
 
 
 @dataclass(frozen=True)
@@ -151,181 +139,101 @@ class LearnPlan:
         return msgspec.convert(values, cls)
 
 
-class Header(NamedTuple):
-    """What the header of a video says: chunks, and width and height in pixels at which flow is computed."""
-
-    chunks: int
-    size: tuple[int, int] | None = None
+FORMAT = "lstr-learn/2"
 
 
-def models_of(streams: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the streams of each model: one model of all, and one of motion alone if there is appearance too.
+class StoredPlan(NamedTuple):
+    """A plan, a hash of what it was made for (`request`), and the same without the time limit (`task`)."""
 
-    How things move holds better in another place than how they look: on actions of UT-Interaction that were recorded
-    elsewhere the model of motion had mAP .794, that of appearance .698, that of both .808, and the average of the first
-    and the last .818, as much as an average of six models.
-    """
-    motion = tuple(stream for stream in streams if stream not in APPEARANCE)
-    return (tuple(streams), motion) if motion and motion != tuple(streams) else (tuple(streams),)
+    request: str
+    task: str
+    plan: LearnPlan
 
 
-def configure_models(
-    options: LearnOptions, preset: Preset, lengths: Sequence[int]
-) -> tuple[str, list[tuple[WindowConfig, TrainConfig]]]:
-    """Return the training preset of the models and the settings of each.
+class Workspace:
+    """The working folder of a model file: fall.learn next to fall.lstr."""
 
-    lengths: chunks of each training video. Raises ConfigError for unknown or unfit settings.
-    """
-    settings, widths = options.model_settings, widths_of(preset)
-    is_rnn = all(name.removeprefix("model.") in RNN_SETTINGS for name in settings if name.startswith("model."))
-    name = preset_for(sum(lengths), settings, kind="rnn" if is_rnn else "lstr")
-    found = []
-    for streams in models_of(preset.streams):
-        dims = [sum(widths[s] for s in streams if (s in PICTURES) == is_picture) for is_picture in (True, False)]
-        found.append(resolve(name, settings, (dims[0], dims[1])))
-        check_teacher(*found[-1], max(lengths))
-    return name, found
+    def __init__(self, model: Path):
+        self.path = model.with_suffix(".learn")
+        self.plan_file = self.path / "plan.json"
+        self.labels = self.path / "labels.json"  # with their subsets
+        self.weights, self.models = self.path / "weights", self.path / "models"
+        self.features = self.path / "features"  # of all videos, by networks that have not learnt from them
+        self.report = self.path / "report"  # of `lstr evaluate`
 
+    def seen_features(self, fold: int) -> Path:
+        """Return the folder of features by the networks without a fold (0: of all), of videos that they learnt from."""
+        return self.path / "seen" / (f"without_{fold}" if fold else "all")
 
-class Planner:
-    """Plans a learning for this machine.
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the folder has files that no learning has written."""
+        own = {"lock", self.labels.name}  # of a learning that was stopped at once, `lock` by an earlier version
+        has_others = self.path.is_dir() and any(path.name not in own for path in self.path.iterdir())
+        return has_others and not self.plan_file.is_file()
 
-    Args:
-        headers: of all labelled videos that can be read.
-    """
+    @property
+    def has_networks(self) -> bool:
+        """Whether the training of networks has started, so that their epochs are settled."""
+        return (self.weights / CONFIG).is_file()
 
-    def __init__(
-        self,
-        options: LearnOptions,
-        networks: NetworksToTrain,
-        headers: Mapping[str, Header],
-        videos: Mapping[str, Place],
-        device: str,
-    ):
-        self.options, self.networks, self.headers, self.videos = options, networks, headers, videos
-        self.device = device
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the folder; remove it at the end if it is empty.
 
-    def choose(
-        self, division: Division, held_out: Division | None
-    ) -> Generator[Notice, None, tuple[Division, LearnPlan]]:
-        """Measure this machine, and plan the best that the time limit allows, with fewer images or without folds.
-
-        held_out: what takes the place of folds if the time is short, if anything may. Raises ConfigError for settings
-        of the models, TooShortError, OutputError and VideoError.
+        Raises OutputError if another process holds it, or if it cannot be written.
         """
-        configure_models(self.options, self.networks.preset, self.lengths(division))
-        yield Notice("measuring this machine …", warning=False)
-        self.measure(division)
-        if held_out:
-            try:
-                return division, self.plan(division, is_last=False)
-            except TooShortError as error:
-                yield Notice(f"{error} So videos are held out to measure on, and not learnt from.")
-                division = held_out
-        return division, self.plan(division, is_last=True)
-
-    def lengths(self, division: Division) -> list[int]:
-        """Return the chunks of each training video."""
-        return [self.headers[i].chunks for i in division.of(TRAINING)]
-
-    def measure(self, division: Division) -> None:
-        """Measure this machine for a few seconds. Raises ConfigError for settings of the model, VideoError."""
-        preset, configs, classes = self.networks.preset, self.networks.configs, division.labels.classes
-        lengths, n_networks = self.lengths(division), 1 + division.folds
-        _, (model, *_) = configure_models(self.options, preset, lengths)
-        images = max(config.epochs * config.draws_of(sum(lengths)) for config in configs.values())
-        self.at_once = min(self.options.at_once or best_at_once(n_networks, images, self.device), n_networks)
-        threads = [threads_of(self.at_once)] if self.at_once > 1 else [1, torch.get_num_threads()]
-        image, self.threads = measure_training(preset, configs, len(classes), self.device, threads)
-        share = -(-n_networks // self.at_once) / n_networks  # of networks that are trained at once
-        # seconds to train a network on a sample, to train a model on all training videos, and to decode a chunk
-        self.sample_s = {stream: seconds * share * configs[stream].segments for stream, seconds in image.items()}
-        with torch_threads(self.threads):
-            self.model_s = measure_model(*model, lengths, classes, self.device)
-        headers = self.headers
-        shortest = sorted((i for i in headers if headers[i].chunks), key=lambda i: (headers[i].chunks, i))
-        self.chunk_s = measure_chunks([self.videos[i] for i in shortest], preset)
-
-    def plan(self, division: Division, is_last: bool) -> LearnPlan:
-        """Plan a learning. A time limit leaves networks fewer images per epoch.
-
-        is_last: whether no cheaper plan is left to try. Otherwise networks get MIN_SHARE of their training or more.
-
-        Raises:
-            TooShortError: The time limit leaves networks too little training.
-            OutputError: The cache has no room for the chunks.
-        """
-        options, preset, configs = self.options, self.networks.preset, self.networks.configs
-        folds = division.folds
-        chunks, n_videos, cached = Counter[str](), Counter[str](), 0
-        planes, square = planes_of(chunks_of(preset)), (preset.long_side, preset.long_side)
-        for video_id, video in division.labels.videos.items():
-            header = self.headers[video_id]
-            n_videos[video.subset] += 1
-            chunks[video.subset] += header.chunks
-            cached += header.chunks * math.prod(header.size or square) * planes if video.subset != TESTING else 0
-        check_room(n_videos.total() - n_videos[TESTING], cached, options.cache_size)
-        epochs = {stream: config.epochs for stream, config in configs.items()}
-        draws = max(config.draws_of(chunks[TRAINING]) for config in configs.values())
-
-        def steps(draws: int) -> tuple[PlannedStep, ...]:
-            return self.steps(division, preset, epochs, chunks, draws)
-
-        if options.seconds is not None:
-            least = min(draws, MIN_DRAWS) if is_last else math.ceil(draws * MIN_SHARE)
-            others, whole = (sum(step.seconds for step in steps(n)) for n in (0, draws))
-            per_draw = (whole - others) / draws
-            fitting = math.floor((options.seconds / TIME_MARGIN - others) / per_draw) if per_draw else draws
-            needed = TIME_MARGIN * (others + per_draw * least)
-            if fitting < least or needed > options.seconds:
-                in_folds = f" in {folds} folds" if folds else ""
-                raise TooShortError(
-                    f"Learning{in_folds} takes at least {math.ceil(needed)} s on this machine, and the time limit is "
-                    f"{options.seconds:g} s.",
-                    f"give --time {math.ceil(needed / 60)}m or more, or fewer videos.",
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise unwritable(self.path.parent, error) from error
+        try:
+            if not lock(handle):  # the system frees the lock of a killed process
+                raise OutputError(
+                    f"Another learning is writing {self.path}.", "wait until it is done, or name another file with -o."
                 )
-            draws = min(draws, fitting)
-        network_bytes = sum(cost_of(part.network).bytes for part in preset.parts.values())
-        return LearnPlan(
-            dict(n_videos),
-            dict(chunks),
-            len(division.labels.classes) - 1,
-            division.sentence,
-            steps(draws),
-            epochs,
-            draws,
-            models_of(preset.streams),
-            configure_models(options, preset, self.lengths(division))[0],
-            int(cached + chunks.total() * row_bytes(preset) + (1 + folds) * network_bytes),
-            self.threads,
-            self.at_once,
-            options.seconds,
-            folds,
-            is_one_recording=not folds_of(division.of(TRAINING)),
-        )
+            yield
+        finally:
+            with suppress(OSError):  # it is not empty
+                self.path.rmdir()
+            os.close(handle)
 
-    def steps(
-        self, division: Division, preset: Preset, epochs: Mapping[str, int], chunks: Mapping[str, int], draws: int
-    ) -> tuple[PlannedStep, ...]:
-        """Return all steps with their times, if an epoch of the networks has so many draws."""
-        training, validation, testing = (chunks[subset] for subset in (TRAINING, VALIDATION, TESTING))
-        folds, n_models = division.folds, len(models_of(preset.streams))
-        trained = in_training_order([stream for stream, n in epochs.items() if n])
-        networks = {s: (1 + folds) * (STEP_START_S + epochs[s] * draws * self.sample_s[s]) for s in trained}
-        features = testing * self.chunk_s
-        for stream, n in epochs.items():
-            row = FEATURES_SHARE * self.sample_s[stream] * preset.parts[stream].crops
-            # by networks that lack each video, and by each network that has seen some: once, and for 3 folds 3 times
-            passes = 1 + folds if n else 1
-            features += (passes * training + validation + testing) * row
-        model_folds = folds or (0 if validation else len(folds_of(division.of(TRAINING))))
-        model = MODEL_START_S * (1 + model_folds) + self.model_s * max(1, model_folds)  # a fold trains on the others
-        return (
-            PlannedStep(CHUNKS, STEP_START_S + (training + validation) * self.chunk_s),
-            *(PlannedStep(NETWORKS[stream], seconds) for stream, seconds in networks.items()),
-            PlannedStep(FEATURES, STEP_START_S + features),
-            PlannedStep(MODEL, n_models * model),
-            PlannedStep(THRESHOLDS, STEP_START_S),
-            PlannedStep(MEASURE, STEP_START_S + (testing or training) * REPORT_S_PER_CHUNK),
-            PlannedStep(PACK, 1.0),
-        )
+    def read_plan(self) -> StoredPlan | None:
+        """Return the stored plan; None if there is none, or if another version wrote it."""
+        try:
+            content = json.loads(self.plan_file.read_text(encoding="utf-8"))
+            plan = LearnPlan.from_dict(content["plan"])
+            return StoredPlan(content["request"], content["task"], plan) if content["format"] == FORMAT else None
+        except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
+            return None
+
+    def write_plan(self, stored: StoredPlan, labels: Labels, is_resumed: bool) -> None:
+        """Write labels and plan; remove the results of another plan unless this one is resumed. Raises OutputError."""
+        for name in () if is_resumed else ("weights", "features", "models", "seen", "report"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        write_labels(self.labels, labels)  # also if resumed: another learning may have been stopped after this line
+        content = {"format": FORMAT, "request": stored.request, "task": stored.task, "plan": stored.plan.to_dict()}
+        write_json(self.plan_file, content)
+
+    def describe_data(self, labels: Labels, videos: Mapping[str, Place]) -> dict[str, Any]:
+        """Return videos, seconds and labelled actions by subset, and the names of the files without their folders.
+
+        A video counts as long as its features are, and not at all if it has none.
+        """
+        subsets: dict[str, dict[str, Any]] = {}
+        lengths = open_features(self.features).lengths()
+        lengths = {i: length for i, length in lengths.items() if i in labels.videos}
+        for video_id, chunks in lengths.items():
+            video = labels.videos[video_id]
+            about = subsets.setdefault(video.subset, {"videos": 0, "seconds": 0.0, "labels": Counter()})
+            about["videos"] += 1
+            about["seconds"] += chunks / FEATURES_PER_SECOND
+            about["labels"].update(s.label for s in video.segments if s.label not in (BACKGROUND, AMBIGUOUS))
+        return {"subsets": subsets, "files": sorted(videos[video_id].name for video_id in lengths)}
+
+
+def write_labels(path: Path, labels: Labels) -> None:
+    """Write labels as ActivityNet JSON. Raises OutputError."""
+    videos = {name: AnnotatedVideo(v.segments, v.subset, v.duration) for name, v in sorted(labels.videos.items())}
+    write_json(path, to_activitynet(AnnotationSet(videos, labels.classes), results=False))

@@ -27,8 +27,8 @@ from lstr.pipelines.learning.options import (
     initial_recipe,
     settings_of_networks,
 )
-from lstr.pipelines.learning.plan import Header, LearnPlan, Planner
-from lstr.pipelines.learning.workspace import StoredPlan, Workspace
+from lstr.pipelines.learning.plan import LearnPlan, StoredPlan, Workspace
+from lstr.pipelines.learning.planner import Header, Planner
 from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
 from lstr.pipelines.training.finetune import not_learnt

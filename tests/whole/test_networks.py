@@ -86,7 +86,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
 def test_common_networks_need_no_mmaction2():
     """To build, to train and to compute with what the recipes name."""
     code = (
-        "import sys, lstr.pipelines.training.networks, lstr.pipelines.learning.plan, lstr.pipelines.detection.detect\n"
+        "import sys, lstr.pipelines.learning.planner, lstr.pipelines.detection.detect\n"
         "from lstr.extractors.networks.weights_file import WeightSources\n"
         "from lstr.extractors.presets import PRESETS\n"
         "from lstr.extractors.twostream import build_twostream\n"

@@ -28,7 +28,7 @@ from lstr.pipelines.evaluation.analysis import (
     resample,
     verdict,
 )
-from lstr.pipelines.evaluation.report import add_comparison, draw_page, write_evaluation
+from lstr.pipelines.evaluation.report import draw_page, write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
 from lstr.pipelines.evaluation.tables import csv_rows, csv_text
 from lstr.pipelines.features.dataset import LabelledVideo, Split
@@ -238,13 +238,3 @@ def test_the_page_says_what_the_networks_began_with():
     page = draw_page(Findings([judged(about={"networks": {**networks, "flow": {}}})]), [], {})
     said = f"the grey, difference and change networks began with lite0.pth, trained on {HOSTILE}, licence Apache-2.0."
     assert f'<p class="soft">{escape(said)}</p>' in page and "flow network" not in page
-
-
-def test_a_comparison_comes_into_a_page_that_is_there(tmp_path):
-    """Once, whatever it says; a later one takes its place, and all else of the page stays."""
-    page = tmp_path / "report.html"
-    page.write_text(before := draw_page(Findings([judged()]), [], {}))
-    for text in (r"m is better \1 <than> n & all, by more than chance.", "Neither of n and m is better."):
-        add_comparison(page, text)
-        shown = f'<p class="sentence">{escape(text)}</p>'
-        assert page.read_text().replace(shown, "") == before and page.read_text().count(shown) == 1

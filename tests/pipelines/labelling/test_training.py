@@ -16,7 +16,7 @@ from lstr.pipelines.labelling import training as module
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.values import NOTHING, About, Label
-from lstr.pipelines.learning.workspace import Workspace
+from lstr.pipelines.learning.plan import Workspace
 from tests.support.labelling import action, put
 from tests.support.training_page import until, wait
 

@@ -21,7 +21,8 @@ from lstr.pipelines.evaluation.thresholds import Scored, choose_without_each
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import Learnt
-from lstr.pipelines.learning.plan import NETWORKS, STEP_START_S
+from lstr.pipelines.learning.plan import NETWORKS
+from lstr.pipelines.learning.planner import STEP_START_S
 from lstr.pipelines.learning.preparation import plan
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Finished, Notice
@@ -132,9 +133,9 @@ def test_a_short_time_drops_images_and_then_the_folds(videos, all_teach, tmp_pat
             return dict.fromkeys(configs, 0.05), 1
 
         with (
-            patch("lstr.pipelines.learning.plan.measure_training", training),
-            patch("lstr.pipelines.learning.plan.measure_chunks", return_value=0.001),
-            patch("lstr.pipelines.learning.plan.measure_model", return_value=1.0),
+            patch("lstr.pipelines.learning.planner.measure_training", training),
+            patch("lstr.pipelines.learning.planner.measure_chunks", return_value=0.001),
+            patch("lstr.pipelines.learning.planner.measure_model", return_value=1.0),
         ):
             settings = {"height": "32", "width": "48", "epochs": "20", "draws": "400"}
             chosen = options(videos, tmp_path / "x", algorithm=None, settings=settings, seconds=seconds, **others)

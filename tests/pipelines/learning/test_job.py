@@ -2,33 +2,15 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from lstr.checkpoint import load
 from lstr.errors import CacheError
-from lstr.labels.label_set import Labels
-from lstr.pipelines.learning.division import Division
-from lstr.pipelines.learning.learn import compare_with_initial, learn
-from lstr.pipelines.learning.options import LearnOptions
-from lstr.pipelines.learning.plan import NETWORKS, StepProgress
-from lstr.pipelines.learning.workspace import Workspace
+from lstr.pipelines.learning.learn import learn
+from lstr.pipelines.learning.plan import NETWORKS, StepProgress, Workspace
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.progress import Notice
 from tests.support.learning import SMALL, options, run
-
-
-def test_labels_that_cannot_be_compared_on_are_a_notice(small_set, tmp_path):
-    """The model was written, and the learning ended in an error without a result."""
-    old, new = (write_model(tmp_path / name, small_set.checkpoint, None, {}).path for name in ("a.lstr", "b.lstr"))
-    planned = SimpleNamespace(
-        division=Division(Labels(("Background",), {}), ""), videos={}, workspace=Workspace(new), model=new
-    )
-    notice, *others = compare_with_initial(planned, LearnOptions([], [], new, init=str(old)))
-    assert isinstance(notice, Notice) and not others
-    assert notice.text.startswith(f"not compared with {old}: There is no label file")
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import json
 import shutil
 from contextlib import closing
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from unittest.mock import patch
 
@@ -137,16 +136,14 @@ def test_more_videos_begin_with_what_was_learnt(videos, learnt, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": entries}))
     before = learnt[1].model
     _, result = run(options(tmp_path, tmp_path / "more.lstr", init=str(before)))
-    assert "bow" in open_model(result.model).classes and result.verdict is None, "of other classes"
+    assert "bow" in open_model(result.model).classes
     assert set(open_model(before).about["seen"]) < set(open_model(result.model).about["seen"])
 
     labels["classes"].remove("bow")
     entries = {i: {**entry, "annotations": entry["annotations"][:-1]} for i, entry in entries.items()}
     (tmp_path / "labels.json").write_text(json.dumps({**labels, "database": entries}))
     _, result = run(options(tmp_path, tmp_path / "same.lstr", init=str(before), false_alarms=2.0))
-    assert "cannot be told from fewer than 6 videos: same has mAP" in str(result.verdict)
-    assert f'<p class="sentence">{escape(result.verdict)}</p>' in result.report.read_text()
-    assert result.lines()[-1] == result.verdict and result.about["metrics"]["thresholds_f1"] is None
+    assert result.about["metrics"]["thresholds_f1"] is None
 
     shutil.copytree(videos / "videos", tmp_path / "videos", dirs_exist_ok=True)
     old = json.loads((videos / "labels.json").read_text())["database"]
@@ -231,7 +228,7 @@ def test_the_plan_comes_before_anything_is_written(videos, tmp_path):
 )
 def test_settings_of_the_model_are_checked_before_anything_is_measured(videos, tmp_path, name, value, sentence):
     with (
-        patch("lstr.pipelines.learning.plan.measure_training", side_effect=AssertionError),
+        patch("lstr.pipelines.learning.planner.measure_training", side_effect=AssertionError),
         pytest.raises(ConfigError, match=sentence),
     ):
         list(plan(options(videos, tmp_path / "x", settings={**SMALL, name: value})))

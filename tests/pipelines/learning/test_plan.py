@@ -13,9 +13,8 @@ from lstr.pipelines.learning.plan import (
     PACK,
     LearnPlan,
     PlannedStep,
-    models_of,
 )
-from lstr.pipelines.training.speed import fastest
+from lstr.pipelines.learning.planner import fastest, models_of
 
 STEPS = tuple(PlannedStep(key, 10.0) for key in (CHUNKS, NETWORKS["flow"], FEATURES, MODEL, PACK))
 PLAN = LearnPlan(
@@ -59,6 +58,6 @@ def test_one_model_sees_all_streams_and_one_motion_alone():
 def test_a_step_is_as_fast_as_those_that_follow_the_first(steps, expected, taken):
     """Loading and first memory may make the first step five times as long."""
     done, ends = [], list(chain(*((0.0, seconds) for seconds in steps)))
-    with patch("lstr.pipelines.training.speed.perf_counter", side_effect=chain(ends, repeat(99.0))):
+    with patch("lstr.pipelines.learning.planner.perf_counter", side_effect=chain(ends, repeat(99.0))):
         assert fastest(lambda: done.append(0), "cuda") == expected
     assert len(done) == taken

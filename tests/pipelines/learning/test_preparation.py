@@ -8,9 +8,9 @@ from unittest.mock import patch
 import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError
-from lstr.pipelines.learning.plan import STEP_START_S
+from lstr.pipelines.learning.plan import Workspace
+from lstr.pipelines.learning.planner import STEP_START_S
 from lstr.pipelines.learning.preparation import Learning, check_output, plan
-from lstr.pipelines.learning.workspace import Workspace
 from lstr.pipelines.progress import Failed
 from tests.support.learning import SMALL, options
 
@@ -19,9 +19,9 @@ from tests.support.learning import SMALL, options
 def quick():
     """Nothing of the machine is measured for a plan."""
     with (
-        patch("lstr.pipelines.learning.plan.measure_training", return_value=({"flow": 0.01}, 1)),
-        patch("lstr.pipelines.learning.plan.measure_chunks", return_value=0.01),
-        patch("lstr.pipelines.learning.plan.measure_model", return_value=1.0),
+        patch("lstr.pipelines.learning.planner.measure_training", return_value=({"flow": 0.01}, 1)),
+        patch("lstr.pipelines.learning.planner.measure_chunks", return_value=0.01),
+        patch("lstr.pipelines.learning.planner.measure_model", return_value=1.0),
     ):
         yield
 

@@ -8,12 +8,12 @@ import pytest
 
 from lstr.errors import OutputError
 from lstr.labels.label_set import Labels
-from lstr.pipelines.learning.workspace import Workspace, write_labels
+from lstr.pipelines.learning.plan import Workspace, write_labels
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from lstr.pipelines.learning.workspace import Workspace
+from lstr.pipelines.learning.plan import Workspace
 with Workspace(Path(sys.argv[1])).locked():
     print("held", flush=True)
     time.sleep(600)

@@ -1,0 +1,340 @@
+"""Plans a learning: what each step takes on this machine, measured for a few seconds, within a time limit."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
+from time import perf_counter, process_time
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from lstr.config import WindowConfig
+from lstr.errors import TooShortError, VideoError
+from lstr.extractors.flow.workers import flow_workers
+from lstr.extractors.presets import Preset
+from lstr.extractors.stages import closed_after, torch_threads
+from lstr.extractors.streams import CHANNELS_OF, PICTURES, in_training_order
+from lstr.extractors.video.inputs import local_copy
+from lstr.extractors.video.reader import open_chunks
+from lstr.files.remote import Place
+from lstr.labels.label_set import BACKGROUND
+from lstr.pipelines.failures import skip_failure
+from lstr.pipelines.features.chunk_cache import planes_of
+from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
+from lstr.pipelines.features.extraction import cost_of, row_bytes, widths_of
+from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division, folds_of
+from lstr.pipelines.learning.options import LearnOptions
+from lstr.pipelines.learning.plan import (
+    CHUNKS,
+    FEATURES,
+    MEASURE,
+    MODEL,
+    NETWORKS,
+    PACK,
+    THRESHOLDS,
+    TIME_MARGIN,
+    LearnPlan,
+    PlannedStep,
+)
+from lstr.pipelines.progress import Notice
+from lstr.pipelines.training.config import TrainConfig, check_teacher, preset_for, resolve
+from lstr.pipelines.training.loop import kept_memory
+from lstr.pipelines.training.model_run import Learner
+from lstr.pipelines.training.network_config import FinetuneConfig
+from lstr.pipelines.training.networks import best_at_once, threads_of
+from lstr.pipelines.training.recogniser import NetworksToTrain, make_optimiser, recogniser
+from lstr.pipelines.training.training_videos import check_room, chunks_of
+from lstr.pipelines.training.window_samples import count_steps, draw_windows
+
+APPEARANCE = ("rgb", "grey")  # the streams that see how things look; the others see how they move
+# The `model.` settings of an RNN; a model with other settings is an LSTR.
+RNN_SETTINGS = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
+
+# The share of their training that networks get at least in folds. With less time, videos are held out, so that one
+# network of each stream is trained instead of one for each fold. Two networks with an eighth of the training that they
+# had had by default had mAP .65 on UT-Interaction, and one network with a third of it .76.
+MIN_SHARE = 2 / 3
+MIN_DRAWS = 96  # images per epoch; a time limit with room for fewer is refused
+STEP_START_S, MODEL_START_S = 3.0, 1.0
+REPORT_S_PER_CHUNK = 0.02  # with resampling and figures
+FEATURES_SHARE = 0.2  # of the time of a training step, that an image takes as a feature; .16 measured
+TIMED_CHUNKS = 12  # of the first video
+# Seconds after which a step is not repeated; the first one warms up, and may be five times as slow.
+LONGEST_STEPS_S = (10.0, 2.0, 2.0)
+
+
+class Header(NamedTuple):
+    """What the header of a video says: chunks, and width and height in pixels at which flow is computed."""
+
+    chunks: int
+    size: tuple[int, int] | None = None
+
+
+def models_of(streams: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the streams of each model: one model of all, and one of motion alone if there is appearance too.
+
+    How things move holds better in another place than how they look: on actions of UT-Interaction that were recorded
+    elsewhere the model of motion had mAP .794, that of appearance .698, that of both .808, and the average of the first
+    and the last .818, as much as an average of six models.
+    """
+    motion = tuple(stream for stream in streams if stream not in APPEARANCE)
+    return (tuple(streams), motion) if motion and motion != tuple(streams) else (tuple(streams),)
+
+
+def configure_models(
+    options: LearnOptions, preset: Preset, lengths: Sequence[int]
+) -> tuple[str, list[tuple[WindowConfig, TrainConfig]]]:
+    """Return the training preset of the models and the settings of each.
+
+    lengths: chunks of each training video. Raises ConfigError for unknown or unfit settings.
+    """
+    settings, widths = options.model_settings, widths_of(preset)
+    is_rnn = all(name.removeprefix("model.") in RNN_SETTINGS for name in settings if name.startswith("model."))
+    name = preset_for(sum(lengths), settings, kind="rnn" if is_rnn else "lstr")
+    found = []
+    for streams in models_of(preset.streams):
+        dims = [sum(widths[s] for s in streams if (s in PICTURES) == is_picture) for is_picture in (True, False)]
+        found.append(resolve(name, settings, (dims[0], dims[1])))
+        check_teacher(*found[-1], max(lengths))
+    return name, found
+
+
+class Planner:
+    """Plans a learning for this machine.
+
+    Args:
+        headers: of all labelled videos that can be read.
+    """
+
+    def __init__(
+        self,
+        options: LearnOptions,
+        networks: NetworksToTrain,
+        headers: Mapping[str, Header],
+        videos: Mapping[str, Place],
+        device: str,
+    ):
+        self.options, self.networks, self.headers, self.videos = options, networks, headers, videos
+        self.device = device
+
+    def choose(
+        self, division: Division, held_out: Division | None
+    ) -> Generator[Notice, None, tuple[Division, LearnPlan]]:
+        """Measure this machine, and plan the best that the time limit allows, with fewer images or without folds.
+
+        held_out: what takes the place of folds if the time is short, if anything may. Raises ConfigError for settings
+        of the models, TooShortError, OutputError and VideoError.
+        """
+        configure_models(self.options, self.networks.preset, self.lengths(division))
+        yield Notice("measuring this machine …", warning=False)
+        self.measure(division)
+        if held_out:
+            try:
+                return division, self.plan(division, is_last=False)
+            except TooShortError as error:
+                yield Notice(f"{error} So videos are held out to measure on, and not learnt from.")
+                division = held_out
+        return division, self.plan(division, is_last=True)
+
+    def lengths(self, division: Division) -> list[int]:
+        """Return the chunks of each training video."""
+        return [self.headers[i].chunks for i in division.of(TRAINING)]
+
+    def measure(self, division: Division) -> None:
+        """Measure this machine for a few seconds. Raises ConfigError for settings of the model, VideoError."""
+        preset, configs, classes = self.networks.preset, self.networks.configs, division.labels.classes
+        lengths, n_networks = self.lengths(division), 1 + division.folds
+        _, (model, *_) = configure_models(self.options, preset, lengths)
+        images = max(config.epochs * config.draws_of(sum(lengths)) for config in configs.values())
+        self.at_once = min(self.options.at_once or best_at_once(n_networks, images, self.device), n_networks)
+        threads = [threads_of(self.at_once)] if self.at_once > 1 else [1, torch.get_num_threads()]
+        image, self.threads = measure_training(preset, configs, len(classes), self.device, threads)
+        share = -(-n_networks // self.at_once) / n_networks  # of networks that are trained at once
+        # seconds to train a network on a sample, to train a model on all training videos, and to decode a chunk
+        self.sample_s = {stream: seconds * share * configs[stream].segments for stream, seconds in image.items()}
+        with torch_threads(self.threads):
+            self.model_s = measure_model(*model, lengths, classes, self.device)
+        headers = self.headers
+        shortest = sorted((i for i in headers if headers[i].chunks), key=lambda i: (headers[i].chunks, i))
+        self.chunk_s = measure_chunks([self.videos[i] for i in shortest], preset)
+
+    def plan(self, division: Division, is_last: bool) -> LearnPlan:
+        """Plan a learning. A time limit leaves networks fewer images per epoch.
+
+        is_last: whether no cheaper plan is left to try. Otherwise networks get MIN_SHARE of their training or more.
+
+        Raises:
+            TooShortError: The time limit leaves networks too little training.
+            OutputError: The cache has no room for the chunks.
+        """
+        options, preset, configs = self.options, self.networks.preset, self.networks.configs
+        folds = division.folds
+        chunks, n_videos, cached = Counter[str](), Counter[str](), 0
+        planes, square = planes_of(chunks_of(preset)), (preset.long_side, preset.long_side)
+        for video_id, video in division.labels.videos.items():
+            header = self.headers[video_id]
+            n_videos[video.subset] += 1
+            chunks[video.subset] += header.chunks
+            cached += header.chunks * math.prod(header.size or square) * planes if video.subset != TESTING else 0
+        check_room(n_videos.total() - n_videos[TESTING], cached, options.cache_size)
+        epochs = {stream: config.epochs for stream, config in configs.items()}
+        draws = max(config.draws_of(chunks[TRAINING]) for config in configs.values())
+
+        def steps(draws: int) -> tuple[PlannedStep, ...]:
+            return self.steps(division, preset, epochs, chunks, draws)
+
+        if options.seconds is not None:
+            least = min(draws, MIN_DRAWS) if is_last else math.ceil(draws * MIN_SHARE)
+            others, whole = (sum(step.seconds for step in steps(n)) for n in (0, draws))
+            per_draw = (whole - others) / draws
+            fitting = math.floor((options.seconds / TIME_MARGIN - others) / per_draw) if per_draw else draws
+            needed = TIME_MARGIN * (others + per_draw * least)
+            if fitting < least or needed > options.seconds:
+                in_folds = f" in {folds} folds" if folds else ""
+                raise TooShortError(
+                    f"Learning{in_folds} takes at least {math.ceil(needed)} s on this machine, and the time limit is "
+                    f"{options.seconds:g} s.",
+                    f"give --time {math.ceil(needed / 60)}m or more, or fewer videos.",
+                )
+            draws = min(draws, fitting)
+        network_bytes = sum(cost_of(part.network).bytes for part in preset.parts.values())
+        return LearnPlan(
+            dict(n_videos),
+            dict(chunks),
+            len(division.labels.classes) - 1,
+            division.sentence,
+            steps(draws),
+            epochs,
+            draws,
+            models_of(preset.streams),
+            configure_models(options, preset, self.lengths(division))[0],
+            int(cached + chunks.total() * row_bytes(preset) + (1 + folds) * network_bytes),
+            self.threads,
+            self.at_once,
+            options.seconds,
+            folds,
+            is_one_recording=not folds_of(division.of(TRAINING)),
+        )
+
+    def steps(
+        self, division: Division, preset: Preset, epochs: Mapping[str, int], chunks: Mapping[str, int], draws: int
+    ) -> tuple[PlannedStep, ...]:
+        """Return all steps with their times, if an epoch of the networks has so many draws."""
+        training, validation, testing = (chunks[subset] for subset in (TRAINING, VALIDATION, TESTING))
+        folds, n_models = division.folds, len(models_of(preset.streams))
+        trained = in_training_order([stream for stream, n in epochs.items() if n])
+        networks = {s: (1 + folds) * (STEP_START_S + epochs[s] * draws * self.sample_s[s]) for s in trained}
+        features = testing * self.chunk_s
+        for stream, n in epochs.items():
+            row = FEATURES_SHARE * self.sample_s[stream] * preset.parts[stream].crops
+            # by networks that lack each video, and by each network that has seen some: once, and for 3 folds 3 times
+            passes = 1 + folds if n else 1
+            features += (passes * training + validation + testing) * row
+        model_folds = folds or (0 if validation else len(folds_of(division.of(TRAINING))))
+        model = MODEL_START_S * (1 + model_folds) + self.model_s * max(1, model_folds)  # a fold trains on the others
+        return (
+            PlannedStep(CHUNKS, STEP_START_S + (training + validation) * self.chunk_s),
+            *(PlannedStep(NETWORKS[stream], seconds) for stream, seconds in networks.items()),
+            PlannedStep(FEATURES, STEP_START_S + features),
+            PlannedStep(MODEL, n_models * model),
+            PlannedStep(THRESHOLDS, STEP_START_S),
+            PlannedStep(MEASURE, STEP_START_S + (testing or training) * REPORT_S_PER_CHUNK),
+            PlannedStep(PACK, 1.0),
+        )
+
+
+def measure_chunks(sources: Sequence[Place], preset: Preset) -> float:
+    """Return the seconds of a chunk, by the first chunks of the first readable video. Raises VideoError."""
+    for source in sources:
+        with (
+            skip_failure(source),
+            local_copy(source) as (path, _),
+            flow_workers(preset.algorithm) as workers,
+            closed_after(open_chunks(path, preset.long_side)[2]) as reading,
+        ):
+            start = perf_counter()
+            chunks = list(islice(reading, TIMED_CHUNKS))
+            for pending in [workers.submit(chunk.frames) for chunk in chunks] if workers else []:
+                pending.result()
+            return (perf_counter() - start) / max(1, len(chunks))
+    raise VideoError("None of the labelled videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
+
+
+def measure_training(
+    preset: Preset, configs: Mapping[str, FinetuneConfig], n_classes: int, device: str, threads: Sequence[int]
+) -> tuple[dict[str, float], int]:
+    """Return the seconds of an image in a training step, by stream, and the fastest of some numbers of threads.
+
+    If other programs keep the cores busy, threads wait for each other, and one thread is faster than several.
+    """
+    found = []
+    for n in sorted({*threads}):
+        with torch_threads(n), torch.random.fork_rng(devices=[]), kept_memory(torch.device(device).type):
+            seconds = {s: _measure_step(s, preset, config, n_classes, device) for s, config in configs.items()}
+        found.append((sum(seconds.values()), n, seconds))
+    _, n, seconds = min(found, key=lambda measured: measured[0])
+    return seconds, n
+
+
+def _measure_step(stream: str, preset: Preset, config: FinetuneConfig, n_classes: int, device: str) -> float:
+    """Return the seconds of an image in a training step of a network."""
+    model = recogniser(stream, preset.parts[stream], n_classes, config)
+    model.to(device=device).to(memory_format=torch.channels_last).train()
+    optimiser = make_optimiser(model, config)
+    shape = (config.batch_size, config.segments, CHANNELS_OF[stream], *config.size)
+    images, labels = torch.zeros(shape, dtype=torch.uint8), torch.zeros(config.batch_size, dtype=torch.long)
+
+    def step() -> None:
+        is_rough = config.precision == "bf16"
+        with (
+            torch.autocast(torch.device(device).type, torch.bfloat16, enabled=is_rough),
+            torch.set_grad_enabled(config.epochs > 0),
+        ):
+            loss = model(*model.prepare(images, labels))
+        if config.epochs:
+            loss.backward()
+            optimiser.step()
+            optimiser.zero_grad()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+
+    seconds = fastest(step, device) / (config.batch_size * config.segments)
+    return seconds if config.epochs else seconds / FEATURES_SHARE  # without epochs it computes features only
+
+
+def measure_model(
+    model: WindowConfig, config: TrainConfig, lengths: Sequence[int], classes: Sequence[str], device: str
+) -> float:
+    """Return the seconds to train a model on videos of these lengths in chunks, with its teacher if it has one.
+
+    Raises ConfigError if no window fits into a video.
+    """
+    background = np.array([name == BACKGROUND for name in classes], np.uint8)
+    videos = []
+    for n in filter(None, lengths):  # zeros that take no memory
+        rgb, flow = (np.broadcast_to(np.float32(0), (n, width)) for width in (model.rgb_dim, model.flow_dim))
+        videos.append(LabelledVideo("", TwoStreamArray(rgb, flow), np.broadcast_to(background, (n, len(classes)))))
+    steps = count_steps(videos, model, config)
+    with torch.random.fork_rng(devices=[]):
+        learner = Learner(videos, classes, model, config, device=device)
+        drawn = draw_windows(videos, model, config, 0)[: config.batch_size]
+        seconds = fastest(lambda: learner.step(learner.make_batch(drawn), 0, lr=0.0), device)  # waits for its loss
+    return (2 if config.teacher else 1) * steps * seconds
+
+
+def fastest(step: Callable[[], object], device: str) -> float:
+    """Return the seconds of the fastest of a few calls; the first one warms up.
+
+    One thread on a processor is measured by processor time, so that other programs do not change the plan.
+    """
+    clock = process_time if device == "cpu" and torch.get_num_threads() == 1 else perf_counter
+    seconds = math.inf
+    for longest in LONGEST_STEPS_S:
+        start = clock()
+        step()
+        seconds = min(seconds, clock() - start)
+        if seconds > longest:
+            break
+    return seconds
