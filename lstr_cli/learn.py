@@ -87,7 +87,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     videos of other subsets than testing and validation are ignored. All parts and the report are in a folder next to
     MODEL (fall.learn for fall.lstr), which you may delete.
 
-    With --init and a model file, both models are compared at the end on held-out videos that neither has seen.
+    `lstr evaluate OLD.lstr NEW.lstr VIDEOS LABELS` compares the model with an earlier one.
 
     --set NAME=VALUE changes a setting: model.NAME and train.NAME as for `lstr train`, others as for `lstr finetune`.
     model.kind=KIND is the kind of model that sees the features (`lstr models` lists all): an RNN up to an hour of
