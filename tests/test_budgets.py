@@ -32,7 +32,7 @@ BUDGETS = {
     "dataclasses and structs": 208,  # target 150
     "fields of Config and Options classes": 336,  # target 250
     "lines without a comment, percent": 98.2,  # target 97
-    "documentation pages": 47,  # target 25
+    "documentation pages": 25,
     "words of README": 700,
     "rooms": 22,
     "options": 109,  # target 110; `--set NAME=VALUE` is one of each command that has it

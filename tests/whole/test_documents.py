@@ -113,7 +113,7 @@ def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):
 
 def test_the_pipe_example_runs(small_set, tmp_path):
     remux(small_set.videos / "scene_03.mp4", tmp_path / "v.mkv")
-    (tmp_path / "example.py").write_text(block_with(DOCS / "how-to" / "any-video.md", "python", "sys.stdin"))
+    (tmp_path / "example.py").write_text(block_with(DOCS / "how-to" / "detect.md", "python", "sys.stdin"))
     with subprocess.Popen(["cat", tmp_path / "v.mkv"], stdout=subprocess.PIPE) as cat:
         result = subprocess.run([sys.executable, tmp_path / "example.py"], stdin=cat.stdout, capture_output=True)
     lines = result.stdout.decode().splitlines()

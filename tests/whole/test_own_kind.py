@@ -12,7 +12,7 @@ from lstr.kinds import configure, make_model
 from tests.support.documents import ROOT, block_with
 from tests.support.feature_set import TINY
 
-PAGE = ROOT / "docs" / "how-to" / "own-kind.md"
+PAGE = ROOT / "docs" / "how-to" / "python.md"
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from lstr.windows.windows import Supervision, gather, totals_of
 from tests.support.documents import ROOT, block_with
 from tests.support.tiny_models import TINY, tiny, video
 
-PAGE = ROOT / "docs" / "how-to" / "own-kind.md"
+PAGE = ROOT / "docs" / "how-to" / "python.md"
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def test_the_shape_of_videos_is_that_of_most():
 
 
 def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
-    page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "recipes.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "extract.md").read_text()
     (example,) = (block for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "based_on" in block)
     (tmp_path / "mine.json").write_text(example)
     preset = read_preset(tmp_path / "mine.json")
