@@ -85,8 +85,9 @@ def command(videos, output, recipe, stream, weights, calibrate, lists, settings,
     from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources
     from lstr.files.remote import place
     from lstr.pipelines.features.chunk_cache import find_cache
-    from lstr.pipelines.features.extract import NetworksReady, extract, plan
+    from lstr.pipelines.features.extract import extract, plan
     from lstr.pipelines.features.extraction import ExtractOptions, Plan
+    from lstr.pipelines.features.output_folder import OutputFolder
     from lstr.pipelines.features.recipes import choose_recipe, default_recipe, weights_for
 
     if not recipe:
@@ -120,7 +121,7 @@ def command(videos, output, recipe, stream, weights, calibrate, lists, settings,
             case Plan():
                 console.say(_line(event))
                 chunks.update({video.id: video.chunks for video in event.of("to do")})
-            case NetworksReady():
+            case OutputFolder():  # calibration is over
                 return console.JobBar("chunks", chunks, speed)
             case _:
                 bar.finish(event.id)

@@ -1,4 +1,4 @@
-"""What a path holds, as one flat description. Modules that import torch are imported late: videos need none."""
+"""The content of a path as one flat description. Modules that import torch are imported late: videos need none."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,7 +33,20 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
             return _describe_recipe(str(path))
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     if path.is_dir():
-        return _describe_folder(path, progress)
+        from lstr.extractors.networks.weights_file import is_weights_folder
+        from lstr.pipelines.features.folder import is_feature_folder
+
+        if is_weights_folder(path):
+            return _describe_weights(path)
+        if is_feature_folder(path):
+            return _describe_features(path, progress)
+        try:
+            found = find_videos([path])
+        except MissingPathError:
+            if is_label_file(path):
+                return describe_labels(path)
+            raise
+        return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if not path.is_file():  # opening a FIFO would wait
         raise MissingPathError(f"{path} is no file on a disk, such as a pipe.", "name a file or a folder.")
     with path.open("rb") as file:
@@ -48,35 +61,31 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
     if is_label_file(path):
         return describe_labels(path)
     if path.suffix != ".json":
-        return _describe_video(path)
+        video = probe(path)
+        return {
+            "kind": "video",
+            "size": f"{video.width}x{video.height}",
+            "codec": video.codec,
+            "bits": video.bits,
+            "sample_aspect": str(video.sample_aspect),
+            "rotation": video.rotation,
+            "duration": video.duration,
+            "frames": len(video.ticks),
+            "header_frames": video.header_frames,
+            "frames_24fps": video.n_frames,
+            "chunks": video.n_chunks,
+            "clock": video.clock,
+            "damage": video.damage or "none seen without decoding",
+            "decoder": FrameReader(video).decoder,
+        }
     if {"rgb", "flow", "based_on"}.isdisjoint(read_object(path) or {}):
         raise MissingPathError(f"{path} is neither labels, a timeline nor a recipe.", "see `lstr info --help`.")
     return _describe_recipe(str(path))
 
 
 def _present(**entries: Any) -> dict[str, Any]:
-    """Return the entries that say something."""
+    """Return the entries that are not empty."""
     return {name: value for name, value in entries.items() if value}
-
-
-def _describe_video(path: Path) -> dict[str, Any]:
-    video = probe(path)
-    return {
-        "kind": "video",
-        "size": f"{video.width}x{video.height}",
-        "codec": video.codec,
-        "bits": video.bits,
-        "sample_aspect": str(video.sample_aspect),
-        "rotation": video.rotation,
-        "duration": video.duration,
-        "frames": len(video.ticks),
-        "header_frames": video.header_frames,
-        "frames_24fps": video.n_frames,
-        "chunks": video.n_chunks,
-        "clock": video.clock,
-        "damage": video.damage or "none seen without decoding",
-        "decoder": FrameReader(video).decoder,
-    }
 
 
 def _describe_recipe(name: str) -> dict[str, Any]:
@@ -91,44 +100,32 @@ def _describe_recipe(name: str) -> dict[str, Any]:
     return {"kind": "recipe of features", **about, "origins": origins_of(recipe, {})}
 
 
-def _describe_folder(path: Path, progress: Tell) -> dict[str, Any]:
+def _describe_weights(path: Path) -> dict[str, Any]:
     from lstr.extractors.networks.manifest import origin_of
-    from lstr.extractors.networks.weights_file import is_weights_folder
     from lstr.extractors.networks.weights_folder import open_weights
-    from lstr.pipelines.features.folder import is_feature_folder
 
-    if is_weights_folder(path):
-        folder = open_weights(path)
-        origins = {stream: origin for stream in folder.streams if (origin := origin_of(folder.file(stream)))}
-        return {
-            "kind": "weights folder",
-            **{name: value for name, value in folder.about.items() if name != "training"},
-            "training": list(folder.about.get("training", {})),
-            "pairs": folder.n_folds + 1,
-            "origins": {stream: str(origin) for stream, origin in origins.items()},
-            "recipe_id": folder.recipe.id,
-            "recipe": folder.recipe.to_dict(),
-        }
-    if is_feature_folder(path):
-        return _describe_features(path, progress)
-    try:
-        found = find_videos([path])
-    except MissingPathError:
-        if is_label_file(path):
-            return describe_labels(path)
-        raise
-    return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
+    folder = open_weights(path)
+    origins = {stream: origin for stream in folder.streams if (origin := origin_of(folder.file(stream)))}
+    return {
+        "kind": "weights folder",
+        **{name: value for name, value in folder.about.items() if name != "training"},
+        "training": list(folder.about.get("training", {})),
+        "pairs": folder.n_folds + 1,
+        "origins": {stream: str(origin) for stream, origin in origins.items()},
+        "recipe_id": folder.recipe.id,
+        "recipe": folder.recipe.to_dict(),
+    }
 
 
 def _describe_features(path: Path, progress: Tell) -> dict[str, Any]:
+    from lstr.files.atomic import leftovers
     from lstr.pipelines.failures import read_failures
     from lstr.pipelines.features.dataset import count_overlap
     from lstr.pipelines.features.folder import open_features, verify
     from lstr.pipelines.model_files.networks import origins_of, recorded_weights
 
     folder = open_features(path)
-    found = None if folder.stated else verify(folder, progress)
-    lengths = found.chunks if found else folder.lengths()
+    lengths, faults, n_hashed = (folder.lengths(), [], 0) if folder.stated else verify(folder, progress)
     n_chunks, foreign = sum(lengths.values()), folder.describe()
     hours: dict[str, Any] = {"hours": n_chunks / FEATURES_PER_SECOND / 3600}
     if foreign is not None:
@@ -140,16 +137,16 @@ def _describe_features(path: Path, progress: Tell) -> dict[str, Any]:
         "shortest": min(lengths.values(), default=0),
         "longest": max(lengths.values(), default=0),
     }
-    if not found:
+    if folder.stated:
         return {"kind": "features of other people", **counts, **(foreign or {}), "ids": [*lengths]}
     described = {
         "kind": "feature folder",
         **counts,
-        "damaged": sorted({fault.id for fault in found.faults}),
-        "faults": [asdict(fault) for fault in found.faults],
-        "arrays_checked_by_hash": found.hashed,
+        "damaged": sorted({fault["id"] for fault in faults}),
+        "faults": faults,
+        "arrays_checked_by_hash": n_hashed,
         "failed": [failure["id"] for failure in read_failures(path)],
-        "leftovers_of_killed_runs": found.leftovers,
+        "leftovers_of_killed_runs": len(leftovers(path)),
         "streams": list(folder.names),
     }
     if recipe := folder.recipe:

@@ -1,8 +1,8 @@
-"""Chunks and their flow on disk, so that networks can be trained and changed without decoding or flow again.
+"""Chunks and their flow on disk, so that networks are trained and changed without decoding or computing flow again.
 
-Layout: CACHE/<12 hex digits of what made them>/recipe.json, and for a video KEY.npy (L, P, H, W) uint8 with KEY.json,
-written last. The P planes are those of the pictures that `keeps` names (red, green and blue of the central frame; the
-brightness of all six; or the colours of all six), then the ten of flow where the recipe has any. A video's key is the
+Layout: CACHE/<12 hex digits of the chunk recipe>/recipe.json, and for a video KEY.npy (L, P, H, W) uint8 with KEY.json,
+written last. The P planes are those of the frames that `keeps` names (red, green and blue of the central frame; the
+brightness of all six; or the colours of all six), then the ten of flow if the recipe has any. A video's key is the
 SHA-256 of its file: one that was copied, moved or touched is found, one that was changed is not. Every chunk is checked
 against its CRC-32 when it is read.
 """
@@ -26,7 +26,7 @@ from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers
 from lstr.extractors.networks.crops import WITHOUT_COLOUR, Movement, grey_of, picture_of, shaken
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import DECODE, WRITE, ahead, closed_after
-from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, n_frames_until
+from lstr.extractors.video.frames import CHUNK, Chunk, n_frames_until
 from lstr.extractors.video.probe import Video
 from lstr.extractors.video.reader import FrameReader
 from lstr.files.arrays import RowFile, open_array
@@ -35,11 +35,11 @@ from lstr.files.content import write_json
 from lstr.files.home import home
 from lstr.pipelines.progress import Progress
 
-# The entries of a recipe that make chunks; the others are of the networks.
+# The entries of a recipe that chunks depend on; the others concern the networks.
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
 KEEPS = "keeps"
 GREY, COLOUR = "grey", "colour"
-# By what of the pictures is kept: those of the central frame, or of all frames without and with their colours.
+# Planes by what is kept: the central frame, or all frames without and with their colours.
 PLANES = {None: 3, GREY: CHUNK, COLOUR: 3 * CHUNK}
 FLOW_PLANES = 10
 DEFAULT_SIZE = 50 * 10**9  # bytes
@@ -47,7 +47,7 @@ FRAMES_AHEAD = 4  # chunks decoded ahead where no flow is computed
 
 
 def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
-    """Return what of a recipe makes chunks and flow."""
+    """Return the entries of a recipe that chunks and flow depend on."""
     made = {name: value for name, value in asdict(recipe).items() if name in FIELDS}
     if recipe.change or (recipe.rgb and (recipe.grey or recipe.difference)):
         return made | {KEEPS: COLOUR}
@@ -55,7 +55,7 @@ def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def planes_of(made: Mapping[str, Any]) -> int:
-    """Return the planes of a chunk, each a byte per pixel, by what makes chunks."""
+    """Return the planes of a chunk, each a byte per pixel, of a chunk recipe."""
     return PLANES[made.get(KEEPS)] + (FLOW_PLANES if made["flow_algorithm"] else 0)
 
 
@@ -73,14 +73,14 @@ class CachedVideo:
         return len(self.chunks)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process maps the file for itself."""
+        """Let another process map the file for itself."""
         return _mapped, (self.path, self.record, self.recipe)
 
     def read(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """A chunk's frames, (6, H, W, 3) RGB or (6, H, W) without colour, and flow (10, H, W), uint8.
+        """Return a chunk's frames, (6, H, W, 3) RGB or (6, H, W) grey, and flow (10, H, W), uint8.
 
-        Of a cache that keeps the central frame alone, that six times; without flow (0, H, W). Raises CacheError when
-        it was damaged.
+        A cache that keeps only the central frame returns it six times, one without flow (0, H, W). Raises CacheError
+        for a damaged chunk.
         """
         planes = np.ascontiguousarray(self.chunks[index])
         if zlib.crc32(planes.data) != self.record["crc32"][index]:
@@ -95,8 +95,7 @@ class CachedVideo:
         return np.broadcast_to(np.ascontiguousarray(colours), (CHUNK, *colours.shape[1:])), flow
 
     def picture(self, index: int, stream: str, movement: Movement | None = None) -> NDArray[np.uint8]:
-        """What one stream shows of a chunk, (H, W, C), as a camera has it that moves. Raises CacheError when it was
-        damaged."""
+        """Return the input of one stream for a chunk, (H, W, C), with a camera's `movement`. Raises as `read`."""
         frames, flow = self.read(index)
         if movement is not None:
             if stream in WITHOUT_COLOUR:  # a third of the pixels
@@ -105,7 +104,7 @@ class CachedVideo:
         return picture_of(stream, frames, flow, self.recipe["rgb_frame"])
 
     def verify(self, what: str) -> Generator[Progress, None, bool]:
-        """Whether every chunk is as it was written; reads them all, with progress that is called `what`."""
+        """Return whether every chunk is as it was written; reads them all, with progress of `what`."""
         try:
             for index in range(len(self)):
                 self.read(index)
@@ -116,7 +115,7 @@ class CachedVideo:
 
 
 def _greys(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Frames (6, H, W, 3), or (6, H, W) without colour, as the latter."""
+    """Return frames (6, H, W, 3) or (6, H, W) as grey ones (6, H, W)."""
     return frames if frames.ndim == 3 else np.stack([grey_of(frame) for frame in frames])
 
 
@@ -125,9 +124,9 @@ def _mapped(path: Path, record: Mapping[str, Any], recipe: Mapping[str, Any]) ->
 
 
 class ChunkCache:
-    """A folder of cached videos of one chunk recipe, at most `size` bytes together with those of other recipes.
+    """A folder of cached videos of one chunk recipe; all recipes of the cache share `size` bytes.
 
-    Where room is needed, the videos that were used longest ago go first, of whatever recipe.
+    To make room, the least recently used videos of any recipe are removed first.
     """
 
     def __init__(self, path: Path, recipe: Mapping[str, Any], size: int = DEFAULT_SIZE):
@@ -150,8 +149,8 @@ class ChunkCache:
                 return None
         except (OSError, ValueError, EOFError, KeyError, TypeError):
             return None
-        with suppress(OSError):  # it may be somebody else's, or gone by now
-            os.utime(_record(array))  # what is used stays longest
+        with suppress(OSError):  # another user's file, or removed meanwhile
+            os.utime(_record(array))  # the time of its last use
         return CachedVideo(array, chunks, record, self.recipe)
 
     def fill(
@@ -163,13 +162,13 @@ class ChunkCache:
         keep: Collection[str] = (),
         what: str = "chunks",
     ) -> Generator[Progress, None, CachedVideo]:
-        """Decode a video, compute its flow and put both on disk; others than those of `keep` may go for it.
+        """Decode a video, compute its flow and write both; may remove others to make room, except those of `keep`.
 
         Both are SHA-256 of files. `opened` is what `open_chunks` returns for the source. A recipe without flow needs
         no workers. `what` names the progress. Raises VideoError when it is damaged, OutputError without room.
         """
         video, reader, chunks = opened
-        shape = self.shape(video)
+        shape, keeps = self.shape(video), self.recipe.get(KEEPS)
         self.make_room(video.n_chunks * math.prod(shape), {self._array(other) for other in keep})
         in_flight = workers.ahead if workers else FRAMES_AHEAD
         array = self._array(sha256)
@@ -179,7 +178,11 @@ class ChunkCache:
             rows = RowFile(temporary, shape, "|u1")
             with closing(rows), closed_after(ahead(submitted, in_flight, "reader")) as reading:
                 for chunk, flow in reading:
-                    planes = self._planes(chunk.frames)
+                    if keeps == GREY:
+                        planes = _greys(chunk.frames)
+                    else:
+                        shown = chunk.frames if keeps == COLOUR else chunk.frames[self.recipe["rgb_frame"]][None]
+                        planes = shown.transpose(0, 3, 1, 2).reshape(-1, *shown.shape[1:3])
                     if flow:
                         planes = np.concatenate([planes, flow.result()])  # (P, H, W)
                     planes = np.ascontiguousarray(planes)
@@ -203,35 +206,31 @@ class ChunkCache:
         write_json(_record(array), record)
         return CachedVideo(array, open_array(array), record, self.recipe)
 
-    def _planes(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """What is kept of a chunk's frames (6, H, W, 3): (P, H, W)."""
-        keeps = self.recipe.get(KEEPS)
-        if keeps == GREY:
-            return _greys(frames)
-        shown = frames if keeps == COLOUR else frames[self.recipe["rgb_frame"]][None]
-        return shown.transpose(0, 3, 1, 2).reshape(-1, *frames.shape[1:3])
-
     def shape(self, video: Video) -> tuple[int, int, int]:
-        """Planes, height and width of its chunks, each a byte."""
+        """Return the planes, height and width of a video's chunks, one byte each."""
         width, height = video.size(self.recipe["long_side"])
         return planes_of(self.recipe), height, width
 
     def drop(self, video: CachedVideo) -> None:
-        """Remove a video, so that it is made again."""
+        """Remove a video, so that it is decoded again."""
         for path in (_record(video.path), video.path):
             path.unlink(missing_ok=True)
 
     def make_room(self, wanted: int, keep: Collection[Path] = ()) -> None:
-        """Remove the videos used longest ago until `wanted` bytes more fit. Raises OutputError when they cannot."""
-        arrays = [path for path in self.root.glob("*/*.npy") if path.is_file()]
-        used = sum(_bytes(path) for path in arrays)
-        for array in sorted((path for path in arrays if path not in keep), key=_last_use):
+        """Remove the least recently used videos until `wanted` more bytes fit. Raises OutputError when they cannot."""
+        sizes, last_uses = dict[Path, int](), dict[Path, float]()
+        for array in self.root.glob("*/*.npy"):
+            with suppress(FileNotFoundError):  # another process removed it
+                sizes[array] = array.stat().st_size
+                last_uses[array] = 0.0  # a video without its record is of a killed run, and is removed first
+                last_uses[array] = _record(array).stat().st_mtime
+        used = sum(sizes.values())
+        for array in sorted(last_uses.keys() - set(keep), key=last_uses.__getitem__):
             if used + wanted <= self.size:
                 return
-            used -= _bytes(array)
+            used -= sizes[array]
             for path in (_record(array), array):
-                with suppress(FileNotFoundError):
-                    path.unlink()
+                path.unlink(missing_ok=True)
         if used + wanted > self.size:
             raise OutputError(
                 f"The chunks need {(used + wanted) / 1e9:.1f} GB in {self.root}, and the limit is "
@@ -244,10 +243,7 @@ class ChunkCache:
 
 
 def find_cache(named: str | None) -> Path | None:
-    """Return the folder that is named, else the usual one; None if that does not exist.
-
-    Raises MissingPathError where a folder that is named does not exist.
-    """
+    """Return the `named` folder, else the default one if it exists. Raises MissingPathError for another `named`."""
     if named and not Path(named).is_dir():
         raise MissingPathError(f"{named} is not a folder.", "`lstr finetune` makes it; or leave out the cache.")
     path = Path(named).absolute() if named else home() / "chunks"
@@ -255,15 +251,15 @@ def find_cache(named: str | None) -> Path | None:
 
 
 def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
-    """Return the caches below `root` that have what a recipe's features are made of.
+    """Return the caches below `root` whose chunks a recipe's features can be computed from.
 
-    Features without flow can be made of chunks with any flow, or none, and all of chunks that keep all colours.
+    Features without flow can be computed from chunks with any flow, all features from chunks with all colours.
     """
     return [cache for made in serving(chunk_recipe(recipe)) if (cache := ChunkCache(root, made)).path.is_dir()]
 
 
 def serving(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what makes chunks that can replace those of `made`, these first; with more flow, or more frames."""
+    """Yield the chunk recipes that can replace `made`, itself first: those with more flow or more frames."""
     algorithms = (made["flow_algorithm"], *(() if made["flow_algorithm"] else ALGORITHMS.values()))
     plain = {name: value for name, value in made.items() if name != KEEPS}
     more = [made] if made.get(KEEPS) == COLOUR else [made, plain | {KEEPS: COLOUR}]
@@ -272,7 +268,7 @@ def serving(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str | None) -> dict[str, Any]:
-    """Return what a record says about a video that was decoded to its end, and about what computed its flow."""
+    """Return the entries of a record on a video that was decoded to its end, and on the flow backend."""
     return {
         "duration": float(reader.end),
         "chunks": n_chunks,
@@ -289,26 +285,3 @@ def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str
 
 def _record(array: Path) -> Path:
     return array.with_suffix(".json")
-
-
-def _bytes(path: Path) -> int:
-    with suppress(FileNotFoundError):
-        return path.stat().st_size
-    return 0
-
-
-def _last_use(array: Path) -> float:
-    """A video without its record is of a run that was ended, and goes first."""
-    with suppress(FileNotFoundError):
-        return _record(array).stat().st_mtime
-    return 0.0
-
-
-def cached_chunks(cached: CachedVideo, step: int = 1) -> Iterator[tuple[Chunk, NDArray[np.uint8]]]:
-    """Yield every step-th chunk with its flow (10, H, W) uint8, as `TwoStream.rows_with_flow` takes them.
-
-    Raises CacheError.
-    """
-    for index in range(0, len(cached), step):
-        frames, flow = cached.read(index)
-        yield Chunk(index, (index + 1) * CHUNK_SECONDS, frames), flow

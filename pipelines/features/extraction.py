@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -13,17 +13,19 @@ from typing import Any, Literal
 
 import torch
 
-from lstr.errors import ConfigError
-from lstr.extractors.flow.workers import Backend, default_workers
+from lstr.errors import ConfigError, OutputError, brief
+from lstr.extractors.flow.workers import Backend, choose_backend
 from lstr.extractors.networks.network import RESNET50, Cost, find_network
-from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS, Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import PROBE, closed_after
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
+from lstr.files.atomic import check_writable
+from lstr.files.names import fault_of
 from lstr.files.remote import Place, RemoteFile
+from lstr.labels.video_ids import HINT
 from lstr.pipelines.failures import Failure, FailureLog, failure_of, read_failures
 from lstr.pipelines.features.output_folder import OutputFolder, map_in_threads, open_output
 from lstr.pipelines.features.recipes import StoredRecipe
@@ -77,15 +79,6 @@ class ExtractOptions:
         check_fields(self)
         if self.ray_address and self.engine != "ray":
             raise ConfigError("ray_address is for the engine ray.", "add --set engine=ray, or leave out ray_address.")
-
-    @property
-    def sources(self) -> WeightSources:
-        """The weights, without any calibration."""
-        return WeightSources(self.weights)
-
-    def for_workers(self, device: str, threads: int) -> "ExtractOptions":
-        """Return what each process needs. Recipe and calibration are those of the feature folder."""
-        return replace(self, device=device, threads=threads, recipe=PRESETS["faithful"], calibrate=None)
 
 
 @dataclass(frozen=True)
@@ -191,15 +184,6 @@ def resume(
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What processes can share; `memory` is what is free, in bytes."""
-
-    cores: int
-    gpus: int = 0
-    memory: int = 2**63
-
-
-@dataclass(frozen=True)
 class Share:
     """Processes, and threads of each; a single process is the job's own, which starts no other."""
 
@@ -262,10 +246,6 @@ class Plan:
             return None
         return shutil.disk_usage(next(p for p in (self.output, *self.output.absolute().parents) if p.exists())).free
 
-    def longest_first(self) -> dict[str, Place]:
-        """Return {id: source}, long videos first, so that at the end no process is left alone with one."""
-        return {video.id: video.source for video in sorted(self.videos, key=lambda video: -video.chunks)}
-
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a JSON object; hours are of video, `failed_before` counts videos that are not done."""
         return {
@@ -288,17 +268,20 @@ class Plan:
 
 
 def make_plan(
-    videos: Mapping[str, Place],
-    output: Place,
-    recipe: Preset | StoredRecipe,
-    device: str,
-    sharing: Callable[[int], Share],
+    videos: Mapping[str, Place], options: ExtractOptions, device: str, sharing: Callable[[int], Share]
 ) -> Plan:
     """Look at every video and at what is done of it; of those to do the packets are read, elsewhere the header.
 
     `sharing` returns the share of processes and threads for a number of videos. The time follows from the videos that
-    are done on a device of this kind.
+    are done on a device of this kind. Raises OutputError for an id that is not a valid file name, and if the output
+    cannot be written; FlowError for a flow backend that is missing.
     """
+    for video_id in videos:
+        if fault := fault_of(video_id):
+            raise OutputError(f"The video id {brief(video_id)} is {fault}.", HINT)
+    output, recipe = options.output, options.recipe
+    if recipe.algorithm:
+        choose_backend(recipe.algorithm, options.flow_backend, options.device or "cpu")
     folder = open_output(output)
     failures = {failure["id"]: failure["reason"] for failure in read_failures(output)} if folder else {}
 
@@ -322,15 +305,13 @@ def make_plan(
     looks = [found for _, found in map_in_threads(look, videos.items())]
     made_by = folder.recipe if folder else recipe.recipe if isinstance(recipe, StoredRecipe) else recipe
     n_left = sum(video.state != "done" for video, _ in looks)
-    rate = measured_rate([record for _, record in looks], device)
-    return Plan(output, tuple(video for video, _ in looks), row_bytes(made_by), rate, sharing(n_left))
-
-
-def measured_rate(records: Sequence[Mapping[str, Any]], device: str) -> float | None:
-    """Return the seconds of one core per chunk by these records; None if none is of this kind of device."""
-    timed = [record for record in records if "threads" in record and record["device"] == device]
+    # records of earlier versions do not say how many threads worked
+    timed = [record for _, record in looks if "threads" in record and record["device"] == device]
     chunks = sum(record["chunks"] for record in timed)
-    return sum(record["seconds"]["total"] * record["threads"] for record in timed) / chunks if chunks else None
+    rate = sum(record["seconds"]["total"] * record["threads"] for record in timed) / chunks if chunks else None
+    if isinstance(output, Path) and n_left:
+        check_writable(output)
+    return Plan(output, tuple(video for video, _ in looks), row_bytes(made_by), rate, sharing(n_left))
 
 
 def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
@@ -351,22 +332,23 @@ def row_bytes(recipe: Preset | Recipe) -> int:
     return FLOAT_BYTES * sum(widths_of(recipe).values())
 
 
-def this_machine(device: str) -> Machine:
-    """Return the cores and memory that this process may use, and its GPUs: all for `cuda`, and one for `cuda:N`."""
-    gpus = torch.cuda.device_count() if device == "cuda" else int(device != "cpu")
-    return Machine(default_workers(), gpus, free_memory())
+def count_gpus(device: str) -> int:
+    """Return how many GPUs a device is: all for `cuda`, one for `cuda:N`, none for `cpu`."""
+    return torch.cuda.device_count() if device == "cuda" else int(device != "cpu")
 
 
-def share(machine: Machine, n_videos: int, processes: int | None = None, threads: int | None = None) -> Share:
-    """Return how `n_videos` share a machine; `processes` and `threads` are those requested.
+def share(
+    n_videos: int, cores: int, gpus: int, memory: int, processes: int | None = None, threads: int | None = None
+) -> Share:
+    """Return how `n_videos` share a machine with `memory` free bytes; `processes` and `threads` are those requested.
 
     One process per GPU, because several would take turns on it, and not more than videos, cores, or memory for them.
     """
     if processes is None:
-        processes = machine.gpus or max(1, machine.cores // (threads or CORES))
-        processes = min(processes, machine.cores, max(1, machine.memory // PROCESS_MEMORY_BYTES))
+        processes = gpus or max(1, cores // (threads or CORES))
+        processes = min(processes, cores, max(1, memory // PROCESS_MEMORY_BYTES))
     processes = max(1, min(processes, n_videos))
-    return Share(processes, threads or max(1, machine.cores // processes))
+    return Share(processes, threads or max(1, cores // processes))
 
 
 def free_memory() -> int:

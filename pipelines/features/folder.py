@@ -21,7 +21,6 @@ from lstr.extractors.networks.weights_file import is_weights_folder, sha256_of
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.files.arrays import open_array
-from lstr.files.atomic import leftovers
 from lstr.pipelines.features.feature_files import (
     FORMS,
     NOTHING,
@@ -305,34 +304,18 @@ def is_feature_folder(path: Path) -> bool:
     return own or is_foreign(path)
 
 
-@dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong with a video; `stream` is empty if it is not about one array."""
-
-    id: str
-    stream: str
-    what: str
-
-
-@dataclass
-class Verified:
-    """What a folder holds: chunks of each whole video, faults, and how many arrays were compared with their hash."""
-
-    chunks: dict[str, int]
-    faults: list[Fault]
-    hashed: int = 0
-    # Temporary files of killed runs
-    leftovers: int = 0
-
-
-def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> Verified:
+def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> tuple[dict[str, int], list[dict[str, str]], int]:
     """Read every array of a feature folder: lengths, recipe, numbers that are not finite, rows of zeros, hashes.
 
     `progress` counts videos. A folder from elsewhere has no records, so only its arrays are read.
+
+    Returns:
+        The chunks of each video without a fault; the faults, each with the `id` of a video, the `stream` (empty if the
+        fault concerns no single array) and `what` is wrong; and how many arrays were compared with their hash.
     """
-    root, recipe = folder.paths[0], folder.recipe
-    result = Verified({}, [], leftovers=len(leftovers(root)))
-    recorded = ids_below(root / "records", ".json") if recipe else set()
+    chunks, found, n_hashed = dict[str, int](), list[dict[str, str]](), 0
+    recipe = folder.recipe
+    recorded = ids_below(folder.paths[0] / "records", ".json") if recipe else set()
     ids = sorted(recorded.union(*folder.files.values()))
     widths = {stream: part.dim for stream, part in recipe.parts.items()} if recipe else {}
     for n_done, video_id in enumerate(ids, 1):
@@ -367,15 +350,15 @@ def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> Verified:
             stored = None
             with suppress(AttributeError, TypeError, LookupError):
                 stored = (record or {})["arrays"][stream]["sha256"]
-            result.hashed += bool(stored)
+            n_hashed += bool(stored)
             if stored and sha256_of(path) != stored:
                 faults.append((stream, "its bytes are not those that were written (SHA-256)"))
         if len(set(lengths.values())) > 1:
             faults.append(("", f"lengths differ: {', '.join(f'{stream} {n}' for stream, n in lengths.items())}"))
         if record and any(length != record.get("chunks") for length in lengths.values()):
             faults.append(("", f"its record says {record.get('chunks')} chunks"))
-        result.faults += [Fault(video_id, stream, what) for stream, what in faults]
+        found += [{"id": video_id, "stream": stream, "what": what} for stream, what in faults]
         if not faults:
-            result.chunks[video_id] = lengths[folder.streams[0]]
+            chunks[video_id] = lengths[folder.streams[0]]
         progress(video_id, n_done, len(ids))
-    return result
+    return chunks, found, n_hashed

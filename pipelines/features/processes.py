@@ -1,13 +1,12 @@
 """Videos over processes of this machine, each with its share of the cores and one of the GPUs.
 
-`main` is such a process, which its parent talks to over a socket: it takes a ExtractOptions, then (id, source) of one
-video after the other, and sends WorkerReady, Progress, an Outcome per video, or last of all an error.
+`main` is such a process, which its parent talks to over a socket: it takes ExtractOptions, then (id, source) of one
+video after the other, and sends READY, Progress, an Outcome per video, or last of all an error.
 """
 
 import os
 from collections import deque
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -23,11 +22,7 @@ from lstr.pipelines.progress import Progress
 
 # Processes that die in a row while they start, before the machine is taken to be at fault.
 STARTS = 3
-
-
-@dataclass(frozen=True)
-class WorkerReady:
-    """A worker process has its networks."""
+READY = "ready"  # message of a worker process that has its networks
 
 
 class WorkerProcess(ChildProcess):
@@ -98,7 +93,7 @@ def over_processes(
                     continue
                 if isinstance(event, LstrError):
                     raise event
-                if isinstance(event, WorkerReady):
+                if event == READY:
                     worker.ready, lost = True, 0
                     continue
                 if isinstance(event, Outcome):
@@ -118,12 +113,12 @@ def over_processes(
 def serve(connection: Connection) -> None:
     """Extract the videos that the parent sends, until no more come."""
 
-    def work() -> Generator[WorkerReady | Progress | Outcome, None, None]:
+    def work() -> Generator[str | Progress | Outcome, None, None]:
         with open_worker(connection.recv()) as extractor:
-            yield WorkerReady()
+            yield READY
             while True:  # until recv raises EOFError
                 video_id, source = connection.recv()
-                yield from extractor.extract_all({video_id: source})
+                yield from extractor.extract(video_id, source)
 
     send_events(connection, work(), "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints.")
 

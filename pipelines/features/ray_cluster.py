@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,47 +41,39 @@ TICK = 2.0  # seconds between two looks at the nodes
 INSTALL = "`pip install 'ray>=2.40'`"
 
 
-@dataclass(frozen=True)
-class Portion:
-    """What of a node one video takes."""
-
-    cores: int
-    gpus: int = 0
-
-    @property
-    def device(self) -> str:
-        """Where its networks run."""
-        return "cuda" if self.gpus else "cpu"
-
-    def fits(self, node: Mapping[str, float]) -> int:
-        """How many a node of these resources has room for."""
-        by_gpus = [node.get("GPU", 0) // self.gpus] if self.gpus else []
-        return int(min([node.get("CPU", 0) // self.cores, *by_gpus]))
+Portion = tuple[int, int]  # the cores and GPUs of a node that one video takes
 
 
 def portion_of(nodes: Iterable[Mapping[str, float]], device: str | None = None, cores: int | None = None) -> Portion:
-    """What suits a cluster: a GPU and its part of the cores where there are GPUs, else two cores.
+    """Return a GPU and its part of the cores for a cluster that has GPUs, else two cores.
 
-    `device` (cpu, cuda or cuda:N, of whose GPU Ray takes no notice) and `cores` are those requested.
+    `device` (cpu, cuda or cuda:N, whose number Ray ignores) and `cores` are those requested.
     """
     nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
     with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
     if (device or "").startswith("cuda") or (with_gpu and device is None):
-        return Portion(cores or max(1, int(min((n["CPU"] // n["GPU"] for n in with_gpu), default=CORES))), 1)
-    return Portion(cores or int(min([CORES, *(node["CPU"] for node in nodes)])))
+        return cores or max(1, int(min((n["CPU"] // n["GPU"] for n in with_gpu), default=CORES))), 1
+    return cores or int(min([CORES, *(node["CPU"] for node in nodes)])), 0
+
+
+def count_room(portion: Portion, nodes: Iterable[Mapping[str, float]]) -> int:
+    """Return for how many videos nodes of these resources have room."""
+    cores, gpus = portion
+    by_cores = ([node.get("CPU", 0) // cores, *([node.get("GPU", 0) // gpus] if gpus else [])] for node in nodes)
+    return int(sum(map(min, by_cores)))
 
 
 def share_cluster(portion: Portion, n_videos: int, most: int | None = None) -> Share:
-    """How the connected cluster is shared out as it is now, for a plan; `most` videos at a time."""
-    room = max(1, sum(map(portion.fits, nodes().values())))
-    return Share(max(1, min(n_videos, room, most or room)), portion.cores)
+    """Return how the connected cluster is shared out as it is now, for a plan; `most` videos at a time."""
+    room = max(1, count_room(portion, nodes().values()))
+    return Share(max(1, min(n_videos, room, most or room)), portion[0])
 
 
 @contextmanager
 def cluster(address: str | None) -> Iterator[None]:
-    """Be connected to a Ray cluster: at an address, or without one as Ray chooses, at worst this machine alone.
+    """Connect to a Ray cluster: at an address, or without one as Ray chooses, at worst on this machine alone.
 
-    Ray says nothing meanwhile. Raises DeviceError.
+    Ray prints nothing meanwhile. Raises DeviceError.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a warning of Ray's about its future
@@ -93,38 +85,26 @@ def cluster(address: str | None) -> Iterator[None]:
         yield
         return
     with redirect_stdout(_WithoutRay(sys.stdout)):
+        before = signal.getsignal(signal.SIGTERM)
         try:
-            _check_listening(address or os.environ.get("RAY_ADDRESS", ""))
-            with _own_sigterm():
-                ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
+            # Ray itself would try for minutes where nobody listens.
+            host, _, port = (address or os.environ.get("RAY_ADDRESS", "")).removeprefix("ray://").rpartition(":")
+            if port.isdigit():
+                socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+            ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
         except (OSError, RuntimeError, ValueError) as error:
             raise DeviceError(
                 f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}.",
                 "start one with `ray start --head`, or give the address it printed as --set ray_address=HOST:PORT.",
             ) from error
+        finally:  # Ray would end this process on SIGTERM, with exit code 1
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, before)
         try:
             yield
         finally:
             with redirect_stdout(io.StringIO()):  # this thread prints what Ray held back of repeated lines
                 ray.shutdown()
-
-
-@contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep what this process does on SIGTERM: Ray would end it with exit code 1."""
-    own = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, own)
-
-
-def _check_listening(address: str) -> None:
-    """Raise OSError where nobody listens at HOST:PORT: Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
 
 
 class _WithoutRay(io.TextIOBase):
@@ -141,7 +121,7 @@ class _WithoutRay(io.TextIOBase):
 
 
 def nodes() -> dict[str, dict[str, float]]:
-    """The resources of each living node of the cluster, by its id."""
+    """Return the resources of each living node of the cluster, by its id."""
     import ray
 
     return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
@@ -161,14 +141,14 @@ def over_cluster(
     files = {name: file for stream, path in named.items() for name, file in network_files(path, stream).items()}
     weights: Any = ray.put({name: _content_of(file) for name, file in files.items()})  # a reference
     config = replace(config, output=_everywhere(config.output), weights={})
-    task = ray.remote(num_cpus=portion.cores, num_gpus=portion.gpus, max_retries=RETRIES)(_extract)
+    task = ray.remote(num_cpus=portion[0], num_gpus=portion[1], max_retries=RETRIES)(_extract)
     waiting, known = iter(to_do.items()), nodes()
     running: dict[Any, tuple[str, Place]] = {}  # by Ray's reference of the task
-    if to_do and not any(map(portion.fits, known.values())):
-        yield Notice(f"no node of the cluster has {portion.cores} cores and {portion.gpus} GPUs; waiting for one")
+    if to_do and not count_room(portion, known.values()):
+        yield Notice(f"no node of the cluster has {portion[0]} cores and {portion[1]} GPUs; waiting for one")
     try:
         while True:
-            room = min(AHEAD * max(1, sum(map(portion.fits, known.values()))), most or len(to_do))
+            room = min(AHEAD * max(1, count_room(portion, known.values())), most or len(to_do))
             while len(running) < room and (item := next(waiting, None)):
                 video_id, source = item
                 running[task.remote(video_id, _everywhere(source), config, weights, __version__)] = item
@@ -188,7 +168,7 @@ def over_cluster(
 
 
 def _content_of(file: Path) -> np.ndarray:
-    """The bytes of a weights file; of one of safetensors, or a network in a model file, those of a .pth of the same."""
+    """Return the bytes of a weights file; of safetensors, or a network in a model file, those of an equal .pth."""
     if file.suffix != TENSORS:
         return np.fromfile(file, np.uint8)
     content = io.BytesIO()
@@ -197,12 +177,12 @@ def _content_of(file: Path) -> np.ndarray:
 
 
 def _everywhere(place: Place) -> Place:
-    """What a place is called where this process's folder is not the current one."""
+    """Return a place whose path does not depend on the current folder."""
     return place.absolute() if isinstance(place, Path) else place
 
 
 def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
-    """What a task that ended brought."""
+    """Return the outcome of a task that ended."""
     import ray
     from ray import exceptions
 
@@ -226,7 +206,7 @@ _worker: tuple[ExtractOptions, VideoExtractor, ExitStack] | None = None  # of th
 def _extract(
     video_id: str, source: Place, config: ExtractOptions, weights: Mapping[str, np.ndarray], version: str
 ) -> Outcome:
-    """The task: one video, unless an attempt that was thought lost has finished it."""
+    """Extract one video, the task of a node, unless an attempt that seemed lost has finished it."""
     global _worker
     try:
         if version != __version__:
@@ -239,14 +219,14 @@ def _extract(
         extractor = _worker[1]
         if record := extractor.folder.find_record(video_id, source):
             return Outcome(video_id, source, "kept", record["chunks"])
-        (outcome,) = (e for e in extractor.extract_all({video_id: source}) if isinstance(e, Outcome))
+        (outcome,) = (e for e in extractor.extract(video_id, source) if isinstance(e, Outcome))
         return outcome
     except ExtractorError as error:
         raise type(error)(f"On node {socket.gethostname()}: {error}", error.hint) from error
 
 
 def _make_worker(config: ExtractOptions, weights: Mapping[str, np.ndarray]) -> tuple[VideoExtractor, ExitStack]:
-    """A worker, and what ends it; its weights stay on disk meanwhile, for those of a fold are read when needed."""
+    """Return a worker, and a stack that closes it; weights stay on disk, because those of a fold are read late."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
         for name, content in weights.items():

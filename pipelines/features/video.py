@@ -17,13 +17,13 @@ from lstr.errors import CacheError, MissingPathError, RecipeError, VideoError, W
 from lstr.extractors.devices import choose_device
 from lstr.extractors.flow.workers import FlowWorkers, default_workers, flow_workers, too_small
 from lstr.extractors.networks.build import build_network
-from lstr.extractors.networks.weights_file import ModelCard, network_file, read_card, sha256_of
+from lstr.extractors.networks.weights_file import ModelCard, WeightSources, network_file, read_card, sha256_of
 from lstr.extractors.networks.weights_folder import blind_fold, cards_of
 from lstr.extractors.presets import shape_of
 from lstr.extractors.run import FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import WRITE, StepSeconds, closed_after, merged
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
-from lstr.extractors.video.frames import CHUNK
+from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk
 from lstr.extractors.video.inputs import local_copy
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import open_chunks
@@ -33,7 +33,7 @@ from lstr.files.content import read_text, write_json
 from lstr.files.remote import Place, RemoteFile, place
 from lstr.pipelines.annotations.label_files import is_label_file, read_label_file
 from lstr.pipelines.failures import failure_of, skip_failure
-from lstr.pipelines.features.chunk_cache import ChunkCache, cached_chunks, caches_of, decoded_facts
+from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, decoded_facts
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, open_output
 from lstr.pipelines.features.recipes import StoredRecipe
@@ -90,7 +90,7 @@ def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tup
     before = {name: part.network for name, part in stored.parts.items()}
     alike = {name for name, part in recipe.parts.items() if part.network == before.get(name)}
     calibration = {stream: known for stream, known in folder.calibration().items() if stream in alike}
-    sources = replace(options.sources, calibration=calibration, calibrated_on=stored.calibrated_on)
+    sources = WeightSources(options.weights, calibration=calibration, calibrated_on=stored.calibrated_on)
     twostream = build_twostream(recipe, sources, device, options.precision or stored.precision)
     folder = create_output(output, twostream.recipe, {})
     if ids and stored.is_random and ids != stored.calibrated_on:
@@ -108,7 +108,7 @@ def new_networks(
 
     `workers` compute the recipe's flow. Raises RecipeError, WeightsError, VideoError or OutputError.
     """
-    recipe, sources = options.recipe, options.sources
+    recipe, sources = options.recipe, WeightSources(options.weights)
     device = choose_device(options.device)
     if isinstance(recipe, StoredRecipe):
         return _stored_networks(recipe, options, device)
@@ -139,7 +139,9 @@ def _stored_networks(stored: StoredRecipe, options: ExtractOptions, device: str)
     """Return the networks of a whole recipe, checked against its hashes, and a folder of it."""
     if options.calibrate:
         raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out --calibrate.")
-    sources = replace(options.sources, calibration=stored.calibration, calibrated_on=stored.recipe.calibrated_on)
+    sources = replace(
+        WeightSources(options.weights), calibration=stored.calibration, calibrated_on=stored.recipe.calibrated_on
+    )
     twostream = rebuild_twostream(stored.recipe, sources, device)
     return twostream, create_output(options.output, twostream.recipe, calibration_of(twostream))
 
@@ -228,22 +230,17 @@ class VideoExtractor:
     def engine(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
         """Extract videos without another process. Raises as `extract`."""
         if self.at_once == 1:
-            yield from self.extract_all(to_do)
+            for video_id, source in to_do.items():
+                yield from self.extract(video_id, source)
             return
         shared = self.networks.twostream
         shared.prepare(1, shared.batch)  # graphs are captured before any thread uses the GPU
-        makers = [partial(self.extract_all, {video_id: source}) for video_id, source in to_do.items()]
+        makers = [partial(self.extract, video_id, source) for video_id, source in to_do.items()]
         with closing(merged(makers, self.at_once)) as events:
             yield from events
 
-    def extract_all(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
-        """Extract videos in their order. Raises as `extract`."""
-        for video_id, source in to_do.items():
-            outcome = yield from self.extract(video_id, source)
-            yield outcome
-
-    def extract(self, video_id: str, source: Place) -> Generator[Progress, None, Outcome]:
-        """Extract one video that is not done; what is wrong with it is in its Outcome and stops nothing.
+    def extract(self, video_id: str, source: Place) -> Generator[Progress | Outcome, None, None]:
+        """Extract one video that is not done; its failure is in its Outcome, the last event, and stops nothing.
 
         Raises what would stop every other video too, as `failure_of`.
         """
@@ -254,11 +251,12 @@ class VideoExtractor:
             with self.folder.staged(video_id) as target, local_copy(source) as (path, origin):
                 record, note = yield from self._write(video_id, path, origin, target)
         except Exception as error:
-            return Outcome.failed(video_id, source, failure_of(error, source))
+            yield Outcome.failed(video_id, source, failure_of(error, source))
+            return
         chunks, damaged = record["chunks"], record["decode_errors"] > 0
         reason = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""
         stages = {name: seconds for name, seconds in record["seconds"].items() if name != "total"}
-        return Outcome(video_id, source, "done", chunks, perf_counter() - start, stages, reason, note=note)
+        yield Outcome(video_id, source, "done", chunks, perf_counter() - start, stages, reason, note=note)
 
     def _write(
         self, video_id: str, source: Path, origin: Mapping[str, Any], folder: OutputFolder
@@ -286,7 +284,11 @@ class VideoExtractor:
             facts = dict(cached.record["decoded"])
             if "flow" not in twostream.recipe.streams:
                 facts["flow_backend"] = None
-            rows = twostream.rows_with_flow(cached_chunks(cached), self.flow.workers if self.flow else 0)
+            read = map(cached.read, range(len(cached)))
+            chunks_with_flow = (
+                (Chunk(index, (index + 1) * CHUNK_SECONDS, frames), flow) for index, (frames, flow) in enumerate(read)
+            )
+            rows = twostream.rows_with_flow(chunks_with_flow, self.flow.workers if self.flow else 0)
             name, announced = cached.record["source"], facts["announced_chunks"]
             try:
                 arrays, _ = yield from _write_arrays(video_id, folder, twostream, rows, name, announced)
@@ -340,7 +342,9 @@ def open_worker(config: ExtractOptions) -> Iterator[VideoExtractor]:
             f"{config.output} is not there.", "choose a folder or a URL that every worker can reach with -o."
         )
     recipe, threads = folder.recipe, config.threads or default_workers()
-    sources = replace(config.sources, calibration=folder.calibration(), calibrated_on=recipe.calibrated_on)
+    sources = replace(
+        WeightSources(config.weights), calibration=folder.calibration(), calibrated_on=recipe.calibrated_on
+    )
     device = choose_device(config.device)
     networks = FoldNetworks(run_on(rebuild_twostream(recipe, sources, device), config.runtime, threads), config.without)
     caches = caches_of(config.cache, recipe) if config.cache else []

@@ -128,9 +128,9 @@ def test_damage_is_redone_and_nothing_else(runs, whole):
     folder.record(ids[4]).write_text('{"id": ')
     (folder.path / "records" / "of a former run.json").write_text("{")
     (folder.path / ".videos.jsonl.tmp-1").touch()
-    assert {fault.id for fault in verify(folder).faults} == {*ids[:5], "of a former run"}
+    assert {fault["id"] for fault in verify(folder)[1]} == {*ids[:5], "of a former run"}
     runs.counts(done=5, kept=1)
-    assert {fault.id for fault in verify(folder).faults} == {"of a former run"} and not leftovers(folder.path)
+    assert {fault["id"] for fault in verify(folder)[1]} == {"of a former run"} and not leftovers(folder.path)
     same_features(runs.output, whole)
 
 
@@ -143,7 +143,7 @@ def test_a_full_disk_loses_nothing_finished(runs):
     code, err = runs.to_its_end(file_limit=7000)
     assert code == 2 and "cannot be written" in err and err.count("hint: ") == 1 and "Traceback" not in err
     assert folder.ids() == ids[:5] and not list(runs.output.rglob(".*.tmp-*"))
-    assert {fault.id for fault in verify(folder).faults} == {ids[5]}
+    assert {fault["id"] for fault in verify(folder)[1]} == {ids[5]}
 
 
 @pytest.fixture
@@ -210,13 +210,13 @@ def test_kills_at_random_moments(launcher, videos, whole, tmp_path):
             runs = Runs(launcher, videos, tmp_path / str(finished) / "features")
     done = len(open_features(runs.output).ids()) if (runs.output / "recipe.json").exists() else 0
     runs.counts(done=N_VIDEOS - done, kept=done)
-    assert not list(runs.output.rglob(".*.tmp-*")) and verify(open_features(runs.output)).faults == []
+    assert not list(runs.output.rglob(".*.tmp-*")) and verify(open_features(runs.output))[1] == []
     same_features(runs.output, whole)
 
 
 def check_after_a_kill(output: Path) -> None:
     folder = open_features(output)
-    broken = [f for f in verify(folder).faults if f.what != "is missing" and "no record" not in f.what]
+    broken = [f for f in verify(folder)[1] if f["what"] != "is missing" and "no record" not in f["what"]]
     assert broken == []
     for record in (output / "records").rglob("*.json"):
         assert all(len(a) == CHUNKS for a in folder.load(json.loads(record.read_text())["id"]))

@@ -25,7 +25,7 @@ from lstr.pipelines.features.output_folder import create_output, read_record
 from lstr.pipelines.features.recipes import choose_recipe, find_recipe, weights_for
 from lstr.pipelines.features.video import FoldNetworks, open_worker
 from lstr.pipelines.model_files.networks import networks_of
-from tests.support.extraction import features_in, returned
+from tests.support.extraction import features_in
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL
 
@@ -82,12 +82,12 @@ def test_other_processes_and_other_nodes_make_the_same_bits(finetuned, extracted
     path = str(finetuned.weights.path)
     config = ExtractOptions(begun.path, {"flow": path}, device="cpu", threads=1)
     with open_worker(pickle.loads(pickle.dumps(config))) as worker:
-        assert returned(worker.extract("scene_01", finetuned.videos["scene_01"])).state == "done"
+        assert [*worker.extract("scene_01", finetuned.videos["scene_01"])][-1].state == "done"
     sent = {name: np.fromfile(file, np.uint8) for name, file in network_files(path, "flow").items()}
     assert len(sent) == 3
     worker, made = ray_extract._make_worker(replace(config, weights={}), sent)
     with made:
-        assert returned(worker.extract("scene_00", finetuned.videos["scene_00"])).state == "done"
+        assert [*worker.extract("scene_00", finetuned.videos["scene_00"])][-1].state == "done"
     for video_id in ("scene_00", "scene_01"):
         assert read_record(begun.record(video_id))["fold"] == FOLDS[video_id]
         assert np.array_equal(features_in(begun, video_id)[1], features_in(extracted, video_id)[1])

@@ -157,7 +157,7 @@ def test_rgb_alone_is_made_of_chunks_with_flow(finetuned, twostream, filled, pla
 def test_a_worker_takes_it_too(finetuned, twostream, filled, plain, submitted, tmp_path):
     begun = create_output(tmp_path / "features", twostream.recipe, {})
     with open_worker(ExtractOptions(begun.path, device="cpu", threads=1, cache=filled, runtime="torch")) as worker:
-        assert returned(worker.extract("scene_01", finetuned.videos["scene_01"])).state == "done"
+        assert [*worker.extract("scene_01", finetuned.videos["scene_01"])][-1].state == "done"
     assert (
         submitted == [] and read_record(begun.record("scene_01"))["cached"] is True and same(begun, plain, "scene_01")
     )

@@ -7,9 +7,10 @@ import pytest
 from lstr.errors import OutputError
 from lstr.files.atomic import leftovers
 from lstr.pipelines.failures import read_failures
-from lstr.pipelines.features.extract import NetworksReady, extract, plan
+from lstr.pipelines.features.extract import extract, plan
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Plan
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.output_folder import OutputFolder
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
 from tests.support.small_set import SMALL
 
@@ -33,7 +34,7 @@ def test_events_in_their_order(videos, options):
     events = list(extract(videos, options))
     assert [type(event) for event in events] == [
         Plan,
-        NetworksReady,
+        OutputFolder,
         Notice,
         Failed,
         *[Progress] * 20,
@@ -41,7 +42,7 @@ def test_events_in_their_order(videos, options):
         Finished,
     ]
     assert events[0] == planned and [video.state for video in planned.videos] == ["unreadable", "to do"]
-    assert events[1] == NetworksReady(options.output, open_features(options.output).recipe)
+    assert events[1] == OutputFolder(options.output, open_features(options.output).recipe)
     assert "random weights" in events[2].text and events[3].id == "bad" and events[3].reason and events[3].hint
     assert events[4:24] == [Progress("scene_00", done, 20) for done in range(1, 21)]
     assert (events[24].id, events[24].state, events[24].chunks) == ("scene_00", "done", 20)

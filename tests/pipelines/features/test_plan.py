@@ -13,18 +13,19 @@ from lstr.files.content import append_jsonl, read_jsonl
 from lstr.pipelines.features import extraction as machines
 from lstr.pipelines.features.extraction import PROCESS_MEMORY_BYTES as MEMORY
 from lstr.pipelines.features.extraction import (
-    Machine,
+    ExtractOptions,
     Plan,
     Share,
+    count_gpus,
     free_memory,
     make_plan,
-    measured_rate,
     row_bytes,
     share,
-    this_machine,
 )
 from lstr.pipelines.features.folder import open_features
 from tests.support.small_set import DIMS, SMALL
+
+PLENTY = 2**40  # bytes
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def half_done(small_set, tmp_path):
 
 
 def planned(videos, features) -> Plan:
-    return make_plan(find_videos([videos]), features, SMALL, "cpu", lambda n: Share(2, n))
+    return make_plan(find_videos([videos]), ExtractOptions(features, recipe=SMALL), "cpu", lambda n: Share(2, n))
 
 
 def test_the_plan_of_a_job_half_done(half_done):
@@ -61,7 +62,6 @@ def test_the_plan_of_a_job_half_done(half_done):
     assert plan.seconds == pytest.approx(40 * spent / 40 / 6)
     told = json.loads(json.dumps(plan.to_dict()))
     assert (told["files"], told["done"], told["to_do"], told["unreadable"], told["failed_before"]) == (5, 2, 2, 1, 1)
-    assert list(plan.longest_first())[-1] == "bad"
 
 
 def records(features):
@@ -73,9 +73,6 @@ def test_the_time_of_a_plan_is_known_from_what_is_done(small_set, tmp_path):
     plan = planned(small_set.videos, tmp_path / "new")
     assert plan.chunks == 80 and plan.seconds is None
     assert not (tmp_path / "new").exists(), "a plan makes nothing"
-    record = {"device": "cpu", "chunks": 10, "threads": 2, "seconds": {"total": 5.0}}
-    assert measured_rate([record, {"device": "cpu", "chunks": 10}], "cpu") == 1.0, "older records do not say"
-    assert measured_rate([record], "cuda") is None
     assert (
         row_bytes(PRESETS["faithful"].narrowed(["rgb"])) == 4 * 2048 and row_bytes(PRESETS["activitynet"]) == 4 * 4096
     )
@@ -134,43 +131,43 @@ def test_a_line_that_a_kill_cut_short_is_not_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("machine", "n_videos", "shared"),
+    ("cores", "gpus", "memory", "n_videos", "shared"),
     [
-        (Machine(1), 100, Share(1, 1)),
-        (Machine(2), 100, Share(1, 2)),  # two processes of one thread each were no faster, and take twice the memory
-        (Machine(4), 100, Share(1, 4)),
-        (Machine(16), 100, Share(4, 4)),
-        (Machine(18), 100, Share(4, 4)),
-        (Machine(16), 2, Share(2, 8)),
-        (Machine(16), 1, Share(1, 16)),
-        (Machine(16), 0, Share(1, 16)),
-        (Machine(16, memory=3 * MEMORY), 100, Share(3, 5)),
-        (Machine(64, memory=MEMORY // 2), 100, Share(1, 64)),
-        (Machine(16, gpus=1), 100, Share(1, 16)),
-        (Machine(128, gpus=8), 1000, Share(8, 16)),
-        (Machine(128, gpus=8), 3, Share(3, 42)),
-        (Machine(16, gpus=8), 1000, Share(8, 2)),
-        (Machine(4, gpus=8), 1000, Share(4, 1)),
+        (1, 0, PLENTY, 100, Share(1, 1)),
+        (2, 0, PLENTY, 100, Share(1, 2)),  # two processes of one thread each were no faster, and take twice the memory
+        (4, 0, PLENTY, 100, Share(1, 4)),
+        (16, 0, PLENTY, 100, Share(4, 4)),
+        (18, 0, PLENTY, 100, Share(4, 4)),
+        (16, 0, PLENTY, 2, Share(2, 8)),
+        (16, 0, PLENTY, 1, Share(1, 16)),
+        (16, 0, PLENTY, 0, Share(1, 16)),
+        (16, 0, 3 * MEMORY, 100, Share(3, 5)),
+        (64, 0, MEMORY // 2, 100, Share(1, 64)),
+        (16, 1, PLENTY, 100, Share(1, 16)),
+        (128, 8, PLENTY, 1000, Share(8, 16)),
+        (128, 8, PLENTY, 3, Share(3, 42)),
+        (16, 8, PLENTY, 1000, Share(8, 2)),
+        (4, 8, PLENTY, 1000, Share(4, 1)),
     ],
 )
-def test_the_default_of_a_machine(machine, n_videos, shared):
-    assert share(machine, n_videos) == shared
-    assert shared.processes * shared.threads <= machine.cores
+def test_the_default_of_a_machine(cores, gpus, memory, n_videos, shared):
+    assert share(n_videos, cores, gpus, memory) == shared
+    assert shared.processes * shared.threads <= cores
 
 
 def test_what_is_asked_for_is_done():
-    assert share(Machine(16), 100, processes=8) == Share(8, 2)
-    assert share(Machine(2), 100, processes=8) == Share(8, 1)
-    assert share(Machine(16), 3, processes=8) == Share(3, 5)
-    assert share(Machine(16), 100, threads=1) == Share(16, 1)
-    assert share(Machine(16), 100, processes=2, threads=3) == Share(2, 3)
+    assert share(100, 16, 0, PLENTY, processes=8) == Share(8, 2)
+    assert share(100, 2, 0, PLENTY, processes=8) == Share(8, 1)
+    assert share(3, 16, 0, PLENTY, processes=8) == Share(3, 5)
+    assert share(100, 16, 0, PLENTY, threads=1) == Share(16, 1)
+    assert share(100, 16, 0, PLENTY, processes=2, threads=3) == Share(2, 3)
 
 
 def test_a_numbered_gpu_is_one(monkeypatch):
     """All were taken, and the process of the other one was told of a GPU that it did not see."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [this_machine(device).gpus for device in ("cpu", "cuda", "cuda:0", "cuda:1")] == [0, 2, 1, 1]
-    assert share(this_machine("cuda:1"), 5).processes == 1
+    assert [count_gpus(device) for device in ("cpu", "cuda", "cuda:0", "cuda:1")] == [0, 2, 1, 1]
+    assert share(5, 16, count_gpus("cuda:1"), PLENTY).processes == 1
 
 
 def test_where_nothing_says_what_is_free_all_memory_is(monkeypatch, tmp_path):
@@ -191,4 +188,4 @@ def test_a_container_has_the_cores_and_the_memory_of_its_quota(monkeypatch, tmp_
     assert flow.default_workers() >= cores and free_memory() > free / 2
     quota.write_text("50000 100000\n")
     limit.write_text("1000000\n")
-    assert this_machine("cpu") == Machine(1, 0, 1000000)
+    assert (flow.default_workers(), free_memory()) == (1, 1000000)

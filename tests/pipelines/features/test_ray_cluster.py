@@ -23,7 +23,7 @@ from lstr.files.atomic import SCRATCH_PREFIX
 from lstr.files.remote import place
 from lstr.pipelines.features import ray_cluster as ray_extract
 from lstr.pipelines.features.extraction import ExtractOptions
-from lstr.pipelines.features.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
+from lstr.pipelines.features.ray_cluster import cluster, count_room, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.backbones import build_backbone
 from tests.support.processes import heed_interrupts
@@ -256,13 +256,13 @@ def test_nobody_answers(lstr, tmp_path, address):
 def test_a_video_s_share_suits_the_nodes():
     cpus = [{"CPU": 16.0}, {"CPU": 8.0, "memory": 1.0}, {"memory": 1.0}]
     gpus = [{"CPU": 16.0, "GPU": 4.0}, {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0}]
-    assert portion_of(cpus) == Portion(2) and portion_of([{"CPU": 1.0}, {"CPU": 4.0}]) == Portion(1)
-    assert portion_of(gpus) == Portion(4, 1) and portion_of(gpus, "cpu") == Portion(2)
-    assert portion_of(cpus, None, 8) == Portion(8) and portion_of(gpus, None, 8) == Portion(8, 1)
-    assert portion_of([]) == Portion(2) and portion_of(cpus, "cuda") == Portion(2, 1)
-    assert portion_of(gpus, "cuda:0") == Portion(4, 1), "a part of a GPU, as for cuda"
-    assert [Portion(2).fits(node) for node in cpus] == [8, 4, 0]
-    assert [Portion(4, 1).fits(node) for node in gpus] == [4, 8, 0]
+    assert portion_of(cpus) == (2, 0) and portion_of([{"CPU": 1.0}, {"CPU": 4.0}]) == (1, 0)
+    assert portion_of(gpus) == (4, 1) and portion_of(gpus, "cpu") == (2, 0)
+    assert portion_of(cpus, None, 8) == (8, 0) and portion_of(gpus, None, 8) == (8, 1)
+    assert portion_of([]) == (2, 0) and portion_of(cpus, "cuda") == (2, 1)
+    assert portion_of(gpus, "cuda:0") == (4, 1), "a part of a GPU, as for cuda"
+    assert [count_room((2, 0), [node]) for node in cpus] == [8, 4, 0]
+    assert [count_room((4, 1), [node]) for node in gpus] == [4, 8, 0]
 
 
 def test_weights_travel_in_the_form_that_their_name_on_a_node_says(tmp_path):
