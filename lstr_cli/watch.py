@@ -36,7 +36,7 @@ def command(config, create, only_check):
       lstr watch watch.toml --check
       lstr watch watch.toml
     """
-    from lstr.pipelines.watching.config_file import EXAMPLE, check, read_config
+    from lstr.pipelines.watching.config import EXAMPLE, check, read_config
 
     if create:
         from lstr.files.atomic import write_text
@@ -104,7 +104,7 @@ def events(config, since, as_labels, as_json):
       lstr events --since 7d --json > events.json
       lstr events --as-labels corrected.json
     """
-    from lstr.pipelines.watching.config_file import CLIPS, find_history
+    from lstr.pipelines.watching.config import CLIPS, find_history
     from lstr.pipelines.watching.history import EventFilter, History
 
     path = find_history(config)

@@ -8,13 +8,17 @@ from datetime import datetime, timedelta
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from time import monotonic
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct
 
 from lstr.errors import ConfigError, DeliveryError, HistoryError
 from lstr.files.home import find_added, load_added
-from lstr.pipelines.watching.config import Table, WatchConfig
 from lstr.pipelines.watching.event import describe_end, describe_start, title
 from lstr.pipelines.watching.history import History, Notice
+
+if TYPE_CHECKING:
+    from lstr.pipelines.watching.config import WatchConfig
 
 # Kinds of channels of this package, by the name that `kind` has in the file.
 NOTIFIERS = {
@@ -52,7 +56,7 @@ class Notifier:
     """
 
     # the entries of its table
-    Config: ClassVar[type[Table]] = Table
+    Config: ClassVar[type[Struct]] = Struct
     # whether it announces the end of an event too
     sends_ends: ClassVar[bool] = True
 
@@ -230,7 +234,7 @@ class Notifications:
 
     def __init__(
         self,
-        config: WatchConfig,
+        config: "WatchConfig",
         history: History,
         log: Callable[[str], None],
         find_image: Callable[[str], Path | None] | None = None,

@@ -21,8 +21,7 @@ from lstr.pipelines.detection.model import find_checkpoint
 from lstr.pipelines.failures import describe_error
 from lstr.pipelines.pages.server import SavedAddress, Server
 from lstr.pipelines.watching.clips import Clips
-from lstr.pipelines.watching.config import Address, SourceConfig, WatchConfig
-from lstr.pipelines.watching.config_file import CLIPS, HISTORY
+from lstr.pipelines.watching.config import CLIPS, HISTORY, Address, SourceConfig, WatchConfig
 from lstr.pipelines.watching.dashboard import Dashboard, DashboardSink
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, lock_folder

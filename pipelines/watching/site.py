@@ -28,7 +28,7 @@ from lstr.pipelines.pages.page import build_page
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.server import event_stream, page_response, read_json, refused
 from lstr.pipelines.watching.clips import EVENT_ID
-from lstr.pipelines.watching.config_file import NAME
+from lstr.pipelines.watching.config import NAME
 from lstr.pipelines.watching.dashboard import FULL_SCALE, NO_SCORE, Dashboard
 from lstr.pipelines.watching.history import EventFilter
 

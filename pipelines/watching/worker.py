@@ -26,8 +26,7 @@ from lstr.pipelines.detection.track import Event
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.pipelines.watching.clips import Clips
-from lstr.pipelines.watching.config import ActionConfig, SourceConfig
-from lstr.pipelines.watching.config_file import actions_in
+from lstr.pipelines.watching.config import ActionConfig, SourceConfig, actions_in
 from lstr.pipelines.watching.dashboard import Dashboard
 from lstr.timeline import DEFAULT, Thresholds, changed, thresholds_of
 

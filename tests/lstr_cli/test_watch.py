@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lstr.pipelines.detection.model import load_checkpoint
-from lstr.pipelines.watching.config_file import check, read_config
+from lstr.pipelines.watching.config import check, read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History, lock_folder
 from lstr_cli import watch

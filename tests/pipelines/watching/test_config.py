@@ -6,8 +6,7 @@ from datetime import time
 import pytest
 
 from lstr.errors import ConfigError
-from lstr.pipelines.watching.config import Hours
-from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.config import Hours, read_config
 
 WHOLE = """
 model = "fall.lstr"

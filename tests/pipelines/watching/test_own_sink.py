@@ -13,7 +13,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from time import sleep
-from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.notifications import Notifications

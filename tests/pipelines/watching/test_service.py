@@ -17,7 +17,7 @@ from lstr.pipelines.detection.decision import Decision, End, Opened, Status
 from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import service
-from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.history import EventFilter, History
 from lstr.pipelines.watching.notifications import Notifications
 from lstr.pipelines.watching.recorder import RecorderSink

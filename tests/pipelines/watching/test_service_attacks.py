@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lstr.pipelines.watching import service
-from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.service import Service
 from tests.pipelines.watching.test_history import event
 from tests.support.patience import until

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lstr.errors import LstrError
-from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.service import Service
 
 LEFT = (((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),)

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from lstr.pipelines.watching.config_file import read_config
+from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.service import Service
 from tests.pipelines.watching.test_zones import TOP, configure, shown
 from tests.support.browser import until
