@@ -66,7 +66,7 @@ def command(config, create, only_check):
             click.echo(service.server.address)  # with its token, which the log must not contain
             _log(f"watching {', '.join(found)}; Ctrl-C ends it")
             while True:
-                service.wait(WAIT_S)
+                service.ended.wait(WAIT_S)
     except KeyboardInterrupt:
         interruption.accept_signal()
     _log("ended")
@@ -113,10 +113,10 @@ def events(config, since, as_labels, as_json):
     if as_labels:
         from lstr.pipelines.watching.labels import export_labels
 
-        counts = export_labels(history, path.parent / CLIPS, Path(as_labels), wanted)
-        console.say(f"{as_labels}: {counts.right} right events, {counts.wrong} wrong ones")
-        if counts.without_clip:
-            console.say(f"skipped {counts.without_clip} marked events, whose clips were deleted")
+        right, wrong, without_clip = export_labels(history, path.parent / CLIPS, Path(as_labels), wanted)
+        console.say(f"{as_labels}: {right} right events, {wrong} wrong ones")
+        if without_clip:
+            console.say(f"skipped {without_clip} marked events, whose clips were deleted")
         console.say_next("lstr", "learn", path.parent / CLIPS, as_labels)
         history.close()
         return

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from shutil import which
 from tempfile import TemporaryFile
 from typing import Annotated, Any
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from msgspec import Meta
 
@@ -25,7 +25,7 @@ from lstr.errors import ConfigError, DeliveryError
 from lstr.pipelines.watching.config import Secret, Table
 from lstr.pipelines.watching.event import title
 from lstr.pipelines.watching.history import Notice
-from lstr.pipelines.watching.notifications import Notifier, ServiceAccess, describe, message_bytes
+from lstr.pipelines.watching.notifications import Notifier, describe, message_bytes
 
 IMAGE_TIMEOUT_S = 5.0  # that Apprise waits for the image of an event
 FRESH = timedelta(seconds=15)  # after that no image comes any more
@@ -67,18 +67,13 @@ class AppriseNotifier(Notifier):
             raise ConfigError(
                 "Apprise does not know its address.", "see the services: https://github.com/caronc/apprise/wiki."
             )
-        self._service: ServiceAccess | None = None
         self._closing = threading.Event()
-
-    def open(self, service: ServiceAccess) -> None:
-        """Remember where images come from."""
-        self._service = service
 
     def send(self, notice: Notice, now: datetime) -> None:
         """Send a notice."""
         from apprise.attachment.file import AttachFile
 
-        image, find = None, self._service and self._service.find_image
+        image, find = None, self.service and self.service.find_image
         if find:
             image = find(notice.event.id)
             for _ in range(int(IMAGE_TIMEOUT_S / TICK_S) if now - notice.event.decided < FRESH else 0):
@@ -190,7 +185,16 @@ class WebhookNotifier(Notifier):
 
     def __init__(self, name: str, config: WebhookConfig):
         super().__init__(name, config)
-        self._address = parse_address(config.url)
+        hint = "give an address such as https://host/path as its url."
+        try:
+            self._address = urlsplit(config.url)
+            self._address.port  # noqa: B018  it raises for an invalid port
+        except ValueError:
+            raise ConfigError("its address cannot be parsed.", hint) from None
+        if self._address.scheme not in ("http", "https"):
+            raise ConfigError("its address begins with neither http:// nor https://.", hint)
+        if not self._address.hostname or UNSAFE & {*config.url}:
+            raise ConfigError("its address has no host, or contains a space.", hint)
         path = quote(self._address.path or "/", safe="/%:@!$&'()*+,;=~")
         query = quote(self._address.query, safe="/%:@!$&'()*+,;=~?")
         self._path = f"{path}?{query}" if query else path
@@ -255,21 +259,6 @@ class WebhookNotifier(Notifier):
         connection = self._connection
         with suppress(OSError, AttributeError):  # not connected yet, or no longer
             connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
-
-
-def parse_address(url: str) -> SplitResult:
-    """Return the parts of an http or https address. Raises ConfigError, which does not contain it."""
-    hint = "give an address such as https://host/path as its url."
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018  it raises for an invalid port
-    except ValueError:
-        raise ConfigError("its address cannot be parsed.", hint) from None
-    if parts.scheme not in ("http", "https"):
-        raise ConfigError("its address begins with neither http:// nor https://.", hint)
-    if not parts.hostname or UNSAFE & {*url}:
-        raise ConfigError("its address has no host, or contains a space.", hint)
-    return parts
 
 
 def _describe(error: Exception) -> str:

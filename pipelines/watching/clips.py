@@ -56,7 +56,7 @@ def find_file(folder: Path, event_id: str, suffix: str) -> Path | None:
 
 @dataclass(eq=False)
 class Recording:
-    """A clip that waits for its packets, or is written under a temporary name. Raises OSError and FFmpegError."""
+    """A clip that waits for its packets, or is written under a temporary name."""
 
     event: WatchedEvent
     ring: PacketRing
@@ -73,55 +73,6 @@ class Recording:
     def lag(self) -> float:
         """Seconds from the start of the event to its decision."""
         return max(0.0, (self.event.decided - self.event.start).total_seconds())
-
-    def open(self, path: Path, before: float) -> bool:
-        """Start with a key frame `before` seconds before the event, or the first one. False before the first packet."""
-        packets = self.ring.since(self.decided, self.lag + before)
-        if not packets:
-            return False
-        decided = time_at(packets, self.decided)
-        # if the coding changed since, take that of the decision
-        coding = next((p.coding for p in reversed(packets) if p.dts <= decided), packets[0].coding)
-        first = next(p for p in packets if p.coding is coding)
-        self.path = self.temporary.enter_context(temporary_for(path))
-        self.file = ClipFile(self.path, first)
-        self.decided_at = max(0.0, (decided - first.pts) / TICKS)
-        return True
-
-    def write(self, file: ClipFile, limits: ClipsConfig, deadline: float | None) -> bool:
-        """Write the packets that have come. Returns whether the clip is complete."""
-        for packet in self.ring.after(file.newest):
-            if deadline is not None and monotonic() > deadline:
-                return True
-            if packet.coding is not file.coding or packet.arrival > self.until:
-                return True
-            file.write(packet)
-            if file.seconds >= limits.max_seconds or file.size >= limits.max_bytes:
-                return True
-        # a camera that went away during an event may never come back
-        return monotonic() > min(self.until, self.decided + limits.max_seconds) + GRACE_S
-
-    def close(self, file: ClipFile, about: Path) -> None:
-        """Write what is known of the clip, and give it its name once it is on the disk."""
-        file.close()
-        with self.path.open("rb") as written:
-            os.fsync(written.fileno())
-        start = self.event.decided - timedelta(seconds=self.decided_at)
-        values: dict[str, Any] = {  # times in wall-clock time as ISO 8601, others in seconds of the clip
-            "event": self.event.to_dict(),
-            "start": iso(start),
-            "end": iso(start + timedelta(seconds=file.seconds)),
-            "seconds": round(file.seconds, 3),
-            "event_at": round(max(0.0, self.decided_at - self.lag), 3),
-            "decided_at": round(self.decided_at, 3),
-            "codec": file.codec,
-            "source_codec": file.coding.codec,
-            "size": list(file.frame_size),
-        }
-        with temporary_for(about) as temporary:
-            temporary.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        self.file = None
-        self.temporary.close()
 
 
 class Clips:
@@ -177,11 +128,6 @@ class Clips:
     def size(self) -> int:
         """Bytes on the disk."""
         return sum(size for size, _ in [*self._sizes.values()])
-
-    @property
-    def writing(self) -> int:
-        """Number of clips that are being written."""
-        return len(self._recordings)
 
     def ring(self, source: str) -> PacketSink:
         """Return what takes the packets of a source, for `Session(packets=clips.ring)`."""
@@ -250,7 +196,17 @@ class Clips:
         if sys.platform == "linux":  # only there a thread has its own niceness
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        self._repair()
+        with suppress(HistoryError):  # folder and history may not agree after a kill
+            for event_id in sorted(self._sizes):
+                if self._history.find(event_id) is None:
+                    self._remove(event_id)
+            stored = {
+                event.id: [event.clip, event.picture] for event in self._history.events() if event.clip or event.picture
+            }
+            for event_id in {*stored, *self._sizes} - {*self._recordings}:
+                files = [path.name if path else "" for path in (self.path(event_id), self.image(event_id))]
+                if files != stored.get(event_id, ["", ""]):
+                    self._history.attach(event_id, *files)
         while True:
             self._woken.wait(WRITE_INTERVAL_S if self._recordings else IDLE_INTERVAL_S)
             self._woken.clear()
@@ -272,18 +228,6 @@ class Clips:
                         self._guard(recording, step)
                 return
 
-    def _repair(self) -> None:
-        """Make folder and history agree, as they may not after a kill."""
-        with suppress(HistoryError):
-            for event_id in sorted(self._sizes):
-                if self._history.find(event_id) is None:
-                    self._remove(event_id)
-            stored = self._history.clip_names()
-            for event_id in {*stored, *self._sizes} - {*self._recordings}:
-                files = [path.name if path else "" for path in (self.path(event_id), self.image(event_id))]
-                if files != stored.get(event_id, ["", ""]):
-                    self._history.attach(event_id, *files)
-
     def _guard(self, recording: Recording, step: Callable[[Recording], None]) -> None:
         """Do a step of a clip; an error ends the clip without a file."""
         try:
@@ -297,27 +241,71 @@ class Clips:
                 self._log(f"The packets of {source} make no clip ({error}); its events have none.")
 
     def _write(self, recording: Recording) -> None:
-        """Write what has come for a clip, and finish it if it is complete."""
-        is_full = self._free < RESERVED_BYTES
+        """Write what has come for a clip, and finish it if it is complete. Raises OSError and FFmpegError.
+
+        A clip begins with a key frame some seconds before the event, or with the first one there is.
+        """
+        is_full, limits = self._free < RESERVED_BYTES, self.config
         if recording.file is None:
             if is_full:
                 raise OSError(errno.ENOSPC, FULL_DISK)
-            if not recording.open(self.folder / f"{recording.event.id}{CLIP}", self.config.before):
+            packets = recording.ring.since(recording.decided, recording.lag + limits.before)
+            if not packets:
                 if monotonic() > min(recording.until, recording.decided + LATE_S) + GRACE_S:
                     self._drop(recording)  # the packets of its start can no longer come
                 return
-        if recording.file and (recording.write(recording.file, self.config, self._deadline) or is_full):
+            decided = time_at(packets, recording.decided)
+            # if the coding changed since, take that of the decision
+            coding = next((p.coding for p in reversed(packets) if p.dts <= decided), packets[0].coding)
+            first = next(p for p in packets if p.coding is coding)
+            path = self.folder / f"{recording.event.id}{CLIP}"
+            recording.path = recording.temporary.enter_context(temporary_for(path))
+            recording.file = ClipFile(recording.path, first)
+            recording.decided_at = max(0.0, (decided - first.pts) / TICKS)
+        file = recording.file
+        # a camera that went away during an event may never come back
+        is_complete = is_full or monotonic() > min(recording.until, recording.decided + limits.max_seconds) + GRACE_S
+        for packet in recording.ring.after(file.newest):
+            if self._deadline is not None and monotonic() > self._deadline:
+                is_complete = True
+                break
+            if packet.coding is not file.coding or packet.arrival > recording.until:
+                is_complete = True
+                break
+            file.write(packet)
+            if file.seconds >= limits.max_seconds or file.size >= limits.max_bytes:
+                is_complete = True
+                break
+        if is_complete:
             self._finish(recording)
         if is_full:
             self._report_disk(FULL_DISK)
 
     def _finish(self, recording: Recording) -> None:
-        """Close a clip, give it its name, and store that in the history."""
-        if recording.file is None or not recording.file.seconds:
+        """Write what is known of a clip, give it its name once it is on the disk, and store that in the history."""
+        file, event_id = recording.file, recording.event.id
+        if file is None or not file.seconds:
             self._drop(recording)
             return
-        event_id = recording.event.id
-        recording.close(recording.file, self.folder / f"{event_id}{ABOUT}")
+        file.close()
+        with recording.path.open("rb") as written:
+            os.fsync(written.fileno())
+        start = recording.event.decided - timedelta(seconds=recording.decided_at)
+        values: dict[str, Any] = {  # times in wall-clock time as ISO 8601, others in seconds of the clip
+            "event": recording.event.to_dict(),
+            "start": iso(start),
+            "end": iso(start + timedelta(seconds=file.seconds)),
+            "seconds": round(file.seconds, 3),
+            "event_at": round(max(0.0, recording.decided_at - recording.lag), 3),
+            "decided_at": round(recording.decided_at, 3),
+            "codec": file.codec,
+            "source_codec": file.coding.codec,
+            "size": list(file.frame_size),
+        }
+        with temporary_for(self.folder / f"{event_id}{ABOUT}") as temporary:
+            temporary.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        recording.file = None
+        recording.temporary.close()
         with self._lock:
             self._recordings.pop(event_id, None)
         self._attach(event_id, clip=f"{event_id}{CLIP}")

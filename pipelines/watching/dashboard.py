@@ -71,7 +71,10 @@ class SourceState:
 
     def add(self, decision: Decision) -> None:
         """Keep the scores of a decision."""
-        now, codes = monotonic(), encode_scores(decision.scores)
+        now, finite = monotonic(), np.isfinite(decision.scores)
+        values = np.rint(np.clip(np.where(finite, decision.scores, 0), 0, 1) * FULL_SCALE).astype(np.uint8)
+        values[~finite] = NO_SCORE
+        codes = values.tobytes()
         if self.offset is None:
             silent = int((now - self.changed) * FEATURES_PER_SECOND) if self.codes else 0
             self.offset = self.newest + 1 + silent - decision.chunk
@@ -127,7 +130,8 @@ class Dashboard:
         self.version = 0
         """Raised by changes after which browsers need the whole state."""
         self._active: dict[str, WatchedEvent] = {}
-        self._snoozes: list[Snooze] = []
+        self.snoozes: list[Snooze] = []
+        """Which events are not announced."""
         # the latest changes of events
         self._changes: deque[Message] = deque(maxlen=MAX_CHANGES)
         self._n_changes = 0
@@ -174,10 +178,6 @@ class Dashboard:
             self._changes.append({"kind": "event", "phase": phase, "event": event.to_dict()})
             self._n_changes += 1
 
-    def show_snoozes(self, snoozes: list[Snooze]) -> None:
-        """Show which events are not announced."""
-        self._snoozes = snoozes
-
     def take_frame(self, name: str, chunk: Chunk) -> None:
         """Keep the frame of a chunk that was read. It is encoded when a browser asks for it."""
         source = self.sources.get(name)
@@ -210,7 +210,7 @@ class Dashboard:
                 "now": iso(datetime.now().astimezone()),
                 "sources": [source.to_dict() for source in self.sources.values()],
                 "on": [event.to_dict() for event in self._active.values()],
-                "snoozes": msgspec.to_builtins(self._snoozes),
+                "snoozes": msgspec.to_builtins(self.snoozes),
                 "colours": colours_of(self.actions),
             }
 
@@ -233,9 +233,9 @@ class Dashboard:
                         if source.state() != state:
                             found.append({"kind": "source", "state": source.state()})
                     found += [self._changes[at] for at in range(-missed, 0)]
-                    if snoozes != self._snoozes:
-                        found.append({"kind": "snoozes", "snoozes": msgspec.to_builtins(self._snoozes)})
-                version, n_changes, snoozes = self.version, self._n_changes, self._snoozes
+                    if snoozes != self.snoozes:
+                        found.append({"kind": "snoozes", "snoozes": msgspec.to_builtins(self.snoozes)})
+                version, n_changes, snoozes = self.version, self._n_changes, self.snoozes
                 known = {name: (source.state(), source.newest) for name, source in self.sources.items()}
             yield found
 
@@ -276,11 +276,3 @@ class DashboardSink(Sink):
             if shown and shown.status is self._opened.status:
                 if end.error and not isinstance(end.error, GeneratorExit):
                     shown.trouble = without_credentials(str(end.error))
-
-
-def encode_scores(scores: NDArray[np.float32]) -> bytes:
-    """Return a byte for each score; NO_SCORE for one that is not finite."""
-    finite = np.isfinite(scores)
-    codes = np.rint(np.clip(np.where(finite, scores, 0), 0, 1) * FULL_SCALE).astype(np.uint8)
-    codes[~finite] = NO_SCORE
-    return codes.tobytes()

@@ -180,11 +180,6 @@ class History:
                 if value is not None:
                     connection.execute(f"UPDATE events SET {name} = ? WHERE id = ?", (value, event_id))
 
-    def clip_names(self) -> dict[str, list[str]]:
-        """Return the names of clip and image by the id of each event that has one."""
-        rows = self._read("SELECT id, clip, picture FROM events WHERE clip != '' OR picture != ''")
-        return {event_id: names for event_id, *names in rows}
-
     def judge(self, event_id: str, verdict: str) -> bool:
         """Store a verdict: `right`, `wrong` or empty. Returns whether there is such an event."""
         assert verdict in ("right", "wrong", "")
@@ -251,10 +246,6 @@ class History:
         query = "SELECT count(*) FROM notices JOIN events ON events.id = notices.event"
         query += " WHERE channel = ? AND phase = 'new' AND decided BETWEEN ? AND ?"
         return int(self._read(query, (channel, since.timestamp(), until.timestamp()))[0][0])
-
-    def count_pending(self) -> dict[str, int]:
-        """Return the number of pending notices by channel."""
-        return dict(self._read("SELECT channel, count(*) FROM notices WHERE delivered IS NULL GROUP BY channel"))
 
     def set_value(self, name: str, value: Any) -> None:
         """Keep a JSON value across restarts; None deletes it."""

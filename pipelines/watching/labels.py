@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -19,28 +19,29 @@ from lstr.pipelines.watching.history import EventFilter, History
 ALL = EventFilter()
 
 
-@dataclass(frozen=True)
-class ExportCounts:
-    """Numbers of events of a label file."""
-
-    right: int
-    wrong: int
-    # events with a verdict that are not in it, because their clips were deleted
-    without_clip: int
-
-
-def export_labels(history: History, clips: Path, output: Path, wanted: EventFilter = ALL) -> ExportCounts:
+def export_labels(history: History, clips: Path, output: Path, wanted: EventFilter = ALL) -> tuple[int, int, int]:
     """Write the events with a verdict as labels of the clips in a folder, for `lstr learn CLIPS OUTPUT`.
 
     A right event is its action in its clip, a wrong one is background. Other events of the same source without a
     verdict are ambiguous in the clips that show them.
+
+    Returns:
+        The numbers of right and of wrong events in the file, and of events whose clips were deleted.
 
     Raises:
         LabelsError: No right event has a clip.
         OutputError: The file cannot be written.
     """
     judged = [event for event in history.events(wanted) if event.verdict]
-    spans = {event: span for event in judged if (span := _clip_span(clips, event))}
+    spans: dict[WatchedEvent, tuple[datetime, float]] = {}
+    for event in judged:
+        path = find_file(clips, event.id, ABOUT)
+        if path and find_file(clips, event.id, CLIP):
+            with suppress(OSError, KeyError, TypeError, ValueError):  # a damaged file
+                about = json.loads(path.read_text(encoding="utf-8"))
+                start, seconds = datetime.fromisoformat(about["start"]), float(about["seconds"])
+                if start.tzinfo and seconds > 0:
+                    spans[event] = start, seconds
     right = sum(event.verdict == "right" for event in spans)
     if not right:
         raise LabelsError(
@@ -52,20 +53,7 @@ def export_labels(history: History, clips: Path, output: Path, wanted: EventFilt
         events = history.events(EventFilter(source=event.source))
         videos[event.id] = AnnotatedVideo(tuple(_segments(start, seconds, events)), duration=seconds)
     write_json(output, to_activitynet(AnnotationSet(videos), results=False))
-    return ExportCounts(right, len(spans) - right, len(judged) - len(spans))
-
-
-def _clip_span(folder: Path, event: WatchedEvent) -> tuple[datetime, float] | None:
-    """Return start and seconds of the clip of an event; None if it has none."""
-    path = find_file(folder, event.id, ABOUT)
-    if path is None or find_file(folder, event.id, CLIP) is None:
-        return None
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        start, seconds = datetime.fromisoformat(about["start"]), float(about["seconds"])
-    except (OSError, KeyError, TypeError, ValueError):
-        return None
-    return (start, seconds) if start.tzinfo and seconds > 0 else None
+    return right, len(spans) - right, len(judged) - len(spans)
 
 
 def _segments(start: datetime, seconds: float, events: list[WatchedEvent]) -> Iterator[Segment]:

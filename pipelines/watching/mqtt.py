@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 import lstr
-from lstr.errors import ConfigError, DeliveryError, HistoryError
+from lstr.errors import ConfigError, DeliveryError, HistoryError, LstrError
 from lstr.pipelines.watching.config import Host, Port, Secret, Table
 from lstr.pipelines.watching.history import EventFilter, Notice
 from lstr.pipelines.watching.notifications import Notifier, ServiceAccess, message_bytes
@@ -111,7 +111,7 @@ class MqttNotifier(Notifier):
 
     def open(self, service: ServiceAccess) -> None:
         """Connect in the background."""
-        self._service = service
+        super().open(service)
         self._recall()
         self._client.connect_async(self.config.host, self.config.port, keepalive=KEEPALIVE_S)
         self._client.loop_start()
@@ -119,11 +119,11 @@ class MqttNotifier(Notifier):
     def _recall(self) -> None:
         """Take over what an earlier run or an earlier configuration has published."""
         with self._lock, suppress(HistoryError):
-            if self._recalled:
+            if self._recalled or not self.service:
                 return
-            for event in self._service.history.events(EventFilter(active_on=self.name)):
+            for event in self.service.history.events(EventFilter(active_on=self.name)):
                 self._active.setdefault(self.topic(event.source, event.action, "state"), event.id)
-            topics = self._service.history.value(f"retained {self.name}") or ()
+            topics = self.service.history.value(f"retained {self.name}") or ()
             self._stored = [topic for topic in topics if isinstance(topic, str)]
             self._retained = dict.fromkeys(self._stored) | self._retained
             self._recalled = True
@@ -223,8 +223,8 @@ class MqttNotifier(Notifier):
     def _store_topics(self) -> None:
         with self._lock, suppress(HistoryError):  # on a full disk they are stored with the next change
             topics = sorted(self._retained)
-            if self._recalled and topics != self._stored:
-                self._service.history.set_value(f"retained {self.name}", topics or None)
+            if self.service and self._recalled and topics != self._stored:
+                self.service.history.set_value(f"retained {self.name}", topics or None)
                 self._stored = topics
 
     def _publish(self, topic: str, payload: str | bytes, retain: bool = False) -> Any:
@@ -239,7 +239,8 @@ class MqttNotifier(Notifier):
             client.subscribe(f"{self._discovery}/status", qos=1)
         self.connected = True
         self._publish_retained()
-        self._service.ready()
+        if self.service:
+            self.service.ready()
 
     def _on_connect_fail(self, _client: Any, _data: Any) -> None:
         self._reason = "the broker cannot be reached."
@@ -256,8 +257,9 @@ class MqttNotifier(Notifier):
             if message.payload == b"online":
                 self._publish_retained()
         elif (source := self._sources.get(message.topic)) and message.payload in (b"ON", b"OFF"):
-            if self._service.watch_source:
-                self._service.watch_source(source, message.payload == b"ON")
+            if self.service and self.service.watch_source:
+                with suppress(LstrError):  # an unknown source, or a full disk
+                    self.service.watch_source(source, message.payload == b"ON")
 
     def _describe(self, source: str, actions: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield topic and description of the entities of a source, which are one device of Home Assistant."""

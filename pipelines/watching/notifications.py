@@ -62,12 +62,14 @@ class Notifier:
 
     def __init__(self, name: str, config: Any):
         self.name, self.config = name, config
+        self.service: ServiceAccess | None = None
 
     def check(self) -> None:
         """Raise ConfigError if the channel cannot work at the moment; called by `lstr watch --check`."""
 
     def open(self, service: ServiceAccess) -> None:
         """Start connecting."""
+        self.service = service
 
     def send(self, notice: Notice, now: datetime) -> None:
         """Deliver a notice. Raises DeliveryError; its message must not contain an address or a secret."""
@@ -139,11 +141,7 @@ class Delivery:
         self._history_fails = False
         self._changed = threading.Condition()
         self._woken = self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"channel {notifier.name}", daemon=True)
-
-    def start(self) -> None:
-        """Start delivering."""
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name=f"channel {notifier.name}", daemon=True)
 
     def wake(self) -> None:
         """Deliver what is pending at once."""
@@ -159,9 +157,9 @@ class Delivery:
 
     def join(self, until: float) -> bool:
         """Wait for the thread until a time of the monotonic clock. Returns whether it has ended."""
-        if self._thread.ident is not None:
-            self._thread.join(max(0.0, until - monotonic()))
-        return not self._thread.is_alive()
+        if self.thread.ident is not None:
+            self.thread.join(max(0.0, until - monotonic()))
+        return not self.thread.is_alive()
 
     def _run(self) -> None:
         try:
@@ -250,11 +248,8 @@ class Notifications:
     def __enter__(self) -> "Notifications":
         for delivery in self.deliveries.values():
             delivery.notifier.open(ServiceAccess(self._history, delivery.wake, self._find_image, self._watch_source))
-            delivery.start()
+            delivery.thread.start()
         return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def wake(self) -> None:
         """Deliver new notices at once; to be called after an event is stored or ended."""
@@ -275,8 +270,7 @@ class Notifications:
             for delivery in self.deliveries.values():
                 delivery.notifier.show_source(name, is_healthy, is_watched)
 
-    def close(self) -> None:
-        """Close all channels within 3 s; a delivery that takes longer is aborted and stays pending."""
+    def __exit__(self, *_error: object) -> None:
         began = monotonic()
         for delivery in self.deliveries.values():
             delivery.stop()

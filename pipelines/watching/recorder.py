@@ -30,14 +30,6 @@ class Snooze(msgspec.Struct, frozen=True):
     # None until a person ends it
     until: datetime | None
 
-    def applies(self, event: WatchedEvent, now: datetime) -> bool:
-        """Return whether an event is snoozed."""
-        return self.source in (None, event.source) and self.action in (None, event.action) and not self.is_over(now)
-
-    def is_over(self, now: datetime) -> bool:
-        """Return whether its time has passed."""
-        return self.until is not None and self.until <= now
-
 
 class Policy:
     """Which channels announce an event. Snoozes are kept in the history; may be used from any thread.
@@ -52,8 +44,9 @@ class Policy:
     def channels_of(self, event: WatchedEvent, now: datetime) -> tuple[str, ...]:
         """Return the channels that announce a new event, in the order of the configuration. Raises HistoryError."""
         action, rules = self._config.actions.get(event.action, ActionConfig()), self._config.notifications
-        if any(snooze.applies(event, now) for snooze in self.snoozes(now)):
-            return ()
+        for snooze in self.snoozes(now):
+            if snooze.source in (None, event.source) and snooze.action in (None, event.action):
+                return ()
         quiet = rules.quiet if action.quiet is None else action.quiet
         if any(hours.contains(now.astimezone().time()) for hours in quiet):
             return ()
@@ -87,7 +80,7 @@ class Policy:
         """Return the snoozes at a time, by default now."""
         now = now or datetime.now().astimezone()
         kept = msgspec.convert(self._history.value(SNOOZES) or [], list[Snooze])
-        return [snooze for snooze in kept if not snooze.is_over(now)]
+        return [snooze for snooze in kept if snooze.until is None or snooze.until > now]
 
     def _keep(self, snoozes: list[Snooze]) -> None:
         self._history.set_value(SNOOZES, msgspec.to_builtins(snoozes) or None)

@@ -54,7 +54,8 @@ class Service:
         """The current zones by the name of a source."""
         self._lock = threading.RLock()
         self._stack = ExitStack()
-        self._ended = threading.Event()
+        self.ended = threading.Event()
+        """Set when it ends."""
         self._cleaned = -CLEAN_INTERVAL_S
         # the error of the last tick
         self._error = ""
@@ -63,8 +64,13 @@ class Service:
         if config.clips:
             self.clips = Clips(config.data / CLIPS, config.clips, self.history, log, self._on_attached)
         self.policy = Policy(config, self.history)
-        find_image = self.clips.image if self.clips else None
-        self.notifications = Notifications(config, self.history, log, find_image, self._switch)
+        self.notifications = Notifications(
+            config,
+            self.history,
+            log,
+            self.clips.image if self.clips else None,
+            lambda name, is_watched: self.pause(name, not is_watched),
+        )
         self.recorder = Recorder(self.history, self.policy.channels_of, self._on_stored, log)
         self.server: Server | None = None
 
@@ -124,7 +130,7 @@ class Service:
             self._keep(ZONES, name, None)
             self.history.set_value(PAUSED, sorted({*self.paused} - {name}))
             self.policy.forget(name)
-            self.dashboard.show_snoozes(self.policy.snoozes())
+            self.dashboard.snoozes = self.policy.snoozes()
             self.dashboard.remove_source(name)
             if self.clips:
                 self.clips.forget(name)
@@ -144,24 +150,16 @@ class Service:
         """Announce no event of a source, an action or both for a time; None means all. 0 ends such a snooze."""
         until = datetime.now().astimezone() + timedelta(seconds=seconds) if seconds else None
         self.policy.snooze(source, action, until)
-        self.dashboard.show_snoozes(self.policy.snoozes())
-
-    def clip(self, event_id: str) -> Path | None:
-        """Return the clip of an event."""
-        return self.clips.path(event_id) if self.clips else None
-
-    def image(self, event_id: str) -> Path | None:
-        """Return the image of an event."""
-        return self.clips.image(event_id) if self.clips else None
+        self.dashboard.snoozes = self.policy.snoozes()
 
     def __enter__(self) -> "Service":
         try:
             ended = self.history.end_all(datetime.now().astimezone())
             if ended:
                 self.log(f"{ended} events were active when the service was killed; they end when they were last seen.")
-            self.dashboard.show_snoozes(self.policy.snoozes())
+            self.dashboard.snoozes = self.policy.snoozes()
             self.notifications.__enter__()
-            page, app = self.config.page, WatchSite(self.dashboard, self, lambda: self._ended).app()
+            page, app = self.config.page, WatchSite(self.dashboard, self, lambda: self.ended).app()
             saved, options = SavedAddress(self.config.path, home() / "pages"), (page.hosts, page.trusted_proxy)
             server = Server(app, page.host, page.port, saved, *options, open_paths=OPEN_PATHS)
             self.server = self._stack.enter_context(server)
@@ -176,28 +174,20 @@ class Service:
     def __exit__(self, *exception: object) -> None:
         """End within seconds. Active events are stored as ended; pending notifications stay in the history."""
         notify_supervisor("STOPPING=1")
-        self._ended.set()
+        self.ended.set()
         for worker in self.workers.values():
             worker.end()
         self._stack.close()
         if self.clips:
             self.clips.close()
-        self.notifications.close()
+        self.notifications.__exit__()
         self.history.close()
         self._folder_lock.close()
 
     @property
     def is_running(self) -> bool:
         """Whether a thread still runs after its end, inside a library."""
-        return any(worker.is_running for worker in self.workers.values())
-
-    def wait(self, seconds: float) -> None:
-        """Wait until it ends, at most for a time."""
-        self._ended.wait(seconds)
-
-    def _switch(self, name: str, is_watched: bool) -> None:
-        with suppress(LstrError):  # an unknown source, or a full disk
-            self.pause(name, not is_watched)
+        return any(worker.thread.is_alive() for worker in self.workers.values())
 
     def _check_source(self, name: str) -> None:
         if name not in self.sources:
@@ -228,9 +218,16 @@ class Service:
             self.workers[model].set_sources(group)
 
     def _sinks(self, loaded: Checkpoint) -> list[MakeSink]:
-        # the false alarms of an action were measured with the thresholds of the model
+        found: Any = loaded.about
+        for name in ("metrics", "events", "per_class"):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        # false alarms were measured with the thresholds of the model: they do not hold for those of the configuration
         own, rules = rules_of(loaded, {}), rules_of(loaded, self.config.actions)
-        rates = {label: rate for label, rate in false_alarms_of(loaded).items() if rules.get(label) == own.get(label)}
+        rates: dict[str, float] = {}
+        for label, values in found.items() if isinstance(found, Mapping) else ():
+            rate = values.get("false_alarms_per_hour") if isinstance(values, Mapping) else None
+            if isinstance(rate, int | float) and rules.get(label) == own.get(label):
+                rates[label] = float(rate)
         return [partial(RecorderSink, self.recorder, loaded.path.name, rates), partial(DashboardSink, self.dashboard)]
 
     def _on_stored(self, event: WatchedEvent, phase: str) -> None:
@@ -253,7 +250,7 @@ class Service:
                 self.dashboard.show_event(event, "update")
 
     def _tick_until_ended(self) -> None:
-        while not self._ended.wait(1.0):
+        while not self.ended.wait(1.0):
             workers = [*self.workers.values()]
             if all(monotonic() - worker.alive < STUCK_S for worker in workers if worker.wanted):
                 notify_supervisor("WATCHDOG=1")
@@ -263,7 +260,7 @@ class Service:
             except Exception as caught:  # sources continue, and the supervisor is notified
                 known = isinstance(caught, LstrError)
                 error = str(caught) if known else f"The service continues after {describe_error(caught)}."
-                if not self._ended.is_set() and error != self._error:
+                if not self.ended.is_set() and error != self._error:
                     self.log(error)
             self._error = error
 
@@ -278,23 +275,13 @@ class Service:
             for name in sources:
                 is_healthy = name in status and status[name].link == "reading"
                 self.notifications.show_source(name, is_healthy, name not in paused)
-        self.dashboard.show_snoozes(self.policy.snoozes())
+        self.dashboard.snoozes = self.policy.snoozes()
         self.recorder.flush()
         if monotonic() - self._cleaned > CLEAN_INTERVAL_S:
             self._cleaned = monotonic()
             old = self.history.delete_old(self.config.keeping.days * DAY_S)
             if self.clips:
                 self.clips.remove(event.id for event in old)
-
-
-def false_alarms_of(loaded: Checkpoint) -> dict[str, float]:
-    """Return false alarms per hour by action, as the model file states its measurement on unseen videos."""
-    found: Any = loaded.about
-    for name in ("metrics", "events", "per_class"):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    values = found.items() if isinstance(found, Mapping) else ()
-    rates = {label: value.get("false_alarms_per_hour") for label, value in values if isinstance(value, Mapping)}
-    return {label: float(rate) for label, rate in rates.items() if isinstance(rate, int | float)}
 
 
 def notify_supervisor(state: str) -> None:

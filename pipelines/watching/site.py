@@ -7,7 +7,6 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -44,11 +43,7 @@ OPEN_PATHS = ("/healthz",)  # without a token: it contains names of sources, but
 SILENT_S = 60.0  # without a decision on a source, after which the service is unhealthy
 
 Text = Annotated[str, Meta(max_length=200)]
-Body = TypeVar("Body", bound=Struct)
-
-
-class NoBody(Struct, forbid_unknown_fields=True):
-    """A request without values."""
+Body = TypeVar("Body")
 
 
 class VerdictBody(Struct, forbid_unknown_fields=True):
@@ -81,25 +76,13 @@ class SnoozeBody(Struct, forbid_unknown_fields=True):
 class EventQuery(Struct, forbid_unknown_fields=True):
     """The query of a list of events."""
 
-    action: str = ""
-    source: str = ""
-    day: str = ""
-    """Such as 2026-05-31, on this machine's clock."""
+    action: str | None = None
+    source: str | None = None
+    # such as 2026-05-31, on this machine's clock
+    day: str | None = None
     score: float | None = None
-    before: str = ""
+    before: str | None = None
     limit: int = 50
-
-    def to_filter(self) -> EventFilter:
-        """Return which events it selects. Raises ValueError."""
-        since = until = None
-        if self.day:
-            day = date.fromisoformat(self.day)
-            since, until = (datetime.combine(each, time()).astimezone() for each in (day, day + timedelta(days=1)))
-        if self.before and not EVENT_ID.fullmatch(self.before):
-            raise ValueError(self.before)
-        limit = min(MAX_EVENTS, max(1, self.limit))
-        place = self.source or None, self.action or None
-        return EventFilter(since, until, *place, min_score=self.score, before=self.before or None, limit=limit)
 
 
 @dataclass(frozen=True)
@@ -120,12 +103,12 @@ class WatchSite:
         """Return the application."""
         routes = [
             Route("/", self._page),
-            Route("/state", self._state),
-            Route("/stream", self._stream),
+            Route("/state", lambda request: JSONResponse(self.dashboard.state())),
+            Route("/stream", lambda request: event_stream(self._pieces())),
             Route("/picture/{name}", self._picture),
             Route("/events", self._events),
-            Route("/clip/{id}", self._clip),
-            Route("/thumb/{id}", self._thumb),
+            Route("/clip/{id}", self._file),
+            Route("/thumb/{id}", self._file),
             Route("/event/{id}/verdict", self._verdict, methods=["POST"]),
             Route("/source/{name}/zones", self._draw, methods=["POST"]),
             Route("/source/{name}/{operation}", self._source, methods=["POST"]),
@@ -136,14 +119,17 @@ class WatchSite:
         handlers: Any = {LstrError: self._refuse, HTTPException: refused}
         return Starlette(routes=routes, exception_handlers=handlers)
 
-    async def _page(self, request: Request) -> Response:
-        return page_response(await run_in_threadpool(build_watch_page))
-
-    async def _state(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self.dashboard.state))
-
-    async def _stream(self, request: Request) -> Response:
-        return event_stream(self._pieces())
+    def _page(self, request: Request) -> Response:
+        document = {  # the content comes by the stream
+            "colours": {},
+            "palette": CLASSES,
+            "undecidable": [BACKGROUND, AMBIGUOUS],
+            "full_scale": FULL_SCALE,
+            "no_score": NO_SCORE,
+            "most_zones": MOST_ZONES,
+            "most_corners": MOST_CORNERS,
+        }
+        return page_response(build_page("watch", "Watch", SCRIPTS, document, is_served=True))
 
     async def _pieces(self) -> AsyncIterator[str]:
         """Yield messages as they come, those of an interval together."""
@@ -161,30 +147,33 @@ class WatchSite:
                 yield ""
             await asyncio.sleep(STREAM_INTERVAL_S)
 
-    async def _picture(self, request: Request) -> Response:
-        found = await run_in_threadpool(self.dashboard.image, request.path_params["name"])
+    def _picture(self, request: Request) -> Response:
+        found = self.dashboard.image(request.path_params["name"])
         if found is None:
             raise HTTPException(404)
         return Response(found, media_type="image/jpeg")
 
-    async def _events(self, request: Request) -> Response:
+    def _events(self, request: Request) -> Response:
+        since = until = None
         try:
-            query = {name: value for name, value in request.query_params.items() if value}
-            wanted = msgspec.convert(query, EventQuery, strict=False).to_filter()
+            given = {name: value for name, value in request.query_params.items() if value}
+            query = msgspec.convert(given, EventQuery, strict=False)
+            if query.day:
+                day = date.fromisoformat(query.day)
+                since, until = (datetime.combine(d, time()).astimezone() for d in (day, day + timedelta(days=1)))
         except (ValueError, OverflowError) as error:
             raise HTTPException(400) from error
-        events = await run_in_threadpool(self.dashboard.history.events, wanted)
-        return JSONResponse({"events": [event.to_dict() for event in events]})
+        if query.before and not EVENT_ID.fullmatch(query.before):
+            raise HTTPException(400)
+        limit = min(MAX_EVENTS, max(1, query.limit))
+        wanted = EventFilter(since, until, query.source, query.action, query.score, query.before, limit=limit)
+        return JSONResponse({"events": [event.to_dict() for event in self.dashboard.history.events(wanted)]})
 
-    async def _clip(self, request: Request) -> Response:
-        return await self._file(request, self.service.clip)
-
-    async def _thumb(self, request: Request) -> Response:
-        return await self._file(request, self.service.image)
-
-    async def _file(self, request: Request, find: Callable[[str], Path | None]) -> Response:
-        path = await run_in_threadpool(find, _event_id(request))
-        if path is None or not await run_in_threadpool(path.is_file):
+    def _file(self, request: Request) -> Response:
+        event_id, clips, path = _event_id(request), self.service.clips, None
+        if clips:
+            path = (clips.path if request.url.path.startswith("/clip/") else clips.image)(event_id)
+        if path is None or not path.is_file():
             raise HTTPException(404)
         return FileResponse(path, media_type=MEDIA.get(path.suffix.lower(), "application/octet-stream"))
 
@@ -199,7 +188,8 @@ class WatchSite:
         return JSONResponse({"event": event and event.to_dict()})
 
     async def _source(self, request: Request) -> Response:
-        await _read(request, NoBody)
+        if await _read(request, dict[str, None]):
+            raise RequestError("The request is not valid.", "reload the page.")
         name, operation = self._source_name(request), request.path_params["operation"]
         if operation == "remove":
             await run_in_threadpool(self.service.remove, name)
@@ -243,29 +233,14 @@ class WatchSite:
             raise HTTPException(404)
         return name
 
-    async def _healthz(self, request: Request) -> Response:
-        silences = await run_in_threadpool(self.dashboard.silences)
-        silent = {name: round(seconds) for name, seconds in silences.items() if seconds > SILENT_S}
+    def _healthz(self, request: Request) -> Response:
+        silent = {name: round(s) for name, s in self.dashboard.silences().items() if s > SILENT_S}
         return JSONResponse({"status": "silent" if silent else "ok", "silent": silent}, 503 if silent else 200)
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
         texts = {"error": str(error), "hint": getattr(error, "hint", "")}
         shown = {name: without_credentials(text) for name, text in texts.items()}
         return JSONResponse(shown, 500 if isinstance(error, HistoryError) else 400)
-
-
-def build_watch_page() -> str:
-    """Return the page, which gets its content from the stream."""
-    document = {
-        "colours": {},
-        "palette": CLASSES,
-        "undecidable": [BACKGROUND, AMBIGUOUS],
-        "full_scale": FULL_SCALE,
-        "no_score": NO_SCORE,
-        "most_zones": MOST_ZONES,
-        "most_corners": MOST_CORNERS,
-    }
-    return build_page("watch", "Watch", SCRIPTS, document, is_served=True)
 
 
 def _event_id(request: Request) -> str:

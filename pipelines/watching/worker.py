@@ -94,7 +94,7 @@ class Worker:
         # whether the session has too few places: nothing is added to it, so that it ends
         self._is_stale = False
         self._ending = False
-        self._thread = threading.Thread(target=self._run, name="detection", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="detection", daemon=True)
 
     @property
     def wanted(self) -> list[str]:
@@ -141,18 +141,13 @@ class Worker:
             self._add_due()
 
     def __enter__(self) -> "Worker":
-        self._thread.start()
+        self.thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         """End the thread; the sources' sinks get what was decided."""
         self.end()
-        self._thread.join(4)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its thread runs, perhaps inside a call that cannot be cut short, such as loading networks."""
-        return self._thread.is_alive()
+        self.thread.join(4)
 
     def end(self) -> None:
         """Let the thread end soon."""

@@ -76,16 +76,19 @@ class Calls:
 
         return do
 
-    def clip(self, event_id: str):
+    @property
+    def clips(self) -> "Calls":
+        return self
+
+    def path(self, event_id: str):
         return self.files.get(event_id)
 
-    image = clip
+    image = path
 
-    def failures(self) -> dict[str, int]:
-        return {"phone": 2}
 
-    def clip_bytes(self) -> int:
-        return 0
+def count_pending(history: History) -> dict[str, int]:
+    """Numbers of pending notices by channel."""
+    return dict(history._read("SELECT channel, count(*) FROM notices WHERE delivered IS NULL GROUP BY channel"))
 
 
 def dashboard_of(folder, names=("hall", HOSTILE)) -> Dashboard:

@@ -96,7 +96,7 @@ def whole(clips, history, camera, start=5.2, decided=6.0, end=7.0, pictured=True
     """An event of which all is there; its clip is written."""
     event = begun(clips, history, camera.event(start, decided))
     clips.end(camera.ended(event, end, **more))
-    until(lambda: not clips.writing)
+    until(lambda: not clips._recordings)
     until(lambda: clips.image(event.id) or not pictured)
     return event
 
@@ -162,7 +162,7 @@ def test_the_clip_of_a_camera_by_rtsp_is_of_its_one_connection(films, opened, hi
             event = begun(clips, history, WatchedEvent(new_id(now), "hall", "fall", now, now, 0.7, 0.9, now))
             until(lambda: clips.image(event.id))
             clips.end(WatchedEvent(**vars(event) | {"end": now, "still_on": True}))
-            until(lambda: not clips.writing)
+            until(lambda: not clips._recordings)
     shown, source_frames = frames_of(clips.path(event.id)), frames_of(films["small"])
     assert len(shown) > 170 and all(np.array_equal(a, b) for a, b in zip(shown, source_frames, strict=False))
     about = clips.path(event.id).with_suffix(".json").read_text()
@@ -173,7 +173,7 @@ def test_a_long_event_has_a_clip_of_its_beginning(films, opened, history):
     clips = opened(max_seconds=3.0)
     camera = Camera(clips, films["small"]).send(0, 9.5)
     event = begun(clips, history, camera.event(5.2, 6.0))
-    until(lambda: not clips.writing)
+    until(lambda: not clips._recordings)
     assert len(frames_of(clips.path(event.id))) in (30, 31) and history.find(event.id).end is None
     clips.end(camera.ended(event, 8))
 
@@ -197,7 +197,7 @@ def test_a_film_does_not_wait_for_a_camera_for_ever(films, opened, history, monk
     clips = opened(max_seconds=4.2)
     camera = Camera(clips, films["small"]).send(0, 6.1)
     event = begun(clips, history, camera.event(5.2, 6.0))
-    until(lambda: not clips.writing)
+    until(lambda: not clips._recordings)
     assert len(frames_of(clips.path(event.id))) == 31, "nothing has come for longer than its longest clip"
 
 
@@ -227,10 +227,11 @@ def test_the_oldest_go_first_and_never_one_that_is_written(films, opened, histor
     until(lambda: clips._recordings[written.id].file)
     configure(clips, int(2.6 * each))
     until(lambda: not history.find(events[1].id).clip)
-    assert clips.path(events[0].id) is clips.path(events[1].id) is None and clips.path(events[2].id) and clips.writing
+    assert clips.path(events[0].id) is clips.path(events[1].id) is None
+    assert clips.path(events[2].id) and clips._recordings
     assert history.find(events[0].id).clip == history.find(events[1].id).picture == ""
     clips.end(camera.ended(written, 7))
-    until(lambda: not clips.writing)
+    until(lambda: not clips._recordings)
     assert clips.path(written.id) and clips.path(events[2].id), "older, and it was being written"
     assert clips.size == sum(path.stat().st_size for path in clips.folder.iterdir()) <= 2.6 * each
     configure(clips, int(1.5 * each))
@@ -291,7 +292,7 @@ def test_the_last_bytes_of_a_disk_are_not_for_clips(films, opened, history, monk
     event = begun(clips, history, camera.event(5.2, 6.0))
     until(lambda: clips._recordings[event.id].file)
     monkeypatch.setattr(clips_of, "RESERVED_BYTES", 2**60)
-    until(lambda: not clips.writing)
+    until(lambda: not clips._recordings)
     assert len(frames_of(clips.path(event.id))) == 40, "what is there is kept"
     other = whole(clips, history, camera, pictured=False)
     assert clips.path(other.id) is clips.image(other.id) is None and len(clips.said) == 1
@@ -307,4 +308,4 @@ def test_closing_ends_the_films_that_are_written(films, opened, history):
     assert monotonic() - before < 3
     assert all(len(frames_of(clips.path(event.id))) == 40 for event in events)
     clips.begin(cameras[0].event(5.2, 6.0))
-    assert not clips.writing
+    assert not clips._recordings

@@ -54,7 +54,7 @@ def test_a_browser_gets_the_whole_state_and_then_what_changes(dashboard):
     camera.show(0.2, 0.9, 0.1)
     camera.show(0.2, 0.8, 0.1)
     dashboard.show_event(event_of(), "new")
-    dashboard.show_snoozes([Snooze("hall", None, START)])
+    dashboard.snoozes = [Snooze("hall", None, START)]
     scores, source, event, snoozes = next(browser)
     assert codes_shown(scores | {"classes": ACTIONS})[1].tolist() == [229, 203] and scores["first"] == 0
     assert source["state"]["decided"] == 2 and event["phase"] == "new" and snoozes["snoozes"][0]["source"] == "hall"

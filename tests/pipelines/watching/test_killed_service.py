@@ -15,6 +15,7 @@ from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.watching.history import History
 from tests.support.patience import until
 from tests.support.served import TS_HEAD, served
+from tests.support.watching import count_pending
 
 LONG = 120.0  # seconds that a busy machine may take
 SHELL = shutil.which("sh")
@@ -73,6 +74,6 @@ def waiting(folder: Path) -> bool:
     """Whether somebody is still to be told of something."""
     history = History(folder / "watch.data" / "history.sqlite", readonly=True)
     try:
-        return any(history.count_pending().values())
+        return any(count_pending(history).values())
     finally:
         history.close()

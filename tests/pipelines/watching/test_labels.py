@@ -9,7 +9,7 @@ from lstr.errors import LabelsError
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import EventFilter
-from lstr.pipelines.watching.labels import ExportCounts, export_labels
+from lstr.pipelines.watching.labels import export_labels
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SECONDS = 10.0
@@ -42,14 +42,14 @@ def test_right_is_the_action_and_wrong_is_nothing(history, tmp_path):
     long = add(history, clips, 200, 300, "right", "wave")
     add(history, clips, 400, 401, "")
     add(history, clips, 500, 501, "right", clip=False)
-    assert export_labels(history, clips, tmp_path / "labels.json") == ExportCounts(2, 1, 1)
+    assert export_labels(history, clips, tmp_path / "labels.json") == (2, 1, 1)
     labels = read_label_file(tmp_path / "labels.json")
     assert labels.classes == ("Background", "fall", "wave") and {*labels.videos} == {right, wrong, long}
     assert segments(labels, right) == [("fall", 2, 6.25)] and segments(labels, wrong) == []
     assert segments(labels, long) == [("wave", 2, 10)], "it lasts longer than its clip"
     assert {video.duration for video in labels.videos.values()} == {SECONDS} and not labels.has_subsets
     some = EventFilter(action="wave")
-    assert export_labels(history, clips, tmp_path / "some.json", some) == ExportCounts(1, 0, 0)
+    assert export_labels(history, clips, tmp_path / "some.json", some) == (1, 0, 0)
 
 
 def test_what_nobody_has_judged_is_ambiguous(history, tmp_path):

@@ -16,6 +16,7 @@ from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier, identifier, s
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.broker import Broker
 from tests.support.patience import until
+from tests.support.watching import count_pending
 
 
 @pytest.fixture(scope="module")
@@ -87,19 +88,19 @@ def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, e
         until(lambda: listener.last(f"{prefix}/hall/falling/state") == "OFF")
         history.begin(event, ["home"], event.decided)
         running.wake()
-        until(lambda: not history.count_pending())
+        until(lambda: not count_pending(history))
         until(lambda: listener.last(f"{prefix}/hall/event"))
         assert listener.last(f"{prefix}/hall/falling/state") == "ON"
         assert listener.last(f"{prefix}/hall/last") == "falling"
         assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
         history.end(event.id, event.seen, False, event.seen)
         running.wake()
-        until(lambda: not history.count_pending())
+        until(lambda: not count_pending(history))
         until(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2)
         assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
         assert (listener.last(f"{prefix}/hall/health"), listener.last(f"{prefix}/hall/state")) == ("ON", "ON")
         new, end = (json.loads(text) for text in listener.heard[f"{prefix}/hall/event"])
-        running.close()
+        running.__exit__()
         until(lambda: listener.last(f"{prefix}/available") == "offline")
     assert (new["phase"], end["phase"]) == ("new", "end") and new["event"]["end"] is None
     assert new["event"]["id"] == end["event"]["id"] == event.id
@@ -140,7 +141,7 @@ def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker,
             running.show_sources(ACTIONS)
             history.begin(event, ["home"], event.decided)
             running.wake()
-            until(lambda: listener.last(state) == "ON" and "home" not in history.count_pending())
+            until(lambda: listener.last(state) == "ON" and "home" not in count_pending(history))
             told = len(listener.heard[state])
         with Notifications(home, history, print) as running:
             running.show_sources(ACTIONS)
@@ -239,7 +240,7 @@ def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_o
         assert running.deliveries["home"].notifier.connected is False
         broker.start()
         try:
-            until(lambda: not history.count_pending())
+            until(lambda: not count_pending(history))
             broker.stop()
             until(lambda: not running.deliveries["home"].notifier.connected)
             broker.start()

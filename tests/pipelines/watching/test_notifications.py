@@ -21,6 +21,7 @@ from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.patience import until
 from tests.support.processes import room
+from tests.support.watching import count_pending
 from tests.support.webhooks import Receiver
 
 # stores an event every few milliseconds, and tells by a webhook
@@ -44,7 +45,7 @@ with Notifications(config, history, lambda text: None) as running:
         history.begin(event, ["hook"], now)
         running.wake()
         time.sleep(0.005)
-    while history.count_pending():
+    while history.pending("hook"):
         time.sleep(0.01)
 """
 
@@ -105,7 +106,7 @@ def test_a_full_disk_lets_nobody_be_told_twice(history, watch_config, event_of, 
             for _ in range(10):
                 running.wake()
                 time.sleep(0.01)
-            assert history.count_pending() == {"hook": 1}
+            assert count_pending(history) == {"hook": 1}
         # what the first knew is lost with it, as by a kill
         assert len(receiver.posted) == 1 and len(said) == 1 and "cannot be written" in said[0]
 
@@ -119,7 +120,7 @@ def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, watch_conf
         until(lambda: running.deliveries["hook"].failed)
         history.begin(third, ["hook"], third.decided)
         running.wake()
-        until(lambda: not history.count_pending())
+        until(lambda: not count_pending(history))
         assert ids(receiver) == [f"{event.id}.new" for event in (first, second, third, first)]
 
 
@@ -130,7 +131,7 @@ def test_an_event_of_yesterday_is_no_news(history, watch_config, event_of):
         history.begin(event, ["hook"], event.decided)
         history.end(event.id, event.seen, False, event.seen)
     with Receiver() as receiver, Notifications(watch_config(hook=hook(receiver)), history, said.append):
-        until(lambda: not history.count_pending())
+        until(lambda: not count_pending(history))
         assert ids(receiver) == [f"{event.id}.new", f"{event.id}.end"]
     assert said == ["hook: 2 notifications were dropped, older than a day."]
 
@@ -151,4 +152,4 @@ def test_all_threads_end(history, watch_config, event_of, monkeypatch):
     while left := {*threading.enumerate()} - before:
         assert time.monotonic() - began < 30, left
         time.sleep(0.02)
-    assert history.count_pending() == dict.fromkeys(channels, 1)
+    assert count_pending(history) == dict.fromkeys(channels, 1)

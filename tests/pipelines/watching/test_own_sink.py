@@ -22,7 +22,7 @@ folder, now = Path(sys.argv[1]), datetime.now().astimezone()
 history = History(folder / "history.sqlite")
 history.begin(WatchedEvent(new_id(now), "hall", "falling", now, now, 0.9, 0.9, now), ["notes"], now)
 with Notifications(read_config(folder / "watch.toml"), history, print):
-    while history.count_pending():
+    while history.pending("notes"):
         sleep(0.01)
 """
 

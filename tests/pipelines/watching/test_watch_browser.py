@@ -233,9 +233,9 @@ def test_what_is_wanted_of_the_service(tab, service):
     page.locator(".sheet select").first.select_option("fall")
     page.get_by_role("button", name="Snooze notifications").first.click()
     page.locator(".menu:not([open])").first.wait_for()
-    service.dashboard.show_snoozes([Snooze("hall", "fall", None)])
+    service.dashboard.snoozes = [Snooze("hall", "fall", None)]
     page.locator("#snoozes").get_by_role("button", name="End").click()
-    service.dashboard.show_snoozes([Snooze("hall", "fall", now() + timedelta(seconds=1.5))])
+    service.dashboard.snoozes = [Snooze("hall", "fall", now() + timedelta(seconds=1.5))]
     until(page, "!document.querySelector('#snoozes li')")
     page.click("#add summary")
     page.fill("#add-name", "../hall")
@@ -312,7 +312,7 @@ def test_names_run_nothing(tab, service):
     camera = Camera(service.dashboard, HOSTILE, HOSTILE_CLASSES)
     for _ in range(4):
         camera.show(*(0.1 * k for k in range(len(HOSTILE_CLASSES))))
-    service.dashboard.show_snoozes([Snooze(HOSTILE, HOSTILE, None)])
+    service.dashboard.snoozes = [Snooze(HOSTILE, HOSTILE, None)]
     for action in HOSTILE_CLASSES[1:]:
         begin(service, HOSTILE, action=action, model=HOSTILE)
     page = tab()
