@@ -9,7 +9,7 @@ from then on.
 import argparse
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from time import perf_counter, process_time
@@ -91,7 +91,7 @@ def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None
     for kind, config in options.measured.items():
         model = build(config, len(THUMOS_CLASSES), "cpu")
         row: dict = {"preset": KINDS[kind].published_preset, "date": date.today().isoformat()}
-        row |= {**asdict(cost_of(config, len(THUMOS_CLASSES))), "stream": {}}
+        row |= {**cost_of(config, len(THUMOS_CLASSES)), "stream": {}}
         for n in cores:
             torch.set_num_threads(n)
             row["stream"][str(n)] = yield from stream_speed(model, lstr, options.seconds)

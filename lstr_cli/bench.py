@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lstr_cli import console
-from lstr_cli.options import DATA, NETWORKS, Command, as_json, build_from, option, set_option, take_recipe
+from lstr_cli.options import DATA, NETWORKS, Command, as_json, option, read_count, set_option, take_recipe
 
 FAST = ("avx512_vnni", "avx512_bf16", "amx_bf16")  # what makes networks fast on a processor
 RECIPES = click.Choice(["faithful", "fast", "live", "smallest", "pretrained", "activitynet", "activitynet-fast"])
@@ -35,19 +35,17 @@ def command(inputs, recipe, settings, as_json):
     """
     from lstr.extractors.presets import Preset
     from lstr.pipelines.bench import bench_chain, bench_recipes
-    from lstr.pipelines.detection.options import NetworkOptions
     from lstr.pipelines.features.recipes import choose_recipe
 
     if settings and not recipe:
         raise click.UsageError(f"--set {next(iter(settings))} changes how one recipe is measured: add --recipe.")
     start, videos = monotonic(), [Path(path) for path in inputs]
     if recipe:
-        changes, chunks = take_recipe(settings), int(settings.pop("chunks", 80))
-        wanted = build_from(NetworkOptions, settings)
+        changes, chunks = take_recipe(settings), read_count(settings, "chunks", 80)
         preset = choose_recipe(recipe, **changes)
         assert isinstance(preset, Preset), "--recipe takes only names of presets"
-        more = {name: getattr(wanted, name) for name in ("flow_threads", "runtime")}
-        record = console.follow(bench_chain(preset, videos, chunks, **more), "chunks")
+        threads, runtime = read_count(settings, "flow_threads", None), settings.get("runtime", "auto")
+        record = console.follow(bench_chain(preset, videos, chunks, None, threads, runtime), "chunks")
     else:
         record = console.follow(bench_recipes(videos, None), "parts")
     if as_json:

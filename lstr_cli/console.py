@@ -86,7 +86,8 @@ def show_table(
     `right` are the columns of numbers. A table that is not the result goes to standard error.
     """
     console, plain = (_out, sys.stdout) if is_result else (_err, sys.stderr)
-    title, rows = _fit_for(console, title), [[_fit_for(console, _cell(value)) for value in row] for row in rows]
+    shown = [["yes" if v is True else "no" if v is False else "" if v is None else str(v) for v in row] for row in rows]
+    title, rows = _fit_for(console, title), [[_fit_for(console, cell) for cell in row] for row in shown]
     if not console.is_terminal:
         for row in ([title], columns, *rows):
             plain.write("\t".join(row) + "\n")
@@ -98,12 +99,6 @@ def show_table(
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else str(value)
 
 
 def is_terminal() -> bool:
@@ -133,7 +128,7 @@ class RemainingTimeColumn(ProgressColumn):
 
 
 class Bar:
-    """Progress with remaining time; a plain line every ten seconds if standard error is not a terminal.
+    """Progress with remaining time; without a terminal a plain line every ten seconds.
 
     A context manager that removes the bar at the end.
     """

@@ -103,10 +103,16 @@ def command(paths, settings, to, as_json, **others):
       lstr evaluate run/checkpoint.pt disk1/features disk2/features --labels labels.json
     """
     from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
+    from lstr.pipelines.features.folder import is_feature_folder
+    from lstr.pipelines.model_files.model_file import is_meant_as_model
 
     if to and (as_json or others["choose_thresholds"]):
         raise click.UsageError("--to makes a table: give neither --json nor --choose-thresholds with it.")
-    if others["labels"] is None or _are_videos(paths):
+    # Model files that are followed by something else than feature folders
+    models = [path for path in paths if is_meant_as_model(path)]
+    known = [path for path in map(Path, paths[len(models) :]) if path.exists()]
+    are_videos = paths[: len(models)] == (*models,) and bool(known) and not any(map(is_feature_folder, known))
+    if others["labels"] is None or are_videos:
         result = _compare_on_videos(paths, settings, **others)
         _show(result, to, as_json)
         if result.failed:
@@ -114,7 +120,14 @@ def command(paths, settings, to, as_json, **others):
         return
     if others["false_alarms"] is not None and not others["choose_thresholds"]:
         raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
-    checkpoints, features = _sorted(paths)
+    # The last path is a feature folder, even if it is missing.
+    folders = [at == len(paths) - 1 or Path(p).is_dir() or is_feature_folder(Path(p)) for at, p in enumerate(paths)]
+    first = folders.index(True)
+    if not first or not all(folders[first:]):
+        raise click.UsageError(
+            "Give model files or checkpoints, as fall.lstr or run/checkpoint.pt, and then their feature folders."
+        )
+    checkpoints, features = [*paths[:first]], [*paths[first:]]
     named = take_named(settings, f"{OF_DATA} resamples mode recipe.allow_mismatch")
     others |= {"checkpoints": checkpoints, "features": features, "model": take(settings, "model")}
     result = console.follow(evaluate(build_from(EvaluateOptions, named, **others)), "videos")
@@ -138,16 +151,6 @@ def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool) 
         show_findings(findings, getattr(result, "sentence", None))
     if result.page:
         console.say(f"report: {result.page.resolve()}")
-
-
-def _are_videos(paths: tuple[str, ...]) -> bool:
-    """Return whether model files are followed by something other than feature folders."""
-    from lstr.pipelines.features.folder import is_feature_folder
-    from lstr.pipelines.model_files.model_file import is_meant_as_model
-
-    models = [path for path in paths if is_meant_as_model(path)]
-    known = [path for path in map(Path, paths[len(models) :]) if path.exists()]
-    return paths[: len(models)] == (*models,) and bool(known) and not any(map(is_feature_folder, known))
 
 
 def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> "Comparison":
@@ -176,19 +179,6 @@ def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> 
             console.say(f"failed: {event.reason}\nhint: {event.hint}")
 
     return console.follow(compare_models(chosen), "videos", say_failed)
-
-
-def _sorted(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Return the checkpoints and the feature folders after them; the last path is a folder, which may be missing."""
-    from lstr.pipelines.features.folder import is_feature_folder
-
-    folders = [at == len(paths) - 1 or Path(p).is_dir() or is_feature_folder(Path(p)) for at, p in enumerate(paths)]
-    first = folders.index(True)
-    if not first or not all(folders[first:]):
-        raise click.UsageError(
-            "Give model files or checkpoints, as fall.lstr or run/checkpoint.pt, and then their feature folders."
-        )
-    return [*paths[:first]], [*paths[first:]]
 
 
 def show_findings(findings: "Findings", verdict: str | None = None) -> None:

@@ -111,8 +111,13 @@ def command(videos, output, recipe, stream, weights, calibrate, lists, settings,
         planned = plan(found, job)
         if as_json:
             console.show_json(planned.to_dict())
-        else:
-            _show_plan(planned)
+            return
+        rows = []
+        for video in planned.videos:
+            state = "failed before" if video.failed_before and video.state == "to do" else video.state
+            rows.append((video.id, f"{video.seconds:.1f}", video.chunks, state, video.reason or video.failed_before))
+        console.show_table("plan", ("video", "seconds", "chunks", "state", "reason"), rows, right=(1, 2))
+        console.show(_line(planned))
         return
     chunks: dict[str, int] = {}
 
@@ -148,15 +153,6 @@ def command(videos, output, recipe, stream, weights, calibrate, lists, settings,
 def speed(chunks_per_second: float) -> str:
     """Return chunks per second in words."""
     return f"{chunks_per_second:.1f} a second, {chunks_per_second / FEATURES_PER_SECOND:.2f} × real time"
-
-
-def _show_plan(plan: "Plan") -> None:
-    rows = []
-    for video in plan.videos:
-        state = "failed before" if video.failed_before and video.state == "to do" else video.state
-        rows.append((video.id, f"{video.seconds:.1f}", video.chunks, state, video.reason or video.failed_before))
-    console.show_table("plan", ("video", "seconds", "chunks", "state", "reason"), rows, right=(1, 2))
-    console.show(_line(plan))
 
 
 def _line(plan: "Plan") -> str:

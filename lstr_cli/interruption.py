@@ -23,6 +23,7 @@ SAME_REQUEST_S = 1.0  # seconds within which several signals are one request: `t
 RESPONSE_TIMEOUT_S = 4.0  # seconds until the main thread has to have heard
 POLL_S = 1.0  # seconds between two looks whether the main thread winds down
 EXIT_TIMEOUT_S = 2.0  # seconds until threads have to have ended when the command has
+EXIT_CODE_BASE = 128  # shells add the number of the signal to it: 130, 143, 129
 SHOW_CURSOR = "\x1b[?25h"
 
 _listening: "Interruptions | None" = None
@@ -80,7 +81,7 @@ class Interruptions:
     @property
     def code(self) -> int:
         """The exit code."""
-        return code_of(self.heard or SIGINT)
+        return EXIT_CODE_BASE + (self.heard or SIGINT)
 
     def leave_soon(self, code: int) -> None:
         """End the process EXIT_TIMEOUT_S seconds from now if a signal was heard, whatever its threads wait for."""
@@ -112,7 +113,9 @@ class Interruptions:
                     if monotonic() - since > RESPONSE_TIMEOUT_S:
                         self._leave(first)
                     continue
-                idle = 0 if self._winds_down() else idle + 1
+                # While it unwinds, the main thread handles an exception; Python 3.11 says "none" by three Nones.
+                handled = sys._current_exceptions().get(self._main)
+                idle = 0 if self._over or handled not in (None, (None, None, None)) else idle + 1
                 if idle == 2:  # a library caught the interrupt, and went on
                     idle = 0
                     self._resend_signal()
@@ -133,7 +136,7 @@ class Interruptions:
         words = f"error: {SENTENCES[signal.Signals(number)]}\nhint: {AT_ONCE}\n"
         with suppress(OSError):  # not through Python's streams, whose locks the main thread may hold
             os.write(2, (SHOW_CURSOR * os.isatty(2) + words).encode())
-        os._exit(code_of(number))
+        os._exit(EXIT_CODE_BASE + number)
 
     def _resend(self, unraisable: "sys.UnraisableHookArgs") -> None:
         """Send a signal again whose KeyboardInterrupt Python dropped, because it arrived in a destructor."""
@@ -147,11 +150,6 @@ class Interruptions:
         # a signal, for a flag alone would not end what the main thread waits for
         signal.pthread_kill(self._main, self.heard or SIGINT)
 
-    def _winds_down(self) -> bool:
-        """Return whether the command is over, or the main thread is handling an exception, as while it unwinds."""
-        handled = sys._current_exceptions().get(self._main)
-        return self._over or handled not in (None, (None, None, None))  # the latter in Python 3.11
-
 
 def accept_signal() -> signal.Signals:
     """Return the signal that winds the command down, which the command takes as its end: it is not sent to it again."""
@@ -159,11 +157,6 @@ def accept_signal() -> signal.Signals:
         return SIGINT  # in Python's own way
     _listening._over = True
     return _listening.heard
-
-
-def code_of(number: int) -> int:
-    """Return the exit code of a command that a signal ended, as shells count: 130, 143, 129."""
-    return 128 + number
 
 
 def leave_terminals(terminals: list[int], is_there: Callable[[int], bool] = os.isatty) -> None:

@@ -32,7 +32,6 @@ from lstr_cli.options import (
 if TYPE_CHECKING:  # they bring numpy
     from collections.abc import Iterator
 
-    from lstr.pipelines.learning.learn import Learnt
     from lstr.pipelines.learning.plan import StepProgress
     from lstr.pipelines.learning.preparation import Learning
 
@@ -109,7 +108,8 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
         raise click.UsageError("Give a video, a folder, a pattern or a --list, and after it the labels.")
     from lstr.pipelines.learning.options import LearnOptions
 
-    output = output or f"{name_of(labels[0])}.lstr"
+    # fall.lstr from annotations/fall.labels.csv
+    output = output or f"{Path(labels[0]).absolute().stem.removesuffix('.labels')}.lstr"
     chosen = build_from(
         LearnOptions,
         take_run(settings),
@@ -132,16 +132,23 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
         from lstr.pipelines.detection.model import make_default as leave
 
         leave(learnt.model)
-    _show(learnt, as_json)
+    if as_json:
+        report = {"report": str(learnt.report)} if learnt.report else {}
+        console.show_json({"model": str(learnt.model), **report, **learnt.about})
+    else:
+        from lstr.pipelines.model_files.card import is_average, model_of
+
+        for line in learnt.lines():
+            console.show(line)
+        if is_average(learnt.about):
+            console.say(f"{learnt.model} has {model_of(learnt.about)}")
+        console.show(f"next: lstr detect VIDEO -m {shlex.quote(str(learnt.model))} -o timeline")
+        if learnt.report:
+            console.say(f"report: {learnt.report.resolve()}")
     if learnt.failed:
         some = ", ".join(failed.id for failed in learnt.failed[:5])
         console.say(f"{len(learnt.failed)} videos were left out: {some}")
         sys.exit(console.PARTIAL_FAILURE)
-
-
-def name_of(labels: str) -> str:
-    """What a model is called that has no name: as its labels, fall of annotations/fall.labels.csv."""
-    return Path(labels).absolute().stem.removesuffix(".labels")
 
 
 class RemainingTime:
@@ -243,30 +250,13 @@ def _say_plan(planned: "Learning") -> None:
     console.say(f"{begun} {planned.workspace.path}; after Ctrl-C run the same command again")
 
 
-def _show(learnt: "Learnt", as_json: bool) -> None:
-    if as_json:
-        report = {"report": str(learnt.report)} if learnt.report else {}
-        console.show_json({"model": str(learnt.model), **report, **learnt.about})
-        return
-    from lstr.pipelines.model_files.card import is_average, model_of
-
-    for line in learnt.lines():
-        console.show(line)
-    if is_average(learnt.about):
-        console.say(f"{learnt.model} has {model_of(learnt.about)}")
-    console.show(f"next: lstr detect VIDEO -m {shlex.quote(str(learnt.model))} -o timeline")
-    if learnt.report:
-        console.say(f"report: {learnt.report.resolve()}")
-
-
 @click.command("demo", cls=Command)
 @option("-o --output DIR", OUTPUT, "Write everything into this folder.", default="demo")
 def demo(output):
     """Draw a small labelled set of videos, learn from most of them, and detect on the others.
 
-    Takes two minutes on two CPU cores and 300 MB of disk, and downloads nothing. What runs is `lstr learn` and `lstr
-    detect -m`, as on videos of your own; the model has only seen drawings, and knows nothing else. Run it again to go
-    on after an interruption.
+    Takes two minutes on two CPU cores and 300 MB of disk, and downloads nothing. It runs `lstr learn` and `lstr detect
+    -m`, as on your own videos; its model has only seen drawings. Run it again to resume after an interruption.
 
     \b
     Examples:
@@ -276,14 +266,15 @@ def demo(output):
     from lstr.pipelines.demo import demo as job
 
     console.say("draws 14 videos, learns from 10 and detects on 4; about two minutes on two cores, 300 MB of disk")
-    made = follow(job(Path(output)))
+    start = monotonic()
+    learnt, index = follow(job(Path(output)))
     rows = [
         (label, f"{one['found']} of {one['labels']}", str(one["false_alarms"]))
-        for label, one in made.events["per_class"].items()
+        for label, one in learnt.about["metrics"]["events"]["per_class"].items()
     ]
     console.show_table("held-out videos", ("action", "found", "false alarms"), rows, right=(1, 2))
-    for line in made.learnt.lines():
+    for line in learnt.lines():
         console.show(line)
-    console.show(f"open: {made.index}")
-    console.say(f"took {console.clock(made.seconds)}; the model, {made.learnt.model}, has only seen drawings")
+    console.show(f"open: {index}")
+    console.say(f"took {console.clock(monotonic() - start)}; the model, {learnt.model}, has only seen drawings")
     console.say("next, with videos of your own: lstr learn VIDEOS LABELS -o my.lstr")

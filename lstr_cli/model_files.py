@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from lstr_cli import console
-from lstr_cli.options import MODEL, NETWORKS, OUTPUT, Command, as_json, build_from, option, set_option
+from lstr_cli.options import MODEL, NETWORKS, OUTPUT, Command, as_json, option, read_count, set_option
 
 
 @click.command("pack", cls=Command)
@@ -37,15 +37,22 @@ def pack(runs, output, weights, metrics):
       lstr pack run-rnn run-lstr --weights weights -o both.lstr
       lstr pack run -o fall.lstr --metrics evaluation.json
     """
-    from lstr.pipelines.model_files.model_file import is_model
-    from lstr.pipelines.model_files.packing import as_checkpoint, change_about, checkpoint_of, metrics_from, write_model
+    from lstr.pipelines.model_files.model_file import is_model, open_model
+    from lstr.pipelines.model_files.packing import (
+        as_checkpoint,
+        change_model,
+        checkpoint_of,
+        free_path,
+        metrics_from,
+        write_model,
+    )
 
     about = {"metrics": metrics_from(metrics)} if metrics else {}
     checkpoints = [checkpoint_of(Path(run)) for run in runs]
     if len(runs) == 1 and is_model(checkpoints[0]):
         if weights:
             raise click.UsageError("--weights is of a run or checkpoint: a model file has networks of its own.")
-        model = change_about(checkpoints[0], output, about)
+        model = change_model(open_model(checkpoints[0]), free_path(output, checkpoints[0]), about)
     else:
         with as_checkpoint(checkpoints, Path(output)) as checkpoint:
             model = write_model(Path(output), checkpoint, Path(weights) if weights else None, about)
@@ -91,10 +98,11 @@ def quantise(model, videos, output, settings, as_json):
       lstr evaluate fall.lstr small.lstr new_videos/ labels.json
     """
     console.say_waiting("loading networks…")
-    from lstr.pipelines.model_files.quantise import QuantiseOptions
+    from lstr.pipelines.model_files.quantise import CHUNKS
     from lstr.pipelines.model_files.quantise import quantise as job
 
-    model = console.follow(job(videos, build_from(QuantiseOptions, settings, model=model, output=output)))
+    n_chunks = read_count(settings, "chunks", CHUNKS)
+    model = console.follow(job(videos, model, output, n_chunks, settings.get("runtime", "auto")))
     if as_json:
         console.show_json({"model": str(model.path), **model.about["int8"]})
         return
@@ -125,10 +133,9 @@ def export(model, videos, output, settings, as_json):
       lstr detect game.mp4 -m fall-run.lstr -o timeline
     """
     console.say_waiting("loading networks…")
-    from lstr.pipelines.model_files.export import ExportOptions
     from lstr.pipelines.model_files.export import export as job
 
-    model = console.follow(job(build_from(ExportOptions, settings, model=model, output=output, videos=videos)))
+    model = console.follow(job(model, output, videos, read_count(settings, "streams", 1)))
     alike = model.exported["alike"]
     if as_json:
         console.show_json({"model": str(model.path), **alike})

@@ -5,7 +5,6 @@ import click
 from lstr_cli import console
 from lstr_cli.options import Command, as_json
 
-MILLION = 1e6
 HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
 
 
@@ -13,10 +12,10 @@ HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
 @click.argument("kind", metavar="[KIND]", required=False)
 @as_json
 def command(kind, as_json):
-    """Every kind of model that `lstr train --set model.kind=KIND` trains; with KIND, all that is known of it.
+    """List the kinds of model that `lstr train --set model.kind=KIND` trains; with KIND, show all about one.
 
-    Parameters and multiply-adds are those of the published size.
-    "same weights, same numbers": ours gives what the published code gives, by data which that code made.
+    Parameters and multiply-adds are those of the published size. "same weights, same numbers": ours equals the
+    published code on data that this code computed.
 
     \b
     Examples:
@@ -29,50 +28,36 @@ def command(kind, as_json):
     found = list(describe_models(kind))
     if as_json:
         console.show_json(found if kind is None else found[0])
-    elif kind is None:
-        _show_all(found)
-    else:
-        _show_one(found[0])
-
-
-def _show_all(found: list[dict]) -> None:
-    columns = ("kind", "year", "parameters", "multiply-adds a chunk", *HEADLINES)
-    rows = []
-    for one in found:
-        cost = (_millions(one["parameters"]), _millions(one["multiply_adds"]))
-        rows.append((one["kind"], one["year"], *cost, *(_headline(one, of) for of in HEADLINES), one["exact"]))
-    console.show_table("kinds of model", (*columns, "ours is"), rows, right=range(1, len(columns)))
-    console.say("`lstr models KIND` has paper, licence, presets and the features and source of each published number.")
-
-
-def _show_one(one: dict) -> None:
-    rows = [
-        ("paper", one["paper"]),
-        ("address", one["address"] or "–"),
-        ("published code", one["code"] or "none used"),
-        ("its licence", one["licence"]),
-        ("ours is", f"{one['exact']}: {one['note']}"),
-        ("held against", ", ".join(one["golden"]) or "–"),
-        ("presets", ", ".join(one["presets"]) or f"none; --set model.kind={one['kind']}"),
-        *(("training differs", text) for text in one["differs"]),
-        ("parameters", f"{one['parameters']:,}"),
-        ("multiply-adds a chunk", f"{one['multiply_adds']:,}"),
+        return
+    if kind is None:
+        columns, rows = ("kind", "year", "parameters", "multiply-adds a chunk", *HEADLINES), []
+        for about in found:
+            cells = [about["kind"], about["year"]]
+            cells += [f"{about[name] / 1e6:,.1f} M" for name in ("parameters", "multiply_adds")]
+            for data_set in HEADLINES:
+                of_it = [r for r in about["results"] if r["of"].startswith(data_set) and "ahead" not in r["of"]]
+                cells.append(f"{of_it[0]['value']:.1f}" if of_it else "–")
+            rows.append((*cells, about["exact"]))
+        console.show_table("kinds of model", (*columns, "ours is"), rows, right=range(1, len(columns)))
+        console.say("`lstr models KIND` shows paper, licence, presets, features and sources of published numbers.")
+        return
+    about = found[0]
+    entries = [
+        ("paper", about["paper"]),
+        ("address", about["address"] or "–"),
+        ("published code", about["code"] or "none used"),
+        ("its licence", about["licence"]),
+        ("ours is", f"{about['exact']}: {about['note']}"),
+        ("held against", ", ".join(about["golden"]) or "–"),
+        ("presets", ", ".join(about["presets"]) or f"none; --set model.kind={kind}"),
+        *(("training differs", text) for text in about["differs"]),
+        ("parameters", f"{about['parameters']:,}"),
+        ("multiply-adds a chunk", f"{about['multiply_adds']:,}"),
     ]
-    console.show_table(f"{one['kind']}: {one['name']}, {one['year']}", ("entry", "value"), rows)
-    if one["results"]:
-        columns = ("of", "%", "features", "seen in", "preset")
+    console.show_table(f"{kind}: {about['name']}, {about['year']}", ("entry", "value"), entries)
+    if about["results"]:
         results = [
             (r["of"], f"{r['value']:.1f}", r["features"], r["seen"], ", ".join(r["presets"]) or "–")
-            for r in one["results"]
+            for r in about["results"]
         ]
-        console.show_table("published numbers", columns, results, right=(1,))
-
-
-def _headline(one: dict, of: str) -> str:
-    """The first published number of a data set, with its fellow readers' caveat left to `lstr models KIND`."""
-    found = (result for result in one["results"] if result["of"].startswith(of) and "ahead" not in result["of"])
-    return next((f"{result['value']:.1f}" for result in found), "–")
-
-
-def _millions(n: int) -> str:
-    return f"{n / MILLION:,.1f} M"
+        console.show_table("published numbers", ("of", "%", "features", "seen in", "preset"), results, right=(1,))

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from lstr.settings import convert, parse_bytes, parse_seconds
 
@@ -117,14 +116,6 @@ stream_option = option(
 )
 
 
-class FileName(click.types.StringParamType):
-    """Text that a shell completes as a file name."""
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return what a shell offers for an incomplete word."""
-        return [CompletionItem(incomplete, type="file")]
-
-
 class Quantity(click.ParamType):
     """An amount that a function parses: bytes, seconds or times per hour."""
 
@@ -150,7 +141,7 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         for param in self.params:
             if type(param.type) is click.types.StringParamType and FILES.search(param.metavar or ""):
-                param.type = FileName()
+                param.type = click.Path()  # so that a shell completes it; nothing is checked here
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings, and below them what `--set` changes."""
@@ -240,6 +231,15 @@ def build_from(kind: type[Job], values: Mapping[str, Any], prefix: str = "", **o
             raise click.UsageError(f"--set {prefix}{name}: {error}") from error
         read[name] = convert(kind, name, value)
     return kind(**others, **read)
+
+
+def read_count(settings: Mapping[str, str], name: str, default: Any) -> Any:
+    """Return a setting that is a whole number of at least 1. Raises UsageError for another value."""
+    if (text := settings.get(name)) is None:
+        return default
+    if not text.isdecimal() or not int(text):
+        raise click.UsageError(f"--set {name} is {text!r}, not a whole number of at least 1.")
+    return int(text)
 
 
 def read_lists(lists: tuple[str, ...]) -> list[str]:

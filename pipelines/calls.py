@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -155,13 +154,8 @@ def check_options(kind: Any, options: Mapping[str, Any], call: str) -> dict[str,
     names = [field.name for field in fields(kind) if field.init]
     for name in options:
         if name not in names:
-            if near := get_close_matches(name, names, 1):
-                hint = f"did you mean {near[0]}?"
-            elif "settings" in names:
-                hint = f'a setting is given as settings={{"{name}": …}}.'
-            else:
-                hint = f"`help(lstr.{call})` has its arguments."
-            raise ConfigError(f"lstr.{call} has no argument {name!r}.", hint)
+            others = ' Other settings are given as settings={"NAME": VALUE}.' if "settings" in names else ""
+            raise ConfigError(f"lstr.{call} has no argument {name!r}.", f"Choose one of: {', '.join(names)}.{others}")
     settings = options.get("settings", {})
     if not isinstance(settings, Mapping):
         raise ConfigError(f"The settings are {settings!r}.", 'give values by name, as settings={"NAME": VALUE}.')

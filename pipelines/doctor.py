@@ -13,7 +13,7 @@ from lstr.extractors.networks.manifest import read_manifest
 from lstr.files.home import default_model, home
 
 PACKAGES = "torch torchvision av opencv-contrib-python numpy".split()
-# What a small install has, which runs what `lstr export` wrote.
+# Packages of a small install, which runs files of `lstr export`.
 SMALL_PACKAGES = "onnxruntime av opencv-python-headless numpy".split()
 # The networks of the published features; others of torchvision would add seconds of imports.
 BUILT_NETWORKS = ("resnet50", "bninception")
@@ -32,7 +32,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Return everything `lstr doctor` shows; a missing optional thing (GPU, model, weights) is no failure."""
+    """Return all findings of `lstr doctor`; a missing optional part (GPU, model, weights) is not a failure."""
     findings = [Finding("python", True, f"{platform.python_version()}, {os.cpu_count()} cores")]
     is_small = find_spec("torch") is None
     if is_small:
@@ -97,22 +97,15 @@ def check_networks() -> tuple[str, str]:
 
 
 def check_gpu() -> Finding:
-    """Return the GPU, or the bytes that torch's build for GPUs takes on a machine without one."""
+    """Return the GPU, or that torch is a build for GPUs on a machine without one."""
     import torch
 
     if torch.cuda.is_available():
         return Finding("GPU", True, torch.cuda.get_device_name())
     if torch.version.cuda is None:
         return Finding("GPU", None, "none; networks run on the CPU")
-    unused = unused_bytes() / 1e9
-    found = f"none; torch is the build for CUDA {torch.version.cuda}, of which {unused:.1f} GB are unused here"
+    found = f"none; torch is the build for CUDA {torch.version.cuda}, of which several GB are unused here"
     return Finding("GPU", None, found, CPU_BUILD)
-
-
-def unused_bytes() -> int:
-    """Return the bytes of the libraries for GPUs that come with torch."""
-    names = {d.name for d in importlib.metadata.distributions() if d.name.startswith("nvidia-") or d.name == "triton"}
-    return sum(file.size or 0 for name in names for file in importlib.metadata.files(name) or ())
 
 
 def check_gpu_flow() -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,6 @@ from lstr.kinds import KINDS, make_model, usable
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.streaming import StreamState
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Cost of a model of one size."""
-
-    parameters: int
-    """Numbers that training changes."""
-    multiply_adds: int
-    """Multiplications in matrix products and convolutions, of one chunk of a stream with a full memory; a mean."""
 
 
 def build(config: WindowConfig, n_classes: int, device: str) -> Model:
@@ -57,28 +47,27 @@ def attention_flops(queries: torch.Size, keys: torch.Size, values: torch.Size, *
     return 2 * batch * heads * asked * keys[2] * (width + values[3])
 
 
-def product_counter() -> FlopCounterMode:
-    """Return a counter of matrix products, with equal counts in every version of torch."""
-    # torch before 2.15 has no formula for attention on a processor
-    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return FlopCounterMode(display=False, custom_mapping={fused: attention_flops})
+def cost_of(config: WindowConfig, n_classes: int) -> dict[str, int]:
+    """Return the cost of a model, counted on tensors without contents: no weights are made.
 
-
-def cost_of(config: WindowConfig, n_classes: int) -> Cost:
-    """Return the cost of a model, counted on tensors without contents: no weights are made."""
+    `parameters` are the numbers that training changes; `multiply_adds` the multiplications in matrix products and
+    convolutions for one chunk of a stream with a full memory, on average.
+    """
     age = full_age(config)
+    # Without this, counts depend on the version: torch before 2.15 has no formula for attention on a processor.
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     with torch.device("meta"), torch.no_grad():
         model = make_model(config, n_classes).eval().requires_grad_(False)  # gradients would be tracked
         constants, tensors = model.constants(), model.begin(1)
-        with product_counter() as counter:
+        with FlopCounterMode(display=False, custom_mapping={fused: attention_flops}) as counter:
             for chunk in range(age, age + config.long_stride):
                 model.advance(constants, tensors, np.array([chunk]), torch.randn(1, config.input_dim))
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return Cost(parameters, round(counter.get_total_flops() / 2 / config.long_stride))
+    return {"parameters": parameters, "multiply_adds": round(counter.get_total_flops() / 2 / config.long_stride)}
 
 
 def describe_models(kind: str | None = None) -> Iterator[dict[str, Any]]:
-    """Each kind, or one: paper, code, licence, exactness, presets, cost of the published size, numbers.
+    """Yield each kind, or one: paper, code, licence, exactness, presets, cost of the published size, numbers.
 
     Raises ConfigError for a kind that does not exist.
     """
@@ -90,5 +79,5 @@ def describe_models(kind: str | None = None) -> Iterator[dict[str, Any]]:
             **asdict(about := described.publication),
             **{"year": about.year, "exact": about.exact},
             "presets": list(described.presets),
-            **asdict(cost_of(described.published_size, len(THUMOS_CLASSES))),
+            **cost_of(described.published_size, len(THUMOS_CLASSES)),
         }

@@ -28,7 +28,7 @@ class Notice:
     text: str
     warning: bool = True
     repeats: bool = False
-    """Whether it is told as often as it happens, though in the same words."""
+    """Whether it is shown each time, though its words are the same."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Failed:
     reason: str
     hint: str = ""
     error: BaseException | None = field(default=None, repr=False, compare=False)
-    """What was raised, where a caller may want to know more."""
+    """The exception, for a caller that needs its details."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Finished(Generic[Result]):
 
 
 def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event: None) -> Any:
-    """Run a job to its end: each of its events goes to `tell`, the result of its Finished is returned."""
+    """Run a job to its end, pass each event to `tell`, and return the result of its Finished."""
     result = None
     for event in events:
         tell(event)
@@ -68,17 +68,13 @@ def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event:
 
 
 def warn(event: Any) -> None:
-    """Show the warnings of a job as Python's own; what else happens is not shown."""
+    """Show the warnings of a job as Python's own; ignore other events."""
     if isinstance(event, Notice) and event.warning:
-        warnings.warn(event.text, stacklevel=_depth_of_caller())
-
-
-def _depth_of_caller() -> int:
-    """How far up the first frame is that is no code of this package, for `warnings.warn` in `warn`."""
-    frame, depth = sys._getframe(2), 2
-    while frame.f_back and str(frame.f_globals.get("__name__", "")).split(".")[0] == "lstr":
-        frame, depth = frame.f_back, depth + 1
-    return depth
+        # The warning names the first line that is not in this package, because Python shows a warning once per line.
+        frame, depth = sys._getframe(1), 2
+        while frame.f_back and str(frame.f_globals.get("__name__", "")).split(".")[0] == "lstr":
+            frame, depth = frame.f_back, depth + 1
+        warnings.warn(event.text, stacklevel=depth)
 
 
 # Called as (what, done, total) by work below the jobs.

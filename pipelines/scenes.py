@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -105,8 +106,10 @@ def rendering(folder: Path, config: SceneConfig = SceneConfig()) -> Iterator[Pro
     drawn, left = schedule(config), Event()
 
     def render(index: int, name: str) -> None:
-        path = videos / f"{name}.mp4"
-        if _mark_of(path) != config.mark():
+        path, mark = videos / f"{name}.mp4", None
+        with suppress(av.FFmpegError, OSError), av.open(str(path)) as container:
+            mark = container.metadata.get("comment")
+        if mark != config.mark():
             _write_video(path, config, _frames(config, index, drawn[name][1]), left)
 
     with ThreadPoolExecutor(default_workers()) as pool:
@@ -131,14 +134,6 @@ def _deal(rng: np.random.Generator) -> Iterator[str]:
             deck = deck[1:] + deck[:1]
         last = deck[-1]
         yield from deck
-
-
-def _mark_of(path: Path) -> str | None:
-    try:
-        with av.open(str(path)) as container:
-            return container.metadata.get("comment")
-    except (av.FFmpegError, OSError):
-        return None
 
 
 def _write_video(path: Path, config: SceneConfig, frames: Iterator[np.ndarray], left: Event) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lstr.errors import ConfigError
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.model_files.model_file import is_model
+from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.timeline import Thresholds, changed, thresholds_of
 
 NAMES = ("on", "off", "min_length", "merge_gap", "highest", "backdate")
@@ -70,11 +70,11 @@ def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -
     """
     # Here, because they bring torch, which a detection may not need.
     from lstr import checkpoint
-    from lstr.pipelines.model_files.packing import change_thresholds
+    from lstr.pipelines.model_files.packing import change_model
 
     stored = {label: rules.stored() for label, rules in thresholds.items()}
     if is_model(loaded.path):
-        return change_thresholds(loaded.path, stored)
+        return change_model(open_model(loaded.path), loaded.path, {"thresholds": stored}).path
     extra = {**loaded.extra, "thresholds": stored}
     if loaded.format == checkpoint.FORMAT:
         content = checkpoint.read(loaded.path)

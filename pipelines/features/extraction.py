@@ -22,7 +22,7 @@ from lstr.extractors.stages import PROBE, closed_after
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.extractors.video.inputs import announced_seconds
 from lstr.extractors.video.probe import probe
-from lstr.files.atomic import check_writable
+from lstr.files.atomic import check_writable, sweep
 from lstr.files.names import fault_of
 from lstr.files.remote import Place, RemoteFile
 from lstr.labels.video_ids import HINT
@@ -161,7 +161,8 @@ def resume(
     Yields one Outcome per video, and what else the engine yields. `videos.jsonl` and `failed.jsonl` are compiled at
     the end, also after an interruption; an unexpected error leaves its traceback in logs/ID.log.
     """
-    folder.sweep()
+    if isinstance(folder.path, Path):
+        sweep(folder.path)  # the temporary files of killed runs
     log, over, to_do = FailureLog(folder.path), [], {}
     try:
         for (video_id, source), record in map_in_threads(lambda video: folder.find_record(*video), videos.items()):

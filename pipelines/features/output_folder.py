@@ -1,7 +1,7 @@
 """The feature folder that an extraction writes, on this machine or at an fsspec URL.
 
-A video's record is written last. What is stored is never trusted to be whole: a video is done if its record names this
-source and this recipe, and its arrays are as long as it says, with its rows.
+A video's record is written last. Stored files may be incomplete: a video is done only if its record names this source
+and this recipe, and its arrays have the recorded length and rows.
 """
 
 import io
@@ -18,13 +18,13 @@ from lstr.errors import CheckpointError, OutputError, RecipeError, VideoError
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.streams import STREAMS
 from lstr.files.arrays import HEADER_BYTES, ZIP, open_array, read_header, signature, signature_of
-from lstr.files.atomic import check_exists, scratch, sweep, unwritable, write_bytes, write_text
+from lstr.files.atomic import check_exists, scratch, unwritable, write_bytes, write_text
 from lstr.files.content import read_jsonl, write_jsonl
 from lstr.files.remote import Place, RemoteFile, content_of
 from lstr.loaded_checkpoint import is_tables
 from lstr.pipelines.features.feature_files import ids_below
 
-LOOKS = 32  # at videos and their features at a time; those may be far away
+LOOKS = 32  # videos to look at in parallel: each look at a remote store waits for several requests
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -36,11 +36,6 @@ class OutputFolder:
     path: Place
     recipe: Recipe
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """The names of its streams, in the order of STREAMS."""
-        return self.recipe.streams
-
     def array(self, stream: str, video_id: str) -> Any:
         """Return the path of an array."""
         return self.path.joinpath(self.recipe.parts[stream].folder(stream), f"{video_id}.npy")
@@ -48,10 +43,6 @@ class OutputFolder:
     def record(self, video_id: str) -> Any:
         """Return the path of a video's record."""
         return self.path.joinpath("records", f"{video_id}.json")
-
-    def calibration(self) -> dict[str, Any]:
-        """Return the statistics of random networks, as `read_calibration`."""
-        return read_calibration(self.path)
 
     def find_record(self, video_id: str, source: Place) -> dict[str, Any] | None:
         """Return the record of a video if this source (by size and time) is finished, with its arrays whole.
@@ -66,7 +57,7 @@ class OutputFolder:
             whole = all(
                 _rows_and_signature(self.array(stream, video_id))
                 == (record["chunks"], record["arrays"][stream]["signature"])
-                for stream in self.streams
+                for stream in self.recipe.streams
             )
             return record if whole and record["recipe"] == self.recipe.id else None
         except (OSError, TypeError, ValueError, AttributeError, LookupError, RecipeError, VideoError):
@@ -92,20 +83,15 @@ class OutputFolder:
         with scratch() as folder:
             local = OutputFolder(folder, self.recipe)
             yield local
-            for stream in self.streams:
+            for stream in self.recipe.streams:
                 self.array(stream, video_id).put(local.array(stream, video_id))
             self.record(video_id).put(local.record(video_id))
-
-    def sweep(self) -> None:
-        """Remove the temporary files of killed runs."""
-        if isinstance(self.path, Path):
-            sweep(self.path)
 
     def records(self) -> list[dict[str, Any]]:
         """Return the records of all videos that can be read, by id; on this machine only of those with their arrays."""
         if isinstance(self.path, Path):
             ids = sorted(ids_below(self.path / "records", ".json"))
-            whole = (i for i in ids if all(self.array(stream, i).exists() for stream in self.streams))
+            whole = (i for i in ids if all(self.array(stream, i).exists() for stream in self.recipe.streams))
             return [record for video_id in whole if (record := read_record(self.record(video_id)))]
         found = []
         for _, content in sorted(self.path.joinpath("records").contents().items()):
@@ -179,7 +165,7 @@ def create_output(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -
 
 
 def read_record(place: Place) -> dict[str, Any] | None:
-    """Return the record of a video; None where there is none that can be read."""
+    """Return the record of a video; None if it is missing or unreadable."""
     try:
         record = json.loads(content_of(place) or b"")
     except (OSError, ValueError, RecursionError):
@@ -188,7 +174,7 @@ def read_record(place: Place) -> dict[str, Any] | None:
 
 
 def streams_trained_on(record: Mapping[str, Any] | None) -> Sequence[str] | None:
-    """Return the streams whose network was trained on the video of a record; None where it does not say."""
+    """Return the streams whose network was trained on the video of a record; None if it does not say."""
     streams = (record or {}).get("seen")
     return streams if isinstance(streams, list) else None
 

@@ -19,7 +19,7 @@ from lstr.extractors.recipe import Recipe
 from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.files.content import read_object
 from lstr.files.remote import Place
-from lstr.pipelines.features.output_folder import open_output
+from lstr.pipelines.features.output_folder import open_output, read_calibration
 from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
 from lstr.pipelines.model_files.networks import RECORD, find_networks, recorded_weights
 
@@ -81,8 +81,9 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
         return _recipe_of_folder(path, name)
     if is_meant_as_model(path):
         model = open_model(path)
+        sources = model.network_sources()
         # the networks of folds are not in it, and new videos need none of them
-        return StoredRecipe(model.recipe.without_folds(), name, model.calibration(), model.network_sources().files)
+        return StoredRecipe(model.recipe.without_folds(), name, sources.calibration, sources.files)
     if path.suffix in CHECKPOINTS and path.is_file():
         loaded = checkpoint.load(path)
         if loaded.recipe is None:
@@ -112,7 +113,7 @@ def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
     if not (folder := open_output(path)):
         hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
         raise RecipeError(f"{path} has no recipe.json.", hint)
-    return StoredRecipe(folder.recipe, origin, folder.calibration(), recorded_weights(path))
+    return StoredRecipe(folder.recipe, origin, read_calibration(path), recorded_weights(path))
 
 
 def choose_recipe(

@@ -35,7 +35,7 @@ from lstr.pipelines.annotations.label_files import is_label_file, read_label_fil
 from lstr.pipelines.failures import failure_of, skip_failure
 from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, decoded_facts
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
-from lstr.pipelines.features.output_folder import OutputFolder, create_output, open_output
+from lstr.pipelines.features.output_folder import OutputFolder, create_output, open_output, read_calibration
 from lstr.pipelines.features.recipes import StoredRecipe
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.sampled_inputs import sampled_inputs
@@ -89,7 +89,7 @@ def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tup
     # Statistics of other networks do not fit: the recipes will differ, which create_output says.
     before = {name: part.network for name, part in stored.parts.items()}
     alike = {name for name, part in recipe.parts.items() if part.network == before.get(name)}
-    calibration = {stream: known for stream, known in folder.calibration().items() if stream in alike}
+    calibration = {stream: known for stream, known in read_calibration(output).items() if stream in alike}
     sources = WeightSources(options.weights, calibration=calibration, calibrated_on=stored.calibrated_on)
     twostream = build_twostream(recipe, sources, device, options.precision or stored.precision)
     folder = create_output(output, twostream.recipe, {})
@@ -139,9 +139,7 @@ def _stored_networks(stored: StoredRecipe, options: ExtractOptions, device: str)
     """Return the networks of a whole recipe, checked against its hashes, and a folder of it."""
     if options.calibrate:
         raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out --calibrate.")
-    sources = replace(
-        WeightSources(options.weights), calibration=stored.calibration, calibrated_on=stored.recipe.calibrated_on
-    )
+    sources = WeightSources(options.weights, stored.calibration, stored.recipe.calibrated_on)
     twostream = rebuild_twostream(stored.recipe, sources, device)
     return twostream, create_output(options.output, twostream.recipe, calibration_of(twostream))
 
@@ -342,9 +340,7 @@ def open_worker(config: ExtractOptions) -> Iterator[VideoExtractor]:
             f"{config.output} is not there.", "choose a folder or a URL that every worker can reach with -o."
         )
     recipe, threads = folder.recipe, config.threads or default_workers()
-    sources = replace(
-        WeightSources(config.weights), calibration=folder.calibration(), calibrated_on=recipe.calibrated_on
-    )
+    sources = WeightSources(config.weights, read_calibration(config.output), recipe.calibrated_on)
     device = choose_device(config.device)
     networks = FoldNetworks(run_on(rebuild_twostream(recipe, sources, device), config.runtime, threads), config.without)
     caches = caches_of(config.cache, recipe) if config.cache else []
@@ -367,7 +363,7 @@ def _write_arrays(
     twostream.seconds = StepSeconds()
     with ExitStack() as stack:
         files = {}
-        for stream in folder.streams:
+        for stream in folder.recipe.streams:
             temporary = stack.enter_context(replacing(folder.array(stream, video_id)))
             files[stream] = RowFile(temporary, (twostream.recipe.parts[stream].dim,))
             stack.callback(files[stream].close)

@@ -2,21 +2,20 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from msgspec import Meta
 from numpy.typing import NDArray
 
 from lstr import __version__, exported, streaming
-from lstr.errors import CheckpointError, NetworkRuntimeError, WeightsError
+from lstr.errors import CheckpointError, ConfigError, NetworkRuntimeError, WeightsError
 from lstr.exported import MAX_STREAMS, ExportedStep, open_step
 from lstr.exported_graphs import OPSET, describe, make_graph
 from lstr.extractors.flow.workers import flow_workers
@@ -35,7 +34,7 @@ from lstr.extractors.video.reader import open_chunks
 from lstr.files.atomic import check_writable
 from lstr.models.kind import Model
 from lstr.pipelines.model_files.model_file import STEP, open_model
-from lstr.pipelines.model_files.packing import free_path, write_changed
+from lstr.pipelines.model_files.packing import change_model, free_path
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 
@@ -51,31 +50,26 @@ DRAWN = SceneConfig(n_videos=1, n_testing=1)
 Features = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """The model file to export, and the chunks to compare it on."""
-
-    model: str | Path
-    output: str | Path
-    videos: Sequence[str | Path] = ()
-    """Videos to compare on; by default one is drawn."""
-    streams: Annotated[int, Meta(ge=1, le=MAX_STREAMS)] = 1
-    """Streams of one call of the step's graph; a file serves any number, in groups of this size."""
-    chunks: int = 36
-    """Chunks of the videos to compare on."""
-    flow_threads: int | None = None
-    flow_backend: str = "auto"
-
-
-def export(options: ExportOptions) -> Generator[Any, None, None]:
+def export(
+    model_path: str | Path, output: str | Path, videos: Sequence[str | Path] = (), streams: int = 1, n_chunks: int = 36
+) -> Generator[Any, None, None]:
     """Write a model file as graphs, which run without torch, after comparing their scores with torch's.
+
+    Args:
+        model_path: The model file.
+        output: The file to write.
+        videos: Videos to compare on; by default one is drawn.
+        streams: Streams of one call of the step's graph; a file serves any number, in groups of this size.
+        n_chunks: Chunks of the videos to compare on.
 
     Yields Progress and Notice, and last Finished with the ModelFile, in which `exported["alike"]` says how far the
     scores differ. Raises CheckpointError for a file that is exported already, is not a model file, or whose graphs
     differ from it; WeightsError if it does not hold its networks, ConfigError for a kind whose step cannot be a graph,
     NetworkRuntimeError without ONNX Runtime, VideoError, OutputError.
     """
-    model = open_model(options.model)
+    if not 1 <= streams <= MAX_STREAMS:
+        raise ConfigError(f"streams is {streams}.", f"Give a whole number from 1 to {MAX_STREAMS}.")
+    model = open_model(model_path)
     if model.exported is not None:
         raise CheckpointError(f"{model.path} is exported already.", "give the model file that it was exported from.")
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
@@ -86,10 +80,10 @@ def export(options: ExportOptions) -> Generator[Any, None, None]:
             f"{model.path} does not hold its {fetched[0]} network: its weights are published by their authors.",
             "pack them into it first, if their licence permits: `lstr pack RUN --weights FILE`.",
         )
-    output = free_path(options.output, model.path)
+    output = free_path(output, model.path)
     check_writable(output.absolute().parent)
     loaded = model.checkpoint()
-    step = describe(loaded.model, options.streams)
+    step = describe(loaded.model, streams)
     recipe = model.recipe.without_folds()
     if recipe.precision == "bf16":
         yield Notice(
@@ -100,8 +94,7 @@ def export(options: ExportOptions) -> Generator[Any, None, None]:
     graphs = {STEP: make_graph(loaded.model, step)}
     # ONNX Runtime has no product of bfloat16 on a processor.
     precision = INT8 if recipe.precision == INT8 else "float32"
-    sources = replace(model.network_sources(), calibration=model.calibration(), calibrated_on=recipe.calibrated_on)
-    exact = build_as(replace(recipe, precision=precision), sources, "cpu")
+    exact = build_as(replace(recipe, precision=precision), model.network_sources(), "cpu")
     for done, stream in enumerate(exact.recipe.streams, start=1):
         yield Progress("graphs", done, 1 + len(model.networks))
         graphs[stream] = make_network_graph(exact.job(stream))
@@ -113,7 +106,7 @@ def export(options: ExportOptions) -> Generator[Any, None, None]:
     sources = WeightSources(graphs={stream: partial(graphs.__getitem__, stream) for stream in recipe.streams})
     networks: dict[str, Any] = dict.fromkeys(recipe.streams)
     converted = TwoStream(networks, exact.recipe, "cpu", sources, RunOptions(AUTO))
-    theirs, ours = yield from _features_of_both(options, exact, converted)
+    theirs, ours = yield from _features_of_both(videos, n_chunks, exact, converted)
     lengths = np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours, axis=1)
     cosine = float(((theirs * ours).sum(1) / np.maximum(lengths, 1e-12)).min())
     # Values of int8 networks near an edge of two steps may fall to either, so torch's features are scored by both.
@@ -149,25 +142,24 @@ def export(options: ExportOptions) -> Generator[Any, None, None]:
     }
     entries = {stream: {**entry, "from": "inside"} for stream, entry in model.about["networks"].items()}
     files = {f"{name}{GRAPH}": graph for name, graph in graphs.items()}
-    yield Finished(write_changed(model, output, {"networks": entries, "exported": about}, files))
+    yield Finished(change_model(model, output, {"networks": entries, "exported": about}, files))
 
 
 def _features_of_both(
-    options: ExportOptions, exact: TwoStream, converted: TwoStream
+    videos: Sequence[str | Path], n_chunks: int, exact: TwoStream, converted: TwoStream
 ) -> Generator[Progress, None, list[Features]]:
     """Return the features (n, D) of the first chunks of the videos, by torch and by graphs."""
     recipe = exact.recipe
     with ExitStack() as stack:
-        videos = list(options.videos)
         if not videos:
             yield Progress("drawing", 0, 1)
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="lstr-export-")))
             videos = [render_scenes(folder, DRAWN).parent / "videos"]
         stack.enter_context(torch_threads(1))
-        workers = stack.enter_context(flow_workers(recipe.algorithm, options.flow_threads, options.flow_backend))
+        workers = stack.enter_context(flow_workers(recipe.algorithm))
         chunks: list[Chunk] = []
         for path in find_videos(videos).values():
-            chunks += islice(open_chunks(path, recipe.long_side)[2], options.chunks - len(chunks))
+            chunks += islice(open_chunks(path, recipe.long_side)[2], n_chunks - len(chunks))
         features = []
         for name, twostream in (("features by torch", exact), ("features by graphs", converted)):
             rows = []

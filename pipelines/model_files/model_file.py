@@ -39,7 +39,7 @@ from lstr.loaded_checkpoint import CALIBRATION, FORMAT, Checkpoint, Rule, fault_
 from lstr.loaded_checkpoint import TENSORS as OF_MODEL
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 STEP = "lstr"  # name of the graph of a model's step; those of networks have the names of their streams
 MODEL = f"lstr{TENSORS}"
@@ -140,10 +140,6 @@ class ModelFile:
         loaded.model.to(device or "cpu")
         return replace(loaded, about=self.about)
 
-    def calibration(self) -> "dict[str, dict[str, Tensor]]":
-        """Batch-norm statistics of its random networks, by stream. Raises CheckpointError."""
-        return self.content()[CALIBRATION]
-
     def content(self) -> dict[str, Any]:
         """Return the content of its checkpoint as a file. Raises CheckpointError, also for an exported file."""
         self._check_has_tensors()
@@ -176,11 +172,12 @@ class ModelFile:
             )
 
     def network_sources(self) -> WeightSources:
-        """Return where the networks' weights come from, by stream: this file, or the home folder for published ones.
+        """Return the sources of the networks' weights: this file, or the home folder for published ones.
 
-        Raises WeightsError if published ones have not been fetched.
+        Raises CheckpointError, and WeightsError if published ones have not been fetched.
         """
-        return WeightSources({stream: self.source(stream) for stream in self.networks})
+        files = {stream: self.source(stream) for stream in self.networks}
+        return WeightSources(files, self.content()[CALIBRATION], self.recipe.calibrated_on)
 
     def source(self, stream: str) -> str | None:
         """Return where the weights of one stream's network come from; None for random weights, made from their seed.

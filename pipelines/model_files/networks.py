@@ -223,8 +223,7 @@ def networks_of(
             files |= {stream: open_model(loaded.path).source(stream) for stream in missing}
         else:
             files |= find_networks(loaded, missing)
-        sources = replace(WeightSources(files), calibration=loaded.calibration, calibrated_on=recipe.calibrated_on)
-        twostream = build_as(requested, sources, device)
+        twostream = build_as(requested, WeightSources(files, loaded.calibration, recipe.calibrated_on), device)
     different = differences(twostream.recipe, recipe)
     if different and not allow:
         raise RecipeError(

@@ -234,43 +234,21 @@ def _write(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensors 
     return open_model(path)
 
 
-def change_thresholds(path: str | Path, thresholds: Mapping[str, Mapping[str, float]]) -> Path:
-    """Change the thresholds of a model file, and its card. The file is replaced, completely or not at all."""
-    return _changed(Path(path), Path(path), {"thresholds": thresholds}).path
-
-
-def change_about(path: str | Path, output: str | Path, about: Mapping[str, Any]) -> ModelFile:
-    """Write a copy of a model file with other entries about itself, such as title or metrics.
-
-    Raises OutputError if `output` is the same file or not a model file, or cannot be written.
-    """
-    entries = {name: value for name, value in about.items() if name not in OWN}
-    return _changed(Path(path), free_path(output, Path(path)), entries)
-
-
-def change_precision(path: str | Path, output: Path, recipe: Recipe, measured: Mapping[str, Any]) -> ModelFile:
-    """Write a copy of a model file whose networks compute by another recipe, with its `measured` deviation.
-
-    Raises OutputError if `output` is not a model file, or cannot be written.
-    """
-    return _changed(Path(path), free_path(output), {"recipe": recipe.to_dict(), recipe.precision: measured})
-
-
-def _changed(path: Path, output: Path, entries: dict[str, Any]) -> ModelFile:
-    """Write a copy of a model file with other entries of model.json."""
-    model, archive = open_model(path), Archive(path)
-    with refusals(path):
-        parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
-    return write_changed(model, output, entries, parts)
-
-
-def write_changed(
-    model: ModelFile, output: str | Path, entries: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]
+def change_model(
+    model: ModelFile,
+    output: str | Path,
+    entries: Mapping[str, Any],
+    parts: Mapping[str, Tensors | bytes] | None = None,
 ) -> ModelFile:
-    """Write a model file with the entries of another one, changed, and with other members.
+    """Write a model file with changed entries of model.json, and with other `parts` if given, and so another card.
 
-    Raises OutputError if `output` is not a model file, or cannot be written.
+    The output may be the file itself: it is replaced, completely or not at all. Raises OutputError if it is not a model
+    file, or cannot be written.
     """
+    if parts is None:
+        archive = Archive(model.path)
+        with refusals(model.path):
+            parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
     document = {name: value for name, value in model.about.items() if name not in ("format", "members", "teller")}
     return _write(free_path(output), {**document, **entries}, parts)
 

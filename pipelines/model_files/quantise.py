@@ -1,7 +1,7 @@
 """The quantisation job: a model file to one whose feature networks compute in int8, with ranges measured on videos."""
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from lstr.extractors.twostream import build_as
 from lstr.extractors.video.inputs import find_videos
 from lstr.files.atomic import check_writable
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.model_files.packing import change_precision, free_path
+from lstr.pipelines.model_files.packing import change_model, free_path
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.sampled_inputs import sampled_inputs
 
@@ -28,39 +28,32 @@ BATCH = 8  # chunks at a time
 DEVICE = "cpu"  # int8 serves processors
 
 
-@dataclass(frozen=True)
-class QuantiseOptions:
-    """The model file to quantise, the file to write, and how to compute."""
-
-    model: str | Path
-    output: str | Path
-    chunks: int = CHUNKS
-    """Spread evenly over the videos."""
-    flow_threads: int | None = None
-    flow_backend: str = "auto"
-    runtime: str = AUTO
-
-
-def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator[Any, None, None]:
+def quantise(
+    paths: Sequence[str | Path],
+    model_path: str | Path,
+    output: str | Path,
+    n_chunks: int = CHUNKS,
+    runtime: str = AUTO,
+) -> Generator[Any, None, None]:
     """Measure the ranges of a model's networks on videos, and write the model with them in int8.
 
-    Half of the sampled chunks give the ranges; on the others the cosine to the float32 features is measured. Yields
+    `n_chunks` are sampled, spread evenly over the videos. Half of them give the ranges; on the others the cosine to the
+    float32 features is measured. Yields
     Progress and Notice, and last Finished with the ModelFile, whose entry `int8` has the cosines. Raises
     CheckpointError, RecipeError for a model that is in int8 already, VideoError if no video can be read, WeightsError,
     OutputError or NetworkRuntimeError.
     """
     videos = find_videos(paths)
-    model = open_model(options.model)
-    output = free_path(options.output, model.path)
-    choose_runtime(options.runtime, DEVICE)
+    model = open_model(model_path)
+    output = free_path(output, model.path)
+    choose_runtime(runtime, DEVICE)
     check_writable(output.absolute().parent)
     recipe = model.recipe.without_folds()
     if recipe.precision == INT8:
         raise RecipeError(f"{model.path} is in int8 already.", "give the model file that it was made from.")
-    sources = replace(model.network_sources(), calibration=model.calibration(), calibrated_on=recipe.calibrated_on)
-    exact = build_as(replace(recipe, precision="float32"), sources, DEVICE)
-    with torch_threads(1), flow_workers(recipe.algorithm, options.flow_threads, options.flow_backend) as workers:
-        images = yield from sampled_inputs(exact, videos, workers, options.chunks, "chunks")
+    exact = build_as(replace(recipe, precision="float32"), model.network_sources(), DEVICE)
+    with torch_threads(1), flow_workers(recipe.algorithm) as workers:
+        images = yield from sampled_inputs(exact, videos, workers, n_chunks, "chunks")
         if min(map(len, images.values())) < 2:
             raise VideoError("The videos have a single chunk; int8 needs some hundred.", "give more videos.")
         parts: dict[str, Any] = {}
@@ -74,7 +67,7 @@ def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator
                 yield Progress(f"{stream} ranges", min(start + BATCH, len(chosen)), len(chosen))
             parts[stream] = replace(part, ranges=ranges.result())
         both = [exact, exact.copy(replace(exact.recipe, precision=INT8, **parts))]
-        both = [run_on(twostream, options.runtime) for twostream in both]
+        both = [run_on(twostream, runtime) for twostream in both]
         cropped = []  # the sampled images are crops already, so networks take them whole
         for twostream in both:
             parts = {stream: replace(part, crops=1) for stream, part in twostream.recipe.parts.items()}
@@ -96,4 +89,5 @@ def quantise(paths: Sequence[str | Path], options: QuantiseOptions) -> Generator
     }
     for text in dict.fromkeys(warning for twostream in both for warning in twostream.warnings):
         yield Notice(text)
-    yield Finished(change_precision(model.path, output, both[1].recipe, measured))
+    quantised = both[1].recipe
+    yield Finished(change_model(model, output, {"recipe": quantised.to_dict(), quantised.precision: measured}))

@@ -12,7 +12,6 @@ import av
 import numpy as np
 import pytest
 
-from lstr_cli.learn import name_of
 from lstr_cli.main import COMMANDS
 from tests.support.mistakes import mistake
 
@@ -303,14 +302,6 @@ def test_weights_of_ones_own_all_the_way(lstr, small_set, tmp_path):
     )
     (tmp_path / "mine.pth").rename(tmp_path / "moved.pth")
     mistake(lstr(*detect), 4, "mine.pth", "--weights rgb=")
-
-
-@pytest.mark.parametrize(
-    ("labels", "name"),
-    [("fall.csv", "fall"), ("/a/fall.labels.json", "fall"), ("notes/", "notes"), ("v1.2.csv", "v1.2")],
-)
-def test_a_model_without_a_name_is_called_as_its_labels(labels, name):
-    assert name_of(labels) == name
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.files.arrays import fingerprints
 from lstr.files.content import write_json
 from lstr.files.remote import RemoteFile
-from lstr.pipelines.features.output_folder import create_output, open_output
+from lstr.pipelines.features.output_folder import create_output, open_output, read_calibration
 
 RECIPE = Recipe(
     NetworkRecipe("resnet50", "random", "0" * 16, 1, (0.0,), (1.0,)),
@@ -114,7 +114,7 @@ def test_what_is_put_again_begins_with_the_record_gone(features):
 
 def test_a_folder_is_opened_as_it_was_begun(features):
     opened = open_output(features.path)
-    assert opened == features and opened.calibration()["rgb"]["mean"].tolist() == [1, 1]
+    assert opened == features and read_calibration(opened.path)["rgb"]["mean"].tolist() == [1, 1]
     assert create_output(features.path, RECIPE, {}) == features
     assert open_output(RemoteFile("memory://elsewhere")) is None
     other = Recipe(RECIPE.rgb, RECIPE.flow, long_side=160)

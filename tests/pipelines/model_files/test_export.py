@@ -19,7 +19,7 @@ from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.model import load_checkpoint, open_networks
 from lstr.pipelines.detection.options import Limits, NetworkOptions
 from lstr.pipelines.model_files import export as job
-from lstr.pipelines.model_files.export import ExportOptions, export
+from lstr.pipelines.model_files.export import export
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Notice, result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
@@ -62,7 +62,7 @@ def files(tmp_path_factory):
     """A video, a model file, and that exported."""
     folder = tmp_path_factory.mktemp("exported")
     video, model = video_of(folder), write_exportable(folder, "lstr")
-    return video, model, result_of(export(ExportOptions(model.path, folder / "run.lstr", [video])))
+    return video, model, result_of(export(model.path, folder / "run.lstr", [video]))
 
 
 def scores_of(video, model, **options):
@@ -136,7 +136,7 @@ def test_it_needs_no_torch(files, tmp_path):
 def test_cameras_share_a_graph(files, tmp_path):
     """Three live sources through a graph of two streams have the scores that each has alone."""
     video, model, _ = files
-    exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2)))
+    exported = result_of(export(model.path, tmp_path / "run.lstr", [video], streams=2))
     stream = remux(video, tmp_path / "camera.ts").read_bytes()
     expected = scores_of(video, model.path, device="cpu")
     seen: dict[str, list[np.ndarray]] = {}
@@ -156,7 +156,7 @@ def test_cameras_share_a_graph(files, tmp_path):
 )
 def test_other_kinds_and_averages(kinds, tmp_path):
     video, model = video_of(tmp_path), write_exportable(tmp_path, *kinds)
-    exported = result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], streams=2, chunks=8)))
+    exported = result_of(export(model.path, tmp_path / "run.lstr", [video], streams=2, n_chunks=8))
     first = Limits(max_chunks=8)
     difference = scores_of(video, exported.path, limits=first) - scores_of(video, model.path, limits=first)
     assert abs(difference).max() < 1e-5 and exported.about["exported"]["step"]["streams"] == 2
@@ -171,7 +171,7 @@ def test_a_drawn_video_serves_where_none_is_given(lstr, tmp_path):
 
 def test_bfloat16_becomes_float32_and_that_is_said(tmp_path):
     video, model = video_of(tmp_path), write_exportable(tmp_path, "rnn", precision="bf16")
-    events = [*export(ExportOptions(model.path, tmp_path / "run.lstr", [video]))]
+    events = [*export(model.path, tmp_path / "run.lstr", [video])]
     assert any(isinstance(event, Notice) and "bfloat16" in event.text for event in events)
     assert events[-1].result.about["exported"]["precision"] == {"step": "float32", "networks": "float32"}
 
@@ -182,7 +182,7 @@ def test_a_file_that_differs_is_not_written(files, tmp_path, monkeypatch):
     changed.classifier.bias.data[1] += 0.01
     monkeypatch.setattr(job, "make_graph", lambda _, step: real(changed, step))
     with pytest.raises(CheckpointError, match=r"scores differ by \d") as caught:
-        result_of(export(ExportOptions(model.path, tmp_path / "run.lstr", [video], chunks=4)))
+        result_of(export(model.path, tmp_path / "run.lstr", [video], n_chunks=4))
     assert "No file was written" in str(caught.value) and not (tmp_path / "run.lstr").exists()
 
 

@@ -19,7 +19,7 @@ from lstr.pipelines.detection.model import find_checkpoint, make_default, warnin
 from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.networks import recorded_weights
-from lstr.pipelines.model_files.packing import change_thresholds, metrics_from, unpack_model, write_model
+from lstr.pipelines.model_files.packing import change_model, metrics_from, unpack_model, write_model
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.timeline import Thresholds, thresholds_of
 from tests.support.feature_set import TINY
@@ -137,7 +137,7 @@ def test_what_it_says_of_itself(packed):
 def test_thresholds_are_put_into_it(packed, tmp_path):
     path = tmp_path / "fall.lstr"
     shutil.copy(packed.file, path)
-    change_thresholds(path, {"fall": {"on": 0.7, "off": 0.2}})
+    change_model(open_model(path), path, {"thresholds": {"fall": {"on": 0.7, "off": 0.2}}})
     assert thresholds_of(lstr.load(path))["fall"] == Thresholds(0.7, 0.2)
     assert "0.700 | 0.200" in (unpack_model(path, tmp_path / "x") / "card.md").read_text()
     before, after = open_model(packed.file).about, open_model(path).about
@@ -149,9 +149,9 @@ def test_a_file_of_before_with_a_network_that_decided_is_decided_by_its_threshol
     model, archive = open_model(packed.file), Archive(packed.file)
     parts = {name: archive.read(name) for name in archive.sizes if name not in ("model.json", "card.md")}
     teller = {"lengths": {"fall": 8.0}, "hidden": [[0.0] * 16], "output": [0.0, 0.0], "thresholds": {"fall": {}}}
-    before = packing.write_changed(model, tmp_path / "before.lstr", {"teller": teller}, parts)
+    before = packing.change_model(model, tmp_path / "before.lstr", {"teller": teller}, parts)
     assert "teller" in before.about and thresholds_of(lstr.load(before.path)) == thresholds_of(lstr.load(packed.file))
-    change_thresholds(before.path, {"fall": {"on": 0.7, "off": 0.2}})
+    change_model(open_model(before.path), before.path, {"thresholds": {"fall": {"on": 0.7, "off": 0.2}}})
     assert "teller" not in open_model(before.path).about
     content = torch.load(packed.checkpoint, weights_only=True)
     extra = {**json.loads(content["extra"]), "teller": teller}
