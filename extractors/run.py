@@ -8,6 +8,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
+from pathlib import Path
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -17,15 +18,13 @@ from numpy.typing import NDArray
 
 from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
+from lstr.extractors.networks.converted_networks import open_graph, open_network
 from lstr.extractors.networks.crops import views_of
 from lstr.extractors.networks.runtime import (
     AUTO,
     NetworkJob,
     RunningNetwork,
-    Store,
     choose_runtime,
-    open_graph,
-    open_network,
 )
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import Recipe
@@ -70,8 +69,8 @@ class RunOptions:
 
     # one of RUNTIMES, or `auto`
     runtime: str = "torch"
-    # where converted networks are stored; None converts them in each process again
-    store: Store | None = None
+    # folder of converted networks; None converts them in each process again
+    store: Path | None = None
     # batches at once on a CPU, where no threads of flow set the number
     threads: int = field(default_factory=default_workers)
 
@@ -357,7 +356,7 @@ def run_on(twostream: TwoStream, wanted: str = AUTO, threads: int | None = None)
     Raises NetworkRuntimeError for one that is not installed or does not compute on the networks' device.
     """
     choose_runtime(wanted, twostream.device)
-    return twostream.copy(options=RunOptions(wanted, Store(home() / CONVERTED), threads or default_workers()))
+    return twostream.copy(options=RunOptions(wanted, home() / CONVERTED, threads or default_workers()))
 
 
 def _check_not_forked() -> None:

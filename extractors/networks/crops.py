@@ -161,10 +161,6 @@ class View:
             crops[2 * i + 1] = mirror[y : y + down, width - x - across : width - x]
         return crops
 
-    def trimmed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return what a device needs of an image to make `of` it: only its centre, where nothing else is seen."""
-        return image if self.crops == 10 else centre_crop(image, *self.size)[0]
-
 
 def views_of(recipe: Recipe) -> dict[str, View]:
     """Return what the networks of a recipe see, by stream."""

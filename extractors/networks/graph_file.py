@@ -1,16 +1,23 @@
-"""ONNX files from strangers: what a graph is made of is looked at before a runtime sees it, without the package onnx.
+"""ONNX files: written from networks of torch, and those from strangers checked, without the package onnx.
 
 A graph is data and a list of known operations. Refused are operations that are not in `OPERATIONS`, functions,
 training, tensors that are in other files or of another size than they claim, and every field that none of the exporters
-here writes.
+here writes. In a graph of an exported model batch norm is in the convolutions, and an int8 network rounds inputs and
+weights as torch does.
 """
 
+import io
+import warnings
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lstr.errors import WeightsError
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
 # What our exporters write of models and feature networks. None reads a file, asks for the time or for chance.
 OPERATIONS = frozenset(
     "Abs Add And ArgMax AveragePool BatchNormalization Cast Ceil Clip Concat Constant ConstantOfShape Conv "
@@ -57,7 +64,7 @@ def check_graph(content: bytes, name: str) -> None:
 
 
 def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
-    """Look at a message and at all within; how many messages of each kind it has."""
+    """Check a message and all within; return the number of messages of each kind in it."""
     if depth > DEEPEST:
         raise _Refused("its graphs are too deep in one another")
     counts: dict[str, int] = {}
@@ -75,28 +82,29 @@ def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
             raise _Refused(f"it has operations of {bytes(value)[:40]!r}")
         elif what == "operation" and (operation := bytes(value)[:40].decode(errors="replace")) not in OPERATIONS:
             raise _Refused(f"it has the operation {operation!r}, which no exported model has")
-        elif kind == "tensor":
+        else:
             held.setdefault(number, []).append(value)
-    if kind == "tensor":
-        _check_tensor(held)
+    if kind == "tensor":  # its bytes must be those that its shape and type need
+        shape: list[int] = []
+        for value in held.get(1, []):  # packed or one by one
+            at = 0
+            while isinstance(value, memoryview) and at < len(value):
+                size, at = _number(value, at)
+                shape.append(size)
+            shape += [value] if isinstance(value, int) else []
+        types, data = held.get(2, []), held.get(9, [])
+        if len(types) != 1 or types[0] not in SIZES:
+            raise _Refused("it has a tensor of a type that no model has")
+        size = sum(len(part) if isinstance(part, memoryview) else -1 for part in data)
+        # the sides first: their product may be a number of any length
+        is_larger = any(side > len(data[0]) if data else side for side in shape)
+        if len(data) > 1 or is_larger or size != prod(shape) * SIZES[types[0]]:
+            raise _Refused("it has a tensor of another size than it states")
     return counts
 
 
-def _check_tensor(held: Mapping[int, list[Any]]) -> None:
-    """Raise _Refused where a tensor has not the bytes that its shape and type say."""
-    shape: list[int] = []
-    for value in held.get(1, []):  # packed or one by one
-        shape += [value] if isinstance(value, int) else list(_numbers(value))
-    types, data = held.get(2, []), held.get(9, [])
-    if len(types) != 1 or types[0] not in SIZES:
-        raise _Refused("it has a tensor of a type that no model has")
-    size = sum(len(part) if isinstance(part, memoryview) else -1 for part in data)
-    if len(data) > 1 or any(n > len(data[0]) if data else n for n in shape) or size != prod(shape) * SIZES[types[0]]:
-        raise _Refused("it has a tensor of another size than it says")
-
-
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """The fields of a message in protocol buffers' form: number, and a whole number or bytes."""
+    """Yield the fields of a message in protocol buffers' form: number, and a whole number or bytes."""
     at = 0
     while at < len(content):
         key, at = _number(content, at)
@@ -117,15 +125,8 @@ def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         at += length
 
 
-def _numbers(content: memoryview) -> Iterator[int]:
-    at = 0
-    while at < len(content):
-        value, at = _number(content, at)
-        yield value
-
-
 def _number(content: memoryview, at: int) -> tuple[int, int]:
-    """A whole number of up to 64 bits, and where what follows begins."""
+    """Return a whole number of up to 64 bits, and the position after it."""
     value = 0
     for place in range(10):
         if at >= len(content):
@@ -136,3 +137,29 @@ def _number(content: memoryview, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
     raise _Refused("it is damaged")
+
+
+def export_graph(network: "nn.Module", images: "Tensor", axis: str, opset: int) -> bytes:
+    """Return a network as an ONNX file from IMAGES to FEATURES, for any number along the first axis of the example."""
+    import torch
+
+    file, fast = io.BytesIO(), torch.backends.mha.get_fastpath_enabled()
+    # attention must be made of products, because ONNX lacks torch's one fast operator for it
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            # a trace takes sizes for constant, which they are
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            torch.onnx.export(
+                network,
+                (images,),
+                file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
+                input_names=[IMAGES],
+                output_names=[FEATURES],
+                dynamic_axes={IMAGES: {0: axis}, FEATURES: {0: axis}},
+                opset_version=opset,
+                dynamo=False,  # the newer exporter needs another package, and fixes the number along that axis
+            )
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    return file.getvalue()

@@ -1,6 +1,6 @@
-"""What computes a network: torch defines it, OpenVINO and ONNX Runtime compute the same faster on a processor.
+"""Runtimes of networks: which there are, what each is given and returns, and converted networks on disk.
 
-A runtime is a module with `open_network` and, if it runs the networks of exported models, `open_graph`.
+Torch defines a network; OpenVINO and ONNX Runtime compute the same faster on a processor (`converted_networks`).
 """
 
 import hashlib
@@ -13,102 +13,29 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.errors import NetworkRuntimeError, OutputError, first_line
+from lstr.errors import NetworkRuntimeError, OutputError
 from lstr.extractors.networks.crops import View
-from lstr.extractors.networks.network import quiet
 from lstr.extractors.recipe import INT8, NetworkRecipe
 from lstr.files.atomic import replacing, sweep
 
 if TYPE_CHECKING:  # a network that was converted before runs without torch
     from torch import Tensor, nn
 
-MODULES = {"torch": "torch_runtime", "openvino": "openvino_runtime", "onnxruntime": "onnx_runtime"}
-RUNTIMES = tuple(MODULES)
-# Runtimes of the networks of exported models.
-GRAPH_RUNTIMES = ("onnxruntime", "openvino")
+RUNTIMES = ("torch", "openvino", "onnxruntime")
 AUTO = "auto"
 INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr-video[onnxruntime]"'}
 USE_TORCH = "leave it to torch: --set runtime=torch."
 
-IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
 FORMAT = 1  # of stored converted networks; raise it when conversion changes
 MIN_COSINE = 0.98  # of an int8 network's features to torch's
 SUFFIX = ".network"
 MAX_BYTES = 2 << 30  # of converted networks on disk
 CHECK_BYTES = 4  # at the start of a stored file: the checksum of the rest
-
-
-class RunningNetwork:
-    """A network that is ready to compute, for any number of threads: bytes in, features out, all in numpy."""
-
-    runtime: str
-    # whether its input is whole chunks (B, images, H, W, C), of which it gives one row each, as exported graphs
-    averages = False
-    # whether it crops images on a GPU by `of_fitted`
-    makes_crops = False
-
-    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return (N, D) of (N, H, W, C), the maps averaged over space. A row does not depend on N beyond 1e-5."""
-        raise NotImplementedError
-
-    def prepare(self, batches: Iterable[int]) -> None:
-        """Make what depends on the number of images, now rather than at the first call with that number."""
-        return  # ONNX Runtime takes any number
-
-    def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
-        """Return (B, D) of each chunk's fitted image (H, W, C), averaged over what `view` shows of it.
-
-        Images may differ in size.
-        """
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Store:
-    """Converted networks as files of a folder, which processes may share; the least recently used make room.
-
-    A file that is damaged or cannot be written is converted again.
-    """
-
-    folder: Path
-    max_bytes: int = MAX_BYTES
-
-    def read(self, key: str) -> bytes | None:
-        """Return what was written under a key; None where nothing was, or it is damaged."""
-        path = self.folder / f"{key}{SUFFIX}"
-        try:
-            content = path.read_bytes()
-        except OSError:
-            return None
-        network = content[CHECK_BYTES:]
-        is_whole = zlib.crc32(network).to_bytes(CHECK_BYTES, "little") == content[:CHECK_BYTES]
-        with suppress(OSError):
-            os.utime(path) if is_whole else path.unlink()  # the time of its last use
-        return network if is_whole else None
-
-    def write(self, key: str, parts: Sequence[bytes]) -> None:
-        """Store parts, one after the other, where the folder can be written."""
-        check = 0
-        for part in parts:
-            check = zlib.crc32(part, check)
-        with suppress(OutputError, OSError):
-            with replacing(self.folder / f"{key}{SUFFIX}") as temporary, temporary.open("wb") as file:
-                file.writelines([check.to_bytes(CHECK_BYTES, "little"), *parts])
-            sweep(self.folder)
-            found = []
-            for path in self.folder.glob(f"*{SUFFIX}"):
-                with suppress(OSError):  # another process may have removed it
-                    found.append((path.stat().st_mtime, path.stat().st_size, path))
-            total = 0
-            for _, size, path in sorted(found, reverse=True):
-                total += size
-                if total > self.max_bytes:
-                    path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -153,6 +80,31 @@ class NetworkJob:
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 
 
+class RunningNetwork:
+    """A network that is ready to compute, for any number of threads: bytes in, features out, all in numpy."""
+
+    runtime: str
+    # whether its input is whole chunks (B, images, H, W, C), of which it gives one row each, as exported graphs
+    averages = False
+    # whether it crops images on a GPU by `of_fitted`
+    makes_crops = False
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return (N, D) of (N, H, W, C), the maps averaged over space. A row does not depend on N beyond 1e-5."""
+        raise NotImplementedError
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """Make what depends on the number of images, now rather than at the first call with that number."""
+        return  # ONNX Runtime takes any number
+
+    def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
+        """Return (B, D) of each chunk's fitted image (H, W, C), averaged over what `view` shows of it.
+
+        Images may differ in size.
+        """
+        raise NotImplementedError
+
+
 def is_installed(runtime: str) -> bool:
     """Return whether a runtime can be imported, without importing it."""
     return runtime == "torch" or importlib.util.find_spec(runtime) is not None
@@ -176,37 +128,35 @@ def choose_runtime(wanted: str, device: str) -> str:
     return wanted
 
 
-def open_graph(graph: bytes, stream: str, runtime: str = AUTO, threads: int = 1) -> RunningNetwork:
-    """Return the network of a stream of an exported model, from its checked graph, for `threads` calling threads.
-
-    `auto` is ONNX Runtime, which runs the rest of such a model. Raises NetworkRuntimeError for a runtime that runs no
-    graphs or is not installed, and where it cannot run this one.
-    """
-    if runtime not in (AUTO, *GRAPH_RUNTIMES):
-        raise NetworkRuntimeError(
-            f"The networks of an exported model run on {' and '.join(GRAPH_RUNTIMES)}, not on {runtime}.",
-            "omit the runtime, or use the model file that it was exported from.",
-        )
-    runtime = choose_runtime("onnxruntime" if runtime == AUTO else runtime, "cpu")
-    return _load(runtime).open_graph(graph, stream, threads)
-
-
-def open_network(job: NetworkJob, runtime: str, store: Store | None) -> RunningNetwork:
-    """Return a network on a runtime that `choose_runtime` has chosen.
-
-    Raises NetworkRuntimeError where the runtime cannot be loaded, cannot convert the network, or makes other features.
-    """
-    if runtime == "torch":
-        return _load(runtime).open_network(job)
+def read_converted(folder: Path, key: str) -> bytes | None:
+    """Return the converted network of a key; None where none was written, or it is damaged: it is converted again."""
+    path = folder / f"{key}{SUFFIX}"
     try:
-        with quiet():
-            return _load(runtime).open_network(job, store)
-    except NetworkRuntimeError:
-        raise
-    except Exception as error:  # a runtime fails in as many ways as there are layers
-        message = f"{runtime} cannot run the network {job.part.network} ({first_line(error)})."
-        raise NetworkRuntimeError(message, USE_TORCH) from error
+        content = path.read_bytes()
+    except OSError:
+        return None
+    network = content[CHECK_BYTES:]
+    is_whole = zlib.crc32(network).to_bytes(CHECK_BYTES, "little") == content[:CHECK_BYTES]
+    with suppress(OSError):
+        os.utime(path) if is_whole else path.unlink()  # the time of its last use
+    return network if is_whole else None
 
 
-def _load(runtime: str) -> Any:
-    return importlib.import_module(f"lstr.extractors.networks.{MODULES[runtime]}")
+def write_converted(folder: Path, key: str, content: bytes, max_bytes: int = MAX_BYTES) -> None:
+    """Store a converted network in a folder that processes may share, where it can be written.
+
+    The least recently used make room.
+    """
+    with suppress(OutputError, OSError):
+        with replacing(folder / f"{key}{SUFFIX}") as temporary:
+            temporary.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
+        sweep(folder)
+        found = []
+        for path in folder.glob(f"*{SUFFIX}"):
+            with suppress(OSError):  # another process may have removed it
+                found.append((path.stat().st_mtime, path.stat().st_size, path))
+        total = 0
+        for _, size, path in sorted(found, reverse=True):
+            total += size
+            if total > max_bytes:
+                path.unlink(missing_ok=True)

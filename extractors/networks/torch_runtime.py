@@ -21,18 +21,19 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.overrides import TorchFunctionMode
 
-from lstr.errors import NetworkRuntimeError, RecipeError
+from lstr.errors import NetworkRuntimeError, RecipeError, first_line
 from lstr.extractors import lanes
 from lstr.extractors.devices import keep_float32_exact
-from lstr.extractors.lanes import Lane
 from lstr.extractors.networks.backbones import ConvNorm
-from lstr.extractors.networks.crops import View
+from lstr.extractors.networks.crops import View, centre_crop
+from lstr.extractors.networks.graph_file import export_graph
 from lstr.extractors.networks.runtime import MIN_COSINE, USE_TORCH, NetworkJob, RunningNetwork
 from lstr.extractors.recipe import INT8, LEAST, STEPS, NetworkRecipe
 
 # Types of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32.
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
 SIDES = (64, 224)  # pixels of the image that shows what follows what; some networks take one size only
+EXPORT_OPSET = 18  # of the graphs of `lstr export`
 TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest
 
 
@@ -49,10 +50,10 @@ class _Calls(TorchFunctionMode):
         norms = {name: m for name, m in modules.items() if isinstance(m, nn.BatchNorm2d) and m.running_mean is not None}
         self._norms = {id(norm.running_mean): name for name, norm in norms.items()}
         self._seen: list[Tensor] = []  # kept, so that no two have one id
-        self._makers: dict[int, str] = {}
-        self._users: Counter[int] = Counter()
-        self._calls: Counter[str] = Counter()
-        self._pairs: list[tuple[int, str]] = []
+        self.makers: dict[int, str] = {}
+        self.users: Counter[int] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.pairs: list[tuple[int, str]] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -62,22 +63,15 @@ class _Calls(TorchFunctionMode):
         if isinstance(made, Tensor):  # not a size
             tensors = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, Tensor)]
             self._seen += [*tensors, made]
-            self._users.update({id(tensor) for tensor in tensors})
+            self.users.update({id(tensor) for tensor in tensors})
             for key in map(id, tensors):
                 if (name := self._convolutions.get(key)) is not None:
-                    self._makers[id(made)] = name
-                    self._calls[name] += 1
+                    self.makers[id(made)] = name
+                    self.calls[name] += 1
                 elif (name := self._norms.get(key)) is not None:
-                    self._pairs.append((id(tensors[0]), name))
-                    self._calls[name] += 1
+                    self.pairs.append((id(tensors[0]), name))
+                    self.calls[name] += 1
         return made
-
-    def pairs(self) -> list[tuple[str, str]]:
-        """Names of each convolution and its batch norm; both are called once, and nothing else sees what is between."""
-        named = [
-            (self._makers[key], norm) for key, norm in self._pairs if key in self._makers and self._users[key] == 1
-        ]
-        return [pair for pair in named if all(self._calls[name] == 1 for name in pair)]
 
 
 def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = True) -> nn.Module:
@@ -96,31 +90,28 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
     if everywhere and any(isinstance(module, nn.BatchNorm2d) for module in fused.modules()):
         for first, second in _pairs(fused):
             norm = cast(nn.BatchNorm2d, fused.get_submodule(second))
-            if (activation := _activation_of(norm)) is not None:
+            # what a batch norm also applies: nothing, or in timm its activation; one of unknown parts stays
+            parts = [part for name in ("drop", "act") if isinstance(part := getattr(norm, name, None), nn.Module)]
+            if type(norm) is nn.BatchNorm2d or len(parts) == 2:
                 fused.set_submodule(first, fuse_conv_bn_eval(cast(nn.Conv2d, fused.get_submodule(first)), norm))
-                fused.set_submodule(second, activation)
+                fused.set_submodule(second, nn.Identity() if type(norm) is nn.BatchNorm2d else nn.Sequential(*parts))
     fused.to(device=device, dtype=DTYPES[precision]).to(memory_format=torch.channels_last)
     return fused.requires_grad_(False)
 
 
 def _pairs(network: nn.Module) -> list[tuple[str, str]]:
-    """Return names of each convolution and the batch norm that alone sees what it makes; none where no image fits."""
+    """Return names of each convolution and the batch norm that alone sees its output; none where no image fits."""
     first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
     for side in SIDES:
         image = first.weight.new_zeros(1, first.in_channels, side, side)  # not in the mode, which sees each call
         with contextlib.suppress(Exception):  # of a side that it cannot take, or for any other reason
-            with torch.no_grad(), _Calls(network) as calls:
+            with torch.no_grad(), _Calls(network) as seen:
                 network(image)
-            return calls.pairs()
+            found = [
+                (seen.makers[key], norm) for key, norm in seen.pairs if key in seen.makers and seen.users[key] == 1
+            ]
+            return [pair for pair in found if all(seen.calls[name] == 1 for name in pair)]
     return []
-
-
-def _activation_of(norm: nn.Module) -> nn.Module | None:
-    """Return what a batch norm also applies: nothing, or in timm its activation; None where that is unknown."""
-    if type(norm) is nn.BatchNorm2d:
-        return nn.Identity()
-    parts = [part for name in ("drop", "act") if isinstance(part := getattr(norm, name, None), nn.Module)]
-    return nn.Sequential(*parts) if len(parts) == 2 else None
 
 
 OUTSIDE = 10_000  # of so many values one may lie outside a range, to either side
@@ -230,27 +221,70 @@ def scaled(images: Tensor, part: NetworkRecipe) -> Tensor:
 class PooledNetwork(nn.Module):
     """The network of a stream for inference in a precision, with the scale of its input and the mean over space."""
 
-    def __init__(
-        self, network: nn.Module, part: NetworkRecipe, precision: str, device: str, size: tuple[int, int] | None = None
-    ):
-        """`size` is the height and width of all images, in pixels, where they are known."""
+    def __init__(self, job: NetworkJob, precision: str | None = None):
+        """Take the precision of the job, or another for a runtime that rounds by itself."""
         super().__init__()
-        fused = fuse(network, precision, device, part.fuses)
+        part, precision = job.part, precision or job.precision
+        fused = fuse(job.network(), precision, job.device, part.fuses)
         for module in fused.modules():
-            if size and hasattr(module, "settle"):
-                cast(Any, module).settle(size)
+            if hasattr(module, "settle"):
+                cast(Any, module).settle(job.size)
         self.network = quantise(fused, part.ranges or {}) if precision == INT8 else fused
         self.dtype = DTYPES[precision]
-        self.scale = Scale(part).to(device)
+        self.scale = Scale(part).to(job.device)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return (N, D) float32 of (N, H, W, C) uint8."""
-        return self.network(self.scale(images).to(self.dtype)).float().mean((2, 3))
+        """Return (N, D) float32 of (N, H, W, C) uint8, or of (N, images, H, W, C), averaged over the images of each."""
+        pixels = images if images.dim() == 4 else images.reshape(-1, *images.shape[2:])
+        features = self.network(self.scale(pixels).to(self.dtype)).float().mean((2, 3))
+        if images.dim() == 4:
+            return features
+        return features.reshape(-1, images.shape[1], features.shape[-1]).mean(1)
 
 
-def pooled_network(job: NetworkJob, precision: str | None = None) -> PooledNetwork:
-    """Return the network of a job as torch computes it; in another `precision` for a runtime that rounds by itself."""
-    return PooledNetwork(job.network(), job.part, precision or job.precision, job.device, job.size)
+def make_network_graph(job: NetworkJob) -> bytes:
+    """Return the network of a job, averaged over a chunk's images, as an ONNX file without facts about this machine.
+
+    Raises NetworkRuntimeError where it has no such form.
+    """
+    import onnx
+
+    images = job.example().repeat(job.part.crops, 1, 1, 1)[None]
+    try:
+        written = export_graph(PooledNetwork(job, job.exact_precision), images, "chunks", EXPORT_OPSET)
+    except Exception as error:  # torch's exporter fails in as many ways as there are layers
+        raise NetworkRuntimeError(
+            f"The network {job.part.network} has no ONNX form ({first_line(error)}).", "run it with torch."
+        ) from error
+    made = onnx.load_model_from_string(written)
+    if job.precision == INT8:
+        _store_whole_weights(made.graph)
+    for node in made.graph.node:
+        node.ClearField("doc_string")  # it may say where the code is
+        node.name = ""
+    return made.SerializeToString(deterministic=True)
+
+
+def _store_whole_weights(graph: Any) -> None:
+    """Store the weights of convolutions of rounded inputs as whole numbers, a quarter of the bytes."""
+    from onnx import helper, numpy_helper
+
+    rounded = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+    held = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "Conv" and node.input[0] in rounded and node.input[1] in held:
+            name = node.input[1]
+            weights = numpy_helper.to_array(held[name])  # (out, in, h, w)
+            steps = np.maximum(np.abs(weights).max((1, 2, 3)), LEAST * STEPS) / np.float32(STEPS)
+            whole = np.round(weights / steps[:, None, None, None]).astype(np.int8)
+            graph.initializer.remove(held.pop(name))
+            graph.initializer.append(numpy_helper.from_array(whole, f"{name}.whole"))
+            graph.initializer.append(numpy_helper.from_array(steps, f"{name}.steps"))
+            nodes.append(helper.make_node("DequantizeLinear", [f"{name}.whole", f"{name}.steps"], [name], axis=0))
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> None:
@@ -260,7 +294,7 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
     """
     images = job.example()
     with torch.inference_mode():
-        exact = pooled_network(job, job.exact_precision)(images).numpy()
+        exact = PooledNetwork(job, job.exact_precision)(images).numpy()
     found = compute(images.numpy())
     same = found.shape == exact.shape and bool(np.isfinite(found).all())
     if same and job.part.ranges:  # a value between two steps may fall to either, so the direction is compared
@@ -273,27 +307,21 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
         raise NetworkRuntimeError(message, USE_TORCH)
 
 
-def open_network(job: NetworkJob) -> "TorchNetwork":
-    """Return a network on its device, with its own lane."""
-    if job.device != "cpu" and job.precision == "float32":
-        keep_float32_exact()
-    pooled = pooled_network(job)  # before the lane, which waits for it
-    return TorchNetwork(pooled, lanes.open_lane(job.device), job.shape)
-
-
 class TorchNetwork(RunningNetwork):
     """A RunningNetwork of torch, on any device.
 
-    On a GPU it is captured for the numbers of images that `prepare` names, and crops there what `of_fitted` gives it,
-    because ten crops would take ten times as long to copy.
+    On a GPU it has a lane of its own, is captured for the numbers of images that `prepare` names, and crops there what
+    `of_fitted` gives it, because ten crops would take ten times as long to copy.
     """
 
     runtime = "torch"
 
-    def __init__(self, pooled: PooledNetwork, lane: Lane, shape: tuple[int, int, int]):
-        """`shape` is that of an image, (H, W, C)."""
-        self.pooled, self.lane, self.shape = pooled, lane, shape
-        self.makes_crops = lane.captures
+    def __init__(self, job: NetworkJob):
+        if job.device != "cpu" and job.precision == "float32":
+            keep_float32_exact()
+        self.pooled = PooledNetwork(job)  # before the lane, which waits for it
+        self.lane, self.shape = lanes.open_lane(job.device), job.shape
+        self.makes_crops = self.lane.captures
         self._graphs: dict[int, tuple[Tensor, Callable[[], Tensor]]] = {}
 
     @torch.inference_mode()
@@ -308,7 +336,8 @@ class TorchNetwork(RunningNetwork):
     @torch.inference_mode()
     def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
         """See RunningNetwork."""
-        trimmed = [view.trimmed(image) for image in images]
+        # only the centre, where a network sees nothing else
+        trimmed = [image if view.crops == 10 else centre_crop(image, *view.size)[0] for image in images]
         with self.lane.working():
             sizes = groupby(trimmed, lambda image: image.shape)
             crops = [crops_of(self.lane.send([*group]), view).flatten(0, 1) for _, group in sizes]

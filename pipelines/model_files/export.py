@@ -21,8 +21,8 @@ from lstr.exported_graphs import OPSET, describe, make_graph
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.networks.archive import GRAPH
 from lstr.extractors.networks.graph_file import check_graph
-from lstr.extractors.networks.onnx_runtime import make_network_graph
 from lstr.extractors.networks.runtime import AUTO, MIN_COSINE
+from lstr.extractors.networks.torch_runtime import make_network_graph
 from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.recipe import INT8
 from lstr.extractors.run import RunOptions, TwoStream

@@ -10,7 +10,6 @@ from lstr.extractors.networks import runtime as runtimes
 from lstr.extractors.networks.archive import Tensors, write_archive
 from lstr.extractors.networks.build import fingerprint, randomise
 from lstr.extractors.networks.crops import NO_FRAMES
-from lstr.extractors.networks.runtime import Store
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import RunOptions
@@ -31,11 +30,10 @@ from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_as
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.video.frames import Chunk
-from lstr.extractors.networks.runtime import Store
 
 folder, runtime = Path(sys.argv[1]), sys.argv[2]
 recipe = Recipe.from_dict(json.loads((folder / "recipe.json").read_text()))
-options = RunOptions(runtime, store=Store(folder / "converted"), threads=1)
+options = RunOptions(runtime, store=folder / "converted", threads=1)
 twostream = build_as(recipe, WeightSources({"flow": str(folder / "m.lstr")}), "cpu").copy(options=options)
 flows = np.load(folder / "flow.npy")
 chunks = [(Chunk(i, i / 4, np.zeros((6, 1, 1, 3), np.uint8)), flow) for i, flow in enumerate(flows)]
@@ -60,7 +58,7 @@ def test_without_torch(runtime, tmp_path):
     flows = np.random.default_rng(0).integers(0, 256, (3, 10, SIDE, SIDE + 20), np.uint8)
     np.save(tmp_path / "flow.npy", flows)
 
-    options = RunOptions(runtime, store=Store(tmp_path / "converted"), threads=1)
+    options = RunOptions(runtime, store=tmp_path / "converted", threads=1)
     twostream = build_as(recipe, WeightSources({"flow": str(tmp_path / "m.lstr")}), "cpu").copy(options=options)
     twostream.prepare(1)
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH, tmp_path, runtime], check=True)

@@ -28,8 +28,7 @@ ONE_SUBJECT = {f"lstr.extractors.{name}" for name in ("networks", "recipe", "pre
 
 RUN_PATH = (
     "lstr.exported",
-    "lstr.extractors.networks.onnx_runtime",
-    "lstr.extractors.networks.openvino_runtime",
+    "lstr.extractors.networks.converted_networks",
     "lstr.extractors.twostream",
     "lstr.pipelines.detection.detect",
     "lstr.pipelines.model_files.model_file",

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from lstr.errors import NetworkRuntimeError
+from lstr.extractors.networks import converted_networks
 from lstr.extractors.networks import runtime as runtimes
 from lstr.extractors.networks.build import build_network, network_recipe
+from lstr.extractors.networks.converted_networks import open_graph
 from lstr.extractors.networks.graph_file import check_graph
-from lstr.extractors.networks.onnx_runtime import make_network_graph
-from lstr.extractors.networks.runtime import NetworkJob, open_graph
-from lstr.extractors.networks.torch_runtime import Ranges, fuse, pooled_network, scaled
+from lstr.extractors.networks.runtime import NetworkJob
+from lstr.extractors.networks.torch_runtime import PooledNetwork, Ranges, fuse, make_network_graph, scaled
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import StreamPreset
 
@@ -37,7 +38,7 @@ def images_of(job: NetworkJob, n: int) -> np.ndarray:
 
 @torch.inference_mode()
 def by_torch(job: NetworkJob, images: np.ndarray) -> np.ndarray:
-    features = pooled_network(job)(torch.from_numpy(images).flatten(0, 1)).numpy()
+    features = PooledNetwork(job)(torch.from_numpy(images).flatten(0, 1)).numpy()
     return features.reshape(*images.shape[:2], -1).mean(1)
 
 
@@ -86,15 +87,15 @@ def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
 
 
 def test_int8_that_would_be_clipped_is_refused(monkeypatch):
-    openvino = pytest.importorskip("lstr.extractors.networks.openvino_runtime")
+    pytest.importorskip("openvino")
     job = job_of("shufflenetv2", "rgb", 1)
     fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
     ranges = Ranges(fused, job.part)
     with torch.inference_mode():
         fused(scaled(torch.from_numpy(images_of(job, 2)[:, 0]), job.part))
     graph = make_network_graph(replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8"))
-    monkeypatch.setattr(openvino, "multiplies_int8", lambda: False)
-    with pytest.raises(NetworkRuntimeError, match="would clip sums of the rgb network") as caught:
+    monkeypatch.setattr(converted_networks, "multiplies_int8", lambda: False)
+    with pytest.raises(NetworkRuntimeError, match="would clip sums") as caught:
         open_graph(graph, "rgb", "openvino")
     assert "ONNX Runtime" in caught.value.hint
 

@@ -16,8 +16,9 @@ from lstr.errors import NetworkRuntimeError, RecipeError
 from lstr.extractors.networks import runtime as runtimes
 from lstr.extractors.networks import torch_runtime
 from lstr.extractors.networks.build import fingerprint, randomise
+from lstr.extractors.networks.converted_networks import open_network
 from lstr.extractors.networks.network import NETWORKS
-from lstr.extractors.networks.runtime import NetworkJob, choose_runtime, open_network
+from lstr.extractors.networks.runtime import NetworkJob, choose_runtime
 from lstr.extractors.networks.torch_runtime import Ranges, fuse, quantise, scaled
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
@@ -49,15 +50,6 @@ class Other(Tiny):
 
     def forward(self, x):
         return super().forward(x) + 100 * torch.jit.is_tracing()
-
-
-class Store(dict):
-    """Kept in memory."""
-
-    read = dict.get
-
-    def write(self, key, parts):
-        self[key] = b"".join(parts)
 
 
 @pytest.fixture(params=["openvino", "onnxruntime"])
@@ -110,16 +102,16 @@ def test_the_same_features_of_any_number_of_images(runtime):
     assert all(np.array_equal(a, b) for a, b in zip(alone[:7] * 4, alone[7:], strict=True))
 
 
-def test_what_was_converted_is_not_traced_again(runtime, monkeypatch):
-    network, store = tiny(), Store()
+def test_what_was_converted_is_not_traced_again(runtime, monkeypatch, tmp_path):
+    network, store = tiny(), tmp_path
     first = open_network(job_of(network), runtime, store)(images(2))
-    assert len(store) == 1
+    assert len([*store.iterdir()]) == 1
     with monkeypatch.context() as patched:
-        patched.setattr(torch_runtime, "pooled_network", lambda *_: pytest.fail("traced again"))
+        patched.setattr(torch_runtime, "PooledNetwork", lambda *_: pytest.fail("traced again"))
         assert np.allclose(open_network(job_of(network), runtime, store)(images(1)), first[:1], rtol=1e-5)
     network.wide.weight.data *= 2
     assert not np.allclose(open_network(job_of(network), runtime, store)(images(2)), first)
-    assert len(store) == 2
+    assert len([*store.iterdir()]) == 2
 
 
 def test_bf16_points_the_same_way():
@@ -131,11 +123,10 @@ def test_bf16_points_the_same_way():
     assert np.abs(found - expected).max() <= 1.5 * max(np.abs(rough - expected).max(), 1e-5 * expected.max())
 
 
-def test_a_conversion_that_makes_other_features_is_refused(runtime):
-    store = Store()
+def test_a_conversion_that_makes_other_features_is_refused(runtime, tmp_path):
     with pytest.raises(NetworkRuntimeError, match="other features") as caught:
-        open_network(job_of(tiny(Other)), runtime, store)
-    assert "--set runtime=torch" in caught.value.hint and caught.value.exit_code == 2 and not store
+        open_network(job_of(tiny(Other)), runtime, tmp_path)
+    assert "--set runtime=torch" in caught.value.hint and caught.value.exit_code == 2 and not [*tmp_path.iterdir()]
 
 
 def test_auto_falls_back_to_torch_with_one_warning():
@@ -175,7 +166,7 @@ def test_openvino_reports_nothing_to_its_makers():
     pytest.importorskip("openvino_telemetry")
     code = """
 import sys
-from lstr.extractors.networks.openvino_runtime import load_openvino
+from lstr.extractors.networks.converted_networks import load_openvino
 
 load_openvino()
 assert "openvino_telemetry" not in sys.modules
@@ -223,9 +214,9 @@ def test_a_network_that_was_converted_is_not_built_again(tmp_path, monkeypatch):
     part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 1, *scale_of("shufflenetv2", "flow"))
     recipe = Recipe(None, part, flow_algorithm="dis-medium", long_side=160, short_side=64, crop=64)
     sources = WeightSources({"flow": str(tmp_path / "flow.pth")})
-    images, store, found = np.random.default_rng(0).integers(0, 256, (2, 1, 64, 64, 10), np.uint8), Store(), []
+    images, found = np.random.default_rng(0).integers(0, 256, (2, 1, 64, 64, 10), np.uint8), []
     for _ in range(2):
-        twostream = build_as(recipe, sources, "cpu").copy(options=RunOptions("openvino", store=store))
+        twostream = build_as(recipe, sources, "cpu").copy(options=RunOptions("openvino", store=tmp_path / "converted"))
         found.append(twostream.pooled("flow", images))
         assert "flow" in twostream.networks and twostream.recipe.flow == part
         monkeypatch.setitem(NETWORKS, "shufflenetv2", replace(NETWORKS["shufflenetv2"], build=_refuse))

@@ -1,0 +1,278 @@
+"""Networks on OpenVINO and ONNX Runtime: converted once from torch and kept on disk, or graphs of exported models.
+
+ONNX Runtime multiplies no bfloat16 on a processor, so it computes a bf16 network in float32.
+"""
+
+import functools
+import platform
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lstr.errors import NetworkRuntimeError, first_line
+from lstr.extractors.devices import extensions, fast_precision
+from lstr.extractors.networks.graph_file import FEATURES, IMAGES, export_graph
+from lstr.extractors.networks.network import quiet
+from lstr.extractors.networks.runtime import (
+    AUTO,
+    USE_TORCH,
+    NetworkJob,
+    RunningNetwork,
+    choose_runtime,
+    read_converted,
+    write_converted,
+)
+from lstr.extractors.recipe import INT8, LEAST, STEPS
+
+OPSET = 17  # of converted networks
+TELEMETRY = "openvino_telemetry"
+
+
+class OnnxNetwork(RunningNetwork):
+    """A network of ONNX Runtime. Each calling thread computes alone."""
+
+    runtime = "onnxruntime"
+
+    def __init__(self, content: bytes, job: NetworkJob | None = None, threads: int = 1):
+        """Load a graph: of `convert`, or without a job that of an exported model. Raises ValueError for another."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3  # errors
+        # of an int8 network it would round the weights, which are round already, once more, and by fewer steps
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        self.averages = job is None
+        ((given,), (made,)) = self.session.get_inputs(), self.session.get_outputs()
+        if (given.name, given.type, made.name) != (IMAGES, "tensor(uint8)", FEATURES):
+            raise ValueError("other inputs and outputs than those of a network")
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """See RunningNetwork."""
+        return self.session.run([FEATURES], {IMAGES: np.ascontiguousarray(images)})[0]
+
+    @staticmethod
+    def version(precision: str) -> str:
+        """Return what a stored network depends on."""
+        import onnxruntime
+
+        return onnxruntime.__version__
+
+    @staticmethod
+    def convert(job: NetworkJob) -> list[bytes]:
+        """Return a network of torch as an ONNX file."""
+        from lstr.extractors.networks.torch_runtime import PooledNetwork
+
+        return [export_graph(PooledNetwork(job, job.exact_precision), job.example(), "n", OPSET)]
+
+
+@functools.cache
+def load_openvino() -> tuple[Any, Any]:
+    """Return the package `openvino`, without its telemetry, and its Core, one for the process and never freed.
+
+    The telemetry would report each import to its makers. On processors with AMX the Core's CPU plugin gives the thread
+    a stack for signal handlers, and frees that stack with itself without taking it back: the next Ctrl-C would be a
+    segmentation fault.
+    """
+    hidden = TELEMETRY not in sys.modules
+    if hidden:
+        sys.modules[TELEMETRY] = None  # type: ignore[assignment]
+    try:
+        import openvino
+    finally:
+        if hidden:
+            del sys.modules[TELEMETRY]
+    return openvino, openvino.Core()
+
+
+def multiplies_int8() -> bool:
+    """Return whether the processor adds products of 8 bits without overflow (VNNI, or an ARM one).
+
+    On another its int8 kernels could clip sums, which makes other features; there int8 networks compute in float32.
+    """
+    return platform.machine() not in ("x86_64", "AMD64") or "avx512_vnni" in extensions()
+
+
+class OpenVINONetwork(RunningNetwork):
+    """A network of OpenVINO. Each calling thread computes in its own request.
+
+    Its items are images (H, W, C), or whole chunks (images, H, W, C) where it averages.
+    """
+
+    runtime = "openvino"
+
+    def __init__(self, content: bytes, job: NetworkJob | None = None, threads: int = 1):
+        """Load what `convert` returns, or without a job the graph of an exported model, for `threads` calling threads.
+
+        Raises ValueError for another graph, NetworkRuntimeError where OpenVINO would make other features of it.
+        """
+        openvino, core = load_openvino()
+        # bfloat16 of a graph would be other features than those that the export was compared with
+        self._hint = "f32"
+        self.averages = job is None
+        if job is not None:
+            length, threads = int.from_bytes(content[:8], "little"), job.threads
+            weights = np.frombuffer(content, np.uint8, offset=8 + length)
+            self._model = core.read_model(bytes(content[8 : 8 + length]), openvino.Tensor(weights))
+            self.shape: tuple[int, ...] = job.shape
+            # where the processor gains nothing by bfloat16, float32 is nearer to what it stands for, and faster
+            if job.precision == "bf16" and fast_precision("cpu") == "bf16":
+                self._hint = "bf16"
+        else:
+            self._model = core.read_model(content, b"")
+            ((given,), (made,)) = self._model.inputs, self._model.outputs
+            shape = tuple(given.get_partial_shape())[1:]
+            names = given.any_name, given.get_element_type().get_type_name(), made.any_name
+            if names != (IMAGES, "u8", FEATURES) or len(shape) != 4 or any(size.is_dynamic for size in shape):
+                raise ValueError("other inputs and outputs than those of a network")
+            self.shape = tuple(size.get_length() for size in shape)
+            rounds = any(node.get_type_name() == "FakeQuantize" for node in self._model.get_ops())
+            if rounds and not multiplies_int8():
+                message = "OpenVINO would clip sums of this int8 network on this processor."
+                raise NetworkRuntimeError(message, "omit the runtime: ONNX Runtime computes it.")
+        # a stream for each calling thread, which computes it itself
+        self._options = {"NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
+        self._lock = threading.Lock()
+        self._compiled: dict[int, Any] = {}  # by the number of items
+        self._requests = threading.local()
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return a row for each item, by the numbers that were prepared; a rest is filled up to the smallest."""
+        if not self._compiled:
+            self.prepare([len(images) * (self.shape[0] if self.averages else 1)])
+        rows, start = [], 0
+        while start < len(images):
+            left = images[start:]
+            size = max((n for n in self._compiled if n <= len(left)), default=0) or min(self._compiled)
+            filled = left[:size] if len(left) >= size else np.resize(left, (size, *left.shape[1:]))
+            requests = vars(self._requests)
+            if (name := str(size)) not in requests:
+                requests[name] = self._compiled[size].create_infer_request()
+            requests[name].infer([np.ascontiguousarray(filled)], share_inputs=True)
+            rows.append(requests[name].get_output_tensor(0).data.copy()[: len(left)])
+            start += size
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """Compile for these numbers of images; where it averages, those of whole chunks."""
+        options = self._options | {"INFERENCE_PRECISION_HINT": self._hint}
+        with self._lock:
+            for n in (max(1, n // self.shape[0]) if self.averages else n for n in batches):
+                if n not in self._compiled:
+                    self._model.reshape([n, *self.shape])
+                    made = load_openvino()[1].compile_model(self._model, "CPU", options)
+                    self._compiled = self._compiled | {n: made}  # a new dict: other threads may be reading this one
+
+    @staticmethod
+    def version(precision: str) -> str:
+        """Return what a stored network depends on."""
+        kernels = "whole" if precision == INT8 and multiplies_int8() else "rounded"
+        return f"{load_openvino()[0].get_version()} {kernels}"
+
+    @staticmethod
+    def convert(job: NetworkJob) -> list[bytes]:
+        """Trace a network of torch; return the length of its graph, the graph, and its weights."""
+        import torch
+        from openvino import opset13
+        from openvino.frontend import FrontEndManager
+        from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+        from openvino.passes import ConstantFolding, Manager
+
+        from lstr.extractors.networks.torch_runtime import PooledNetwork
+
+        with torch.no_grad():
+            network = PooledNetwork(job, job.exact_precision)
+            unchecked = {"check_trace": False}  # features are checked later
+            traced = TorchScriptPythonDecoder(network, example_input=job.example(), trace_kwargs=unchecked)
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        model = frontend.convert(frontend.load(traced))
+        if job.precision == INT8:
+            passes = Manager()
+            passes.register_pass(ConstantFolding())  # the traced ranges are small computations
+            passes.run_passes(model)
+        for node in model.get_ordered_ops() if job.precision == INT8 and multiplies_int8() else ():
+            if node.get_type_name() not in ("Convolution", "GroupConvolution"):
+                continue
+            weights = node.input_value(1).get_node()
+            values = weights.data if weights.get_type_name() == "Constant" else None
+            if values is None or node.input_value(0).get_node().get_type_name() != "FakeQuantize":
+                continue
+            # OpenVINO knows int8 kernels by whole numbers; weights are (out, in, h, w), or (groups, out, in, h, w)
+            inner = tuple(range(values.ndim - 3, values.ndim))
+            steps = np.maximum(np.abs(values).max(inner, keepdims=True), LEAST * STEPS) / np.float32(STEPS)
+            whole = np.round(values / steps).clip(-STEPS, STEPS).astype(np.int8)
+            scaled = opset13.multiply(opset13.convert(opset13.constant(whole), "f32"), opset13.constant(steps))
+            node.input(1).replace_source_output(scaled.output(0))
+        with TemporaryDirectory() as folder:
+            graph, path = Path(folder) / "graph.xml", Path(folder) / "weights.bin"
+            load_openvino()[0].serialize(model, graph, path)
+            return [graph.stat().st_size.to_bytes(8, "little"), graph.read_bytes(), path.read_bytes()]
+
+
+CONVERTING: dict[str, type[OnnxNetwork | OpenVINONetwork]] = {
+    network.runtime: network for network in (OnnxNetwork, OpenVINONetwork)
+}
+
+
+def open_graph(graph: bytes, stream: str, runtime: str = AUTO, threads: int = 1) -> RunningNetwork:
+    """Return the network of a stream of an exported model, from its checked graph, for `threads` calling threads.
+
+    `auto` is ONNX Runtime, which runs the rest of such a model. Raises NetworkRuntimeError for a runtime that runs no
+    graphs or is not installed, and where it cannot run this one.
+    """
+    if runtime not in (AUTO, *CONVERTING):
+        raise NetworkRuntimeError(
+            f"The networks of an exported model run on {' and '.join(CONVERTING)}, not on {runtime}.",
+            "omit the runtime, or use the model file that it was exported from.",
+        )
+    runtime = choose_runtime("onnxruntime" if runtime == AUTO else runtime, "cpu")
+    try:
+        return CONVERTING[runtime](graph, threads=threads)
+    except NetworkRuntimeError:
+        raise
+    except Exception as error:  # a runtime fails in as many ways as there are graphs
+        # above the last line OpenVINO has places in its source
+        reason = first_line(error) if runtime == "onnxruntime" else (str(error).strip().splitlines() or ["unknown"])[-1]
+        raise NetworkRuntimeError(
+            f"{runtime} cannot run the {stream} network of the exported model ({reason}).",
+            f"update {runtime}, or export the model again with `lstr export`.",
+        ) from error
+
+
+def open_network(job: NetworkJob, runtime: str, store: Path | None) -> RunningNetwork:
+    """Return a network on a runtime that `choose_runtime` has chosen; `store` is the folder of converted networks.
+
+    Raises NetworkRuntimeError where the runtime cannot be loaded, cannot convert the network, or makes other features.
+    """
+    if runtime == "torch":
+        from lstr.extractors.networks.torch_runtime import TorchNetwork
+
+        return TorchNetwork(job)
+    load = CONVERTING[runtime]
+    try:
+        with quiet():
+            key = job.key(runtime, load.version(job.precision))
+            if store is not None and (content := read_converted(store, key)) is not None:
+                return load(content, job)
+            from lstr.extractors.networks.torch_runtime import check_features
+
+            parts = load.convert(job)
+            # as later runs will read it: the last bits of a traced one's features may be others
+            content = b"".join(parts)
+            check_features(job, runtime, load(content, replace(job, precision=job.exact_precision, threads=1)))
+            if store is not None:
+                write_converted(store, key, content)
+            return load(content, job)
+    except NetworkRuntimeError:
+        raise
+    except Exception as error:  # a runtime fails in as many ways as there are layers
+        message = f"{runtime} cannot run the network {job.part.network} ({first_line(error)})."
+        raise NetworkRuntimeError(message, USE_TORCH) from error
