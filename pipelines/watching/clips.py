@@ -133,7 +133,9 @@ class Clips:
         """Return what takes the packets of a source, for `Session(packets=clips.ring)`."""
         with self._lock:
             if source not in self._rings:
-                self._rings[source] = PacketRing(self.config.ring_bytes, self._ring_seconds(source))
+                self._rings[source] = PacketRing(
+                    self.config.ring_bytes, self.config.before + LATE_S + self._delays.get(source, 0.0)
+                )
             return self._rings[source].take
 
     def forget(self, source: str) -> None:
@@ -147,10 +149,7 @@ class Clips:
         with self._lock:
             self._delays[source] = seconds
             if source in self._rings:
-                self._rings[source].most_seconds = self._ring_seconds(source)
-
-    def _ring_seconds(self, source: str) -> float:
-        return self.config.before + LATE_S + self._delays.get(source, 0.0)
+                self._rings[source].most_seconds = self.config.before + LATE_S + seconds
 
     def begin(self, event: WatchedEvent) -> None:
         """Start the clip and the image of an event that is in the history."""

@@ -72,24 +72,6 @@ def title(event: WatchedEvent) -> str:
     return f"{action} in {source}" if source.startswith("the ") else f"{action} in the {source}"
 
 
-def describe_start(event: WatchedEvent, now: datetime) -> str:
-    """Return the sentence of a new event, with its end if it has ended already."""
-    length = format_seconds(event.seconds)
-    extent = f"for {length} so far" if event.end is None else f"for {length}, until {event.end.astimezone():%H:%M:%S}"
-    score = f"{event.top_score:.2f}".removeprefix("0")
-    rate = "" if event.false_alarms is None else describe_rate(event.false_alarms)
-    sentence = f"{title(event)}, {_format_time(event.start, now)}, {extent}, score {score}"
-    return f"{sentence}; {rate} at this threshold" if rate else sentence
-
-
-def describe_end(event: WatchedEvent, now: datetime) -> str:
-    """Return the sentence of an event that has ended."""
-    end, length = _format_time(event.end or event.seen, now), format_seconds(event.seconds)
-    if event.still_on:
-        return f"{title(event)} was last seen at {end} after {length}, when the source ended"
-    return f"{title(event)} ended at {end} after {length}"
-
-
 def format_seconds(seconds: float) -> str:
     """Return a length of time in at most two units: `4 s`, `2 min 5 s`, `3 h`, `1 day 2 h`."""
     whole = round(seconds)
@@ -123,8 +105,3 @@ def describe_rate(per_hour: float) -> str:
     if days < DAYS_PER_YEAR:
         return f"about one false alarm in {round(days / DAYS_PER_MONTH)} months"
     return "less than one false alarm a year"
-
-
-def _format_time(time: datetime, now: datetime) -> str:
-    local = time.astimezone()
-    return f"{local:%H:%M:%S}" if local.date() == now.astimezone().date() else f"{local:%Y-%m-%d %H:%M:%S}"

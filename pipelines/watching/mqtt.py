@@ -17,7 +17,7 @@ import lstr
 from lstr.errors import ConfigError, DeliveryError, HistoryError, LstrError
 from lstr.pipelines.watching.config import Host, Port, Secret, Table
 from lstr.pipelines.watching.history import EventFilter, Notice
-from lstr.pipelines.watching.notifications import Notifier, ServiceAccess, message_bytes
+from lstr.pipelines.watching.notifications import Delivery, Notifier, message_bytes
 
 CONFIRM_S = 10.0  # within which the broker confirms a notice
 TICK_S = 0.2
@@ -109,7 +109,7 @@ class MqttNotifier(Notifier):
         client.on_message = self._on_message
         return client
 
-    def open(self, service: ServiceAccess) -> None:
+    def open(self, service: Delivery) -> None:
         """Connect in the background."""
         super().open(service)
         self._recall()
@@ -240,7 +240,7 @@ class MqttNotifier(Notifier):
         self.connected = True
         self._publish_retained()
         if self.service:
-            self.service.ready()
+            self.service.wake()
 
     def _on_connect_fail(self, _client: Any, _data: Any) -> None:
         self._reason = "the broker cannot be reached."

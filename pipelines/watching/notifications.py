@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -14,7 +13,7 @@ from msgspec import Struct
 
 from lstr.errors import ConfigError, DeliveryError, HistoryError
 from lstr.files.home import find_added, load_added
-from lstr.pipelines.watching.event import describe_end, describe_start, title
+from lstr.pipelines.watching.event import describe_rate, format_seconds, title
 from lstr.pipelines.watching.history import History, Notice
 
 if TYPE_CHECKING:
@@ -35,19 +34,6 @@ FULL_DISK_PAUSE_S = 5.0
 ABORT_S, CLOSE_S = 1.2, 2.5  # after the start of closing: deliveries are aborted, threads are not waited for
 
 
-@dataclass(frozen=True)
-class ServiceAccess:
-    """What a channel may use of the service."""
-
-    history: History
-    # to be called when the channel can be reached again, so that pending notices are delivered at once
-    ready: Callable[[], None]
-    # returns the image of an event by its id, None before it is made. None if no images are made.
-    find_image: Callable[[str], Path | None] | None = None
-    # resumes or pauses a source by its name
-    watch_source: Callable[[str, bool], None] | None = None
-
-
 class Notifier:
     """One channel. A kind of channel is a subclass with a line in NOTIFIERS, or an entry point of the group GROUP.
 
@@ -62,13 +48,13 @@ class Notifier:
 
     def __init__(self, name: str, config: Any):
         self.name, self.config = name, config
-        self.service: ServiceAccess | None = None
+        self.service: Delivery | None = None
 
     def check(self) -> None:
         """Raise ConfigError if the channel cannot work at the moment; called by `lstr watch --check`."""
 
-    def open(self, service: ServiceAccess) -> None:
-        """Start connecting."""
+    def open(self, service: "Delivery") -> None:
+        """Start connecting. The service gives a channel its `history`, `wake`, `find_image` and `watch_source`."""
         self.service = service
 
     def send(self, notice: Notice, now: datetime) -> None:
@@ -116,8 +102,24 @@ def message_bytes(notice: Notice, now: datetime) -> bytes:
 
 
 def describe(notice: Notice, now: datetime) -> str:
-    """Return the sentence of a notice."""
-    return (describe_start if notice.phase == "new" else describe_end)(notice.event, now)
+    """Return the sentence of a notice; that of a `new` event states its end if it has ended already."""
+    event, phase = notice.event, notice.phase
+    length = format_seconds(event.seconds)
+    times = []
+    for time in (event.start, event.end or event.seen):
+        local = time.astimezone()
+        is_today = local.date() == now.astimezone().date()
+        times.append(f"{local:%H:%M:%S}" if is_today else f"{local:%Y-%m-%d %H:%M:%S}")
+    start, end = times
+    if phase == "end" and event.still_on:
+        return f"{title(event)} was last seen at {end} after {length}, when the source ended"
+    if phase == "end":
+        return f"{title(event)} ended at {end} after {length}"
+    extent = f"for {length} so far" if event.end is None else f"for {length}, until {event.end.astimezone():%H:%M:%S}"
+    score = f"{event.top_score:.2f}".removeprefix("0")
+    rate = "" if event.false_alarms is None else describe_rate(event.false_alarms)
+    sentence = f"{title(event)}, {start}, {extent}, score {score}"
+    return f"{sentence}; {rate} at this threshold" if rate else sentence
 
 
 class Delivery:
@@ -126,13 +128,27 @@ class Delivery:
     After a failure all notices wait, longer at each; a new event or a channel that is ready again ends the wait. Those
     that failed least often come first. A notice counts as delivered once the history has stored it: after a kill in
     between it is delivered again, with the same id.
+
+    Args:
+        notifier: The channel.
+        history: Has the pending notices.
+        log: Takes sentences for the log.
+        find_image: Returns the image of an event by its id, None before it is made. None if no images are made.
+        watch_source: Resumes or pauses a source by its name.
     """
 
-    def __init__(self, notifier: Notifier, history: History, log: Callable[[str], None]):
-        self.notifier = notifier
+    def __init__(
+        self,
+        notifier: Notifier,
+        history: History,
+        log: Callable[[str], None],
+        find_image: Callable[[str], Path | None] | None,
+        watch_source: Callable[[str, bool], None] | None,
+    ):
+        self.notifier, self.history, self._log = notifier, history, log
+        self.find_image, self.watch_source = find_image, watch_source
         self.failed = 0
         """Failed attempts since the start."""
-        self._history, self._log = history, log
         # failed attempts by the id of a pending notice
         self._failures: dict[int, int] = {}
         # notices that were delivered, but that the history could not mark
@@ -174,10 +190,10 @@ class Delivery:
     def _deliver_pending(self) -> float | None:
         """Deliver what is pending. Returns seconds until the next attempt, None to wait for a new notice."""
         try:
-            pending = self._history.pending(self.notifier.name)
+            pending = self.history.pending(self.notifier.name)
             stale = [n for n in pending if n.phase == "new" and _now() - n.event.decided > STALE]
             for notice in stale:
-                self._history.drop(notice, _now())
+                self.history.drop(notice, _now())
             if stale:
                 self._log(f"{self.notifier.name}: {len(stale)} notifications were dropped, older than a day.")
             for notice in sorted(pending, key=lambda n: self._failures.get(n.id, 0)):
@@ -210,7 +226,7 @@ class Delivery:
             if self._failures_in_row:
                 self._log(f"{self.notifier.name} works again.")
             self._failures_in_row = 0
-        self._history.mark_delivered(notice, _now())
+        self.history.mark_delivered(notice, _now())
         self._arrived.discard(notice.id)
         self._failures.pop(notice.id, None)
         return True
@@ -226,8 +242,8 @@ class Notifications:
         config: The configuration.
         history: Has the pending notices.
         log: Takes sentences for the log; called from any thread.
-        find_image: See ServiceAccess.
-        watch_source: See ServiceAccess.
+        find_image: See Delivery.
+        watch_source: See Delivery.
     """
 
     def __init__(
@@ -238,16 +254,17 @@ class Notifications:
         find_image: Callable[[str], Path | None] | None = None,
         watch_source: Callable[[str, bool], None] | None = None,
     ):
-        self._history, self._find_image, self._watch_source = history, find_image, watch_source
         notifiers = {name: kind(name, table) for name, (kind, table) in config.channels.items()}
-        self.deliveries = {name: Delivery(notifier, history, log) for name, notifier in notifiers.items()}
+        self.deliveries = {
+            name: Delivery(notifier, history, log, find_image, watch_source) for name, notifier in notifiers.items()
+        }
         """The thread of each channel, by its name."""
         self._actions: Mapping[str, Collection[str]] | None = None
         self._states: dict[str, tuple[bool, bool]] = {}
 
     def __enter__(self) -> "Notifications":
         for delivery in self.deliveries.values():
-            delivery.notifier.open(ServiceAccess(self._history, delivery.wake, self._find_image, self._watch_source))
+            delivery.notifier.open(delivery)
             delivery.thread.start()
         return self
 

@@ -182,7 +182,7 @@ class Worker:
                 reason = f"Detection with {self._name} stopped unexpectedly ({brief(error)}) and starts again."
             finally:
                 with self._changed:
-                    self._forget_session()
+                    self._session, self._inside, self._leaving = None, set(), set()
             self._log(reason)
             for name in self.wanted:
                 self._dashboard.update_source(name, trouble=reason)
@@ -223,7 +223,7 @@ class Worker:
                         self._add_due()
                     self._follow(session.events(), log, rules)
                     with self._changed:
-                        self._forget_session()
+                        self._session, self._inside, self._leaving = None, set(), set()
                 with self._changed:
                     self._changed.wait_for(lambda: self._ending or self._due(), POLL_S)
 
@@ -248,9 +248,6 @@ class Worker:
                 log.events.clear()  # it would grow for weeks
             elif isinstance(event, Ended | Undecided):
                 self._schedule(event.id)
-
-    def _forget_session(self) -> None:
-        self._session, self._inside, self._leaving = None, set(), set()
 
     def _due(self) -> list[str]:
         now = monotonic()

@@ -2,7 +2,9 @@
 
 from datetime import datetime, timedelta
 
-from lstr.pipelines.watching.event import WatchedEvent, describe_end, describe_rate, describe_start, format_seconds
+from lstr.pipelines.watching.event import WatchedEvent, describe_rate, format_seconds
+from lstr.pipelines.watching.history import Notice
+from lstr.pipelines.watching.notifications import describe
 
 START = datetime(2026, 11, 26, 14, 3, 12).astimezone()
 
@@ -13,21 +15,25 @@ def event(seconds: float = 4, **values) -> WatchedEvent:
     return WatchedEvent(**known | {"score": 0.8, "top_score": 0.91} | values)
 
 
+def sentence(phase: str, event: WatchedEvent, now: datetime = START) -> str:
+    return describe(Notice(1, event, "phone", phase), now)
+
+
 def test_what_is_on():
-    assert describe_start(event(), START) == "falling in the hall, 14:03:12, for 4 s so far, score .91"
+    assert sentence("new", event()) == "falling in the hall, 14:03:12, for 4 s so far, score .91"
     tomorrow = START + timedelta(days=1)
-    assert describe_start(event(), tomorrow) == "falling in the hall, 2026-11-26 14:03:12, for 4 s so far, score .91"
-    assert describe_start(event(false_alarms=1 / 24 / 9), START) == (
+    assert sentence("new", event(), tomorrow) == "falling in the hall, 2026-11-26 14:03:12, for 4 s so far, score .91"
+    assert sentence("new", event(false_alarms=1 / 24 / 9)) == (
         "falling in the hall, 14:03:12, for 4 s so far, score .91; about one false alarm in 9 days at this threshold"
     )
 
 
 def test_what_ended():
     over = event(8, end=START + timedelta(seconds=8))
-    assert describe_end(over, START) == "falling in the hall ended at 14:03:20 after 8 s"
-    assert describe_start(over, START) == "falling in the hall, 14:03:12, for 8 s, until 14:03:20, score .91"
+    assert sentence("end", over) == "falling in the hall ended at 14:03:20 after 8 s"
+    assert sentence("new", over) == "falling in the hall, 14:03:12, for 8 s, until 14:03:20, score .91"
     cut = event(8, end=START + timedelta(seconds=8), still_on=True)
-    assert describe_end(cut, START) == "falling in the hall was last seen at 14:03:20 after 8 s, when the source ended"
+    assert sentence("end", cut) == "falling in the hall was last seen at 14:03:20 after 8 s, when the source ended"
 
 
 def test_where_it_was():
@@ -39,7 +45,7 @@ def test_where_it_was():
         "a\x1b[2Jb\nc": "on a\ufffd[2Jb c",
     }
     for source, place in places.items():
-        assert describe_start(event(source=source), START).startswith(f"falling {place}, 14:03:12")
+        assert sentence("new", event(source=source)).startswith(f"falling {place}, 14:03:12")
 
 
 def test_lengths():
