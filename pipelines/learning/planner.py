@@ -147,7 +147,7 @@ class Planner:
         preset, configs, classes = self.networks.preset, self.networks.configs, division.labels.classes
         lengths, n_networks = self.lengths(division), 1 + division.folds
         _, (model, *_) = configure_models(self.options, preset, lengths)
-        images = max(config.epochs * config.draws_of(sum(lengths)) for config in configs.values())
+        images = max(config.images_of(sum(lengths)) for config in configs.values())
         self.at_once = min(self.options.at_once or best_at_once(n_networks, images, self.device), n_networks)
         threads = [threads_of(self.at_once)] if self.at_once > 1 else [1, torch.get_num_threads()]
         image, self.threads = measure_training(preset, configs, len(classes), self.device, threads)
@@ -316,7 +316,7 @@ def measure_model(
     for n in filter(None, lengths):  # zeros that take no memory
         rgb, flow = (np.broadcast_to(np.float32(0), (n, width)) for width in (model.rgb_dim, model.flow_dim))
         videos.append(LabelledVideo("", TwoStreamArray(rgb, flow), np.broadcast_to(background, (n, len(classes)))))
-    steps = count_steps(videos, model, config)
+    steps, _ = count_steps(videos, model, config)
     with torch.random.fork_rng(devices=[]):
         learner = Learner(videos, classes, model, config, device=device)
         drawn = draw_windows(videos, model, config, 0)[: config.batch_size]

@@ -22,7 +22,7 @@ from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import peak_memory_mb
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.run_folder import Position, RunLog, Step
+from lstr.pipelines.training.run_folder import Position, Step
 
 SHARE_OF_SAVING = 0.05  # of the time, at most: at the published size a save of LSTR writes a gigabyte
 FACTOR = "factor"  # in an optimiser's groups: what the learning rate of a group is multiplied by
@@ -90,20 +90,20 @@ class Run:
         """Save the state; called on rank 0 only."""
         raise NotImplementedError
 
-    def divergence(self, problem: str) -> LstrError:
-        """Return the error for a loss or gradient that is not finite."""
-        raise NotImplementedError
-
     def optimise(
-        self, losses: Sequence[Callable[[], Tensor]], number: int, lr: float, seed: int
+        self, losses: Sequence[Callable[[], Tensor]], number: int, lr: float, seed: int, divergence: tuple[str, str]
     ) -> tuple[float, float]:
         """Take step `number` on the sum of some losses, each computed when its turn comes.
 
         Args:
             seed: of everything random in this step of this process.
+            divergence: the end of the sentence about a loss or gradient that is not finite, and the hint.
 
         Returns:
             This process's part of the loss, and the gradient's norm before clipping.
+
+        Raises:
+            LstrError: loss or gradient is not finite, or another process is gone.
         """
         torch.manual_seed(seed)
         for group in self.optimiser.param_groups:
@@ -121,16 +121,18 @@ class Run:
             *values, length = torch.stack([*parts, norm]).tolist()  # all that a step waits for
             for value, name in ((sum(values), "loss"), (length, "gradient's norm")):
                 if not math.isfinite(value):
-                    raise self.divergence(f"The {name} is {value} at step {number + 1}")
+                    raise LstrError(f"The {name} is {value} at step {number + 1}{divergence[0]}.", divergence[1])
             self.optimiser.step()
         return sum(values), length
 
 
-def train_steps(run: Run, plan: StepPlan, position: Position, log: RunLog | None) -> Iterator[Progress | Step]:
+def train_steps(
+    run: Run, plan: StepPlan, position: Position, log: Callable[[Step], None] | None
+) -> Iterator[Progress | Step]:
     """Train from a position to the end, in place: Progress after each step, a Step after each log line.
 
-    Each process of a run goes through the same steps; `log` is None except on rank 0. Each log line is written before
-    the state that follows it, so that none is lost between the two.
+    Each process of a run goes through the same steps; `log` is None except on rank 0. It is called before the state
+    that follows is saved, so that no line is lost between the two.
     """
     since, saved, save_took = perf_counter(), perf_counter(), 0.0
     sums, start = dict.fromkeys(("loss", "norm", "samples", "steps", "waiting"), 0.0), perf_counter()
@@ -174,7 +176,7 @@ def train_steps(run: Run, plan: StepPlan, position: Position, log: RunLog | None
             over, now = plan.is_over(position), perf_counter()
             position.seconds, since = position.seconds + now - since, now
             if log:
-                log.write(step)
+                log(step)
                 is_due = run.free_saves > 0 or now - saved >= max(run.save_seconds, save_took / SHARE_OF_SAVING)
                 if over or is_due:
                     run.save(step, position)

@@ -5,7 +5,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -107,26 +106,24 @@ class Learner(Run):
         share = drawn[ranks.rank() :: n_processes]
         windows = share or drawn[:1]
         size = math.ceil(math.ceil(self.config.batch_size / n_processes) / self.config.accumulate)
-        pieces = [self.make_piece(windows[at : at + size], bool(share)) for at in range(0, len(windows), size)]
+        config, is_stretched, soft, pieces = self.model.config, self.config.long_sampling == "stretched", None, []
+        for piece in (windows[at : at + size] for at in range(0, len(windows), size)):
+            read: Windows | WindowIndices
+            if self.kept:
+                read = self.kept.indices(piece, config, is_stretched)
+            else:
+                read = read_windows(self.videos, piece, config, is_stretched)
+            targets, counts = make_targets(self.videos, piece, config, self.outputs, self.delay)
+            if self.soft is not None:
+                rows = []  # a teacher's scores (N, C) of what the outputs of each window are about
+                for v, end in piece:
+                    predicted = predicted_chunks(len(self.soft[v]), end, config, self.outputs)
+                    about, exists = map(torch.from_numpy, predicted)
+                    rows.append(self.soft[v][about].masked_fill(~exists[:, None], 0))
+                soft = torch.stack(rows)
+            made = Piece(read, Supervision(targets, counts if share else torch.zeros_like(counts), soft=soft))
+            pieces.append(made.map(Tensor.pin_memory) if self.device.type == "cuda" else made)
         return Batch(pieces, len(drawn), sorted({self.videos[v].id for v, _ in share}))
-
-    def make_piece(self, drawn: list[tuple[int, int]], is_counted: bool) -> Piece:
-        """Return windows (video, end chunk) with their supervision."""
-        config, stretched, soft = self.model.config, self.config.long_sampling == "stretched", None
-        windows: Windows | WindowIndices
-        if self.kept:
-            windows = self.kept.indices(drawn, config, stretched)
-        else:
-            windows = read_windows(self.videos, drawn, config, stretched)
-        targets, counts = make_targets(self.videos, drawn, config, self.outputs, self.delay)
-        if self.soft is not None:
-            rows = []  # a teacher's scores (N, C) of what the outputs of each window are about
-            for v, end in drawn:
-                about, exists = map(torch.from_numpy, predicted_chunks(len(self.soft[v]), end, config, self.outputs))
-                rows.append(self.soft[v][about].masked_fill(~exists[:, None], 0))
-            soft = torch.stack(rows)
-        piece = Piece(windows, Supervision(targets, counts if is_counted else torch.zeros_like(counts), soft=soft))
-        return piece.map(Tensor.pin_memory) if self.device.type == "cuda" else piece
 
     def move(self, piece: Piece) -> tuple[Windows, Supervision]:
         """Return windows and supervision on the device; nothing waits for it if the piece is pinned."""
@@ -147,13 +144,26 @@ class Learner(Run):
         if not any(totals):
             return 0.0, 0.0, batch.n_windows
         losses = [lambda piece=piece: self.loss(piece, totals, batch.n_windows) for piece in batch.pieces]
-        self._videos = batch.videos
-        with out_of_memory(self.config, self.device):
-            loss, norm = self.optimise(losses, number, lr, ranks.step_seed(self.config.seed, number))
+        hint = (
+            "look at those features with `lstr info FEATURES`, lower train.lr, or set train.clip=1; what was saved "
+            "before is kept."
+        )
+        divergence = f", on windows of {', '.join(batch.videos)}", hint
+        config = self.config
+        try:
+            loss, norm = self.optimise(losses, number, lr, ranks.step_seed(config.seed, number), divergence)
             if self.average:
-                share = 1 - self.config.average
                 with torch.no_grad():
-                    torch._foreach_lerp_([*self.average.values()], [*self.model.parameters()], share)
+                    torch._foreach_lerp_([*self.average.values()], [*self.model.parameters()], 1 - config.average)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not any(words in str(error) for words in NO_MEMORY):
+                raise
+            raise LstrError(
+                f"Out of memory on {self.device.type}, with batches of {config.batch_size} windows in "
+                f"{config.accumulate} {'piece' if config.accumulate == 1 else 'pieces'}.",
+                f"--set train.accumulate={min(config.batch_size, 2 * config.accumulate)} takes the same steps with less "
+                "memory; so do train.precision=bf16, a shorter model.long_length or a smaller train.batch_size.",
+            ) from error
         return loss, norm, batch.n_windows
 
     def loss(self, piece: Piece, totals: list[float], n_windows: int) -> Tensor:
@@ -173,32 +183,6 @@ class Learner(Run):
             return loss
         return loss + distillation(self.model.logits_of(whole), self.outputs, supervision, TEMPERATURE)
 
-    def divergence(self, problem: str) -> LstrError:
-        """Return the error for a loss or gradient that is not finite."""
-        return LstrError(
-            f"{problem}, on windows of {', '.join(self._videos)}.",
-            "look at those features with `lstr info FEATURES`, lower train.lr, or set train.clip=1; what was saved "
-            "before is kept.",
-        )
-
-    def state(self) -> dict[str, Any]:
-        """Return all that a run needs of it to resume."""
-        return {
-            "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "mean": self.mean,
-            "std": self.std,
-            "average": self.average,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> Position:
-        """Load weights and optimiser; return the position that they were saved at."""
-        self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        for name, tensor in self.average.items():
-            tensor.copy_(state["average"][name])
-        return Position(**json.loads(state["position"]))
-
     def export(self) -> Model:
         """Return the model as others use it: on the CPU, for raw features, with averaged weights if any."""
         exported = copy.deepcopy(self.model).cpu().eval()
@@ -213,14 +197,32 @@ class ModelRun(Learner):
 
     Args:
         settings: everything that makes the run what it is, for the checkpoints.
+        state: what the run has saved; None for a run that starts.
         learner: the other arguments of `Learner`.
     """
 
-    def __init__(self, split: Split, validation: Split | None, folder: RunFolder, settings: dict, *learner: Any):
+    def __init__(
+        self,
+        split: Split,
+        validation: Split | None,
+        folder: RunFolder,
+        settings: dict,
+        state: Mapping[str, Any] | None,
+        *learner: Any,
+    ):
         super().__init__(*learner)
         self.split, self.validation, self.folder, self.settings = split, validation, folder, settings
         self.save_seconds = self.config.save_seconds
         self.recipe = split.folder.recipe.to_dict() if split.folder.recipe else None
+        if state is None:
+            self.position = Position()
+            self.prepare()
+            return
+        self.position = Position(**json.loads(state["position"]))
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        for name, tensor in self.average.items():
+            tensor.copy_(state["average"][name])
 
     def batches(self, position: Position, most: int) -> tuple[int, Iterator[Batch]]:
         """Return the number of batches of an epoch, and the next ones, `most` at most, read ahead by threads."""
@@ -266,7 +268,8 @@ class ModelRun(Learner):
         """
         metrics = {"epoch": step.epoch, "step": step.step, "loss": step.loss}
         self.write("checkpoint.pt", self.export(), metrics, step.evaluation)
-        self.folder.save_state(position, self.state())
+        state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "average": self.average}
+        self.folder.save_state(position, {**state, "mean": self.mean, "std": self.std})
 
     def write(self, name: str, model: Model, metrics: dict, validation: dict | None) -> None:
         """Write a self-describing checkpoint of an exported model."""
@@ -294,20 +297,3 @@ def make_adam(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Adam:
     if config.optimiser == "adamw" and config.weight_decay:
         optimiser.register_step_pre_hook(shrink)
     return optimiser
-
-
-@contextmanager
-def out_of_memory(config: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Raise LstrError with the settings that lower the use of memory when it runs out."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        is_other = isinstance(error, RuntimeError) and not any(words in str(error) for words in NO_MEMORY)
-        if is_other:
-            raise
-        raise LstrError(
-            f"Out of memory on {device.type}, with batches of {config.batch_size} windows in {config.accumulate} "
-            f"{'piece' if config.accumulate == 1 else 'pieces'}.",
-            f"--set train.accumulate={min(config.batch_size, 2 * config.accumulate)} makes the same steps in less "
-            "memory; train.precision=bf16, a shorter model.long_length or a smaller train.batch_size need less too.",
-        ) from error

@@ -105,6 +105,10 @@ class FinetuneConfig(Settings, frozen=True):
         """Samples per epoch, where the training videos have so many chunks."""
         return self.draws or max(self.fewest_draws, n_chunks // self.segments)
 
+    def images_of(self, n_chunks: int) -> int:
+        """Images of all epochs, where the training videos have so many chunks."""
+        return self.epochs * self.draws_of(n_chunks) * self.segments
+
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of what the network sees, in pixels."""

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lstr.errors import CacheError, ConfigError, LabelsError, LstrError
+from lstr.errors import CacheError, ConfigError, LabelsError
 from lstr.extractors.flow.workers import DIFFERENCE
 from lstr.extractors.networks.manifest import fit_name
 from lstr.extractors.networks.weights_file import ModelCard, network_file
@@ -38,17 +38,15 @@ from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.loop import Run, StepPlan, kept_memory, learning_rate, train_steps
-from lstr.pipelines.training.network_config import FinetuneConfig, trainable_network
 from lstr.pipelines.training.network_samples import Images, SampleSet, samples_of, single_chunks
 from lstr.pipelines.training.recogniser import (
     NetworksToTrain,
     Recogniser,
     batch_norms,
-    begin_with,
     make_optimiser,
     recogniser,
 )
-from lstr.pipelines.training.run_folder import NETWORK_STATES, Position, RunFolder, RunLog, Step
+from lstr.pipelines.training.run_folder import NETWORK_STATES, Position, RunFolder, Step
 from lstr.pipelines.training.training_videos import Pair
 from lstr.pipelines.training.window_samples import read_ahead
 
@@ -148,10 +146,49 @@ class Training:
         }
 
 
+def train_network(
+    training: Training, network: NetworkFiles, device: str = "cpu", seconds: float | None = None
+) -> Iterator[Progress | Step]:
+    """Train a network, and write it with the weights of its best epoch (the last, without validation).
+
+    A network without epochs is written as it begins. Yields Progress after each step, a Step after each epoch.
+
+    Args:
+        seconds: maximum training time; None without a limit.
+
+    Raises:
+        LabelsError: its videos show no action.
+        ConfigError: there are fewer samples than processes.
+        LstrError: the loss is not finite.
+        CacheError: a chunk is damaged.
+    """
+    stream, networks = network.stream, training.networks
+    config, preset, initial = networks.configs[stream], networks.preset.parts[stream], networks.initial[stream]
+    pair = next(pair for pair in training.pairs if pair.fold == network.fold)
+    model = recogniser(stream, preset, len(training.labels.classes), config, initial)
+    model.to(device=device).to(memory_format=torch.channels_last)
+    seen = {**initial.seen, **(training.sha256(sorted({*pair.training, *pair.validation})) if config.epochs else {})}
+    card = ModelCard(fit_name(network.folder), stream, preset.network, training.labels.classes, seen, None, pair.fold)
+    card = replace(card, origin=initial.origin)
+    result: dict[str, Any] = {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0}
+    if config.epochs:
+        run = NetworkRun(training, network, pair, model, card, seconds)
+        yield from run.train()
+        at = run.position
+        result = {"mAP": run.best_mAP, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
+        result["seconds"] = round(at.seconds, 2)
+    if ranks.is_first():
+        write_json(network.result_file, result)
+        write_network(network.folder, model.state_dict(), replace(card, mAP=result["mAP"]))
+        (network.folder / network.run.state).unlink(missing_ok=True)
+    ranks.wait_for_all()
+
+
 class NetworkRun(Run):
     """A recogniser in training with its samples, and the videos that choose its epoch, if any.
 
     Args:
+        card: what its state, which is also a weights file of its last epoch, says about itself.
         seconds: maximum training time; None without a limit.
 
     Raises LabelsError if its videos show no action, ConfigError for fewer samples than processes.
@@ -160,34 +197,27 @@ class NetworkRun(Run):
     model: Recogniser
     free_saves = 10
 
-    def __init__(self, training: Training, network: NetworkFiles, device: str = "cpu", seconds: float | None = None):
-        pair = next(pair for pair in training.pairs if pair.fold == network.fold)
-        stream, labels, networks = network.stream, training.labels, training.networks
-        self.config, preset, initial = networks.configs[stream], networks.preset.parts[stream], networks.initial[stream]
-        self.network, self.folder, self.labels, self.seconds = network, network.run, labels, seconds
-        self.name = network.name
+    def __init__(
+        self,
+        training: Training,
+        network: NetworkFiles,
+        pair: Pair,
+        model: Recogniser,
+        card: ModelCard,
+        seconds: float | None,
+    ):
+        self.config, self.labels, self.seconds = training.networks.configs[network.stream], training.labels, seconds
+        self.name, self.stream, self.folder, self.card = network.name, network.stream, network.run, card
+        classes = self.labels.classes
         self.validation = {i: training.videos[i] for i in pair.validation}
-        model = recogniser(stream, preset, len(labels.classes), self.config)
-        begin_with(model, initial, trainable_network(preset.network), self.config.seed)
-        model.to(device=device).to(memory_format=torch.channels_last)
-        seen = {**initial.seen, **(training.sha256(pair.seen) if self.config.epochs else {})}
-        # what its state, which is also a weights file of its last epoch, says about itself
-        self.card = ModelCard(fit_name(network.folder), stream, preset.network, labels.classes, seen, None, pair.fold)
-        self.card = replace(self.card, origin=initial.origin)
-        self.best: dict[str, torch.Tensor] = {}
-        self.best_mAP: float | None = None
-        self.position = Position()
-        self._batches: Iterator[Images] = iter(())
-        if not self.config.epochs:  # it stays as it begins
-            self.model = model
-            return
         learnt = {i: training.videos[i] for i in pair.training}
-        samples = samples_of({i: (labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, labels.classes)
-        if all(labels.classes[sample.label] == BACKGROUND for sample in samples):
+        samples = samples_of({i: (self.labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, classes)
+        if all(classes[sample.label] == BACKGROUND for sample in samples):
             sentence = f"No labelled action lies within the {len(learnt)} training videos."
             raise LabelsError(sentence, "give times in seconds of each video.")
         samples = single_chunks(samples) if self.config.samples == "chunks" else samples
-        self.data = SampleSet(samples, learnt, stream, self.config, networks.preset.algorithm != DIFFERENCE)
+        is_directed = training.networks.preset.algorithm != DIFFERENCE
+        self.data = SampleSet(samples, learnt, self.stream, self.config, is_directed)
         if self.data.batch_size < ranks.world_size():
             raise ConfigError(
                 f"A step has {self.data.batch_size} samples, and there are {ranks.world_size()} processes.",
@@ -200,8 +230,11 @@ class NetworkRun(Run):
         super().__init__(model, optimiser, MAX_GRADIENT_NORM, unused=False)
         cores = (os.cpu_count() or 1) // ranks.world_size()
         # on a CPU few, for the network needs the cores
-        most = cores // 4 if self.device.type == "cpu" else min(MAX_LOADERS, cores - 1)
-        self.loaders = max(1, most)
+        self.loaders = max(1, cores // 4 if self.device.type == "cpu" else min(MAX_LOADERS, cores - 1))
+        self.best: dict[str, torch.Tensor] = {}
+        self.best_mAP: float | None = None
+        self.position = Position()
+        self._batches: Iterator[Images] = iter(())
         if state := self.folder.read_state():
             model.load_state_dict(state["state_dict"])
             optimiser.load_state_dict(state["optimiser"])
@@ -210,25 +243,7 @@ class NetworkRun(Run):
         self.saved_epoch, self.first_step, self.started = self.position.epoch, self.position.step, perf_counter()
 
     def train(self) -> Iterator[Progress | Step]:
-        """Train, and write the network with the weights of its best epoch (the last, without validation).
-
-        Yields Progress after each step, a Step after each epoch. Raises LstrError if the loss is not finite,
-        CacheError for a damaged chunk.
-        """
-        result: dict[str, Any] = {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0}
-        if self.config.epochs:
-            yield from self.train_epochs()
-            at = self.position
-            result = {"mAP": self.best_mAP, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
-            result["seconds"] = round(at.seconds, 2)
-        if ranks.is_first():
-            write_json(self.network.result_file, result)
-            write_network(self.folder.path, self.model.state_dict(), replace(self.card, mAP=result["mAP"]))
-            (self.folder.path / self.folder.state).unlink(missing_ok=True)
-        ranks.wait_for_all()
-
-    def train_epochs(self) -> Iterator[Progress | Step]:
-        """Train all epochs that are left, as far as the time allows; see `train`."""
+        """Train all epochs that are left, as far as the time allows, and load the weights of the best; as above."""
         config, steps = self.config, self.config.epochs * self.data.n_batches
         warmup = min(1.0, config.warmup_steps / steps) if config.warmup_steps else WARMUP_SHARE
 
@@ -251,14 +266,15 @@ class NetworkRun(Run):
             is_late=lambda: self.position.step > self.first_step and spent() >= 1,  # never before its rate has fallen
         )
         # of all remaining epochs, so that none begins with waiting
-        epochs, share = range(self.position.epoch, config.epochs), slice(ranks.rank(), None, ranks.world_size())
-        keys = (keys[share] for number in epochs for keys in self.data.epoch(number))
+        size, share = self.data.batch_size, slice(ranks.rank(), None, ranks.world_size())
+        drawn = (self.data.draw_epoch(epoch) for epoch in range(self.position.epoch, config.epochs))
+        keys = (keys[at * size : (at + 1) * size][share] for keys in drawn for at in range(self.data.n_batches))
         try:
             with (
                 kept_memory(self.device.type),
                 closing(read_ahead(keys, self.data.batch, self.loaders)) as self._batches,
             ):
-                for event in train_steps(self, plan, self.position, RunLog(self.folder) if ranks.is_first() else None):
+                for event in train_steps(self, plan, self.position, self.folder.log if ranks.is_first() else None):
                     yield replace(event, stage=self.name) if isinstance(event, Step) else event
         except CacheError as error:
             hint = "run the same command again with --resume, which makes it again."
@@ -290,34 +306,48 @@ class NetworkRun(Run):
 
         # the first process keeps the seeds of earlier versions, so that their runs end in the same bits
         seed = config.seed * 1_000_003 + number if ranks.is_first() else ranks.step_seed(config.seed, number)
-        loss, norm = self.optimise([compute], number, lr, seed)
+        state, kept, begin = self.folder.path / self.folder.state, "no epoch was finished", ""
+        if self.saved_epoch:
+            kept, begin = f"epoch {self.saved_epoch} is kept in {state}", f" and --init {state}"
+        hint = f"start over in another folder with a lower rate: --set lr={config.lr / 10:g}{begin}."
+        loss, norm = self.optimise([compute], number, lr, seed, (f"; {kept}", hint))
         if (number + 1) % self.data.n_batches == 0:
             statistics = ((norm.running_mean, norm.running_var) for norm in batch_norms(self.model))
             ranks.average([statistic for pair in statistics for statistic in pair if statistic is not None])
         return loss, norm, self.data.batch_size * config.segments
 
-    def divergence(self, problem: str) -> LstrError:
-        """Return the error for a loss or gradient that is not finite."""
-        path = self.folder.path / self.folder.state
-        kept, begin = "no epoch was finished", ""
-        if self.saved_epoch:
-            kept, begin = f"epoch {self.saved_epoch} is kept in {path}", f" and --init {path}"
-        lower = f"--set lr={self.config.lr / 10:g}{begin}"
-        return LstrError(f"{problem}; {kept}.", f"start over in another folder with a lower rate: {lower}.")
-
     def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
         """Return mAP and loss of the validation chunks, and keep the best weights; None if no chunk shows an action.
 
-        The loss is the mean cross entropy of the chunks with the classes that they show.
+        Each chunk is seen in one centre crop. The loss is the mean cross entropy of the chunks with the classes that
+        they show.
         """
-        ids, classes = self.validation, self.labels.classes
+        ids, classes, view, model = self.validation, self.labels.classes, self.config.view, self.model
         truth = np.concatenate([targets(self.labels.videos[i], classes, len(video)) for i, video in ids.items()])
-        scores = chunk_scores(self.model, list(ids.values()), self.network.stream, self.config, self.loaders)
+        places = [(video, chunk) for video in ids.values() for chunk in range(len(video))]
+        jobs = (places[at : at + SCORED_IMAGES] for at in range(0, len(places), SCORED_IMAGES))
+
+        def read(chunks: Sequence[tuple[CachedVideo, int]]) -> torch.Tensor:
+            """Return images (n, 1, C, *config.size)."""
+            images = (view.fitted(video.picture(chunk, self.stream)) for video, chunk in chunks)
+            cropped = np.stack([view.of(image) for image in images])  # (n, 1, *config.size, C)
+            return torch.from_numpy(cropped.transpose(0, 1, 4, 2, 3).copy())
+
+        was_training, rows = model.training, []
+        model.eval()
+        with torch.inference_mode():
+            for images in read_ahead(jobs, read, self.loaders):
+                pixels = model.scaled(images).flatten(0, 1).contiguous(memory_format=torch.channels_last)
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+                    logits = model.cls_head(model.backbone(pixels), 1)
+                rows.append(logits.float().softmax(1).cpu().numpy())
+        model.train(was_training)
+        scores = np.concatenate(rows)  # (N, C) probabilities
         score = float(metrics.per_frame(scores, truth, classes)["mAP"])
         if math.isnan(score):
             return None
         if position.judge(score, epoch):
-            self.best = {name: tensor.cpu().clone() for name, tensor in self.model.state_dict().items()}
+            self.best = {name: tensor.cpu().clone() for name, tensor in model.state_dict().items()}
             self.best_mAP = score
         shown = truth.sum(1) > 0
         shares = truth[shown] / truth[shown].sum(1, keepdims=True)
@@ -328,30 +358,3 @@ class NetworkRun(Run):
         state = {"state_dict": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "best": self.best}
         self.folder.save_state(position, {**state, "best_mAP": self.best_mAP, "lstr": self.card.to_json()})
         self.saved_epoch = position.epoch
-
-
-@torch.inference_mode()
-def chunk_scores(
-    model: Recogniser, videos: Sequence[CachedVideo], stream: str, config: FinetuneConfig, loaders: int
-) -> np.ndarray:
-    """Return class probabilities (N, C) of all chunks of videos, each seen in one centre crop, in evaluation mode."""
-    was_training, device, view = model.training, next(model.parameters()).device, config.view
-    model.eval()
-    places = [(video, chunk) for video in videos for chunk in range(len(video))]
-    jobs = (places[at : at + SCORED_IMAGES] for at in range(0, len(places), SCORED_IMAGES))
-
-    def read(chunks: Sequence[tuple[CachedVideo, int]]) -> torch.Tensor:
-        """Return images (n, 1, C, *config.size)."""
-        images = (view.fitted(video.picture(chunk, stream)) for video, chunk in chunks)
-        cropped = np.stack([view.of(image) for image in images])  # (n, 1, *config.size, C)
-        return torch.from_numpy(cropped.transpose(0, 1, 4, 2, 3).copy())
-
-    scores = []
-    for images in read_ahead(jobs, read, loaders):
-        pixels = model.scaled(images).flatten(0, 1)
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-            features = model.backbone(pixels.contiguous(memory_format=torch.channels_last))
-            logits = model.cls_head(features, 1)
-        scores.append(logits.float().softmax(1).cpu().numpy())
-    model.train(was_training)
-    return np.concatenate(scores)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from lstr.chunk import CLOCK
-from lstr.extractors.networks.crops import Movement, draw_movement, mirror_image
+from lstr.extractors.networks.crops import draw_movement, mirror_image
 from lstr.extractors.streams import COMPARING
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, runs, targets
 from lstr.pipelines.features.chunk_cache import CachedVideo
@@ -33,8 +33,8 @@ CORNERS = tuple((x, y) for y in (0.0, 1.0) for x in (0.0, 1.0))
 EDGES = ((0.5, 0.0), (0.0, 0.5), (1.0, 0.5), (0.5, 1.0))
 # Corners, centre, the middles of the edges, and half way from the centre to the corners (TSN's published code).
 PLACES = (*CORNERS, (0.5, 0.5), *EDGES, *((0.25 + x / 2, 0.25 + y / 2) for x, y in CORNERS))
-GREY = SWAPPED = 0.3  # shares of images
-SHAKEN = 0.5  # share of samples
+GREY_SHARE = SWAPPED_SHARE = 0.3  # of samples, where `colour` is set
+SHAKEN_SHARE = 0.5  # of samples, where `shake` is set: the other half is of a camera that stands still
 
 
 @dataclass(frozen=True)
@@ -95,19 +95,14 @@ class SampleSet:
         config: FinetuneConfig,
         directed: bool = True,
     ):
-        self.samples, self.videos, self.stream = samples, videos, stream
-        self.config, self.directed = config, directed
+        self.samples, self.videos, self.stream, self.config = samples, videos, stream, config
+        self.is_inverted = stream == "flow" and directed
         self.n_draws = config.draws_of(sum(map(len, videos.values())))
         self.batch_size = min(config.batch_size, self.n_draws)
+        # of an epoch; the rest of it is no step, for a batch of one image has no batch-norm statistics
         self.n_batches = self.n_draws // self.batch_size
-        """in an epoch; the rest of it is no step, for a batch of one image has no batch-norm statistics"""
 
-    def epoch(self, epoch: int) -> list[list[Key]]:
-        """Return the batches of an epoch, in their order."""
-        drawn, size = self.drawn_in(epoch), self.batch_size
-        return [drawn[at * size : (at + 1) * size] for at in range(self.n_batches)]
-
-    def drawn_in(self, epoch: int) -> list[Key]:
+    def draw_epoch(self, epoch: int) -> list[Key]:
         """Return the samples of an epoch: each of a class as often as any other, and classes as `balanced` says."""
         random = np.random.default_rng((self.config.seed, epoch, 2**31))
         labels = np.array([sample.label for sample in self.samples])
@@ -124,73 +119,48 @@ class SampleSet:
 
     def batch(self, keys: Sequence[Key]) -> Images:
         """Return the images and classes of samples. Raises CacheError if a chunk is damaged."""
-        samples = [self.draw(key) for key in keys]
-        flipped, images = self.stream == "flow" and self.directed, []
-        for sample in samples:
-            for chunk, movement in zip(sample.chunks, sample.movements, strict=True):
-                image = self.videos[sample.video].picture(chunk, self.stream, movement)
-                image = tinted(image, sample.tint) if sample.tint else image
-                images.append(augment(image, sample.box, sample.mirrored, self.config, flipped))
+        images = [image for key in keys for image in self.read(key)]
         pixels = torch.from_numpy(np.stack(images).transpose(0, 3, 1, 2).copy())
-        return pixels.unflatten(0, (len(samples), -1)), tuple(sample.label for sample in samples)
+        return pixels.unflatten(0, (len(keys), -1)), tuple(self.samples[index].label for *_, index in keys)
 
-    def draw(self, key: Key) -> "Drawn":
-        """Draw everything random of a sample, before its images are read."""
+    def read(self, key: Key) -> list[np.ndarray]:
+        """Draw the chunks, crop and changes of a sample; return its images (*config.size, C), one for each segment."""
         epoch, draw, index = key
         sample, config = self.samples[index], self.config
         random = np.random.default_rng((config.seed, epoch, draw))
-        box = draw_plain_crop(random, config) if config.crop_range else draw_crop(random)
-        mirrored = config.mirror and bool(random.random() < 0.5)
-        chunks = draw_chunks(random, sample, config.segments)
-        tint = draw_tint(random, config.colour) if self.stream == "rgb" and config.colour else None
-        shakes = self.stream in COMPARING and config.shake > 0 and random.random() < SHAKEN
-        movements = [draw_movement(random, config.shake) if shakes else None for _ in chunks]
-        return Drawn(sample.video, sample.label, chunks, box, mirrored, tint, movements)
+        box = draw_box(random, config)
+        is_mirrored = config.mirror and bool(random.random() < 0.5)
+        # one chunk of each equal part; a short sample gives some of its chunks more than once
+        edges = np.linspace(sample.start, sample.end, config.segments + 1)
+        chunks = [min(int(random.uniform(a, b)), sample.end - 1) for a, b in zip(edges, edges[1:], strict=False)]
+        tint = None
+        if self.stream == "rgb" and config.colour:
+            low, high = 1 - config.colour, 1 + config.colour
+            order = random.permutation(3) if random.random() < SWAPPED_SHARE else np.arange(3)
+            saturation = 0.0 if random.random() < GREY_SHARE else random.uniform(low, high)
+            tint = (tuple(order.tolist()), saturation, *random.uniform(low, high, 2).tolist())
+        is_shaken = self.stream in COMPARING and config.shake > 0 and random.random() < SHAKEN_SHARE
+        movements = [draw_movement(random, config.shake) if is_shaken else None for _ in chunks]
+        images = []
+        for chunk, movement in zip(chunks, movements, strict=True):
+            image = self.videos[sample.video].picture(chunk, self.stream, movement)
+            image = tinted(image, tint) if tint else image
+            images.append(augment(image, box, is_mirrored, config, self.is_inverted))
+        return images
 
 
-def draw_chunks(random: np.random.Generator, sample: Sample, n_segments: int) -> list[int]:
-    """Draw one chunk of each of `n_segments` equal parts; a short sample gives some of its chunks more than once."""
-    edges = np.linspace(sample.start, sample.end, n_segments + 1)
-    drawn = (random.uniform(a, b) for a, b in zip(edges, edges[1:], strict=False))
-    return [min(int(chunk), sample.end - 1) for chunk in drawn]
-
-
-def draw_crop(random: np.random.Generator) -> Box:
-    """Draw a crop in one of 13 places, its sides of two neighbouring scales."""
-    first = int(random.integers(len(SCALES)))
-    second = int(np.clip(first + random.integers(-1, 2), 0, len(SCALES) - 1))
-    return SCALES[first], SCALES[second], *PLACES[random.integers(len(PLACES))]
-
-
-def draw_plain_crop(random: np.random.Generator, config: FinetuneConfig) -> Box:
-    """Draw a crop of the size that features see, or with `zoom` of one near to it, anywhere in the larger image."""
+def draw_box(random: np.random.Generator, config: FinetuneConfig) -> Box:
+    """Draw a crop: of TSN's four sizes in one of 13 places, or with `crop_range` anywhere in the larger image."""
+    if not config.crop_range:
+        first = int(random.integers(len(SCALES)))
+        second = int(np.clip(first + random.integers(-1, 2), 0, len(SCALES) - 1))
+        return SCALES[first], SCALES[second], *PLACES[random.integers(len(PLACES))]
     (height, width), whole = config.size, config.training_view.whole
     across, down, scale = width / whole[1], height / whole[0], 1.0
     if config.zoom > 1:
         largest = 1 / max(across, down)
         scale = largest * (config.zoom * largest) ** -random.random()
     return scale * across, scale * down, float(random.random()), float(random.random())
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Everything random of a training sample."""
-
-    video: str
-    label: int
-    chunks: list[int]
-    box: Box
-    mirrored: bool
-    tint: Tint | None
-    movements: Sequence[Movement | None]
-    """How the camera moves in each chunk; None if it does not."""
-
-
-def draw_tint(random: np.random.Generator, colour: float) -> Tint:
-    """Draw changes of up to a share `colour`; three of ten images are grey, and as many have their colours swapped."""
-    order = random.permutation(3) if random.random() < SWAPPED else np.arange(3)
-    saturation = 0.0 if random.random() < GREY else random.uniform(1 - colour, 1 + colour)
-    return tuple(order.tolist()), saturation, *random.uniform(1 - colour, 1 + colour, 2).tolist()
 
 
 def tinted(image: np.ndarray, tint: Tint) -> np.ndarray:
@@ -207,12 +177,8 @@ def augment(image: np.ndarray, box: Box, mirrored: bool, config: FinetuneConfig,
     """Crop an image (H, W, C) uint8 to (*config.size, C); the x of mirrored flow may be inverted (255 − v)."""
     view = config.training_view
     image = view.fitted(image)
-    x, y, w, h = patch_of(box, view.whole, image.shape[1], image.shape[0])
+    # sides are shares of the image that the view makes, positions of the room that is left in this one
+    w, h = round(box[0] * view.whole[1]), round(box[1] * view.whole[0])
+    x, y = round(box[2] * (image.shape[1] - w)), round(box[3] * (image.shape[0] - h))
     patch: np.ndarray = cv2.resize(image[y : y + h, x : x + w], view.size[::-1], interpolation=cv2.INTER_LINEAR)
     return mirror_image(patch, flow=inverted) if mirrored else patch
-
-
-def patch_of(box: Box, whole: tuple[int, int], width: int, height: int) -> tuple[int, int, int, int]:
-    """Return left, top, width and height in pixels of a crop in a fitted image; its sides are shares of `whole`."""
-    w, h = round(box[0] * whole[1]), round(box[1] * whole[0])
-    return round(box[2] * (width - w)), round(box[3] * (height - h)), w, h

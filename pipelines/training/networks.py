@@ -2,7 +2,7 @@
 
 The threads of one network wait for each other after every layer, and much longer if other programs run: on two quiet
 cores, two networks at once take 0.7 of the time that they take one after the other. So networks that are trained at
-once each have a process, `main`, to which its parent sends the arguments of `NetworkRun`.
+once each have a process, `main`, to which its parent sends the arguments of `train_network`.
 """
 
 import json
@@ -22,7 +22,7 @@ from lstr.pipelines.child_process import ChildProcess, end, send_events, serve_p
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.network_config import with_new_defaults
-from lstr.pipelines.training.network_run import NetworkFiles, NetworkRun, Training
+from lstr.pipelines.training.network_run import NetworkFiles, Training, train_network
 from lstr.pipelines.training.run_folder import NETWORK_STATES, RunFolder, Step
 
 MAX_AT_ONCE = 4  # networks; each takes about a gigabyte of memory
@@ -49,11 +49,11 @@ def threads_of(n_at_once: int) -> int:
 def train_at_once(jobs: Mapping[NetworkFiles, Sequence], threads: int) -> Iterator[Progress | Step]:
     """Train networks, each in a process with so many threads of torch, until all are written.
 
-    Yields what `NetworkRun.train` does, of all networks as it comes. Close the generator to end all processes. Raises
+    Yields what `train_network` does, of all networks as it comes. Close the generator to end all processes. Raises
     the LstrError of a process, and one if a process dies.
 
     Args:
-        jobs: arguments of `NetworkRun` by network.
+        jobs: arguments of `train_network` by network.
     """
     processes = {network: ChildProcess(__name__, threads) for network in jobs}
     try:
@@ -85,7 +85,7 @@ def main() -> None:
     """Train the network that the parent process sends."""
 
     def work(connection: Connection) -> Generator[Progress | Step, None, None]:
-        yield from NetworkRun(*connection.recv()).train()
+        yield from train_network(*connection.recv())
 
     hint = "run it again with LSTR_DEBUG=1, and report what it prints."
     serve_parent(lambda connection: send_events(connection, work(connection), hint))
@@ -117,8 +117,7 @@ def train_networks(
     for stream in training.streams:
         networks = [NetworkFiles(folder, stream, pair.fold) for pair in training.pairs]
         config = training.networks.configs[stream]
-        n_chunks = sum(len(training.videos[i]) for i in training.pairs[0].training)
-        images = config.epochs * config.draws_of(n_chunks) * config.segments
+        images = config.images_of(sum(len(training.videos[i]) for i in training.pairs[0].training))
         most = at_once or best_at_once(len(networks), images, device)
         if ranks.world_size() > 1 or not config.epochs:
             most = 1
@@ -134,7 +133,7 @@ def train_networks(
         if len(networks) > 1:
             yield from train_at_once(jobs, threads_of(len(networks)))
         else:
-            yield from NetworkRun(*jobs[networks[0]]).train()
+            yield from train_network(*jobs[networks[0]])
     if ranks.is_first():
         describe_networks(training, folder, settings["made_by"]["versions"], device)
     ranks.wait_for_all()
@@ -147,7 +146,7 @@ def describe_networks(training: Training, folder: Path, versions: dict, device: 
     results: dict[str, dict[str, dict]] = {stream: {} for stream in streams}
     for stream, pair in product(streams, training.pairs):
         file = NetworkFiles(folder, stream, pair.fold).result_file
-        results[stream][pair.name] = json.loads(file.read_text(encoding="utf-8"))
+        results[stream][f"fold_{pair.fold}" if pair.fold else "all"] = json.loads(file.read_text(encoding="utf-8"))
     details = {
         "validation": training.sha256(whole.validation),
         "metrics": results,

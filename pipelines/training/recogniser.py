@@ -19,7 +19,7 @@ from lstr.extractors.networks.archive import Archive, is_archive, is_member
 from lstr.extractors.networks.build import backbone_of, identify, load_weights, network_recipe, randomise
 from lstr.extractors.networks.depthwise import speed_up_depthwise
 from lstr.extractors.networks.manifest import dataset_of, origin_of, published_as
-from lstr.extractors.networks.network import Network, find_network
+from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.published import find_weights
 from lstr.extractors.networks.weights_file import Origin, network_file, read_card, sha256_of
 from lstr.extractors.presets import Preset, StreamPreset
@@ -204,12 +204,17 @@ class Recogniser(nn.Module):
 
         Returns images, and labels (N,), or the share of each class (N, C) if samples are blended.
         """
-        config, device = self.config, self.mean.device
-        images = self.scaled(jittered(images.to(device), config.contrast, config.brightness))
-        labels = labels.to(device)
+        config, device, n = self.config, self.mean.device, len(images)
+        images, labels = images.to(device), labels.to(device)
+        if config.contrast or config.brightness:  # of each sample; nothing is cut at 0 and 255
+            factor, levels = (torch.rand(2, n) * 2 - 1).to(device).view(2, n, 1, 1, 1, 1)
+            images = (images - MIDDLE) * (1 + factor * config.contrast) + MIDDLE + levels * config.brightness
+        images = self.scaled(images)
         if not config.mixup:
             return images, labels
-        return mixed(images, functional.one_hot(labels, self.cls_head.fc_cls.out_features).float(), config.mixup)
+        shares = functional.one_hot(labels, self.cls_head.fc_cls.out_features).float()
+        share, order = Beta(config.mixup, config.mixup).sample(), torch.randperm(n)
+        return share * images + (1 - share) * images[order], share * shares + (1 - share) * shares[order]
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of what `prepare` returned, the mean of the samples' cross entropies."""
@@ -219,58 +224,38 @@ class Recogniser(nn.Module):
         return -(labels * functional.log_softmax(scores, 1)).sum(1).mean()
 
 
-def jittered(images: Tensor, contrast: float, brightness: float) -> Tensor:
-    """Change contrast and brightness of each sample of images (N, segments, C, H, W) uint8; return float32.
+def recogniser(
+    stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig, initial: Initial | None = None
+) -> Recogniser:
+    """Build the network of a stream, as it makes features, and a head for these classes. Raises WeightsError.
 
-    Nothing is cut at 0 and 255. contrast, brightness: as in FinetuneConfig.
-    """
-    if not contrast and not brightness:
-        return images
-    factor, levels = (torch.rand(2, len(images)) * 2 - 1).to(images.device)
-    factor, levels = ((x * most)[:, None, None, None, None] for x, most in ((factor, contrast), (levels, brightness)))
-    return (images - MIDDLE) * (1 + factor) + MIDDLE + levels
-
-
-def mixed(images: Tensor, shares: Tensor, parameter: float) -> tuple[Tensor, Tensor]:
-    """Blend each of N images, and the shares (N, C) of their classes, with another one of the step (mixup).
-
-    parameter: of the Beta distribution of the share that an image keeps.
-    """
-    share, order = Beta(parameter, parameter).sample(), torch.randperm(len(images))
-    return share * images + (1 - share) * images[order], share * shares + (1 - share) * shares[order]
-
-
-def recogniser(stream: str, preset: StreamPreset, n_classes: int, config: FinetuneConfig) -> Recogniser:
-    """Build the network of a stream, as it makes features, and a head for these classes.
-
-    The head's weights follow from the seed; `begin_with` sets those of the network.
+    initial: the network's first weights, where random ones follow from the seed, as the head's always do; None for
+    those that torch gives the layers.
     """
     part = network_recipe(stream, preset)
+    network = part.entry
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        backbone = backbone_of(stream, part, part.entry)
+        backbone = backbone_of(stream, part, network)
         head = Head(part.dim, n_classes, config.dropout)
     speed_up_depthwise(backbone)
-    return Recogniser(backbone.train(), head, part, config)
-
-
-def begin_with(model: Recogniser, initial: Initial, network: Network, seed: int) -> None:
-    """Give a recogniser's network its initial weights, in place. Raises WeightsError."""
-    if initial.path is not None:
-        load_weights(model.backbone, initial.path, network, inflate=initial.crossed)
-        return
-    randomise(model.backbone, seed)
-    if network.depthwise:
-        # Torch's own initial weights instead of He's, which are 2.4 times as large: before a batch norm that means so
-        # much smaller steps, and on the first fold of UT-Interaction an mAP of .53 instead of .60.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            for module in model.backbone.modules():
-                if isinstance(module, nn.Conv2d):
-                    module.reset_parameters()
-    for name, layer in model.backbone.named_modules():
-        if network.last_norm and name.endswith(network.last_norm):  # every residual block begins as the identity
-            nn.init.zeros_(layer.weight)
+    model = Recogniser(backbone.train(), head, part, config)
+    if initial and initial.path:
+        load_weights(backbone, initial.path, network, inflate=initial.crossed)
+    elif initial:
+        randomise(backbone, config.seed)
+        if network.depthwise:
+            # Torch's own initial weights instead of He's, which are 2.4 times as large: before a batch norm that means
+            # so much smaller steps, and on the first fold of UT-Interaction an mAP of .53 instead of .60.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(config.seed)
+                for module in backbone.modules():
+                    if isinstance(module, nn.Conv2d):
+                        module.reset_parameters()
+        for name, layer in backbone.named_modules():
+            if network.last_norm and name.endswith(network.last_norm):  # every residual block begins as the identity
+                nn.init.zeros_(layer.weight)
+    return model
 
 
 def batch_norms(model: Recogniser) -> list[nn.modules.batchnorm._BatchNorm]:

@@ -6,8 +6,7 @@ after an error in the first step.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -151,6 +150,30 @@ class RunFolder:
         step = json.loads(state["position"])["step"] if state else 0
         keep_jsonl(self.path / LOG, lambda line: line.get("stage", "") != self.stage or line["step"] <= step)
 
+    def log(self, step: Step, events: Any = None) -> None:
+        """Add a line to metrics.jsonl, and the same to `events` (`open_events`).
+
+        Raises OutputError if the folder cannot be written, or was deleted.
+        """
+        check_exists(self.path / CONFIG)
+        line = {**asdict(step), "stage": self.stage}
+        for name in ("epochs", *(name for name in ("stage", "evaluation") if not line[name])):
+            del line[name]
+        for name, value in line.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                line[name] = None  # JSON has no NaN and no infinity
+        append_jsonl(self.path / LOG, line)
+        if not events:
+            return
+        scores = {f"train/{'windows_per_second' if name == 'rate' else name}": line[name] for name in LOGGED}
+        evaluation = step.evaluation or {}
+        scores |= {f"validation/{name}": evaluation.get(name) for name in ("mAP", "mcAP")}
+        scores |= {f"validation/AP/{label}": value for label, value in evaluation.get("per_class", {}).items()}
+        for name, value in scores.items():
+            if value is not None:
+                events.add_scalar(name, value, step.step)
+        events.flush()
+
 
 def find_changes(before: Any, now: Any, name: str = "") -> list[str]:
     """Return what differs between two settings, a sentence each; dictionaries are compared entry by entry."""
@@ -167,46 +190,17 @@ def find_changes(before: Any, now: Any, name: str = "") -> list[str]:
     return [f"{name} was {was}, is {is_now}"]
 
 
-class RunLog:
-    """The log of a training: a line per interval in metrics.jsonl, and with `events` the same for TensorBoard."""
+def open_events(folder: Path, step: int) -> Any:
+    """Return a `SummaryWriter` of tensorboardX, which writes the log of a model for TensorBoard from a step on.
 
-    def __init__(self, run: RunFolder, events: Any = None):
-        self.run, self.events = run, events
-
-    def write(self, step: Step) -> None:
-        """Add one interval. Raises OutputError if the folder cannot be written, or was deleted."""
-        check_exists(self.run.path / CONFIG)
-        line = {**asdict(step), "stage": self.run.stage}
-        for name in ("epochs", *(name for name in ("stage", "evaluation") if not line[name])):
-            del line[name]
-        for name, value in line.items():
-            if isinstance(value, float) and not math.isfinite(value):
-                line[name] = None  # JSON has no other word for it
-        append_jsonl(self.run.path / LOG, line)
-        if not self.events:
-            return
-        scores = {f"train/{'windows_per_second' if name == 'rate' else name}": line[name] for name in LOGGED}
-        evaluation = step.evaluation or {}
-        scores |= {f"validation/{name}": evaluation.get(name) for name in ("mAP", "mcAP")}
-        scores |= {f"validation/AP/{label}": value for label, value in evaluation.get("per_class", {}).items()}
-        for name, value in scores.items():
-            if value is not None:
-                self.events.add_scalar(name, value, step.step)
-        self.events.flush()
-
-
-@contextmanager
-def open_log(run: RunFolder, step: int) -> Iterator[RunLog]:
-    """Open the log of a model from a step on, with events for TensorBoard."""
+    Raises OutputError if it cannot be opened.
+    """
     from tensorboardX import SummaryWriter
 
-    run.remove_unsaved_log()
     try:
-        events = SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1 if step else None)
+        return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
     except OSError as error:
         raise OutputError(
             f"The log for TensorBoard cannot be opened ({error.strerror or error}).",
-            f"make {run.path} and /dev/shm writable: locks between threads and processes are made in the latter.",
+            f"make {folder} and /dev/shm writable: locks between threads and processes are made in the latter.",
         ) from error
-    with closing(events):
-        yield RunLog(run, events)

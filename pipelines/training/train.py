@@ -10,8 +10,9 @@ videos once; the model then learns from these scores in addition to the labels. 
 import hashlib
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,8 @@ from lstr.pipelines.training.config import (
 )
 from lstr.pipelines.training.loop import StepPlan, rates, train_steps
 from lstr.pipelines.training.model_run import ModelRun
-from lstr.pipelines.training.run_folder import Position, RunFolder, Step, open_log
-from lstr.pipelines.training.window_samples import count_steps, epoch_steps, feature_statistics
+from lstr.pipelines.training.run_folder import RunFolder, Step, open_events
+from lstr.pipelines.training.window_samples import count_steps, feature_statistics
 from lstr.settings import check_fields
 
 HELD_OUT = ("testing", "validation")
@@ -282,15 +283,9 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
         statistics = state["mean"], state["std"]
     elif config.standardise:
         statistics = feature_statistics(videos)
-    steps = count_steps(videos, task.model, config)
-    plan = StepPlan(
-        config.epochs,
-        steps,
-        rates(config, steps, epoch_steps(videos, task.model, config)),
-        config.log_every,
-        config.eval_every if task.validation else 0,
-        config.patience,
-    )
+    steps, epoch_steps = count_steps(videos, task.model, config)
+    eval_every, rate = config.eval_every if task.validation else 0, rates(config, steps, epoch_steps)
+    plan = StepPlan(config.epochs, steps, rate, config.log_every, eval_every, config.patience)
     with ExitStack() as stack:
         if config.deterministic:
             make_reproducible()
@@ -299,12 +294,11 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
         learner = videos, task.split.labels.classes, task.model, config, statistics, device, task.delay, soft
-        run = ModelRun(task.split, task.validation, kept, settings, *learner)
-        if not state:
-            run.prepare()
-        position = run.restore(state) if state else Position()
-        log = stack.enter_context(open_log(kept, position.step) if ranks.is_first() else nullcontext())
-        for event in train_steps(run, plan, position, log):
+        run, log = ModelRun(task.split, task.validation, kept, settings, state, *learner), None
+        if ranks.is_first():
+            kept.remove_unsaved_log()
+            log = partial(kept.log, events=stack.enter_context(closing(open_events(folder, run.position.step))))
+        for event in train_steps(run, plan, run.position, log):
             if isinstance(event, Step):
                 yield event
     if ranks.is_first():

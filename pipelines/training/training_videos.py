@@ -39,16 +39,6 @@ class Pair:
     validation: tuple[str, ...]
     """They choose the epoch; none of too few videos."""
 
-    @property
-    def seen(self) -> tuple[str, ...]:
-        """All videos that had a part in it."""
-        return tuple(sorted({*self.training, *self.validation}))
-
-    @property
-    def name(self) -> str:
-        """The name of its files: `all` or `fold_2`."""
-        return f"fold_{self.fold}" if self.fold else "all"
-
 
 def actions_of(labels: Labels, video_id: str) -> set[str]:
     """Return the classes that are labelled in a video, except background and ambiguous stretches."""

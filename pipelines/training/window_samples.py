@@ -49,25 +49,19 @@ def draw_windows(
     return [drawn[i] for i in random.permutation(len(drawn))]
 
 
-def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig) -> int:
-    """Return the number of optimiser steps of a whole run. Raises ConfigError if an epoch has none."""
-    steps = 0
+def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig) -> tuple[int, int]:
+    """Return the optimiser steps of a whole run and of its first epoch. Raises ConfigError if an epoch has none."""
+    steps: list[int] = []
     for epoch in range(train.epochs):
-        more = epoch_steps(videos, model, train, epoch)
-        if not more:
+        steps.append(math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size))
+        if not steps[-1]:
             raise ConfigError(
                 f"No window of {model.work_length} chunks fits into a video in epoch {epoch + 1}.",
                 "give --set train.tails=true, which takes videos to their ends and those that are shorter.",
             )
-        steps += more
-        if 0 < train.max_steps <= steps:
-            return train.max_steps
-    return steps
-
-
-def epoch_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainConfig, epoch: int = 0) -> int:
-    """Return the number of optimiser steps of one epoch."""
-    return math.ceil(len(draw_windows(videos, model, train, epoch)) / train.batch_size)
+        if 0 < train.max_steps <= sum(steps):
+            return train.max_steps, steps[0]
+    return sum(steps), steps[0]
 
 
 def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:

@@ -8,15 +8,14 @@ import pytest
 import torch
 
 from lstr.errors import CacheError, CheckpointError, LstrError, OutputError, WeightsError
-from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.weights_file import read_card, read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import StreamPreset
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.networks import train_networks
-from lstr.pipelines.training.recogniser import Initial, begin_with, initial_weights, recogniser
-from lstr.pipelines.training.run_folder import RunLog, Step
+from lstr.pipelines.training.recogniser import Initial, initial_weights, recogniser
+from lstr.pipelines.training.run_folder import RunFolder, Step
 from lstr.pipelines.training.training_videos import check_blind
 from tests.support.backbones import build_backbone
 from tests.support.planted import CLASSES, planted, planted_training
@@ -88,17 +87,17 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
             stops.remove(event)
             raise KeyboardInterrupt
 
-    write = RunLog.write
+    log_step = RunFolder.log
 
-    def write_and_stop(self, step):  # before the state of the epoch is saved
-        write(self, step)
-        maybe_stop("epoch", self.run.stage, step.epoch)
+    def log_and_stop(self, step):  # before the state of the epoch is saved
+        log_step(self, step)
+        maybe_stop("epoch", self.stage, step.epoch)
 
     def stop_within(event):
         if isinstance(event, Progress):
             maybe_stop("step", event.what, event.done)
 
-    monkeypatch.setattr(RunLog, "write", write_and_stop)
+    monkeypatch.setattr(RunFolder, "log", log_and_stop)
     for attempt in range(4):
         try:
             parts = train(job, tmp_path / "parts", attempt > 0, stop_within)
@@ -175,8 +174,8 @@ def test_rgb_weights_begin_a_flow_network(tmp_path):
     """Kernels of the first layer are averaged over the colours and repeated; all others are as they were."""
     state = {f"backbone.{name}": tensor for name, tensor in build_backbone("resnet50", 3).state_dict().items()}
     torch.save({"state_dict": state}, tmp_path / "rgb.pth")
-    model = recogniser("flow", StreamPreset("resnet50"), 3, FinetuneConfig())
-    begin_with(model, Initial(tmp_path / "rgb.pth", "1" * 64, crossed=True), NETWORKS["resnet50"], 0)
+    initial = Initial(tmp_path / "rgb.pth", "1" * 64, crossed=True)
+    model = recogniser("flow", StreamPreset("resnet50"), 3, FinetuneConfig(), initial)
     first, now = state["backbone.conv1.conv.weight"], model.state_dict()
     assert now["backbone.conv1.conv.weight"].shape == (64, 10, 7, 7)
     for plane in range(10):

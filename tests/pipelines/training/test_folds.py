@@ -40,7 +40,7 @@ def test_each_video_is_unseen_by_one_pair_and_by_no_other(n_training, n_folds, n
     for pair in pairs:
         assert pair.training and not set(pair.training) & set(pair.validation)
         unseen = {video_id for video_id in (*training, *validation) if folds.get(video_id) == pair.fold}
-        assert set(pair.seen) == {*training, *validation} - unseen
+        assert {*pair.training, *pair.validation} == {*training, *validation} - unseen
     assert set(folds) == {*training, *validation}
     sizes = [sum(folds[video_id] == k for video_id in training) for k in range(1, n_folds + 1)]
     assert max(sizes) - min(sizes) <= 1
@@ -66,7 +66,7 @@ def test_a_pair_whose_validation_videos_are_all_in_its_fold_does_without_them():
     labels = labels_of(dict.fromkeys(["t0", "t1", "t2", "t3", "v0"], "ab"))
     pairs, folds = make_pairs(labels, ["t0", "t1", "t2", "t3"], ["v0"], 2)
     assert folds["v0"] == 1 and pairs[0].validation == pairs[2].validation == ("v0",)
-    assert pairs[1].seen == ("t1", "t3") and pairs[1].validation == ()
+    assert pairs[1].training == ("t1", "t3") and pairs[1].validation == ()
 
 
 def test_what_each_video_is_for():

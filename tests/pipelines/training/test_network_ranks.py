@@ -17,7 +17,7 @@ from lstr.extractors.presets import StreamPreset
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.training import network_run, ranks
-from lstr.pipelines.training.network_run import NetworkFiles, NetworkRun
+from lstr.pipelines.training.network_run import NetworkFiles, train_network
 from lstr.pipelines.training.networks import train_networks
 from lstr.pipelines.training.recogniser import batch_norms
 from tests.support.planted import planted_training
@@ -124,4 +124,4 @@ def test_fewer_samples_than_processes(tmp_path, monkeypatch):
     monkeypatch.setattr(ranks, "world_size", lambda: 2)
     job = planted_training(("flow",), 1, batch_size=1)
     with pytest.raises(ConfigError, match="has 1 samples, and there are 2 processes"):
-        NetworkRun(job, NetworkFiles(tmp_path, "flow", None))
+        next(train_network(job, NetworkFiles(tmp_path, "flow", None)))

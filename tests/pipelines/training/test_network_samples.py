@@ -46,14 +46,14 @@ def test_ambiguous_chunks_and_what_lies_past_the_end_are_in_no_sample():
     assert {(s.start, s.end, classes[s.label]) for s in samples} == {(0, 4, "a"), (10, 12, "a"), (8, 10, BACKGROUND)}
 
 
-def drawn_in(epoch: int, samples: list[Sample], **settings) -> list[tuple[int, int, int]]:
-    return SampleSet(samples, {}, "flow", FinetuneConfig(**settings)).drawn_in(epoch)
+def draw_epoch(epoch: int, samples: list[Sample], **settings) -> list[tuple[int, int, int]]:
+    return SampleSet(samples, {}, "flow", FinetuneConfig(**settings)).draw_epoch(epoch)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 9), st.integers(1, 80))
 def test_draws_are_balanced_whatever_the_classes(labels, epoch, n_draws):
     samples = [Sample("v", i, i + 1, label) for i, label in enumerate(labels)]
-    drawn = drawn_in(epoch, samples, seed=3, draws=n_draws)
+    drawn = draw_epoch(epoch, samples, seed=3, draws=n_draws)
     assert len(drawn) == n_draws and [draw for _, draw, _ in drawn] == list(range(n_draws))
     counts = np.bincount([labels[index] for _, _, index in drawn], minlength=5)[np.unique(labels)]
     a_class = -(-n_draws // len(set(labels)))
@@ -62,14 +62,14 @@ def test_draws_are_balanced_whatever_the_classes(labels, epoch, n_draws):
     for label in set(labels):  # whole rounds of a class, before what is too much is left out
         of_class = each[np.array(labels) == label]
         assert of_class.max() <= -(-a_class // len(of_class))
-    plain = drawn_in(epoch, samples, balanced=0.0, seed=3, draws=len(samples))
+    plain = draw_epoch(epoch, samples, balanced=0.0, seed=3, draws=len(samples))
     assert sorted(index for _, _, index in plain) == list(range(len(samples)))
 
 
 def test_draws_follow_from_seed_and_epoch_alone():
     samples = [Sample("v", i, i + 1, i % 3) for i in range(30)]
-    assert drawn_in(4, samples, seed=1) == drawn_in(4, samples, seed=1)
-    orders = {tuple(i for _, _, i in drawn_in(epoch, samples, seed=s)) for s in (1, 2) for epoch in range(5)}
+    assert draw_epoch(4, samples, seed=1) == draw_epoch(4, samples, seed=1)
+    orders = {tuple(i for _, _, i in draw_epoch(epoch, samples, seed=s)) for s in (1, 2) for epoch in range(5)}
     assert len(orders) == 10
 
 
@@ -98,12 +98,11 @@ def test_mirrored_differences_keep_their_sign():
     image = np.random.default_rng(0).integers(0, 256, (32, 40, 10), np.uint8)
     videos, config = {"v": Still(image)}, FinetuneConfig(short_side=32, crop=32, draws=40)
     directed, undirected = (SampleSet([Sample("v", 0, 1, 1)], videos, "flow", config, on) for on in (True, False))
-    keys = directed.drawn_in(0)
-    mirrored = torch.tensor([directed.draw(key).mirrored for key in keys])
+    keys = directed.draw_epoch(0)
     (turned, *_), (kept, *_) = (data.batch(keys) for data in (directed, undirected))
-    assert torch.equal(turned[:, :, 1::2], kept[:, :, 1::2])
-    assert torch.equal(turned[~mirrored], kept[~mirrored])
-    assert torch.equal(turned[mirrored][:, :, ::2], 255 - kept[mirrored][:, :, ::2]) and mirrored.any()
+    mirrored = (turned != kept).flatten(1).any(1)
+    assert torch.equal(turned[:, :, 1::2], kept[:, :, 1::2]) and 8 < mirrored.sum() < 32
+    assert torch.equal(turned[mirrored][:, :, ::2], 255 - kept[mirrored][:, :, ::2])
 
 
 @pytest.mark.parametrize(("stream", "channels"), [("rgb", 3), ("flow", 10)])
@@ -126,9 +125,8 @@ def test_half_of_the_samples_are_seen_by_a_camera_that_shakes(stream):
         )
         for shake in (0.0, 0.05)
     )
-    keys = plain.drawn_in(0)
+    keys = plain.draw_epoch(0)
     before, after = (data.batch(keys)[0] for data in (plain, moving))
     changed = (before != after).flatten(1).any(1)
     assert 70 < changed.sum() < 130 if stream in ("grey", "difference", "change") else not changed.any()
-    shaken = torch.tensor([moving.draw(key).movements[0] is not None for key in keys])
-    assert torch.equal(changed, shaken) and torch.equal(moving.batch(keys)[0], after)
+    assert torch.equal(moving.batch(keys)[0], after)
