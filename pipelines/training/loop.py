@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -33,60 +32,48 @@ USUAL = {MMAP_MAX: 65536, MMAP_THRESHOLD: 32 << 20, TRIM_THRESHOLD: 64 << 20}
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
-@dataclass(frozen=True)
-class StepPlan:
-    """How long a run is, and what happens when."""
-
-    epochs: int
-    steps: int
-    # the learning rate of a step
-    rate: Callable[[int], float]
-    # steps between two log lines; an epoch always ends with one
-    log_every: int = 0
-    # epochs between two evaluations; 0 is never
-    eval_every: int = 0
-    # evaluations without improvement after which the run ends; 0 is never
-    patience: int = 0
-    # whether the time limit is reached, asked at the end of an epoch
-    is_late: Callable[[], bool] = lambda: False
-
-    def is_over(self, position: Position) -> bool:
-        """Return whether the run ends here, at its last step or early."""
-        if position.step >= self.steps or 0 < self.patience <= position.stale:
-            return True
-        return bool(position.step and not position.batch and self.is_late())
-
-
 class Run:
-    """A model in training with its optimiser; subclasses add batches, losses, evaluation and saving."""
+    """A model in training with its optimiser; subclasses add batches, losses, evaluation and saving.
+
+    Attributes:
+        epochs, steps: length of the run.
+        rate: returns the learning rate of a step.
+        log_every: steps between two log lines; an epoch always ends with one.
+        eval_every: epochs between two evaluations; 0 is never.
+        patience: evaluations without improvement after which the run ends; 0 is never.
+        save_seconds: between two saves.
+        free_saves: saves that do not wait so long, so that a short run keeps every epoch.
+    """
 
     name: str
-    # seconds between two saves
-    save_seconds: float = 0.0
-    # saves that do not wait so long, so that a short run keeps every epoch
-    free_saves: int = 0
+    epochs: int
+    steps: int
+    rate: Callable[[int], float]
+    log_every = eval_every = patience = free_saves = 0
+    save_seconds = 0.0
 
     def __init__(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, clip: float, unused: bool):
         self.model, self.optimiser, self.clip = model, optimiser, clip or math.inf
-        self.device = next(model.parameters()).device
+        self.device, self.position = next(model.parameters()).device, Position()
         self.joined = ranks.distributed_model(model, unused)
 
-    def batches(self, position: Position, most: int) -> tuple[int, Iterable[Any]]:
-        """Return the number of batches of an epoch, and its batches from a position on, `most` at most.
+    def is_late(self) -> bool:
+        """Return whether the time limit is reached; asked at the end of an epoch."""
+        return False
 
-        The model is ready for training.
-        """
+    def batches(self) -> tuple[int, Iterable[Any]]:
+        """Return the number of batches of an epoch, and its batches from `position` on; get the model ready."""
         raise NotImplementedError
 
     def step(self, batch: Any, number: int, lr: float) -> tuple[float, float, int]:
         """Take a step; return this process's part of the loss, the gradient's norm, and the samples of all."""
         raise NotImplementedError
 
-    def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
+    def evaluate(self, epoch: int, values: dict) -> dict | None:
         """Return metrics of the validation videos, and keep the best weights; called on rank 0 only."""
         raise NotImplementedError
 
-    def save(self, step: Step, position: Position) -> None:
+    def save(self, step: Step) -> None:
         """Save the state; called on rank 0 only."""
         raise NotImplementedError
 
@@ -125,67 +112,71 @@ class Run:
             self.optimiser.step()
         return sum(values), length
 
+    def train_steps(self, log: Callable[[Step], None] | None) -> Iterator[Progress | Step]:
+        """Train from `position` to the end: Progress after each step, a Step after each log line.
 
-def train_steps(
-    run: Run, plan: StepPlan, position: Position, log: Callable[[Step], None] | None
-) -> Iterator[Progress | Step]:
-    """Train from a position to the end, in place: Progress after each step, a Step after each log line.
+        Each process of a run goes through the same steps; `log` is None except on rank 0. It is called before the state
+        that follows is saved, so that no line is lost between the two.
+        """
+        position, is_over = self.position, self._is_over()
+        since, saved, save_took = perf_counter(), perf_counter(), 0.0
+        sums, start = dict.fromkeys(("loss", "norm", "samples", "steps", "waiting"), 0.0), perf_counter()
+        while not is_over:
+            epoch, (n_batches, batches) = position.epoch + 1, self.batches()
+            left = iter(batches)
+            while True:
+                waiting = perf_counter()
+                batch = next(left, None)
+                sums["waiting"] += perf_counter() - waiting
+                if batch is None:
+                    break
+                lr = self.rate(position.step)
+                loss, norm, samples = self.step(batch, position.step, lr)
+                for name, value in (("loss", loss * samples), ("norm", norm), ("samples", samples), ("steps", 1)):
+                    sums[name] += value
+                position.step += 1
+                position.batch += 1
+                yield Progress(self.name, position.step, self.steps)
 
-    Each process of a run goes through the same steps; `log` is None except on rank 0. It is called before the state
-    that follows is saved, so that no line is lost between the two.
-    """
-    since, saved, save_took = perf_counter(), perf_counter(), 0.0
-    sums, start = dict.fromkeys(("loss", "norm", "samples", "steps", "waiting"), 0.0), perf_counter()
-    while not plan.is_over(position):
-        epoch, (n_batches, batches) = position.epoch + 1, run.batches(position, plan.steps - position.step)
-        left = iter(batches)
-        while True:
-            waiting = perf_counter()
-            batch = next(left, None)
-            sums["waiting"] += perf_counter() - waiting
-            if batch is None:
-                break
-            lr = plan.rate(position.step)
-            loss, norm, samples = run.step(batch, position.step, lr)
-            for name, value in (("loss", loss * samples), ("norm", norm), ("samples", samples), ("steps", 1)):
-                sums[name] += value
-            position.step += 1
-            position.batch += 1
-            yield Progress(run.name, position.step, plan.steps)
+                ended, done = position.batch == n_batches, position.step == self.steps
+                if not (ended or done or (self.log_every and position.step % self.log_every == 0)):
+                    continue
+                if ended:
+                    position.epoch, position.batch = epoch, 0
+                seconds, on_gpu = perf_counter() - start, self.device.type == "cuda"
+                (loss,) = ranks.sum_all([sums["loss"]])
+                values: dict[str, Any] = {
+                    "loss": loss / sums["samples"],
+                    "grad_norm": sums["norm"] / sums["steps"],
+                    "rate": sums["samples"] / seconds,
+                    "waiting": sums["waiting"] / seconds,
+                    "memory_mb": torch.cuda.max_memory_allocated(self.device) / 1e6 if on_gpu else peak_memory_mb(),
+                }
+                evaluation = None
+                if self.eval_every and (done or (ended and epoch % self.eval_every == 0)):
+                    if ranks.is_first():
+                        evaluation = self.evaluate(epoch, values)
+                    position.stale = ranks.from_first(lambda: position.stale)  # so that all processes end together
+                step = Step(epoch, self.epochs, position.step, self.steps, lr=lr, evaluation=evaluation, **values)
+                is_over, now = self._is_over(), perf_counter()
+                position.seconds, since = position.seconds + now - since, now
+                if log:
+                    log(step)
+                    is_due = self.free_saves > 0 or now - saved >= max(self.save_seconds, save_took / SHARE_OF_SAVING)
+                    if is_over or is_due:
+                        self.save(step)
+                        self.free_saves -= 1
+                        saved, save_took = perf_counter(), perf_counter() - now
+                yield step
+                sums, start = dict.fromkeys(sums, 0.0), perf_counter()
+                if is_over:
+                    break
 
-            ended, done = position.batch == n_batches, position.step == plan.steps
-            if not (ended or done or (plan.log_every and position.step % plan.log_every == 0)):
-                continue
-            if ended:
-                position.epoch, position.batch = epoch, 0
-            seconds, on_gpu = perf_counter() - start, run.device.type == "cuda"
-            (loss,) = ranks.sum_all([sums["loss"]])
-            values: dict[str, Any] = {
-                "loss": loss / sums["samples"],
-                "grad_norm": sums["norm"] / sums["steps"],
-                "rate": sums["samples"] / seconds,
-                "waiting": sums["waiting"] / seconds,
-                "memory_mb": torch.cuda.max_memory_allocated(run.device) / 1e6 if on_gpu else peak_memory_mb(),
-            }
-            evaluation = None
-            if plan.eval_every and (done or (ended and epoch % plan.eval_every == 0)):
-                if ranks.is_first():
-                    evaluation = run.evaluate(position, epoch, values)
-                position.stale = ranks.from_first(lambda: position.stale)  # so that all processes end together
-            step = Step(epoch, plan.epochs, position.step, plan.steps, lr=lr, evaluation=evaluation, **values)
-            over, now = plan.is_over(position), perf_counter()
-            position.seconds, since = position.seconds + now - since, now
-            if log:
-                log(step)
-                is_due = run.free_saves > 0 or now - saved >= max(run.save_seconds, save_took / SHARE_OF_SAVING)
-                if over or is_due:
-                    run.save(step, position)
-                    run.free_saves -= 1
-                    saved, save_took = perf_counter(), perf_counter() - now
-            yield step
-            sums, start = dict.fromkeys(sums, 0.0), perf_counter()
-            if over:
-                break
+    def _is_over(self) -> bool:
+        at = self.position
+        if at.step >= self.steps or 0 < self.patience <= at.stale:
+            return True
+        return bool(at.step and not at.batch and self.is_late())
 
 
 def learning_rate(step: int, steps: int, lr: float, warmup: float, kind: str = "paper") -> float:

@@ -25,13 +25,14 @@ from lstr.pipelines.model_files.networks import run_record
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.loop import Run
+from lstr.pipelines.training.loop import Run, rates
 from lstr.pipelines.training.run_folder import Position, RunFolder, Step
 from lstr.pipelines.training.window_samples import (
     MAX_READERS,
     Batch,
     KeptFeatures,
     Piece,
+    count_steps,
     draw_windows,
     fit_on,
     hide_slots,
@@ -161,8 +162,8 @@ class Learner(Run):
             raise LstrError(
                 f"Out of memory on {self.device.type}, with batches of {config.batch_size} windows in "
                 f"{config.accumulate} {'piece' if config.accumulate == 1 else 'pieces'}.",
-                f"--set train.accumulate={min(config.batch_size, 2 * config.accumulate)} takes the same steps with less "
-                "memory; so do train.precision=bf16, a shorter model.long_length or a smaller train.batch_size.",
+                f"--set train.accumulate={min(config.batch_size, 2 * config.accumulate)} takes the same steps with "
+                "less memory; so do train.precision=bf16, a shorter model.long_length or a smaller train.batch_size.",
             ) from error
         return loss, norm, batch.n_windows
 
@@ -214,8 +215,11 @@ class ModelRun(Learner):
         self.split, self.validation, self.folder, self.settings = split, validation, folder, settings
         self.save_seconds = self.config.save_seconds
         self.recipe = split.folder.recipe.to_dict() if split.folder.recipe else None
+        steps, of_epoch = count_steps(self.videos, self.model.config, self.config)
+        self.epochs, self.steps, self.rate = self.config.epochs, steps, rates(self.config, steps, of_epoch)
+        self.log_every, self.patience = self.config.log_every, self.config.patience
+        self.eval_every = self.config.eval_every if validation else 0
         if state is None:
-            self.position = Position()
             self.prepare()
             return
         self.position = Position(**json.loads(state["position"]))
@@ -224,14 +228,15 @@ class ModelRun(Learner):
         for name, tensor in self.average.items():
             tensor.copy_(state["average"][name])
 
-    def batches(self, position: Position, most: int) -> tuple[int, Iterator[Batch]]:
-        """Return the number of batches of an epoch, and the next ones, `most` at most, read ahead by threads."""
-        drawn, size = draw_windows(self.videos, self.model.config, self.config, position.epoch), self.config.batch_size
-        jobs = [drawn[at : at + size] for at in range(0, len(drawn), size)]
+    def batches(self) -> tuple[int, Iterator[Batch]]:
+        """Return the number of batches of an epoch, and the next ones of the run, read ahead by threads."""
+        at, size = self.position, self.config.batch_size
+        drawn = draw_windows(self.videos, self.model.config, self.config, at.epoch)
+        jobs = [drawn[first : first + size] for first in range(0, len(drawn), size)]
         readers = max(1, min(MAX_READERS, os.cpu_count() or 1))
-        return len(jobs), read_ahead(jobs[position.batch :][:most], self.make_batch, readers)
+        return len(jobs), read_ahead(jobs[at.batch :][: self.steps - at.step], self.make_batch, readers)
 
-    def evaluate(self, position: Position, epoch: int, values: dict) -> dict:
+    def evaluate(self, epoch: int, values: dict) -> dict:
         """Return mAP, mcAP and AP per class of the validation videos; write best.pt if the metric was never as high.
 
         A mean is None if no chunk could be scored.
@@ -257,11 +262,11 @@ class ModelRun(Learner):
         result["per_class"] = {label: entry["AP"] for label, entry in scored["per_class"].items()}
         if "seen" in document:
             result["seen"] = len(document["seen"])
-        if position.judge(result[self.config.metric], epoch):
-            self.write("best.pt", exported.cpu(), {"epoch": epoch, **values, "step": position.step}, result)
+        if self.position.judge(result[self.config.metric], epoch):
+            self.write("best.pt", exported.cpu(), {"epoch": epoch, **values, "step": self.position.step}, result)
         return result
 
-    def save(self, step: Step, position: Position) -> None:
+    def save(self, step: Step) -> None:
         """Save checkpoint and state.
 
         Checkpoint first, state last: a run resumed from the older state only repeats what lies between.
@@ -269,7 +274,7 @@ class ModelRun(Learner):
         metrics = {"epoch": step.epoch, "step": step.step, "loss": step.loss}
         self.write("checkpoint.pt", self.export(), metrics, step.evaluation)
         state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "average": self.average}
-        self.folder.save_state(position, {**state, "mean": self.mean, "std": self.std})
+        self.folder.save_state(self.position, {**state, "mean": self.mean, "std": self.std})
 
     def write(self, name: str, model: Model, metrics: dict, validation: dict | None) -> None:
         """Write a self-describing checkpoint of an exported model."""

@@ -37,7 +37,7 @@ from lstr.pipelines.features.extraction import cost_of
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
-from lstr.pipelines.training.loop import Run, StepPlan, kept_memory, learning_rate, train_steps
+from lstr.pipelines.training.loop import Run, kept_memory, learning_rate
 from lstr.pipelines.training.network_samples import Images, SampleSet, samples_of, single_chunks
 from lstr.pipelines.training.recogniser import (
     NetworksToTrain,
@@ -233,7 +233,8 @@ class NetworkRun(Run):
         self.loaders = max(1, cores // 4 if self.device.type == "cpu" else min(MAX_LOADERS, cores - 1))
         self.best: dict[str, torch.Tensor] = {}
         self.best_mAP: float | None = None
-        self.position = Position()
+        self.epochs, self.steps = self.config.epochs, self.config.epochs * self.data.n_batches
+        self.eval_every = EVALUATION_EPOCHS if self.validation else 0
         self._batches: Iterator[Images] = iter(())
         if state := self.folder.read_state():
             model.load_state_dict(state["state_dict"])
@@ -244,37 +245,16 @@ class NetworkRun(Run):
 
     def train(self) -> Iterator[Progress | Step]:
         """Train all epochs that are left, as far as the time allows, and load the weights of the best; as above."""
-        config, steps = self.config, self.config.epochs * self.data.n_batches
-        warmup = min(1.0, config.warmup_steps / steps) if config.warmup_steps else WARMUP_SHARE
-
-        def spent() -> float:
-            """Return the share of the time limit that has passed, the same on all processes."""
-            limit = self.seconds
-            return ranks.from_first(lambda: (perf_counter() - self.started) / limit) if limit else 0.0
-
-        def rate(step: int) -> float:
-            by_time = self.first_step + spent() * (steps - self.first_step)
-            # of a later step if time runs out, so that the rate still falls to 0
-            at = min(steps, round(by_time)) if by_time > step + LATE_SHARE * steps else step
-            return learning_rate(at, steps, config.lr, warmup)
-
-        plan = StepPlan(
-            config.epochs,
-            steps,
-            rate,
-            eval_every=EVALUATION_EPOCHS if self.validation else 0,
-            is_late=lambda: self.position.step > self.first_step and spent() >= 1,  # never before its rate has fallen
-        )
         # of all remaining epochs, so that none begins with waiting
         size, share = self.data.batch_size, slice(ranks.rank(), None, ranks.world_size())
-        drawn = (self.data.draw_epoch(epoch) for epoch in range(self.position.epoch, config.epochs))
+        drawn = (self.data.draw_epoch(epoch) for epoch in range(self.position.epoch, self.epochs))
         keys = (keys[at * size : (at + 1) * size][share] for keys in drawn for at in range(self.data.n_batches))
         try:
             with (
                 kept_memory(self.device.type),
                 closing(read_ahead(keys, self.data.batch, self.loaders)) as self._batches,
             ):
-                for event in train_steps(self, plan, self.position, self.folder.log if ranks.is_first() else None):
+                for event in self.train_steps(self.folder.log if ranks.is_first() else None):
                     yield replace(event, stage=self.name) if isinstance(event, Step) else event
         except CacheError as error:
             hint = "run the same command again with --resume, which makes it again."
@@ -283,7 +263,24 @@ class NetworkRun(Run):
             self.model.load_state_dict(self.best)
         self.model.eval()
 
-    def batches(self, position: Position, most: int) -> tuple[int, Iterator[Images]]:
+    def spent(self) -> float:
+        """Return the share of the time limit that has passed, the same on all processes."""
+        limit = self.seconds
+        return ranks.from_first(lambda: (perf_counter() - self.started) / limit) if limit else 0.0
+
+    def is_late(self) -> bool:
+        """Return whether the time limit is reached; never before the rate has fallen."""
+        return self.position.step > self.first_step and self.spent() >= 1
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, or of a later one if time runs out, so that it still falls to 0."""
+        config, steps = self.config, self.steps
+        warmup = min(1.0, config.warmup_steps / steps) if config.warmup_steps else WARMUP_SHARE
+        by_time = self.first_step + self.spent() * (steps - self.first_step)
+        at = min(steps, round(by_time)) if by_time > step + LATE_SHARE * steps else step
+        return learning_rate(at, steps, config.lr, warmup)
+
+    def batches(self) -> tuple[int, Iterator[Images]]:
         """Return the number of batches of an epoch, and those of the next one; epochs are saved whole."""
         self.model.train()
         for norm in self.kept:  # all batch norms but the first keep their statistics (TSN, section 3.3)
@@ -316,7 +313,7 @@ class NetworkRun(Run):
             ranks.average([statistic for pair in statistics for statistic in pair if statistic is not None])
         return loss, norm, self.data.batch_size * config.segments
 
-    def evaluate(self, position: Position, epoch: int, values: dict) -> dict | None:
+    def evaluate(self, epoch: int, values: dict) -> dict | None:
         """Return mAP and loss of the validation chunks, and keep the best weights; None if no chunk shows an action.
 
         Each chunk is seen in one centre crop. The loss is the mean cross entropy of the chunks with the classes that
@@ -346,15 +343,15 @@ class NetworkRun(Run):
         score = float(metrics.per_frame(scores, truth, classes)["mAP"])
         if math.isnan(score):
             return None
-        if position.judge(score, epoch):
+        if self.position.judge(score, epoch):
             self.best = {name: tensor.cpu().clone() for name, tensor in model.state_dict().items()}
             self.best_mAP = score
         shown = truth.sum(1) > 0
         shares = truth[shown] / truth[shown].sum(1, keepdims=True)
         return {"mAP": score, "loss": float(-(shares * np.log(scores[shown] + MIN_PROBABILITY)).sum(1).mean())}
 
-    def save(self, step: Step, position: Position) -> None:
+    def save(self, step: Step) -> None:
         """Save the state."""
         state = {"state_dict": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "best": self.best}
-        self.folder.save_state(position, {**state, "best_mAP": self.best_mAP, "lstr": self.card.to_json()})
-        self.saved_epoch = position.epoch
+        self.folder.save_state(self.position, {**state, "best_mAP": self.best_mAP, "lstr": self.card.to_json()})
+        self.saved_epoch = self.position.epoch

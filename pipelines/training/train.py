@@ -46,10 +46,9 @@ from lstr.pipelines.training.config import (
     resolve,
     without_removed,
 )
-from lstr.pipelines.training.loop import StepPlan, rates, train_steps
 from lstr.pipelines.training.model_run import ModelRun
 from lstr.pipelines.training.run_folder import RunFolder, Step, open_events
-from lstr.pipelines.training.window_samples import count_steps, feature_statistics
+from lstr.pipelines.training.window_samples import feature_statistics
 from lstr.settings import check_fields
 
 HELD_OUT = ("testing", "validation")
@@ -283,9 +282,6 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
         statistics = state["mean"], state["std"]
     elif config.standardise:
         statistics = feature_statistics(videos)
-    steps, epoch_steps = count_steps(videos, task.model, config)
-    eval_every, rate = config.eval_every if task.validation else 0, rates(config, steps, epoch_steps)
-    plan = StepPlan(config.epochs, steps, rate, config.log_every, eval_every, config.patience)
     with ExitStack() as stack:
         if config.deterministic:
             make_reproducible()
@@ -298,7 +294,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
         if ranks.is_first():
             kept.remove_unsaved_log()
             log = partial(kept.log, events=stack.enter_context(closing(open_events(folder, run.position.step))))
-        for event in train_steps(run, plan, run.position, log):
+        for event in run.train_steps(log):
             if isinstance(event, Step):
                 yield event
     if ranks.is_first():

@@ -49,9 +49,9 @@ def test_closed_within_and_between_epochs(split, feature_set, tmp_path, monkeypa
         pass
     asked, save = iter(range(10_000)), ModelRun.save
 
-    def save_seldom(run, step, position):
+    def save_seldom(run, step):
         if next(asked) % 5 == 0 or step.step == step.steps:
-            save(run, step, position)
+            save(run, step)
 
     monkeypatch.setattr(ModelRun, "save", save_seldom)
     for resume, more in ((False, 7), (True, 6), (True, 9), (True, 99)):
