@@ -13,16 +13,14 @@ import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import OutputError, WeightsError
 from lstr.extractors.streams import STREAMS
-from lstr.files.names import is_slug
 
 if TYPE_CHECKING:  # what is read needs none, but for `tensors`
     from torch import Tensor
@@ -48,15 +46,9 @@ MOST_INDEX = 4096  # bytes of the zip's list of its members
 ALIGNMENT = 64  # bytes, so that tensors can be mapped into memory
 START, END, ZIP64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
 COPY_HINT = "copy or download the file again, or pack it again with `lstr pack`."
+# What a member is written from: its bytes, or tensors by name and a text that goes with them.
+Part: TypeAlias = "bytes | tuple[Mapping[str, Tensor], str | None]"
 FOREIGN = "use only model files that `lstr pack` or `lstr learn` wrote."
-
-
-@dataclass(frozen=True)
-class Tensors:
-    """Tensors by name, and a text that goes with them."""
-
-    tensors: Mapping[str, "Tensor"]
-    note: str | None = None
 
 
 def is_archive(path: str | Path) -> bool:
@@ -128,16 +120,6 @@ class Archive:
     def __contains__(self, name: str) -> bool:
         return name in self.sizes
 
-    def weights_name(self, name: str) -> str:
-        """Return the name of a member's weights in the recipe of the model. Raises WeightsError for a wrong name."""
-        found = "custom"
-        with suppress(KeyError, TypeError):
-            found = self.document["networks"][name.removesuffix(TENSORS)]["weights"]
-        if not is_slug(found):
-            sentence = f"{DOCUMENT} in {self.path} calls weights {found!r}, which is not a valid file name."
-            raise WeightsError(sentence, FOREIGN)
-        return found
-
     def sha256(self, name: str) -> str:
         """Return the hash of a member, as model.json states it; `read` checks it."""
         return self.document["members"][name]["sha256"]
@@ -160,12 +142,12 @@ class Archive:
         check_graph(content, f"{name} in {self.path}")
         return content
 
-    def tensors(self, name: str) -> Tensors:
-        """Return a member's tensors as torch has them, on the CPU. Raises WeightsError."""
+    def tensors(self, name: str) -> "tuple[dict[str, Tensor], str | None]":
+        """Return a member's tensors as torch has them, on the CPU, and the text with them. Raises WeightsError."""
         from safetensors.torch import load
 
         with self._safetensors(name) as (content, note):
-            return Tensors(load(content), note)
+            return load(content), note
 
     def arrays(self, name: str) -> dict[str, NDArray]:
         """Return a member's tensors as numpy has them; bfloat16 as float32. Raises WeightsError."""
@@ -220,46 +202,45 @@ class Archive:
                 if tail[:4] == ZIP64 or int.from_bytes(ending[12:16], "little") > MOST_INDEX:
                     raise WeightsError(f"{self.path} lists more members than a model file has.", FOREIGN)
                 with zipfile.ZipFile(file) as container:
-                    self._check_places(container)
-                    yield container, {info.filename: info for info in container.infolist()}
+                    infos = sorted(container.infolist(), key=lambda info: info.header_offset)
+                    ends = [*(info.header_offset for info in infos[1:]), container.start_dir]
+                    for info, end in zip(infos, ends, strict=True):
+                        reason = ""
+                        if info.flag_bits & 0x41:
+                            reason = "that is encrypted"
+                        elif info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+                            reason = "that is compressed"
+                        elif stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+                            reason = "that is a link or a folder"
+                        elif info.header_offset + 30 + len(info.orig_filename) + info.file_size > end:
+                            reason = "that is larger than its place in the file"
+                        if reason:
+                            raise WeightsError(f"{self.path} has a member {info.orig_filename!r} {reason}.", FOREIGN)
+                    if len({info.filename for info in infos}) < len(infos):
+                        raise WeightsError(f"{self.path} holds two members of one name.", FOREIGN)
+                    yield container, {info.filename: info for info in infos}
         except OSError as error:
             raise WeightsError(f"{self.path} cannot be read ({error.strerror or error}).", "check its path.") from error
         except (zipfile.BadZipFile, struct.error, EOFError, ValueError, RuntimeError) as error:
             raise WeightsError(f"{self.path} is damaged ({error}).", COPY_HINT) from error
 
-    def _check_places(self, container: zipfile.ZipFile) -> None:
-        infos = sorted(container.infolist(), key=lambda info: info.header_offset)
-        ends = [*(info.header_offset for info in infos[1:]), container.start_dir]
-        for info, end in zip(infos, ends, strict=True):
-            reason = ""
-            if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-                reason = "is a link or a folder"
-            if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-                reason = "is compressed"
-            if info.flag_bits & 0x41:
-                reason = "is encrypted"
-            if reason:
-                raise WeightsError(f"{self.path} has a member {info.orig_filename!r} that {reason}.", FOREIGN)
-            if info.header_offset + 30 + len(info.orig_filename) + info.file_size > end:
-                raise WeightsError(f"{info.filename} in {self.path} is larger than its place in the file.", COPY_HINT)
-        if len({info.filename for info in infos}) < len(infos):
-            raise WeightsError(f"{self.path} holds two members of one name.", FOREIGN)
 
-
-def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Mapping[str, Tensors | bytes]) -> None:
+def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Mapping[str, Part]) -> None:
     """Write a model file to `path`, the same bytes for the same content.
 
-    document: model.json without `format` and `members`. parts: tensors by name, or the bytes of a member. Raises
-    OutputError where a file would be larger than a zip without extensions.
+    document: model.json without `format` and `members`. parts: the members by name. Raises OutputError where a file
+    would be larger than a zip without extensions.
     """
     contents = {CARD: card.encode()}
     for name, part in parts.items():
-        if isinstance(part, Tensors):
-            from safetensors.torch import save
+        if isinstance(part, bytes):
+            contents[name] = part
+            continue
+        from safetensors.torch import save
 
-            tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in part.tensors.items()}
-            part = save(tensors, {} if part.note is None else {"lstr": part.note})
-        contents[name] = part
+        tensors, note = part
+        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+        contents[name] = save(tensors, {} if note is None else {"lstr": note})
     members = {n: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in contents.items()}
     version = VERSION if any(name.endswith(GRAPH) for name in parts) else 1
     whole = {"format": f"{FORMAT}/{version}", **document, "members": members}

@@ -1,13 +1,14 @@
 """The list of published weights files: who made them, where they are, and how to know them by their hash."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
 from lstr.errors import WeightsError
-from lstr.extractors.networks.archive import Archive, is_member
+from lstr.extractors.networks.archive import DOCUMENT, FOREIGN, Archive, is_member
 from lstr.extractors.networks.network import TIMM
 from lstr.extractors.networks.weights_file import Origin, is_weights_folder, read_card, sha256_of
 from lstr.files.content import read_object
@@ -113,7 +114,13 @@ def dataset_of(path: str | Path) -> str:
     machine would call it so.
     """
     if is_member(path):
-        return Archive(Path(path).parent).weights_name(Path(path).name)
+        stream, archive, found = Path(path).stem, Archive(Path(path).parent), "custom"
+        with suppress(KeyError, TypeError):
+            found = archive.document["networks"][stream]["weights"]
+        if not is_slug(found):
+            message = f"{DOCUMENT} in {archive.path} calls weights {found!r}, which is not a valid file name."
+            raise WeightsError(message, FOREIGN)
+        return found
     entry = published_by_hash(sha256_of(path))
     return entry.dataset if entry and not entry.pinned else "custom"
 

@@ -174,8 +174,8 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
     """
     path = Path(path)
     if is_member(path):
-        part = Archive(path.parent).tensors(path.name)
-        return {"state_dict": part.tensors, **({} if part.note is None else {ENTRY: part.note})}
+        tensors, note = Archive(path.parent).tensors(path.name)
+        return {"state_dict": tensors, **({} if note is None else {ENTRY: note})}
     if not path.is_file():
         raise MissingPathError(f"{path} is not a file.", "check the path of the weights.")
     import torch

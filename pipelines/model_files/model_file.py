@@ -147,7 +147,7 @@ class ModelFile:
         own: dict[str, Any] = {}
         calibration: dict[str, dict[str, Any]] = {}
         with refusals(self.path):
-            for name, tensor in sorted(Archive(self.path).tensors(MODEL).tensors.items()):
+            for name, tensor in sorted(Archive(self.path).tensors(MODEL)[0].items()):
                 if SEPARATOR in name:
                     _, stream, of_stream = name.split(SEPARATOR, 2)
                     calibration.setdefault(stream, {})[of_stream] = tensor

@@ -18,7 +18,7 @@ from lstr.extractors.networks.archive import (
     DOCUMENT,
     TENSORS,
     Archive,
-    Tensors,
+    Part,
     is_archive,
     member_path,
     write_archive,
@@ -92,7 +92,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     tensors = dict(content[OF_MODEL])
     for stream, table in content.get(CALIBRATION, {}).items():
         tensors |= {SEPARATOR.join((CALIBRATION, stream, name)): tensor for name, tensor in table.items()}
-    parts: dict[str, Tensors | bytes] = {MODEL: Tensors(tensors)}
+    parts: dict[str, Part] = {MODEL: (tensors, None)}
     networks: dict[str, dict[str, Any]] = {}
     seen = dict[str, Any](dict.fromkeys(loaded.metrics.get("training_videos") or ()))
     for stream, part in recipe.parts.items() if recipe else ():
@@ -106,7 +106,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
             card = read_card(network_file(source, stream))
             seen |= card.seen if card else {}
             note = card.to_json() if card else None
-            parts[f"{stream}{TENSORS}"] = Tensors(read_state_dict(network_file(source, stream)), note)
+            parts[f"{stream}{TENSORS}"] = read_state_dict(network_file(source, stream)), note
     # Without date, command and paths, so that equal runs give equal files
     extra = {name: value for name, value in loaded.extra.items() if name not in ("networks", "thresholds")}
     for part_name, names in (("made_by", ("command", "date", "git")), ("data", ("features",))):
@@ -224,7 +224,7 @@ def free_path(path: str | Path, model: Path | None = None) -> Path:
     return path
 
 
-def _write(path: Path, document: Mapping[str, Any], parts: Mapping[str, Tensors | bytes]) -> ModelFile:
+def _write(path: Path, document: Mapping[str, Any], parts: Mapping[str, Part]) -> ModelFile:
     document = _plain(document)
     with refusals(path):  # metrics of other programs may be anything
         card = card_of(document, path.name)
@@ -238,7 +238,7 @@ def change_model(
     model: ModelFile,
     output: str | Path,
     entries: Mapping[str, Any],
-    parts: Mapping[str, Tensors | bytes] | None = None,
+    parts: Mapping[str, Part] | None = None,
 ) -> ModelFile:
     """Write a model file with changed entries of model.json, and with other `parts` if given, and so another card.
 

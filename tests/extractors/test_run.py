@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lstr.extractors.networks import runtime as runtimes
-from lstr.extractors.networks.archive import Tensors, write_archive
+from lstr.extractors.networks.archive import write_archive
 from lstr.extractors.networks.build import fingerprint, randomise
 from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.networks.weights_file import WeightSources
@@ -50,7 +50,7 @@ def test_without_torch(runtime, tmp_path):
         pytest.skip(f"{runtime} is not installed")
     backbone = build_backbone("shufflenetv2", 10)
     randomise(backbone, 0)
-    weights = {"flow.safetensors": Tensors(backbone.state_dict())}
+    weights = {"flow.safetensors": (backbone.state_dict(), None)}
     write_archive(tmp_path / "m.lstr", {"networks": {"flow": {"weights": "mine"}}}, "", weights)
     part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 2, *scale_of("shufflenetv2", "flow"))
     recipe = Recipe(None, part, flow_algorithm="dis-medium", long_side=160, short_side=SIDE, crop=SIDE)

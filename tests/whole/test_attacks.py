@@ -11,7 +11,7 @@ import torch
 from lstr.checkpoint import save
 from lstr.errors import ExtractorError, LabelsError, LstrError
 from lstr.extractors.networks import manifest
-from lstr.extractors.networks.archive import Archive, write_archive
+from lstr.extractors.networks.archive import write_archive
 from lstr.extractors.networks.build import fingerprint
 from lstr.extractors.networks.published import fetch
 from lstr.extractors.networks.weights_file import FORMAT, ModelCard, WeightSources
@@ -195,4 +195,4 @@ def test_a_name_of_weights_in_a_model_file(sound, tmp_path):
     document = {"networks": {"rgb": {"from": "inside", "network": "shufflenetv2", "weights": "../PWNED"}}}
     write_archive(tmp_path / "m.lstr", document | {"recipe": replace(sound, rgb=part).to_dict()}, "", {})
     with pytest.raises(ExtractorError, match="calls weights '../PWNED'"):
-        Archive(tmp_path / "m.lstr").weights_name("rgb.safetensors")
+        manifest.dataset_of(tmp_path / "m.lstr" / "rgb.safetensors")
