@@ -112,7 +112,8 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
             yield Finished(Learnt(model, open_model(model).about, report if has_report else None))
             return
         yield learning
-        workspace.write_plan(learning.stored, learning.division.labels, learning.is_resumed)
+        labels = learning.division.labels
+        workspace.write_plan(learning.request, learning.task, learning.plan, labels, learning.is_resumed)
         sweep(workspace.path)
         learner = Learner(learning, options, started)
         with torch_threads(learning.plan.threads), closing(learner.run()) as events:
@@ -282,7 +283,7 @@ class Learner:
             chosen = yield from choose_training_thresholds([*scored.values()], loaded, false_alarms)
         yield self.plan.progress(THRESHOLDS, 1, 1)
         about: dict[str, Any] = {
-            "request": self.learning.stored.request,
+            "request": self.learning.request,
             "split": self.division.sentence,
             "data": self.workspace.describe_data(labels, self.learning.videos),
             "videos": {i: video.subset for i, video in sorted(labels.videos.items())},

@@ -18,14 +18,15 @@ from lstr.pipelines.training.network_config import defaults, trainable, trainabl
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.settings import Positive
 
-# Recipes that start from ImageNet weights: of several recordings, and of a single one, as a model that sees appearance
-# overfits that.
-DEFAULT_RECIPE, ONE_RECORDING_RECIPE = "pretrained", "difference"
 MODEL_SETTINGS = ("model", "train")
 IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
 MAX_FOLDS = 10
 # Recipe, streams and flow algorithm.
 Features = tuple[str | Preset, str, Algorithm | None]
+# What is chosen if nothing is named, from ImageNet weights: of several recordings, and of a single one, as a model that
+# sees appearance overfits that.
+SEVERAL_RECORDINGS: Features = ("pretrained", "both", None)
+ONE_RECORDING: Features = ("difference", "both", None)
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class LearnOptions(VideoOptions):
     """
 
     recipe: str | None = None
-    """How features are made; None for DEFAULT_RECIPE, or ONE_RECORDING_RECIPE."""
+    """How features are made; None for SEVERAL_RECORDINGS, or ONE_RECORDING."""
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all streams of a named recipe."""
     algorithm: Algorithm | None = None
@@ -84,15 +85,15 @@ def initial_recipe(init: str | None) -> Recipe | None:
     return open_weights(init).recipe if is_weights_folder(Path(init)) else None
 
 
-def choose_features(options: LearnOptions, initial: Recipe | None) -> Features:
-    """Return recipe, streams and flow algorithm: the named ones, those of the initial networks, or DEFAULT_RECIPE."""
+def choose_features(options: LearnOptions, initial: Recipe | None) -> Features | None:
+    """Return recipe, streams and flow algorithm: the named ones or those of the initial networks; None for neither."""
     if options.recipe is not None:
         return options.recipe, options.stream or "both", options.algorithm
     if options.stream is None and options.algorithm is None:
         if initial:
             return preset_of(initial), "both", None
         if options.init in (None, IMAGENET):
-            return DEFAULT_RECIPE, "both", None
+            return None
     return "fast", options.stream or "flow", None if options.stream == "rgb" else options.algorithm or "dis"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -23,7 +23,6 @@ from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.division import VALIDATION
-from lstr.pipelines.training.run_folder import CONFIG
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
 NETWORKS = {stream: f"{stream} network" for stream in STREAMS}
@@ -133,21 +132,8 @@ class LearnPlan:
         steps = [{"key": step.key, "name": step.name, "seconds": step.seconds} for step in self.steps]
         return {**asdict(self), "steps": steps, "seconds": self.seconds}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "LearnPlan":
-        """Return the plan of a JSON object. Raises msgspec.ValidationError for that of another version."""
-        return msgspec.convert(values, cls)
-
 
 FORMAT = "lstr-learn/2"
-
-
-class StoredPlan(NamedTuple):
-    """A plan, a hash of what it was made for (`request`), and the same without the time limit (`task`)."""
-
-    request: str
-    task: str
-    plan: LearnPlan
 
 
 class Workspace:
@@ -172,11 +158,6 @@ class Workspace:
         has_others = self.path.is_dir() and any(path.name not in own for path in self.path.iterdir())
         return has_others and not self.plan_file.is_file()
 
-    @property
-    def has_networks(self) -> bool:
-        """Whether the training of networks has started, so that their epochs are settled."""
-        return (self.weights / CONFIG).is_file()
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder; remove it at the end if it is empty.
@@ -199,22 +180,24 @@ class Workspace:
                 self.path.rmdir()
             os.close(handle)
 
-    def read_plan(self) -> StoredPlan | None:
-        """Return the stored plan; None if there is none, or if another version wrote it."""
+    def read_plan(self) -> tuple[str, str, LearnPlan] | None:
+        """Return the arguments of `write_plan`; None if there is no plan, or if another version wrote it."""
         try:
             content = json.loads(self.plan_file.read_text(encoding="utf-8"))
-            plan = LearnPlan.from_dict(content["plan"])
-            return StoredPlan(content["request"], content["task"], plan) if content["format"] == FORMAT else None
+            plan = msgspec.convert(content["plan"], LearnPlan)
+            return (content["request"], content["task"], plan) if content["format"] == FORMAT else None
         except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):
             return None
 
-    def write_plan(self, stored: StoredPlan, labels: Labels, is_resumed: bool) -> None:
-        """Write labels and plan; remove the results of another plan unless this one is resumed. Raises OutputError."""
+    def write_plan(self, request: str, task: str, plan: LearnPlan, labels: Labels, is_resumed: bool) -> None:
+        """Write labels and plan; remove the results of another plan unless this one is resumed. Raises OutputError.
+
+        request, task: hashes of what the plan was made for, with and without the time limit.
+        """
         for name in () if is_resumed else ("weights", "features", "models", "seen", "report"):
             shutil.rmtree(self.path / name, ignore_errors=True)
         write_labels(self.labels, labels)  # also if resumed: another learning may have been stopped after this line
-        content = {"format": FORMAT, "request": stored.request, "task": stored.task, "plan": stored.plan.to_dict()}
-        write_json(self.plan_file, content)
+        write_json(self.plan_file, {"format": FORMAT, "request": request, "task": task, "plan": plan.to_dict()})
 
     def describe_data(self, labels: Labels, videos: Mapping[str, Place]) -> dict[str, Any]:
         """Return videos, seconds and labelled actions by subset, and the names of the files without their folders.

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from time import perf_counter, process_time
 from typing import NamedTuple
@@ -181,10 +182,7 @@ class Planner:
         check_room(n_videos.total() - n_videos[TESTING], cached, options.cache_size)
         epochs = {stream: config.epochs for stream, config in configs.items()}
         draws = max(config.draws_of(chunks[TRAINING]) for config in configs.values())
-
-        def steps(draws: int) -> tuple[PlannedStep, ...]:
-            return self.steps(division, preset, epochs, chunks, draws)
-
+        steps = partial(self.steps, division, preset, epochs, chunks)
         if options.seconds is not None:
             least = min(draws, MIN_DRAWS) if is_last else math.ceil(draws * MIN_SHARE)
             others, whole = (sum(step.seconds for step in steps(n)) for n in (0, draws))

@@ -19,24 +19,23 @@ from lstr.pipelines.failures import Failure, failure_of
 from lstr.pipelines.features.output_folder import map_in_threads
 from lstr.pipelines.learning.division import N_FOLDS, TRAINING, VALIDATION, Division, divide, folds_of
 from lstr.pipelines.learning.options import (
-    DEFAULT_RECIPE,
-    ONE_RECORDING_RECIPE,
+    ONE_RECORDING,
+    SEVERAL_RECORDINGS,
     Features,
     LearnOptions,
     choose_features,
     initial_recipe,
     settings_of_networks,
 )
-from lstr.pipelines.learning.plan import LearnPlan, StoredPlan, Workspace
+from lstr.pipelines.learning.plan import LearnPlan, Workspace
 from lstr.pipelines.learning.planner import Header, Planner
 from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
 from lstr.pipelines.training.finetune import not_learnt
 from lstr.pipelines.training.recogniser import NetworksToTrain, settle
+from lstr.pipelines.training.run_folder import CONFIG
 from lstr.pipelines.training.training_videos import actions_of
 
-# What is chosen if nothing is named: of several recordings, and of a single one.
-BY_DEFAULT: tuple[Features, Features] = (DEFAULT_RECIPE, "both", None), (ONE_RECORDING_RECIPE, "both", None)
 ANSWERED_FINDINGS = ("no subsets", "one subset")  # by folds, or by holding recordings out
 
 
@@ -54,19 +53,15 @@ class Learning:
     """Settings of the networks."""
     features: Features
     device: str
-    stored: StoredPlan
+    request: str
+    """A hash of all inputs; learnings with the same hash have the same result."""
+    task: str
+    """The same without the time limit."""
+    plan: LearnPlan
     is_resumed: bool
     """Whether an earlier run has started this plan."""
-
-    @property
-    def plan(self) -> LearnPlan:
-        """The steps."""
-        return self.stored.plan
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the model file is the one that this plan makes."""
-        return is_made_for(self.stored.request, self.model)
+    is_finished: bool
+    """Whether the model file is the one that this plan makes."""
 
 
 def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed | Learning, None, None]:
@@ -81,7 +76,8 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     found, labels = options.read(unreadable.append)
     yield from (Notice(text, warning=False) for text in unreadable)
     device, initial = choose_device(options.device), initial_recipe(options.init)
-    features = choose_features(options, initial)
+    named = choose_features(options, initial)
+    features = named or SEVERAL_RECORDINGS
     settings = settings_of_networks(options, initial, features)
     for name, value in options.network_settings.items():
         stream, dot, setting = name.rpartition(".")
@@ -100,15 +96,15 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     present, seen = [i for i in found if i not in failed], seen_videos(labelled, networks)
     division = divide(labels, present, seen, N_FOLDS if options.folds is None else options.folds)
     check_division(options, division)
-    named: tuple[Features, ...] = (features,)
+    possible: tuple[Features, ...] = (features,)
     # settings of one stream are for the first recipe
-    is_chosen_here = features == BY_DEFAULT[0] and options.recipe is None and not any("." in name for name in settings)
+    is_chosen_here = named is None and not any("." in name for name in settings)
     if is_chosen_here and not folds_of(division.of(TRAINING)):
-        features = BY_DEFAULT[1]
-        named, networks = (features,), settle(features, settings, options.init, device)
+        features = ONE_RECORDING
+        possible, networks = (features,), settle(features, settings, options.init, device)
         yield Notice(f"there is a single recording, which is learnt best with the recipe {features[0]}.")
     elif is_chosen_here:
-        named = BY_DEFAULT
+        possible = SEVERAL_RECORDINGS, ONE_RECORDING
     yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
     others = (labels.videos.keys() & {*present}) - division.labels.videos.keys()
     yield from not_learnt(
@@ -120,15 +116,18 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     networks = networks.seeing(shape)
     videos = {i: found[i] for i in sorted(division.labels.videos)}
     request, task = (
-        hash_of(one, named, networks, division, videos) for one in (options, replace(options, seconds=None))
+        hash_of(one, possible, networks, division, videos) for one in (options, replace(options, seconds=None))
     )
     workspace = Workspace(model)
-    before = workspace.read_plan()
-    is_same_task = before is not None and task == before.task and not is_made_for(before.request, model)
-    is_resumed = before is not None and (before.request == request or (is_same_task and workspace.has_networks))
+    before_request, before_task, before = workspace.read_plan() or ("", "", None)
+    # of the model file that exists; a finished one is learnt again, by another plan
+    made_for = open_model(model).about.get("request") if is_model(model) else None
+    is_same_task = before is not None and task == before_task and before_request != made_for
+    has_networks = (workspace.weights / CONFIG).is_file()  # their epochs are settled
+    is_resumed = before is not None and (before_request == request or (is_same_task and has_networks))
     if before and is_resumed:
-        plan = replace(before.plan, budget=options.seconds, at_once=options.at_once or before.plan.at_once)
-        if before.request != request:
+        plan = replace(before, budget=options.seconds, at_once=options.at_once or before.at_once)
+        if before_request != request:
             text = "only the time limit has changed: learning resumes with its plan, and keeps to the new limit"
             yield Notice(f"{text}; to plan again, remove {workspace.path}.", warning=False)
         if plan.folds != division.folds:
@@ -150,8 +149,21 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         yield Notice(plan.warning)
     if plan.recipe:  # of a plan that an earlier version made for a short time, not that of several recordings
         features = (plan.recipe, "both", None)
-    stored = StoredPlan(request, task, plan)
-    return Learning(model, workspace, videos, failed, division, settings, features, device, stored, is_resumed)
+    return Learning(
+        model,
+        workspace,
+        videos,
+        failed,
+        division,
+        settings,
+        features,
+        device,
+        request,
+        task,
+        plan,
+        is_resumed,
+        is_finished=made_for == request,
+    )
 
 
 def check_output(output: str | Path, init: str | None = None) -> Path:
@@ -188,11 +200,6 @@ def check_division(options: LearnOptions, division: Division) -> None:
             f"{names[0]} chooses the epoch by validation videos, and here there are none.",
             "leave it out, or label some as validation and add --set learn.folds=0.",
         )
-
-
-def is_made_for(request: str, model: Path) -> bool:
-    """Return whether a model file is the result of a request."""
-    return is_model(model) and open_model(model).about.get("request") == request
 
 
 def seen_videos(videos: Mapping[str, Place], networks: NetworksToTrain) -> set[str]:

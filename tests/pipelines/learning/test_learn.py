@@ -174,7 +174,7 @@ def test_a_video_that_cannot_be_read_is_left_out(videos, tmp_path):
 
 def test_a_named_recipe_is_taken_or_the_default_one():
     every = options(Path("v"), Path("m.lstr"), algorithm=None)
-    assert choose_features(every, None) == ("pretrained", "both", None)
+    assert choose_features(every, None) is None
     assert choose_features(replace(every, algorithm="dis"), None) == ("fast", "flow", "dis")
     assert choose_features(replace(every, recipe="live"), None) == ("live", "both", None)
 

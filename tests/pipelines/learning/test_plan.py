@@ -1,8 +1,10 @@
 """What a plan says, and what is measured for it."""
 
+from dataclasses import replace
 from itertools import chain, repeat
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from lstr.pipelines.learning.plan import (
@@ -23,7 +25,7 @@ PLAN = LearnPlan(
 
 
 def test_a_plan_is_kept_as_json():
-    assert LearnPlan.from_dict(PLAN.to_dict()) == PLAN
+    assert msgspec.convert(PLAN.to_dict(), LearnPlan) == PLAN
     assert PLAN.progress(CHUNKS).left == PLAN.seconds == 50 and PLAN.progress(PACK, 1, 1).left == 0
     assert [PLAN.progress(step.key).number for step in STEPS] == [1, 2, 3, 4, 5]
 
@@ -39,7 +41,7 @@ def test_a_plan_is_kept_as_json():
     ],
 )
 def test_thresholds_on_videos_that_networks_have_seen_are_a_warning(changed, words):
-    warning = LearnPlan.from_dict({**PLAN.to_dict(), **changed}).warning
+    warning = replace(PLAN, **changed).warning
     assert words in warning and bool(warning) == bool(words)
 
 

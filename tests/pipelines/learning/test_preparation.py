@@ -84,7 +84,7 @@ def test_images_of_one_network_alone_are_refused(videos, tmp_path):
 def test_what_was_begun_goes_on_with_fewer_networks_at_once(videos, tmp_path, quick):
     """As is advised where memory runs out."""
     first = planned_of(plan(options(videos, tmp_path / "m", at_once=2)))
-    first.workspace.write_plan(first.stored, first.division.labels, is_resumed=False)
+    first.workspace.write_plan(first.request, first.task, first.plan, first.division.labels, is_resumed=False)
     again = planned_of(plan(options(videos, tmp_path / "m", at_once=1)))
     assert again.is_resumed and (first.plan.at_once, again.plan.at_once) == (2, 1)
 
@@ -94,7 +94,7 @@ def test_a_recipe_file_that_says_another_thing_begins_anew(videos, tmp_path, qui
     for side in (64, 96):
         recipe.write_text(json.dumps({"based_on": "fast", "flow": {"size": [side, side]}}))
         chosen = options(videos, tmp_path / "m", recipe=str(recipe), stream="flow")
-        requests.append(planned_of(plan(chosen)).stored.request)
+        requests.append(planned_of(plan(chosen)).request)
     assert requests[0] != requests[1]
 
 
@@ -133,9 +133,7 @@ def test_a_cache_that_is_too_small_is_told_by_the_plan(videos, tmp_path, quick, 
 
 
 def test_a_larger_cache_is_no_other_learning(videos, tmp_path, quick):
-    requests = {
-        planned_of(plan(options(videos, tmp_path / "m", cache_size=size))).stored.request for size in (10**9, 10**10)
-    }
+    requests = {planned_of(plan(options(videos, tmp_path / "m", cache_size=size))).request for size in (10**9, 10**10)}
     assert len(requests) == 1
 
 
