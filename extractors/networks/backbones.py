@@ -98,16 +98,6 @@ BLOCKS = {
 }
 
 
-class SideCheck(nn.Module):
-    """Rejects images that the branches cannot meet on; a module, so that the network can be traced around it."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The same (B, C, H, W)."""
-        if x.shape[-1] % 32 or x.shape[-2] % 32:
-            raise ValueError(f"BN-Inception needs sides that are multiples of 32, got {tuple(x.shape[-2:])}")
-        return x
-
-
 class BNInception(nn.Module):
     """BN-Inception without its classifier: (B, in_channels, H, W) to (B, 1024, H/32, W/32), not pooled.
 
@@ -116,7 +106,6 @@ class BNInception(nn.Module):
 
     def __init__(self, in_channels: int = 10):
         super().__init__()
-        self._sides = SideCheck()
         self._stem_pool = nn.MaxPool2d(3, 2, ceil_mode=True)
         self._average = nn.AvgPool2d(3, 1, 1, ceil_mode=True, count_include_pad=True)
         self._maximum = nn.MaxPool2d(3, 1, 1, ceil_mode=True)
@@ -151,7 +140,9 @@ class BNInception(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_channels, 224, 224) → (B, 1024, 7, 7); features are non-negative."""
-        x = self._stem_pool(self._unit("conv1_7x7_s2", self._sides(x)))  # (B, 64, 56, 56)
+        if x.shape[-1] % 32 or x.shape[-2] % 32:  # the branches would not meet
+            raise ValueError(f"BN-Inception needs sides that are multiples of 32, got {tuple(x.shape[-2:])}")
+        x = self._stem_pool(self._unit("conv1_7x7_s2", x))  # (B, 64, 56, 56)
         x = self._unit("conv2_3x3", self._unit("conv2_3x3_reduce", x))
         x = self._stem_pool(x)  # (B, 192, 28, 28)
         for block, (one, _, _, _, _, pool, project) in BLOCKS.items():
@@ -260,26 +251,21 @@ class EfficientNetLite(nn.Module):
         return self.limit(self.head(x))
 
 
-def shufflenetv2(in_channels: int = 3) -> nn.Module:
-    """Build ShuffleNetV2 1.0× (Ma et al. 2018): (B, C, H, W) → (B, 1024, H/32, W/32)."""
-    from torchvision.models import shufflenet_v2_x1_0  # takes seconds to import
+def phone_network(model: str, in_channels: int = 3) -> nn.Module:
+    """Build one of torchvision's networks for phones: (B, C, H, W) → maps (B, D, H/32, W/32).
 
-    layers = OrderedDict(shufflenet_v2_x1_0(weights=None).named_children())
-    del layers["fc"]
-    return _with_stem(nn.Sequential(layers), "conv1", in_channels)
+    `shufflenetv2` is ShuffleNetV2 1.0× (Ma et al. 2018; D = 1024), `mobilenetv3` MobileNetV3-Small (Howard et al. 2019;
+    D = 576).
+    """
+    from torchvision import models  # takes seconds to import
 
-
-def mobilenetv3(in_channels: int = 3) -> nn.Module:
-    """Build MobileNetV3-Small (Howard et al. 2019): (B, C, H, W) → (B, 576, H/32, W/32)."""
-    from torchvision.models import mobilenet_v3_small
-
-    layers = OrderedDict(features=mobilenet_v3_small(weights=None).features)
-    return _with_stem(nn.Sequential(layers), "features.0", in_channels)
-
-
-def _with_stem(network: nn.Module, name: str, in_channels: int) -> nn.Module:
-    """Replace the first convolution, 3×3 with a stride of 2, by one that takes other channels."""
-    stages = network.get_submodule(name)
-    assert isinstance(stages, nn.Sequential) and isinstance(first := stages[0], nn.Conv2d)
-    stages[0] = nn.Conv2d(in_channels, first.out_channels, 3, 2, 1, bias=False)
-    return network
+    if model == "shufflenetv2":
+        layers = OrderedDict(models.shufflenet_v2_x1_0(weights=None).named_children())
+        del layers["fc"]
+        stem = layers["conv1"]
+    else:
+        layers = OrderedDict(features=models.mobilenet_v3_small(weights=None).features)
+        stem = layers["features"].get_submodule("0")
+    assert isinstance(stem, nn.Sequential) and isinstance(first := stem[0], nn.Conv2d)
+    stem[0] = nn.Conv2d(in_channels, first.out_channels, 3, 2, 1, bias=False)
+    return nn.Sequential(layers)

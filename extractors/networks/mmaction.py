@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lstr.errors import ExtractorError, MissingPathError, RecipeError, first_line
-from lstr.extractors.networks.network import CHANNELS, RESNET50_COST, Input, Network, quiet, torchvision_name
+from lstr.extractors.networks.network import CHANNELS, Input, Network, quiet, torchvision_name
 from lstr.extractors.streams import model_stream
 from lstr.files.names import slug
 
@@ -99,36 +99,15 @@ def describe_backbone(name: str, backbone: dict) -> Network:
     """Return the network of a backbone in a recipe; its cost is that of a ResNet-50."""
     rename = str if str(backbone.get("type")).startswith(TORCHVISION) else torchvision_name
     # the config has the number of channels
-    return Network(
-        name,
-        0,
-        lambda channels: build_recogniser(backbone),
-        {},
-        RESNET50_COST,
-        "",
-        config=backbone,
-        rename=rename,
-        fuses=False,
-    )
+    return Network(name, 0, lambda _: build_recogniser(backbone), {}, "", config=backbone, rename=rename, fuses=False)
 
 
 def build_recogniser(backbone: Mapping) -> nn.Module:
     """Build mmaction2's recogniser without a head: images (B, C, H, W) → maps (B, D, h, w). No weights are loaded.
 
-    Raises RecipeError for a backbone that `check_backbone` does not accept, or that cannot be built.
+    Raises RecipeError for a backbone that could import, download or read something, or take all memory, and for one
+    that cannot be built.
     """
-    check_backbone(backbone)
-    init_default_scope("mmaction")
-    try:
-        with quiet():
-            return RecogniserMaps(backbone=copy.deepcopy(dict(backbone))).eval()  # mmaction2 removes entries
-    except Exception as error:  # each layer has its own errors for wrong arguments
-        sentence = f"The backbone {backbone['type']} cannot be built ({first_line(error)})."
-        raise RecipeError(sentence, "correct its config.") from error
-
-
-def check_backbone(backbone: Mapping) -> None:
-    """Raise RecipeError for a backbone that could import, download or read something, or take all memory."""
     import torchvision.models
 
     kind = backbone.get("type")
@@ -152,3 +131,11 @@ def check_backbone(backbone: Mapping) -> None:
             is_valid &= abs(value) <= (WIDEST if name in ("widen_factor", "width_mult") else LARGEST)
         if not is_valid:
             raise RecipeError(f"The backbone {kind} has an entry {name[:40]!r} that a recipe may not have.", KNOWN)
+    init_default_scope("mmaction")
+    try:
+        with quiet():
+            return RecogniserMaps(backbone=copy.deepcopy(dict(backbone))).eval()  # mmaction2 removes entries
+    except Exception as error:  # each layer has its own errors for wrong arguments
+        raise RecipeError(
+            f"The backbone {kind} cannot be built ({first_line(error)}).", "correct its config."
+        ) from error

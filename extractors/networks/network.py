@@ -11,9 +11,9 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lstr.errors import RecipeError
 from lstr.files.home import find_added, load_added
@@ -42,19 +42,7 @@ class Input:
     bgr: bool = False
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a network costs, for plans."""
-
-    # with its state while it trains
-    bytes: float
-    # for an image, relative to the other networks
-    training: float
-
-
 FIVE_PIXELS = Input((128.0,) * 10, (32.0,) * 10)  # 0 where nothing moves, 1 where something moves by five
-# The cost of other networks follows from their multiply-adds and weights.
-RESNET50_COST = Cost(280e6, 2.0)
 # Settings for networks with a tenth of the weights, which need more steps, each of which costs a quarter; found on
 # the first fold of UT-Interaction (benchmarks/finetuned.py).
 FEW_WEIGHTS = {
@@ -74,7 +62,6 @@ class Network:
     build: Callable[[int], "nn.Module"]
     # by stream
     inputs: Mapping[str, Input]
-    cost: Cost
     # the licence of the weights that its authors published
     licence: str
     # pixels of an image's side
@@ -101,6 +88,9 @@ class Network:
     fuses: bool = True
     # backbone in the language of mmaction2's configs, of a network that was built from a config
     config: dict | None = field(default=None, hash=False)
+    # bytes with its state while it trains, and the time for an image relative to the other networks; a ResNet-50's
+    training_bytes: float = 280e6
+    training_cost: float = 2.0
 
     def input_of(self, stream: str) -> Input:
         """Return its input for a stream.
@@ -159,8 +149,8 @@ CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
 UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
 
 
-def _build(name: str, channels: int, **sizes: float) -> "nn.Module":
-    return getattr(import_module("lstr.extractors.networks.backbones"), name)(in_channels=channels, **sizes)
+def _build(name: str, channels: int, **options: Any) -> "nn.Module":
+    return getattr(import_module("lstr.extractors.networks.backbones"), name)(in_channels=channels, **options)
 
 
 def _efficientnet_name(name: str) -> str:
@@ -179,7 +169,6 @@ RESNET50 = Network(
     2048,
     partial(_build, "ResNet", depth=50),
     {"rgb": IMAGENET, "flow": HALVES},  # of rgb_kinetics, rgb_anet and mmaction2's configs; of flow_anet
-    RESNET50_COST,
     "Apache-2.0",
     rename=torchvision_name,
     last_norm="conv3.bn",
@@ -189,33 +178,36 @@ BNINCEPTION = Network(
     1024,
     partial(_build, "BNInception"),
     {"rgb": CAFFE, "flow": UNDIVIDED},  # of rgb_kinetics_bninception, flow_kinetics_bninception
-    Cost(130e6, 1.0),
     "BSD-2-Clause",
     multiple=32,  # strides round down and pools round up, so its branches meet only there (facts, section 2)
     written_as=(("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc.")),  # tsn-pytorch
+    training_bytes=130e6,
+    training_cost=1.0,
 )
 RESNET18 = Network(
     "resnet18",
     512,
     partial(_build, "ResNet", depth=18),
     {"rgb": IMAGENET, "flow": FIVE_PIXELS},
-    Cost(134e6, 0.9),
     "BSD-3-Clause",
     rename=torchvision_name,
     last_norm="conv2.bn",
+    training_bytes=134e6,
+    training_cost=0.9,
 )
 # Networks made for phones, torchvision's.
 MOBILE = [
     Network(
         name,
         width,
-        partial(_build, name),
+        partial(_build, "phone_network", model=name),
         {"rgb": IMAGENET, "flow": FIVE_PIXELS},
-        Cost(megabytes * 1e6, 0.25),
         "BSD-3-Clause",
         depthwise=True,
         finetuning=FEW_WEIGHTS,
         fuses=False,
+        training_bytes=megabytes * 1e6,
+        training_cost=0.25,
     )
     for name, width, megabytes in (("shufflenetv2", 1024, 15), ("mobilenetv3", 576, 11))
 ]
@@ -225,13 +217,14 @@ EFFICIENTNETS = [
         1280,
         partial(_build, "EfficientNetLite", width=width, depth=depth),
         {"rgb": SIGNED, "flow": FIVE_PIXELS},
-        Cost(megabytes * 1e6, 0.3 * share),
         "Apache-2.0",
         inflates=True,
         rename=_efficientnet_name,
         classifier="_fc|cls_head",
         depthwise=True,
         finetuning=FEW_WEIGHTS,
+        training_bytes=megabytes * 1e6,
+        training_cost=0.3 * share,
     )
     for n, width, depth, share, megabytes in ((0, 1.0, 1.0, 1.0, 41), (1, 1.0, 1.1, 1.36, 50), (2, 1.1, 1.2, 1.85, 58))
 ]
@@ -246,14 +239,8 @@ def find_network(name: str) -> Network | None:
     """
     if name.startswith(TIMM):  # timm_networks imports torch and this module
         return import_module("lstr.extractors.networks.timm_networks").timm_network(name.removeprefix(TIMM))
-    return NETWORKS.get(name) or _load_network(name)
-
-
-@cache
-def _load_network(name: str) -> Network | None:
-    place = find_added(GROUP, NETWORKS).get(name)
-    if place is None:
-        return None
+    if name in NETWORKS or (place := find_added(GROUP, NETWORKS).get(name)) is None:
+        return NETWORKS.get(name)
     return load_added(
         place,
         "network",

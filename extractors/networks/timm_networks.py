@@ -16,10 +16,9 @@ from lstr.errors import RecipeError, first_line
 from lstr.extractors.networks.network import (
     FEW_WEIGHTS,
     FIVE_PIXELS,
-    RESNET50_COST,
+    RESNET50,
     SMALLEST,
     TIMM,
-    Cost,
     Input,
     Network,
 )
@@ -28,7 +27,7 @@ SIDE = 64  # pixels of the image that a network of any size is tried on
 BYTES = 12  # of a weight while it trains: itself, and AdamW's two averages
 RESNET50_MULTIPLY_ADDS = 4.1e9  # of an image of 224 pixels
 # Maps where a network makes them; else what it pools by itself, of images of many sizes or of one.
-WAYS: tuple[dict[str, Any], ...] = ({"global_pool": ""}, {"dynamic_img_size": True}, {})
+OPTIONS: tuple[dict[str, Any], ...] = ({"global_pool": ""}, {"dynamic_img_size": True}, {})
 
 
 class PooledMaps(nn.Module):
@@ -62,16 +61,16 @@ def timm_network(name: str) -> Network:
     if not timm.is_model(name) or ":" in name:  # another place than timm's own list would be asked over the network
         raise RecipeError(f"timm {timm.__version__} has no network {name!r}.", "see timm.list_models().")
     reason = ""
-    for way in WAYS:
+    for options in OPTIONS:
         try:
             with torch.device("meta"):
-                network = _create(name, way, 3).eval()
-            about, maps = cast(Mapping[str, Any], network.pretrained_cfg), "global_pool" in way
+                network = timm.create_model(name, pretrained=False, num_classes=0, in_chans=3, **options).eval()
+            about, maps = cast(Mapping[str, Any], network.pretrained_cfg), "global_pool" in options
             width = int(getattr(network, "head_hidden_size", None) or network.num_features)  # type: ignore[arg-type]
             # what a network of tokens looks at as one has sides of several pixels
             patch: Any = getattr(getattr(network, "patch_embed", None), "patch_size", 1)
             patch = max(patch) if isinstance(patch, tuple) else int(patch)
-            side = math.lcm(SIDE, patch) if way else about["input_size"][-1]
+            side = math.lcm(SIDE, patch) if options else about["input_size"][-1]
             with torch.inference_mode(), FlopCounterMode(display=False) as counter:
                 made = network(torch.zeros(1, 3, side, side, device="meta"))
         except Exception as error:  # networks differ in what they take
@@ -79,7 +78,7 @@ def timm_network(name: str) -> Network:
             continue
         if made.shape[1:2] != (width,) or made.dim() != (4 if maps else 2):
             continue
-        multiple = (1 if maps else patch) if way else side
+        multiple = (1 if maps else patch) if options else side
         multiply_adds = counter.get_total_flops() / 2 * (224 / side) ** 2
         weights = sum(parameter.numel() for parameter in network.parameters())
         groups = [module.groups for module in network.modules() if isinstance(module, nn.Conv2d)]
@@ -89,9 +88,8 @@ def timm_network(name: str) -> Network:
         return Network(
             f"{TIMM}{name}",
             width,
-            partial(_build, name, way),
+            partial(_build, name, options),
             {"rgb": Input(mean, std), "flow": FIVE_PIXELS},
-            Cost(BYTES * weights, RESNET50_COST.training * multiply_adds / RESNET50_MULTIPLY_ADDS),
             about.get("license") or "",
             smallest=max(SMALLEST, multiple),
             multiple=multiple,
@@ -99,16 +97,14 @@ def timm_network(name: str) -> Network:
             classifier="|".join(("cls_head", *(head.replace(".", r"\.") for head in heads))),
             depthwise=max(groups, default=1) > 1,
             finetuning=FEW_WEIGHTS if max(groups, default=1) > 1 else {},
+            training_bytes=BYTES * weights,
+            training_cost=RESNET50.training_cost * multiply_adds / RESNET50_MULTIPLY_ADDS,
         )
     raise RecipeError(f"timm's network {name} makes no features of an image ({reason}).", "choose another network.")
 
 
-def _create(name: str, way: Mapping[str, Any], channels: int) -> nn.Module:
+def _build(name: str, options: Mapping[str, Any], channels: int) -> nn.Module:
     import timm
 
-    return timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **way)
-
-
-def _build(name: str, way: Mapping[str, Any], channels: int) -> nn.Module:
-    network = _create(name, way, channels).eval()
-    return network if "global_pool" in way else PooledMaps(network)
+    network = timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **options).eval()
+    return network if "global_pool" in options else PooledMaps(network)

@@ -15,7 +15,7 @@ import torch
 
 from lstr.errors import ConfigError, OutputError, brief
 from lstr.extractors.flow.workers import Backend, choose_backend
-from lstr.extractors.networks.network import RESNET50, Cost, find_network
+from lstr.extractors.networks.network import RESNET50, find_network
 from lstr.extractors.presets import PRESETS, Preset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.stages import PROBE, closed_after
@@ -321,11 +321,6 @@ def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
         stream: getattr(part, "dim", None) or (find_network(part.network) or RESNET50).width
         for stream, part in recipe.parts.items()
     }
-
-
-def cost_of(network: str) -> Cost:
-    """Return what a network costs; what ResNet-50 does if that is not known before it is built."""
-    return (find_network(network) or RESNET50).cost
 
 
 def row_bytes(recipe: Preset | Recipe) -> int:

@@ -14,6 +14,7 @@ import torch
 from lstr.config import WindowConfig
 from lstr.errors import TooShortError, VideoError
 from lstr.extractors.flow.workers import flow_workers
+from lstr.extractors.networks.network import RESNET50, find_network
 from lstr.extractors.presets import Preset
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import CHANNELS_OF, PICTURES, in_training_order
@@ -24,7 +25,7 @@ from lstr.labels.label_set import BACKGROUND
 from lstr.pipelines.failures import skip_failure
 from lstr.pipelines.features.chunk_cache import planes_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.features.extraction import cost_of, row_bytes, widths_of
+from lstr.pipelines.features.extraction import row_bytes, widths_of
 from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division, folds_of
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.plan import (
@@ -197,7 +198,8 @@ class Planner:
                     f"give --time {math.ceil(needed / 60)}m or more, or fewer videos.",
                 )
             draws = min(draws, fitting)
-        network_bytes = sum(cost_of(part.network).bytes for part in preset.parts.values())
+        entries = [find_network(part.network) or RESNET50 for part in preset.parts.values()]
+        network_bytes = sum(entry.training_bytes for entry in entries)
         return LearnPlan(
             dict(n_videos),
             dict(chunks),

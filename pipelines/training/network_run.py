@@ -26,6 +26,7 @@ import torch
 from lstr.errors import CacheError, ConfigError, LabelsError
 from lstr.extractors.flow.workers import DIFFERENCE
 from lstr.extractors.networks.manifest import fit_name
+from lstr.extractors.networks.network import RESNET50, find_network
 from lstr.extractors.networks.weights_file import ModelCard, network_file
 from lstr.extractors.networks.weights_folder import write_network
 from lstr.extractors.streams import STREAMS, in_training_order
@@ -33,7 +34,6 @@ from lstr.files.content import write_json
 from lstr.labels.label_set import BACKGROUND, Labels, targets
 from lstr.metrics import per_frame as metrics
 from lstr.pipelines.features.chunk_cache import CachedVideo
-from lstr.pipelines.features.extraction import cost_of
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
@@ -119,7 +119,8 @@ class Training:
         if self.seconds is None:
             return None
         parts, configs = self.networks.preset.parts, self.networks.configs
-        costs = {s: cost_of(parts[s].network).training * config.epochs for s, config in configs.items()}
+        entries = {s: find_network(parts[s].network) or RESNET50 for s in configs}
+        costs = {s: entries[s].training_cost * config.epochs for s, config in configs.items()}
         return max(0.001, self.seconds - spent) * costs[stream] / (sum(costs[other] for other in left) or 1)
 
     def settings(self, device: str) -> dict:

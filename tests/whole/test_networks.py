@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from lstr.extractors.networks.build import identify
-from lstr.extractors.networks.network import NETWORKS, Cost, Input, Network, find_network
+from lstr.extractors.networks.network import NETWORKS, Input, Network, find_network
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS, StreamPreset, read_preset
 from lstr.extractors.recipe import Recipe
@@ -38,10 +38,11 @@ TOY = Network(
     8,
     _toy,
     {"rgb": Input((128.0,) * 3, (64.0,) * 3), "flow": Input((128.0,) * 10, (32.0,) * 10)},
-    Cost(1e4, 0.1),
     "MIT",
     smallest=8,
     multiple=8,
+    training_bytes=1e4,
+    training_cost=0.1,
     finetuning={"flow": {"lr": 0.01, "epochs": 2}},
 )
 
