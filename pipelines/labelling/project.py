@@ -147,8 +147,8 @@ class Project:
         changed then.
         """
         with self._lock:
-            if known := self._find_entry(change_id):
-                return known
+            if change_id in self._ids:
+                return self._entries[self._ids[change_id] - self._base - 1]
             made = changes(self.state) if callable(changes) else changes
             if len({(change.video, change.kind in OF_VIDEO) for change in made}) != 1:
                 raise RequestError("A change belongs to one video, or to the project.", "reload the page.")
@@ -160,16 +160,16 @@ class Project:
             return self._commit(change_id, "do", video, made)
 
     def propose(self, video: str, make: Callable[[State, History], Changes]) -> Entry | None:
-        """Make changes for a model, which cannot be undone; None if there is none. Raises as `change`."""
+        """Make changes for a model, which cannot be undone. Return None without one. Raises what `change` raises."""
         with self._lock:
             changes = make(self.state, self.history)
             return self._commit(uuid.uuid4().hex, "propose", video, changes) if changes else None
 
     def turn(self, change_id: str, video: str, deed: Deed) -> Entry | None:
-        """Undo or redo the last change of a video; None if there is none. Raises as `change`."""
+        """Undo or redo the last change of a video. Return None without one. Raises what `change` raises."""
         with self._lock:
-            if known := self._find_entry(change_id):
-                return known
+            if change_id in self._ids:
+                return self._entries[self._ids[change_id] - self._base - 1]
             changes = self.history.next(video, deed)
             return self._commit(change_id, deed, video, changes) if changes else None
 
@@ -238,10 +238,6 @@ class Project:
             with self._changed:
                 self._saved, self.trouble = asked, trouble
                 self._changed.notify_all()
-
-    def _find_entry(self, change_id: str) -> Entry | None:
-        revision = self._ids.get(change_id)
-        return self._entries[revision - self._base - 1] if revision is not None else None
 
     def _commit(self, change_id: str, deed: Deed, video: str, changes: Changes) -> Entry:
         entry = Entry(self.revision + 1, change_id, deed, video, tuple(changes))

@@ -1,4 +1,4 @@
-"""The search for proposals: a model goes through the videos of a project in a process of its own, below the page.
+"""The search for proposals: a model goes through the videos of a project in another process.
 
 `main` is that process. Its parent sends the model and the videos; it sends Progress, SearchResult, Failed, Notice and
 errors.
@@ -9,10 +9,9 @@ import queue
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -96,7 +95,7 @@ def check_model(model: Path) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class SearchStatus:
     """How far a search is: `done` of `total` videos, and the share of the current one.
 
@@ -112,7 +111,7 @@ class SearchStatus:
     total: int = 0
     video: str = ""
     share: float = 0.0
-    failed: tuple[tuple[str, str], ...] = ()
+    failed: list[tuple[str, str]] = field(default_factory=list)
     trouble: str = ""
 
 
@@ -145,7 +144,7 @@ class Proposer:
 
         Videos that are complete or that it has already searched are skipped.
         """
-        self.status = replace(self.status, model=model.name, is_running=True)
+        self.status.model, self.status.is_running = model.name, True
         self._models.put(model)
 
     def _work(self) -> None:
@@ -155,13 +154,10 @@ class Proposer:
                 if self._models.empty():
                     self._search(model)
             except (LstrError, OSError) as error:
-                self._set(trouble=" ".join(filter(None, [str(error), getattr(error, "hint", "")])))
+                self.status.trouble = f"{error} {getattr(error, 'hint', '')}".strip()
                 self.tell(f"{model} proposes no more: {error}")
-            self._set(is_running=not self._models.empty(), video="")
-        self._set(is_running=False)
-
-    def _set(self, **changes: Any) -> None:
-        self.status = replace(self.status, **changes)
+            self.status.is_running, self.status.video = not self._models.empty(), ""
+        self.status.is_running = False
 
     def _search(self, model: Path) -> None:
         """Run a process until it has searched all videos, or another model or the end is waiting."""
@@ -172,7 +168,7 @@ class Proposer:
             for video, path in self.videos.items()
             if not state.abouts.get(video, About()).complete and state.searches.get(video) != Search(name)
         }
-        self._set(total=len(videos))
+        self.status.total = len(videos)
         if not videos:
             return
         child = self.process = ChildProcess(__name__, default_workers())
@@ -196,13 +192,14 @@ class Proposer:
         if isinstance(event, LstrError):
             raise event
         if isinstance(event, Progress):
-            self._set(video=event.what, share=event.done / max(1, event.total))
+            self.status.video, self.status.share = event.what, event.done / max(1, event.total)
         elif isinstance(event, Notice):
             self.tell(event.text)
         elif isinstance(event, Failed):
-            self._set(done=self.status.done + 1, failed=(*self.status.failed, (event.id, event.reason)))
+            self.status.done += 1
+            self.status.failed.append((event.id, event.reason))
             self.tell(f"no proposals in {event.id}: {event.reason}")
         elif isinstance(event, SearchResult):
             video, found, duration = event.video, event.candidates, self.project.durations.get(event.video)
             self.project.propose(video, lambda state, history: propose(state, history, video, model, found, duration))
-            self._set(done=self.status.done + 1, share=0.0)
+            self.status.done, self.status.share = self.status.done + 1, 0.0

@@ -167,7 +167,9 @@ class Site:
             Route("/times/{at:int}", self.times),
             Route("/frame/{at:int}", self.frame),
             Route("/film/{at:int}", self.film),
-            Route("/plays/{at:int}", self.plays),
+            Route(
+                "/plays/{at:int}", lambda request: JSONResponse({"plays": self.videos.playable(self.video(request))[0]})
+            ),
             Route("/events", self.events),
             Route("/proposals", self.proposals),
             Route("/training/{number:int}/report/{name:path}", self.report),
@@ -236,10 +238,6 @@ class Site:
         if path is None:
             raise HTTPException(404)
         return FileResponse(path, media_type=MEDIA_TYPES.get(path.suffix.lower(), "video/mp4"))
-
-    def plays(self, request: Request) -> Response:
-        """Send how a browser plays a video."""
-        return JSONResponse({"plays": self.videos.playable(self.video(request))[0]})
 
     async def events(self, request: Request) -> Response:
         """Stream the entries after a revision and the state of training, by any tab."""

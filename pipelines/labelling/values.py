@@ -35,7 +35,7 @@ class Value(Struct, frozen=True):
 
 
 class Label(Value, frozen=True):
-    """An action from `start` to `end` in seconds; `end` is None while it is still open."""
+    """An action from `start` to `end` in seconds; an open label has no `end` yet."""
 
     action: Name
     start: Time

@@ -108,8 +108,7 @@ def test_a_snooze_is_kept_over_a_restart_and_ends(policy_of, history):
     assert told() == ["yard falling"], "there is no such snooze"
     again.snooze(None, "running", None)
     assert told() == ["yard falling", "yard running"]
-    again.snooze("hall", "falling", now + timedelta(hours=1))
-    again.forget("hall")
+    again.snooze("hall", None, None)
     assert len(told()) == 3 and history.value("snoozed") is None
 
 
