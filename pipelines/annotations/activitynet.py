@@ -23,7 +23,11 @@ class ActivityNetJson(Format):
         return file.ending == ".json" and isinstance(file.json, dict) and bool({"database", "results"} & {*file.json})
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_activitynet(file.json)
+        try:
+            stated, classes = read_activitynet(file.json, "the file", with_results=True)
+        except LabelsError as error:
+            raise LabelsError(f"It is not in ActivityNet's form: {error}", error.hint) from error
+        return _set_of(stated, classes or ())
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         return to_json(to_activitynet(annotated), indent=1) + "\n"
@@ -33,7 +37,7 @@ class ActivityNetJson(Format):
 
 
 class PerFrame(Format):
-    """A folder of targets as the repositories of the field have it: target_perframe/ID.npy and data_info.json."""
+    """A folder of per-chunk targets, target_perframe/ID.npy, of the first data set that its data_info.json names."""
 
     name = "perframe"
     is_folder = True
@@ -42,7 +46,17 @@ class PerFrame(Format):
         return (file.path / INFO).exists()
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return read_perframe(file.path)
+        folder = file.path
+        try:
+            content = read_json(folder / INFO)
+            if not is_data_info(content):
+                raise LabelsError(f"{folder / INFO} names no data set.", "")
+            read = read_data_info(folder / INFO, content, [folder], next(iter(content)), any_rate=True)
+        except LabelsError as error:
+            raise LabelsError(
+                f"{folder} holds no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
+            ) from error
+        return _set_of(read.videos, read.classes)
 
 
 def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dict[str, Any]:
@@ -66,32 +80,6 @@ def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dic
             ]
         }
     return {"version": "lstr labels 1", "classes": [BACKGROUND, *annotated.classes], "database": database}
-
-
-def from_activitynet(content: Any) -> AnnotationSet:
-    """Return labels or results of a JSON document. Raises LabelsError."""
-    try:
-        stated, classes = read_activitynet(content, "the file", with_results=True)
-    except LabelsError as error:
-        raise LabelsError(f"It is not in ActivityNet's form: {error}", error.hint) from error
-    return _set_of(stated, classes or ())
-
-
-def read_perframe(folder: Path) -> AnnotationSet:
-    """Return the segments of the targets in a folder, by the first data set of its data_info.json.
-
-    Raises LabelsError.
-    """
-    try:
-        content = read_json(folder / INFO)
-        if not is_data_info(content):
-            raise LabelsError(f"{folder / INFO} names no data set.", "")
-        read = read_data_info(folder / INFO, content, [folder], next(iter(content)), any_rate=True)
-    except LabelsError as error:
-        raise LabelsError(
-            f"{folder} holds no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
-        ) from error
-    return _set_of(read.videos, read.classes)
 
 
 def _set_of(videos: dict[str, VideoLabels], classes: tuple[str, ...]) -> AnnotationSet:

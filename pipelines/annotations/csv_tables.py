@@ -10,18 +10,18 @@ from lstr.errors import LabelsError, brief, few
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Note, runs
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.format import DEFAULTS, EVERYTHING, ConvertOptions, File, Format
+from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, Format
 from lstr.pipelines.annotations.tables import (
     NAMES,
     TIME,
-    Clock,
     Column,
     Layout,
     Rows,
     first_line,
-    is_text,
+    frame_rate,
     layout_of,
     number_of,
+    parse_time,
     unclosed,
     unknown_columns,
 )
@@ -55,7 +55,69 @@ class Tsv(Format):
             return False
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_csv(file.text, video_id, options)
+        segments: dict[str, list[Segment]] = {}
+        subsets: dict[str, str] = {}
+        durations: Durations = {}
+        try:
+            table = Rows(file.text)
+            rows = iter(table)
+            _, header = next(rows, (1, []))
+            layout = layout_of(header, options.columns, options.frames is not None)
+            if layout is None:
+                raise unknown_columns(header)
+            read = {column.at for column in layout.columns()}
+            unread: dict[Column, set[str]] = {
+                Column(at, name): set()
+                for at, name in enumerate(header)
+                if name.strip() and at not in read and name.strip().casefold() not in NAMES
+            }
+            for line, cells in rows:
+                _check_cells(cells, line, layout, len(header), table.delimiter)
+                row = {at: _cell(cells, at) for at in read}
+                if not any(row.values()):
+                    continue
+                others = {name: text_of(row[column.at]) for name, column in layout.others.items()}
+                if "video" in others and not others["video"]:
+                    raise LabelsError(
+                        f"Line {line}: the name of the video is missing.",
+                        "write it into each row: a spreadsheet drops it below merged cells; delete rows of totals.",
+                    )
+                video = others.get("video") or video_id
+                if subset := others.get("subset"):
+                    subsets[video] = subset
+                label = text_of(row[layout.label.at])
+                first, second = row[layout.start.at], row[layout.end.at]
+                if not label and (first or (second and not layout.lasts)):
+                    raise LabelsError(
+                        f"Line {line}: the label is missing.",
+                        f"write one under {layout.label.name!r}, or delete the times next to it.",
+                    )
+                segment = None
+                if label:
+                    start, end = (
+                        parse_time(cell, line, video, options, at.scale, at.counts_frames or options.frames is not None)
+                        for cell, at in ((first, layout.start), (second, layout.end))
+                    )
+                    score = number_of(others["score"], line) if others.get("score") else None
+                    end = start + end if layout.lasts else end
+                    segment = Segment(start, end, label, score, others.get("subject", ""))
+                segments.setdefault(video, []).extend([segment] if segment else [])
+                if layout.duration and (cell := row[layout.duration.at]):
+                    seconds = parse_time(cell, line, video, options, layout.duration.scale)
+                    durations.setdefault(video, []).append((seconds, segment))
+                for column, texts in unread.items():
+                    if len(texts) < 2 and (cell := _cell(cells, column.at)) and not TIME.fullmatch(cell):
+                        texts.add(cell)  # two texts show that the column may name the video
+        except csv.Error as error:
+            raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+        lengths, notes = _lengths(durations, layout, options)
+        if unread:
+            sentence = f"columns that are not read: {', '.join(repr(column.name) for column in unread)}"
+            if "video" not in layout.others and any(len(texts) > 1 for texts in unread.values()):
+                sentence = f"no column says which video a row is of, so that all are of {video_id!r}; {sentence}"
+            notes.append(Note("columns", sentence))
+        videos = {i: AnnotatedVideo(tuple(found), subsets.get(i), lengths.get(i)) for i, found in segments.items()}
+        return AnnotationSet(videos, (), tuple(notes))
 
 
 class Csv(Tsv):
@@ -87,74 +149,6 @@ class Csv(Tsv):
         return out.getvalue()
 
 
-def from_csv(text: str, name: str, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
-    """Return the videos of a table with a header; `name` is the video if no column names it. Raises LabelsError."""
-    clock = Clock(options.frames, options.rate_of)
-    segments: dict[str, list[Segment]] = {}
-    subsets: dict[str, str] = {}
-    durations: Durations = {}
-    try:
-        table = Rows(text)
-        rows = iter(table)
-        _, header = next(rows, (1, []))
-        layout = layout_of(header, options.columns, options.frames is not None)
-        if layout is None:
-            raise unknown_columns(header)
-        read = {column.at for column in layout.columns()}
-        unread: dict[Column, set[str]] = {
-            Column(at, name): set()
-            for at, name in enumerate(header)
-            if name.strip() and at not in read and name.strip().casefold() not in NAMES
-        }
-        for line, cells in rows:
-            _check_cells(cells, line, layout, len(header), table.delimiter)
-            row = {at: _cell(cells, at) for at in read}
-            if not any(row.values()):
-                continue
-            others = {name: text_of(row[column.at]) for name, column in layout.others.items()}
-            if "video" in others and not others["video"]:
-                raise LabelsError(
-                    f"Line {line}: the name of the video is missing.",
-                    "write it into each row, because a spreadsheet drops it below merged cells; delete rows of totals.",
-                )
-            video_id = others.get("video") or name
-            if subset := others.get("subset"):
-                subsets[video_id] = subset
-            label = text_of(row[layout.label.at])
-            first, second = row[layout.start.at], row[layout.end.at]
-            if not label and (first or (second and not layout.lasts)):
-                raise LabelsError(
-                    f"Line {line}: the label is missing.",
-                    f"write one under {layout.label.name!r}, or delete the times next to it.",
-                )
-            segment = None
-            if label:
-                start, end = (
-                    clock.time_of(cell, line, video_id, at.scale, at.counts_frames or options.frames is not None)
-                    for cell, at in ((first, layout.start), (second, layout.end))
-                )
-                score = number_of(others["score"], line) if others.get("score") else None
-                end = start + end if layout.lasts else end
-                segment = Segment(start, end, label, score, others.get("subject", ""))
-            segments.setdefault(video_id, []).extend([segment] if segment else [])
-            if layout.duration and (cell := row[layout.duration.at]):
-                seconds = clock.time_of(cell, line, video_id, layout.duration.scale)
-                durations.setdefault(video_id, []).append((seconds, segment))
-            for column, texts in unread.items():
-                if len(texts) < 2 and is_text(cell := _cell(cells, column.at)):
-                    texts.add(cell)  # two texts show that the column may name the video
-    except csv.Error as error:
-        raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
-    lengths, notes = _lengths(durations, layout, clock)
-    if unread:
-        sentence = f"columns that are not read: {', '.join(repr(column.name) for column in unread)}"
-        if "video" not in layout.others and any(len(texts) > 1 for texts in unread.values()):
-            sentence = f"no column says which video a row is of, so that all are of {name!r}; {sentence}"
-        notes.append(Note("columns", sentence))
-    videos = {i: AnnotatedVideo(tuple(found), subsets.get(i), lengths.get(i)) for i, found in segments.items()}
-    return AnnotationSet(videos, (), tuple(notes))
-
-
 def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimiter: str) -> None:
     """Raise LabelsError for a cell that swallowed rows by an open quotation mark, and for cells without a header."""
     # A cell that is read is never of several lines; another may be a remark, unless it has rows with times inside.
@@ -176,18 +170,18 @@ def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimi
         )
 
 
-def _lengths(durations: Durations, layout: Layout, clock: Clock) -> tuple[dict[str, float], list[Note]]:
+def _lengths(durations: Durations, layout: Layout, options: ConvertOptions) -> tuple[dict[str, float], list[Note]]:
     """Return the lengths of videos by the column `duration`, and a note of those that it is not the length of.
 
     A sheet of bouts has the length of each bout in it, which is not that of its video.
     """
     # the duration of a segment may count frames as its start does
-    in_frames = layout.start.counts_frames or clock.frames is not None
+    in_frames = layout.start.counts_frames or options.frames is not None
     is_bout, is_late = [], False
     for video_id, rows in durations.items():
         for seconds, segment in rows:
             length = segment.end - segment.start if segment else -1.0
-            units = (1.0, clock.rate("The table counts frames", video_id)) if in_frames and segment else (1.0,)
+            units = (1.0, frame_rate("The table counts frames", video_id, options)) if in_frames and segment else (1.0,)
             is_bout.append(segment is not None and any(abs(seconds - length * u) <= ROUNDED_S for u in units))
             # A whole video can be one segment that begins at 0, so one later start is needed.
             is_late |= segment is not None and segment.start > ROUNDED_S
@@ -234,65 +228,61 @@ class Binary(Format):
             return False
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
+        """Frames are counted at the rate of the video, or at the one of the options.
+
+        If the video is longer than the table, the rest is ambiguous.
+        """
         if options.columns:  # a person says that its rows are segments
-            return from_csv(file.text, video_id, options)
-        return from_binary(file.text, video_id, options)
-
-
-def from_binary(text: str, name: str, options: ConvertOptions) -> AnnotationSet:
-    """Return the video of a table of 0 and 1, called `name`. Raises LabelsError.
-
-    Frames are counted at the rate of the video, or at the one of the options. If the video is longer than the table,
-    the rest is ambiguous.
-    """
-    clock = Clock(options.frames, options.rate_of)
-    moments: list[float] = []
-    try:
-        rows = iter(Rows(text))
-        _, header = next(rows, (1, []))
-        actions, moment = _binary_columns(header)
-        counts_frames = moment is None or header[moment].strip().casefold() == "frame"
-        values: dict[int, list[int]] = {at: [] for at in actions}
-        for line, cells in rows:
-            if not any(map(str.strip, cells)):
-                continue
-            for at in actions:
-                written = _cell(cells, at)
-                if written not in VALUES:
+            return Csv().read(file, video_id, options)
+        moments: list[float] = []
+        try:
+            rows = iter(Rows(file.text))
+            _, header = next(rows, (1, []))
+            actions, moment = _binary_columns(header)
+            counts_frames = moment is None or header[moment].strip().casefold() == "frame"
+            values: dict[int, list[int]] = {at: [] for at in actions}
+            for line, cells in rows:
+                if not any(map(str.strip, cells)):
+                    continue
+                for at in actions:
+                    written = _cell(cells, at)
+                    if written not in VALUES:
+                        raise LabelsError(
+                            f"Line {line}: {brief(written) if written else 'nothing'} in the column "
+                            f"{header[at].strip()!r} is neither 0 nor 1.",
+                            "write 1 where the action is, and 0 where it is not.",
+                        )
+                    values[at].append(VALUES[written])
+                cell = str(len(moments)) if moment is None else _cell(cells, moment)
+                moments.append(parse_time(cell, line, video_id, options, counts_frames=counts_frames))
+                if len(moments) > 1 and moments[-1] <= moments[-2]:
                     raise LabelsError(
-                        f"Line {line}: {brief(written) if written else 'nothing'} in the column {header[at].strip()!r} "
-                        "is neither 0 nor 1.",
-                        "write 1 where the action is, and 0 where it is not.",
+                        f"Line {line}: {brief(cell)} is not after the row above.",
+                        "sort the rows by time, and give each video its own file.",
                     )
-                values[at].append(VALUES[written])
-            cell = str(len(moments)) if moment is None else _cell(cells, moment)
-            moments.append(clock.time_of(cell, line, name, counts_frames=counts_frames))
-            if len(moments) > 1 and moments[-1] <= moments[-2]:
-                raise LabelsError(
-                    f"Line {line}: {brief(cell)} is not after the row above.",
-                    "sort the rows by time, and give each video its own file.",
-                )
-    except csv.Error as error:
-        raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
-    if not moments or not values:
-        raise LabelsError(
-            "The table has no column of 0 and 1 with a name.", "name its columns in the first line, one per action."
-        )
-    step = float(np.median(np.diff(moments))) if len(moments) > 1 else 0.0
-    edges = [*moments, moments[-1] + step]
-    segments = [
-        Segment(edges[first], edges[stop], actions[at])
-        for at, column in values.items()
-        for first, stop in runs(np.array(column) == 1)
-    ]
-    notes, duration, whole = [], edges[-1], options.seconds_of(name)
-    if whole is not None and whole - duration > TAIL_S - 1e-6:
-        segments.append(Segment(duration, whole, AMBIGUOUS))
-        sentence = f"{name!r} lasts {whole:g} s, but the table ends at {duration:g} s; the rest counts as {AMBIGUOUS}"
-        notes.append(Note("not labelled", sentence))
-        duration = whole
-    video = AnnotatedVideo(tuple(segments), duration=duration)
-    return AnnotationSet({name: video}, tuple(actions.values()), tuple(notes))
+        except csv.Error as error:
+            raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
+        if not moments or not values:
+            raise LabelsError(
+                "The table has no column of 0 and 1 with a name.", "name its columns in the first line, one per action."
+            )
+        step = float(np.median(np.diff(moments))) if len(moments) > 1 else 0.0
+        edges = [*moments, moments[-1] + step]
+        segments = [
+            Segment(edges[first], edges[stop], actions[at])
+            for at, column in values.items()
+            for first, stop in runs(np.array(column) == 1)
+        ]
+        notes, duration, whole = [], edges[-1], options.seconds_of(video_id)
+        if whole is not None and whole - duration > TAIL_S - 1e-6:
+            segments.append(Segment(duration, whole, AMBIGUOUS))
+            sentence = (
+                f"{video_id!r} lasts {whole:g} s, but the table ends at {duration:g} s; the rest counts as {AMBIGUOUS}"
+            )
+            notes.append(Note("not labelled", sentence))
+            duration = whole
+        video = AnnotatedVideo(tuple(segments), duration=duration)
+        return AnnotationSet({video_id: video}, tuple(actions.values()), tuple(notes))
 
 
 def _binary_columns(header: list[str]) -> tuple[dict[int, str], int | None]:

@@ -30,77 +30,122 @@ class Elan(Format):
     holds = EVERYTHING - {"subjects"}
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_eaf(file.text, video_id)
+        """Aligned annotations are labelled by their value, else by their tier.
+
+        Tiers that depend on others are not read, except the scores of a file that lstr wrote.
+        """
+        try:
+            root = ET.fromstring(file.text.encode())
+        except ET.ParseError as error:
+            raise LabelsError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
+        if root.tag != "ANNOTATION_DOCUMENT":
+            raise LabelsError(f"The file is a {root.tag}, not ELAN's.", "give an .eaf file.")
+        media = _media_of(root, Path(video_id).name)
+        path, origin = media[0] if media else ("", 0)
+        # what has no time or score is "", which is not a number
+        slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE", "") for slot in root.iter("TIME_SLOT")}
+        scores = {
+            element.get("ANNOTATION_REF"): element.findtext("ANNOTATION_VALUE", "")
+            for tier in root.findall("TIER")
+            if tier.get("LINGUISTIC_TYPE_REF") == SCORE
+            for element in tier.findall("ANNOTATION/REF_ANNOTATION")
+        }
+        segments: list[Segment] = []
+        classes: dict[str, None] = {}
+        for tier in root.findall("TIER"):  # ELAN puts no tier into another
+            if tier.get("PARENT_REF"):
+                continue
+            name = tier.get("TIER_ID", "")
+            labels = []
+            for element in tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"):
+                label = (element.findtext("ANNOTATION_VALUE") or "").strip() or name
+                try:
+                    start, end = ((int(slots[element.get(f"TIME_SLOT_REF{which}")]) + origin) / 1000 for which in "12")
+                    own = element.get("ANNOTATION_ID")
+                    score = float(scores[own]) if own in scores else None
+                except (KeyError, ValueError) as error:
+                    raise LabelsError(
+                        f"An annotation of the tier {name!r} has no time, or a score that is not a number.",
+                        "give it a time in ELAN and save the file again.",
+                    ) from error
+                segments.append(Segment(start, end, label, score))
+                labels.append(label)
+            classes |= dict.fromkeys(labels or [name])
+        known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
+        duration = known.get(f"{PROPERTY}duration")
+        subset = known.get(f"{PROPERTY}subset")
+        video = AnnotatedVideo(tuple(segments), subset, float(duration) if duration else None, path or None)
+        notes = []
+        if other := next((one for one in media[1:] if one[1] != origin), None):
+            here, there = (f"{Path(name).name!r} at {start / 1000:g} s" for name, start in (media[0], other))
+            sentence = f"time 0 is in {here} and in {there}: times are read as those of the first"
+            notes.append(Note("several media", sentence))
+        return AnnotationSet({video_id: video}, tuple(classes), tuple(notes))
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_eaf(annotated.first[1], annotated.classes)
+        """Times are milliseconds. Overlaps within a class, which a tier cannot have, go to a tier `<class> (2)`."""
+        video = annotated.first[1]
+        root = ET.Element(
+            "ANNOTATION_DOCUMENT",
+            {
+                "AUTHOR": "lstr",
+                "DATE": datetime.now(UTC).isoformat(timespec="seconds"),
+                "FORMAT": "3.0",
+                "VERSION": "3.0",
+                "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance",
+                "xsi:noNamespaceSchemaLocation": SCHEMA,
+            },
+        )
+        header = ET.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
+        if video.media:
+            address = video.media if "://" in video.media else Path(video.media).absolute().as_uri()
+            kind = guess_type(video.media)[0] or "video/*"
+            ET.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=_clean(address), MIME_TYPE=kind)
+        for name, value in (("subset", video.subset), ("duration", video.duration)):
+            if value is not None:
+                ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(value)
+        slots = ET.SubElement(root, "TIME_ORDER")
+        moments: list[tuple[int, str]] = []
+        ids = count(1)
+        taken: set[str] = set()
 
+        def add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
+            element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), kind, attributes)
+            ET.SubElement(element, "ANNOTATION_VALUE").text = value
 
-def to_eaf(video: AnnotatedVideo, classes: Sequence[str]) -> str:
-    """Return EAF 3.0, with times in milliseconds.
-
-    Overlaps within a class, which a tier cannot have, go to a tier `<class> (2)`.
-    """
-    root = ET.Element(
-        "ANNOTATION_DOCUMENT",
-        {
-            "AUTHOR": "lstr",
-            "DATE": datetime.now(UTC).isoformat(timespec="seconds"),
-            "FORMAT": "3.0",
-            "VERSION": "3.0",
-            "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance",
-            "xsi:noNamespaceSchemaLocation": SCHEMA,
-        },
-    )
-    header = ET.SubElement(root, "HEADER", MEDIA_FILE="", TIME_UNITS="milliseconds")
-    if video.media:
-        address = video.media if "://" in video.media else Path(video.media).absolute().as_uri()
-        kind = guess_type(video.media)[0] or "video/*"
-        ET.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=_clean(address), MIME_TYPE=kind)
-    for name, value in (("subset", video.subset), ("duration", video.duration)):
-        if value is not None:
-            ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(value)
-    slots = ET.SubElement(root, "TIME_ORDER")
-    moments: list[tuple[int, str]] = []
-    ids = count(1)
-    taken: set[str] = set()
-
-    def add(tier: ET.Element, kind: str, value: str, **attributes: str) -> None:
-        element = ET.SubElement(ET.SubElement(tier, "ANNOTATION"), kind, attributes)
-        ET.SubElement(element, "ANNOTATION_VALUE").text = value
-
-    for label in classes:
-        for i, layer in enumerate(_layers([s for s in video.segments if s.label == label])):
-            name = _clean(label) if i == 0 else f"{_clean(label)} ({i + 1})"
-            while {name, f"{name} {SCORE}"} & taken:  # a class can itself be called "kick (2)"
-                name += "'"
-            taken |= {name, f"{name} {SCORE}"}
-            tier = ET.SubElement(root, "TIER", LINGUISTIC_TYPE_REF=ACTION, TIER_ID=name)
-            scores = []
-            for segment in layer:
-                own = f"a{next(ids)}"
-                times = {}
-                for which, seconds in (("1", segment.start), ("2", max(segment.end, segment.start + 0.001))):
-                    slot = times[f"TIME_SLOT_REF{which}"] = f"ts{len(moments) + 1}"
-                    moments.append((round(seconds * 1000), slot))
-                add(tier, "ALIGNABLE_ANNOTATION", _clean(label), **times, ANNOTATION_ID=own)
-                if segment.score is not None:
-                    scores.append((own, segment.score))
-            if scores:
-                below = {"LINGUISTIC_TYPE_REF": SCORE, "PARENT_REF": name, "TIER_ID": f"{name} {SCORE}"}
-                tier = ET.SubElement(root, "TIER", below)
-            for parent, score in scores:
-                add(tier, "REF_ANNOTATION", f"{score:g}", ANNOTATION_ID=f"a{next(ids)}", ANNOTATION_REF=parent)
-    for moment, slot in sorted(moments, key=lambda pair: pair[0]):
-        ET.SubElement(slots, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(moment))
-    shape = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": ACTION, "TIME_ALIGNABLE": "true"}
-    ET.SubElement(root, "LINGUISTIC_TYPE", shape)
-    association = "Symbolic_Association"
-    shape |= {"CONSTRAINTS": association, "LINGUISTIC_TYPE_ID": SCORE, "TIME_ALIGNABLE": "false"}
-    ET.SubElement(root, "LINGUISTIC_TYPE", shape)
-    ET.SubElement(root, "CONSTRAINT", DESCRIPTION="1-1 association with a parent annotation", STEREOTYPE=association)
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+        for label in annotated.classes:
+            for i, layer in enumerate(_layers([s for s in video.segments if s.label == label])):
+                name = _clean(label) if i == 0 else f"{_clean(label)} ({i + 1})"
+                while {name, f"{name} {SCORE}"} & taken:  # a class can itself be called "kick (2)"
+                    name += "'"
+                taken |= {name, f"{name} {SCORE}"}
+                tier = ET.SubElement(root, "TIER", LINGUISTIC_TYPE_REF=ACTION, TIER_ID=name)
+                scores = []
+                for segment in layer:
+                    own = f"a{next(ids)}"
+                    times = {}
+                    for which, seconds in (("1", segment.start), ("2", max(segment.end, segment.start + 0.001))):
+                        slot = times[f"TIME_SLOT_REF{which}"] = f"ts{len(moments) + 1}"
+                        moments.append((round(seconds * 1000), slot))
+                    add(tier, "ALIGNABLE_ANNOTATION", _clean(label), **times, ANNOTATION_ID=own)
+                    if segment.score is not None:
+                        scores.append((own, segment.score))
+                if scores:
+                    below = {"LINGUISTIC_TYPE_REF": SCORE, "PARENT_REF": name, "TIER_ID": f"{name} {SCORE}"}
+                    tier = ET.SubElement(root, "TIER", below)
+                for parent, score in scores:
+                    add(tier, "REF_ANNOTATION", f"{score:g}", ANNOTATION_ID=f"a{next(ids)}", ANNOTATION_REF=parent)
+        for moment, slot in sorted(moments, key=lambda pair: pair[0]):
+            ET.SubElement(slots, "TIME_SLOT", TIME_SLOT_ID=slot, TIME_VALUE=str(moment))
+        shape = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": ACTION, "TIME_ALIGNABLE": "true"}
+        ET.SubElement(root, "LINGUISTIC_TYPE", shape)
+        association = "Symbolic_Association"
+        shape |= {"CONSTRAINTS": association, "LINGUISTIC_TYPE_ID": SCORE, "TIME_ALIGNABLE": "false"}
+        ET.SubElement(root, "LINGUISTIC_TYPE", shape)
+        description = "1-1 association with a parent annotation"
+        ET.SubElement(root, "CONSTRAINT", DESCRIPTION=description, STEREOTYPE=association)
+        ET.indent(root)
+        return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _layers(segments: Sequence[Segment]) -> list[list[Segment]]:
@@ -112,60 +157,6 @@ def _layers(segments: Sequence[Segment]) -> list[list[Segment]]:
             layers.append(free := [])
         free.append(segment)
     return layers
-
-
-def from_eaf(text: str, video_id: str) -> AnnotationSet:
-    """Return the video of an EAF file, with its classes in the order of the file. Raises LabelsError.
-
-    Aligned annotations are labelled by their value, else by their tier. Tiers that depend on others are not read,
-    except the scores of a file that lstr wrote.
-    """
-    try:
-        root = ET.fromstring(text.encode())
-    except ET.ParseError as error:
-        raise LabelsError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
-    if root.tag != "ANNOTATION_DOCUMENT":
-        raise LabelsError(f"The file is a {root.tag}, not ELAN's.", "give an .eaf file.")
-    media = _media_of(root, Path(video_id).name)
-    path, origin = media[0] if media else ("", 0)
-    # what has no time or score is "", which is not a number
-    slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE", "") for slot in root.iter("TIME_SLOT")}
-    scores = {
-        element.get("ANNOTATION_REF"): element.findtext("ANNOTATION_VALUE", "")
-        for tier in root.findall("TIER")
-        if tier.get("LINGUISTIC_TYPE_REF") == SCORE
-        for element in tier.findall("ANNOTATION/REF_ANNOTATION")
-    }
-    segments: list[Segment] = []
-    classes: dict[str, None] = {}
-    for tier in root.findall("TIER"):  # ELAN puts no tier into another
-        if tier.get("PARENT_REF"):
-            continue
-        name = tier.get("TIER_ID", "")
-        labels = []
-        for element in tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"):
-            label = (element.findtext("ANNOTATION_VALUE") or "").strip() or name
-            try:
-                start, end = ((int(slots[element.get(f"TIME_SLOT_REF{which}")]) + origin) / 1000 for which in "12")
-                score = float(scores[element.get("ANNOTATION_ID")]) if element.get("ANNOTATION_ID") in scores else None
-            except (KeyError, ValueError) as error:
-                raise LabelsError(
-                    f"An annotation of the tier {name!r} has no time, or a score that is not a number.",
-                    "give it a time in ELAN and save the file again.",
-                ) from error
-            segments.append(Segment(start, end, label, score))
-            labels.append(label)
-        classes |= dict.fromkeys(labels or [name])
-    known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
-    duration = known.get(f"{PROPERTY}duration")
-    subset = known.get(f"{PROPERTY}subset")
-    video = AnnotatedVideo(tuple(segments), subset, float(duration) if duration else None, path or None)
-    notes = []
-    if other := next((one for one in media[1:] if one[1] != origin), None):
-        here, there = (f"{Path(name).name!r} at {start / 1000:g} s" for name, start in (media[0], other))
-        sentence = f"time 0 is in {here} and in {there}: times are read as those of the first"
-        notes.append(Note("several media", sentence))
-    return AnnotationSet({video_id: video}, tuple(classes), tuple(notes))
 
 
 def _media_of(root: ET.Element, name: str) -> list[tuple[str, int]]:

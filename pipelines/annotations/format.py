@@ -31,7 +31,7 @@ OURS = {
     "json": "timelines:TimelineJson",
     "jsonl": "timelines:EventLines",
     "boris": "boris:Project",
-    "borisevents": "boris_tables:EventTable",
+    "borisevents": "boris:EventTable",
     "binary": "csv_tables:Binary",
     "csv": "csv_tables:Csv",
     "tsv": "csv_tables:Tsv",

@@ -3,14 +3,13 @@
 import re
 from collections import Counter
 from pathlib import PurePath
-from typing import Any
 
 from lstr.errors import LabelsError
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
-from lstr.pipelines.annotations.tables import Clock
+from lstr.pipelines.annotations.tables import frame_rate
 
 # The name of an uploaded file, and what Label Studio puts in front of it.
 UPLOADED = re.compile(r"[0-9a-f]{8}-(.+)")
@@ -29,51 +28,44 @@ class LabelStudio(Format):
         return isinstance(task, list) or (isinstance(task, dict) and isinstance(task.get("data"), dict))
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return from_labelstudio(file.json, Clock(options.frames, options.rate_of))
-
-
-def from_labelstudio(tasks: Any, clock: Clock) -> AnnotationSet:
-    """Return an export or import of Label Studio; annotations by people precede predictions. Raises LabelsError.
-
-    `clock` has the rate of the videos if the tasks do not state it. Skipped tasks are not read; of several annotations
-    the last counts.
-    """
-    videos: dict[str, AnnotatedVideo] = {}
-    notes = []
-    try:
-        # (task, path or address of its video, stem of that, name): `video` in Label Studio's template, else any value
-        named = []
-        for task in tasks if isinstance(tasks, list) else [tasks]:
-            data = task["data"]
-            media = data.get("video") or next((str(value) for value in data.values()), "video")
-            path = PurePath(str(media))
-            uploaded = UPLOADED.fullmatch(path.stem) if "upload" in path.parts else None
-            named.append((task, media, path.stem, data.get("id") or (uploaded[1] if uploaded else path.stem)))
-        counts = Counter(name for *_, name in named)
-        for task, media, stem, video_id in named:
-            data = task["data"]
-            if counts[video_id] > 1:  # uploads of one name keep what Label Studio put in front of them
-                video_id = data.get("id") or stem
-            annotations = task.get("annotations") or []
-            finished = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
-            if annotations and not finished:
-                notes.append(Note("skipped", f"{video_id!r} was skipped in Label Studio and is not read"))
-                continue
-            if len(finished) > 1:
-                sentence = f"{video_id!r} has {len(finished)} annotations, of which the last counts"
-                notes.append(Note("several annotations", sentence))
-            # an exported task lists the results of annotators, the latest last
-            results = finished or task.get("predictions") or [{"result": []}]
-            rate, segments = data.get("fps"), []
-            for region in results[-1]["result"]:
-                if region.get("type") != "timelinelabels":
+        """Annotations by people precede predictions, of several the last counts; skipped tasks are not read."""
+        videos: dict[str, AnnotatedVideo] = {}
+        notes = []
+        try:
+            # (task, media, stem, name); media is: `video` in Label Studio's template, else the first
+            named = []
+            for task in file.json if isinstance(file.json, list) else [file.json]:
+                data = task["data"]
+                media = data.get("video") or next((str(value) for value in data.values()), "video")
+                path = PurePath(str(media))
+                uploaded = UPLOADED.fullmatch(path.stem) if "upload" in path.parts else None
+                named.append((task, media, path.stem, data.get("id") or (uploaded[1] if uploaded else path.stem)))
+            counts = Counter(name for *_, name in named)
+            for task, media, stem, name in named:
+                data = task["data"]
+                # uploads of one name keep what Label Studio put in front of them
+                name = (data.get("id") or stem) if counts[name] > 1 else name
+                annotations = task.get("annotations") or []
+                finished = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
+                if annotations and not finished:
+                    notes.append(Note("skipped", f"{name!r} was skipped in Label Studio and is not read"))
                     continue
-                rate = rate or clock.rate(f"The task of {video_id!r} counts frames", video_id)
-                for frames in region["value"]["ranges"]:
-                    for label in region["value"]["timelinelabels"]:
-                        times = (frames["start"] - 1) / rate, frames["end"] / rate
-                        segments.append(Segment(*times, label, region.get("score")))
-            videos[video_id] = AnnotatedVideo(tuple(segments), data.get("subset"), data.get("duration"), media)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise LabelsError(f"These are not tasks of Label Studio ({error!r}).", "export the project as JSON.") from error
-    return AnnotationSet(videos, (), tuple(notes))
+                if len(finished) > 1:
+                    sentence = f"{name!r} has {len(finished)} annotations, of which the last counts"
+                    notes.append(Note("several annotations", sentence))
+                # an exported task lists the results of annotators, the latest last
+                results = finished or task.get("predictions") or [{"result": []}]
+                rate, segments = data.get("fps"), []
+                for region in results[-1]["result"]:
+                    if region.get("type") != "timelinelabels":
+                        continue
+                    rate = rate or frame_rate(f"The task of {name!r} counts frames", name, options)
+                    for frames in region["value"]["ranges"]:
+                        for label in region["value"]["timelinelabels"]:
+                            times = (frames["start"] - 1) / rate, frames["end"] / rate
+                            segments.append(Segment(*times, label, region.get("score")))
+                videos[name] = AnnotatedVideo(tuple(segments), data.get("subset"), data.get("duration"), media)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            sentence = f"These are not tasks of Label Studio ({error!r})."
+            raise LabelsError(sentence, "export the project as JSON.") from error
+        return AnnotationSet(videos, (), tuple(notes))

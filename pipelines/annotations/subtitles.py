@@ -28,10 +28,28 @@ class Vtt(Format):
     holds = FILES | {"scores"}
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return AnnotationSet({video_id: from_vtt(file.text)})
+        if not file.text.startswith("WEBVTT"):
+            hint = "give a WebVTT file, or name its format with --from."
+            raise LabelsError("The file does not begin with WEBVTT.", hint)
+        segments = []
+        for before, start, end, lines in _cues(file.text):
+            score = SCORE.search(before)
+            if label := html.unescape(_without("<", ">", " ".join(lines))).strip():
+                segments.append(Segment(start, end, label, float(score[1]) if score else None))
+        return AnnotationSet({video_id: AnnotatedVideo(tuple(segments))})
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        return to_vtt(annotated.first[1])
+        def clock(seconds: float) -> str:
+            whole, part = divmod(round(seconds * 1000), 1000)
+            return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{part:03}"
+
+        cues = ["WEBVTT\n"]
+        for i, s in enumerate(annotated.first[1].segments, 1):
+            score = "" if s.score is None else f" score={s.score:g}"
+            end = max(s.end, s.start + 0.001)  # a cue must end after it starts
+            label = html.escape(" ".join(s.label.split()), quote=False)
+            cues.append(f"{i}{score}\n{clock(s.start)} --> {clock(end)}\n{label}\n")
+        return "\n".join(cues)
 
 
 class Srt(Format):
@@ -40,46 +58,13 @@ class Srt(Format):
     name, suffix = "srt", ".srt"
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return AnnotationSet({video_id: from_srt(file.text)})
-
-
-def to_vtt(video: AnnotatedVideo) -> str:
-    """Return WebVTT, with times in milliseconds."""
-
-    def clock(seconds: float) -> str:
-        whole, part = divmod(round(seconds * 1000), 1000)
-        return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{part:03}"
-
-    cues = ["WEBVTT\n"]
-    for i, s in enumerate(video.segments, 1):
-        score = "" if s.score is None else f" score={s.score:g}"
-        end = max(s.end, s.start + 0.001)  # a cue must end after it starts
-        label = html.escape(" ".join(s.label.split()), quote=False)
-        cues.append(f"{i}{score}\n{clock(s.start)} --> {clock(end)}\n{label}\n")
-    return "\n".join(cues)
-
-
-def from_vtt(text: str) -> AnnotatedVideo:
-    """Return the cues of a WebVTT file, without notes, styles and tags. Raises LabelsError."""
-    if not text.startswith("WEBVTT"):
-        raise LabelsError("The file does not begin with WEBVTT.", "give a WebVTT file, or name its format with --from.")
-    segments = []
-    for before, start, end, lines in _cues(text):
-        score = SCORE.search(before)
-        if label := html.unescape(_without("<", ">", " ".join(lines))).strip():
-            segments.append(Segment(start, end, label, float(score[1]) if score else None))
-    return AnnotatedVideo(tuple(segments))
-
-
-def from_srt(text: str) -> AnnotatedVideo:
-    """Return the cues of a SubRip file, without the tags that players know. Raises LabelsError."""
-    segments = []
-    for _, start, end, lines in _cues(text):
-        if label := _without(r"\{\\", "}", _without(SRT_TAG, ">", " ".join(lines))).strip():
-            segments.append(Segment(start, end, label))
-    if not segments and text.strip():
-        raise LabelsError("The file holds no cue.", "give a SubRip file, or name its format with --from.")
-    return AnnotatedVideo(tuple(segments))
+        segments = []
+        for _, start, end, lines in _cues(file.text):
+            if label := _without(r"\{\\", "}", _without(SRT_TAG, ">", " ".join(lines))).strip():
+                segments.append(Segment(start, end, label))
+        if not segments and file.text.strip():
+            raise LabelsError("The file holds no cue.", "give a SubRip file, or name its format with --from.")
+        return AnnotationSet({video_id: AnnotatedVideo(tuple(segments))})
 
 
 def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lstr.errors import LabelsError, brief
 from lstr.labels.segment import clock_seconds
-from lstr.pipelines.annotations.format import VideoNumber, unknown
+from lstr.pipelines.annotations.format import ConvertOptions
 
 DELIMITERS = "\t,;"
 # The first line by which Excel knows what separates cells.
@@ -35,11 +35,6 @@ NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIM
 def first_line(text: str) -> str:
     """Return the first line that is not blank; empty if there is none."""
     return next((line for line in text.splitlines() if line.strip()), "")
-
-
-def is_text(cell: str) -> bool:
-    """Return whether a cell holds something that is neither a number nor a time."""
-    return bool(cell.strip()) and not TIME.fullmatch(cell)
 
 
 def number_of(text: str, line: int) -> float:
@@ -104,50 +99,47 @@ def unclosed(line: int) -> LabelsError:
     )
 
 
-@dataclass(frozen=True)
-class Clock:
-    """Converts the times of a table to seconds; `frames` is one rate for all videos."""
+def parse_time(
+    cell: str, line: int, video_id: str, options: ConvertOptions, scale: int = 1, counts_frames: bool = False
+) -> float:
+    """Return the seconds of a cell: a number, h:mm:ss or h:mm:ss:ff. Raises LabelsError.
 
-    frames: float | None = None
-    rate_of: VideoNumber = unknown
-
-    def time_of(self, cell: str, line: int, video_id: str, scale: int = 1, counts_frames: bool = False) -> float:
-        """Return the seconds of a cell: a number, h:mm:ss or h:mm:ss:ff. Raises LabelsError.
-
-        Args:
-            cell: The text.
-            line: The line, for errors.
-            video_id: The video, for its frame rate.
-            scale: Units of a number per second.
-            counts_frames: Whether a number is a frame number.
-        """
-        if found := TIMECODE.fullmatch(cell.strip()):
-            rate = self.rate(f"Line {line}: {brief(cell)} counts frames", video_id)
-            hours, minutes, seconds, mark, frame = found.groups()
-            per_second, minute = round(rate), int(hours) * 60 + int(minutes)
-            if int(frame) >= per_second:
-                raise LabelsError(
-                    f"Line {line}: {brief(cell)} is frame {frame} of a second that has {per_second}.",
-                    "give the rate of the times: `lstr labels convert FILE --frames 30 -o labels.json`.",
-                )
-            dropped = round(rate / DROPPED) * (minute - minute // 10) if mark == ";" else 0
-            return ((minute * 60 + int(seconds)) * per_second + int(frame) - dropped) / rate
-        clock = clock_seconds(cell)
-        if clock is not None:
-            return clock
-        number = number_of(cell, line)
-        return number / (self.rate("The table counts frames", video_id) if counts_frames else scale)
-
-    def rate(self, what: str, video_id: str) -> float:
-        """Return the frames per second of a video; `what` begins the sentence of the LabelsError if it is unknown."""
-        rate = self.frames or self.rate_of(video_id)
-        if rate is None:
+    Args:
+        cell: The text.
+        line: The line, for errors.
+        video_id: The video, for its frame rate.
+        options: They have the frame rates.
+        scale: Units of a number per second.
+        counts_frames: Whether a number is a frame number.
+    """
+    if found := TIMECODE.fullmatch(cell.strip()):
+        rate = frame_rate(f"Line {line}: {brief(cell)} counts frames", video_id, options)
+        hours, minutes, seconds, mark, frame = found.groups()
+        per_second, minute = round(rate), int(hours) * 60 + int(minutes)
+        if int(frame) >= per_second:
             raise LabelsError(
-                f"{what}, and does not say how many a second has.",
-                "convert them to seconds, by the rates of the videos or by one rate: `lstr labels convert FILE "
-                "--video VIDEOS -o labels.json`, or `lstr labels convert FILE --frames 30 -o labels.json`.",
+                f"Line {line}: {brief(cell)} is frame {frame} of a second that has {per_second}.",
+                "give the rate of the times: `lstr labels convert FILE --frames 30 -o labels.json`.",
             )
-        return rate
+        dropped = round(rate / DROPPED) * (minute - minute // 10) if mark == ";" else 0
+        return ((minute * 60 + int(seconds)) * per_second + int(frame) - dropped) / rate
+    clock = clock_seconds(cell)
+    if clock is not None:
+        return clock
+    number = number_of(cell, line)
+    return number / (frame_rate("The table counts frames", video_id, options) if counts_frames else scale)
+
+
+def frame_rate(what: str, video_id: str, options: ConvertOptions) -> float:
+    """Return the frames per second of a video; `what` begins the sentence of the LabelsError if it is unknown."""
+    rate = options.frames or options.rate_of(video_id)
+    if rate is None:
+        raise LabelsError(
+            f"{what}, and does not say how many a second has.",
+            "convert them to seconds, by the rates of the videos or by one rate: `lstr labels convert FILE "
+            "--video VIDEOS -o labels.json`, or `lstr labels convert FILE --frames 30 -o labels.json`.",
+        )
+    return rate
 
 
 @dataclass(frozen=True)

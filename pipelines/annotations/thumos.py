@@ -1,7 +1,7 @@
 """The text files of THUMOS: annotations per class and subset, and detections."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -23,6 +23,7 @@ SUBSETS = {"train": "training", "val": "validation", "test": "testing"}
 THUMOS_NUMBERS = (7, 9, 12, 21, 22, 23, 24, 26, 31, 33, 36, 40, 45, 51, 68, 79, 85, 92, 93, 97)
 DETECTIONS = "detections.txt"
 CLASS_LIST = "detclasslist.txt"
+CLASS_LINE = re.compile(r"^(\d+)\s+(\S.*)$", re.MULTILINE)
 # How a line ends: in the times of an annotation, or in the class and the score of a detection.
 LINE = re.compile(r"\S\s+[-+.\deE]+\s+[-+.\deE]+\s*$")
 # Percent-encoded in the name of a video, because white space separates the cells of a line.
@@ -53,11 +54,43 @@ class Thumos(Format):
         if file.path.is_dir():
             parts = list(map(File, _texts(file.path)))
         else:
-            names = File(file.path.parent / CLASS_LIST)
-            parts = [file, names] if names.path.exists() else [file]
-        read = from_thumos(file.path, {part.path: part.text for part in parts})
+            class_list = File(file.path.parent / CLASS_LIST)
+            parts = [file, class_list] if class_list.path.exists() else [file]
+        read = {part.path: part.text for part in parts}
         file.notes += [note for part in parts if part is not file for note in part.notes]
-        return read
+        found: dict[str, dict[str, Any]] = {}
+        names: dict[int, str] = {}
+        for text in (text for path, text in read.items() if path.name == CLASS_LIST):
+            names = {int(number): name.rstrip() for number, name in CLASS_LINE.findall(text)}
+        for path, text in read.items():
+            ending = re.fullmatch(r"(.+)_(train|val|test)", path.stem)
+            if path.name == CLASS_LIST:
+                continue
+            for number, line in enumerate(text.splitlines(), 1):
+                cells = line.rsplit(None, 2 if ending else 4)
+                if not cells:
+                    continue
+                if len(cells) != (3 if ending else 5):
+                    raise LabelsError(
+                        f"{path}, line {number} is not a line of THUMOS: {brief(line)}.",
+                        "write `video start end` in CLASS_val.txt, or `video start end class confidence`.",
+                    )
+                start, end = (number_of(cell, number) for cell in cells[1:3])
+                entry = found.setdefault(unquote(cells[0]), {"segments": []})
+                if ending:
+                    entry["subset"] = SUBSETS[ending[2]]
+                    entry["segments"].append(Segment(start, end, unquote(ending[1])))
+                    continue
+                label = names.get(int(number_of(cells[3], number)))
+                if label is None:
+                    raise LabelsError(
+                        f"{path}, line {number}: no {CLASS_LIST} names the class {brief(cells[3])}.",
+                        f"put {CLASS_LIST} into the same folder.",
+                    )
+                entry["segments"].append(Segment(start, end, label, number_of(cells[4], number)))
+        if not read:
+            raise LabelsError(f"{file.path} holds no file of THUMOS.", "give a folder of CLASS_val.txt files.")
+        return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()}, tuple(names.values()))
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         """Return a detection file: video, start, end, class number and score."""
@@ -69,10 +102,28 @@ class Thumos(Format):
         )
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
-        texts = to_thumos(annotated)
-        for name, text in texts.items():
+        """Write a file per class and subset, or one detection file if there are scores; and the class list.
+
+        A line of `<class>_<train|val|test>.txt` has video, start and end.
+        Raises LabelsError for a video of an annotation file with another subset or none.
+        """
+        files = {CLASS_LIST: _class_list(annotated.classes)}
+        if "scores" in annotated.extras():
+            files[DETECTIONS] = self.text(annotated, options)
+        endings = {subset: ending for ending, subset in SUBSETS.items()}
+        for video_id, video in annotated.videos.items() if DETECTIONS not in files else ():
+            ending = endings.get(video.subset or "")
+            if video.segments and ending is None:
+                raise LabelsError(
+                    f"The video {video_id!r} has the subset {video.subset}, and THUMOS has files for each subset.",
+                    "name it with --subset training, validation or testing.",
+                )
+            for s in video.segments:
+                name = f"{_escaped(s.label, FORBIDDEN)}_{ending}.txt"
+                files[name] = files.get(name, "") + f"{_times(video_id, s)}\n"
+        for name, text in files.items():
             write_text(output / name, text)
-        return [output / name for name in texts]
+        return [output / name for name in files]
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         super().write_detection(path, detection)
@@ -86,67 +137,6 @@ def thumos_numbers(classes: Iterable[str]) -> dict[str, int]:
     if set(classes) <= official.keys():
         return {name: official[name] for name in classes}
     return {name: i for i, name in enumerate(classes, 1)}
-
-
-def to_thumos(annotated: AnnotationSet) -> dict[str, str]:
-    """Return a folder in the form of THUMOS, {file name: text}.
-
-    Annotations are one file per class and subset, `<class>_<train|val|test>.txt`, of video, start and end; with scores
-    they are one detection file. Every class is in the class list. Raises LabelsError for a video of an annotation file
-    with another subset or none.
-    """
-    files = {CLASS_LIST: _class_list(annotated.classes)}
-    if "scores" in annotated.extras():
-        return files | {DETECTIONS: Thumos().text(annotated, ConvertOptions())}
-    endings = {subset: ending for ending, subset in SUBSETS.items()}
-    for video_id, video in annotated.videos.items():
-        ending = endings.get(video.subset or "")
-        if video.segments and ending is None:
-            raise LabelsError(
-                f"The video {video_id!r} has the subset {video.subset}, and THUMOS has files for each subset.",
-                "name it with --subset training, validation or testing.",
-            )
-        for s in video.segments:
-            name = f"{_escaped(s.label, FORBIDDEN)}_{ending}.txt"
-            files[name] = files.get(name, "") + f"{_times(video_id, s)}\n"
-    return files
-
-
-def from_thumos(folder: Path, read: Mapping[Path, str]) -> AnnotationSet:
-    """Return the annotations of the files of a folder, or of one file, as {path: text}. Raises LabelsError."""
-    names: dict[int, str] = {}
-    found: dict[str, dict[str, Any]] = {}
-    for text in (text for path, text in read.items() if path.name == CLASS_LIST):
-        names = {int(number): name.rstrip() for number, name in re.findall(r"^(\d+)\s+(\S.*)$", text, re.MULTILINE)}
-    for path, text in read.items():
-        ending = re.fullmatch(r"(.+)_(train|val|test)", path.stem)
-        if path.name == CLASS_LIST:
-            continue
-        for number, line in enumerate(text.splitlines(), 1):
-            cells = line.rsplit(None, 2 if ending else 4)
-            if not cells:
-                continue
-            if len(cells) != (3 if ending else 5):
-                raise LabelsError(
-                    f"{path}, line {number} is not a line of THUMOS: {brief(line)}.",
-                    "write `video start end` in CLASS_val.txt, or `video start end class confidence`.",
-                )
-            start, end = (number_of(cell, number) for cell in cells[1:3])
-            entry = found.setdefault(unquote(cells[0]), {"segments": []})
-            if ending:
-                entry["subset"] = SUBSETS[ending[2]]
-                entry["segments"].append(Segment(start, end, unquote(ending[1])))
-                continue
-            label = names.get(int(number_of(cells[3], number)))
-            if label is None:
-                raise LabelsError(
-                    f"{path}, line {number}: no {CLASS_LIST} names the class {brief(cells[3])}.",
-                    f"put {CLASS_LIST} into the same folder.",
-                )
-            entry["segments"].append(Segment(start, end, label, number_of(cells[4], number)))
-    if not read:
-        raise LabelsError(f"{folder} holds no file of THUMOS.", "give a folder of CLASS_val.txt files.")
-    return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()}, tuple(names.values()))
 
 
 def _class_list(classes: Iterable[str]) -> str:

@@ -1,7 +1,6 @@
 """What `lstr detect` writes: timelines, event lines and scores, and the images, page and video that show them."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,13 @@ class TimelineJson(Format):
         return file.ending == ".json" and isinstance(file.json, dict) and file.json.get("format") == FORMAT
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        video, classes = from_timeline(file.json)
-        return AnnotationSet({video_id: video}, classes)
+        timeline = file.json
+        try:
+            segments = tuple(map(Segment.from_dict, timeline["segments"]))
+            video = AnnotatedVideo(segments, timeline.get("subset"), timeline["duration"], timeline["source"])
+            return AnnotationSet({video_id: video}, tuple(timeline["classes"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise LabelsError(f"The timeline is damaged ({error!r}).", "run `lstr detect` again.") from error
 
     def write_detection(self, path: Path, detection: Detection) -> None:
         write_json(path, detection.timeline)
@@ -41,7 +45,31 @@ class EventLines(Format):
     name, suffix = "jsonl", ".jsonl"
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        return AnnotationSet({video_id: from_jsonl(file.text)})
+        """An action without an end lasts until the last line; a last line that a kill cut short is ignored."""
+        lines = file.text.split("\n")
+        segments: list[Segment] = []
+        active: dict[str, dict[str, Any]] = {}
+        time = 0.0
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                entry = json.loads(line)
+                time = max(time, float(entry["time"]))
+                if entry.get("event") == "ended":
+                    segments.append(Segment.from_dict(entry))
+                    active.pop(entry["label"], None)
+                elif entry.get("event") == "started":
+                    active[entry["label"]] = entry
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                if number == len(lines):
+                    break
+                raise LabelsError(
+                    f"Line {number} is not a line of `lstr detect` ({error!r}).", "give an ID.jsonl it wrote."
+                ) from error
+        for label, entry in active.items():
+            segments.append(Segment(entry["start"], max(time, entry["start"]), label, entry.get("score")))
+        return AnnotationSet({video_id: AnnotatedVideo(tuple(segments))})
 
 
 class Scores(Format):
@@ -109,44 +137,3 @@ class Mp4(Format):
         assert detection.video is not None
         classes = detection.timeline["classes"]
         write_overlay(path, detection.video, classes, detection.events, detection.scores)
-
-
-def from_timeline(timeline: Mapping[str, Any]) -> tuple[AnnotatedVideo, tuple[str, ...]]:
-    """Return the segments and the classes of a timeline. Raises LabelsError."""
-    try:
-        segments = tuple(map(Segment.from_dict, timeline["segments"]))
-        video = AnnotatedVideo(segments, timeline.get("subset"), timeline["duration"], timeline["source"])
-        return video, tuple(timeline["classes"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise LabelsError(f"The timeline is damaged ({error!r}).", "run `lstr detect` again.") from error
-
-
-def from_jsonl(text: str) -> AnnotatedVideo:
-    """Return the actions that the lines of a run report; one without an end lasts until the last line.
-
-    A last line that a kill cut short is ignored. Raises LabelsError.
-    """
-    lines = text.split("\n")
-    segments: list[Segment] = []
-    active: dict[str, dict[str, Any]] = {}
-    time = 0.0
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-            time = max(time, float(entry["time"]))
-            if entry.get("event") == "ended":
-                segments.append(Segment.from_dict(entry))
-                active.pop(entry["label"], None)
-            elif entry.get("event") == "started":
-                active[entry["label"]] = entry
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if number == len(lines):
-                break
-            raise LabelsError(
-                f"Line {number} is not a line of `lstr detect` ({error!r}).", "give an ID.jsonl it wrote."
-            ) from error
-    for label, entry in active.items():
-        segments.append(Segment(entry["start"], max(time, entry["start"]), label, entry.get("score")))
-    return AnnotatedVideo(tuple(segments))

@@ -1,9 +1,12 @@
 """Segment sets for the tests of formats: the awkward one by hand, and any by hypothesis."""
 
+from pathlib import Path
+
 from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.format import DEFAULTS, File, format_named
 
 CLASSES = ("wave", "<script>", "Zürich & co", "100 % {odd}, \\N; yes", "東京", "--> x", "idle")
 AWKWARD = AnnotatedVideo(
@@ -25,6 +28,18 @@ ONE = AnnotationSet({"a b": AWKWARD}, CLASSES)
 LETTERS = st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp", "Zs"), blacklist_characters="\ufeff")
 labels = st.text(LETTERS, min_size=1, max_size=8).filter(lambda text: text != "Background")
 scores = st.one_of(st.none(), st.sampled_from([0.125, 0.5, 0.8125, 1.0]))
+
+
+def parse(form: str, content, video_id: str = "x", options=DEFAULTS) -> AnnotationSet:
+    """Read the text, or the JSON content, of a file in a format."""
+    file = File(Path("memory"))
+    setattr(file, "json" if form in ("activitynet", "boris", "json", "labelstudio") else "text", content)
+    return format_named(form).read(file, video_id, options)
+
+
+def write(form: str, annotated: AnnotationSet) -> str:
+    """Return the text of a file in a format."""
+    return format_named(form).text(annotated, DEFAULTS)
 
 
 def videos(unit: int, score=scores, least: int = 1, label=labels):

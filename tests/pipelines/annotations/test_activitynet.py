@@ -9,10 +9,12 @@ import pytest
 from lstr.errors import LabelsError
 from lstr.labels.label_set import read_labels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.activitynet import from_activitynet, read_perframe, to_activitynet
+from lstr.pipelines.annotations.activitynet import to_activitynet
+from lstr.pipelines.annotations.format import ConvertOptions
 from lstr.pipelines.annotations.label_files import read_annotations
-from tests.support.annotated import CLASSES, ONE, segments
+from tests.support.annotated import CLASSES, ONE, parse, segments
 
+PERFRAME = ConvertOptions(source_format="perframe")
 SEGMENT = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2}
 RESULTS = {  # what the evaluation code of ActivityNet requires of a prediction file
     "type": "object",
@@ -45,7 +47,7 @@ def test_activitynet_results_and_ground_truth(tmp_path):
 def test_what_labels_do_not_need():
     """No subset, and a score in the database, which `lstr.labels.label_set.read_labels` leaves alone."""
     content = {"database": {"v": {"annotations": [{"label": "jump", "segment": [1, 2], "score": 0.5}]}}}
-    read = from_activitynet(content)
+    read = parse("activitynet", content)
     assert read.videos["v"].segments == (Segment(1.0, 2.0, "jump", 0.5),) and read.videos["v"].subset is None
 
 
@@ -63,7 +65,7 @@ def test_what_labels_do_not_need():
 )
 def test_broken_documents(content):
     with pytest.raises(LabelsError) as caught:
-        from_activitynet(content)
+        parse("activitynet", content)
     assert caught.value.hint
 
 
@@ -98,17 +100,17 @@ def test_targets_of_another_rate_keep_their_seconds(folder):
     info = json.loads((folder / "data_info.json").read_text())
     info["MINE"]["fps"] = 5
     (folder / "data_info.json").write_text(json.dumps(info))
-    video = read_perframe(folder).videos["a/1"]
+    video = read_annotations(folder).videos["a/1"]
     assert video.duration == pytest.approx(1.2) and segments(video)[0] == (0.2, 0.4, "wave")
     info["MINE"]["fps"] = 0
     (folder / "data_info.json").write_text(json.dumps(info))
     with pytest.raises(LabelsError, match="0 targets a second"):
-        read_perframe(folder)
+        read_annotations(folder)
 
 
 def test_a_folder_without_targets(tmp_path):
     with pytest.raises(LabelsError, match="no per-chunk targets"):
-        read_perframe(tmp_path)
+        read_annotations(tmp_path, PERFRAME)
     (tmp_path / "data_info.json").write_text("{")
     with pytest.raises(LabelsError, match="is not JSON"):
-        read_perframe(tmp_path)
+        read_annotations(tmp_path, PERFRAME)

@@ -6,11 +6,9 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.pipelines.annotations.annotation import AnnotationSet
-from lstr.pipelines.annotations.boris import from_boris
-from lstr.pipelines.annotations.boris_tables import from_export
 from lstr.pipelines.annotations.format import format_named, recognise
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
-from tests.support.annotated import segments
+from tests.support.annotated import parse, segments
 
 ETHOGRAM = {
     "0": {"code": "walk", "type": "State event", "key": "w", "category": "moves", "modifiers": {}},
@@ -45,7 +43,7 @@ def test_states_are_pairs_by_subject_and_modifiers_and_points_have_no_length():
         [2.5, "", "call", "None|None", ""],
         [4.0, "ben", "walk", "", ""],
     ]
-    found = from_boris(project(o1=observation(events)))
+    found = parse("boris", project(o1=observation(events)))
     assert segments(found.videos["v/a"]) == [(1.0, 3.0, "walk"), (2.0, 4.0, "walk"), (2.5, 2.5, "call")]
     assert [a.subject for a in found.videos["v/a"].segments] == ["ann", "ben", ""]
     assert found.classes == ("walk", "call") and found.videos["v/a"].duration == 10
@@ -54,33 +52,33 @@ def test_states_are_pairs_by_subject_and_modifiers_and_points_have_no_length():
 
 
 def test_a_time_offset_is_no_part_of_the_video():
-    found = from_boris(
-        project(o=observation([[61, "", "walk", "", ""], [62.5, "", "walk", "", ""]], **{"time offset": 60}))
+    found = parse(
+        "boris", project(o=observation([[61, "", "walk", "", ""], [62.5, "", "walk", "", ""]], **{"time offset": 60}))
     )
     assert segments(found.videos["v/a"]) == [(1.0, 2.5, "walk")]
 
 
 def test_an_observation_of_several_files_is_cut_where_they_are():
     events = [[t, "", "walk", "", ""] for t in (8, 12, 15, 20)] + [[10, "", "call", "", ""]]
-    found = from_boris(project(o=observation(events, ("a.mp4", "b.mp4"))))
+    found = parse("boris", project(o=observation(events, ("a.mp4", "b.mp4"))))
     assert segments(found.videos["a"]) == [(8.0, 10.0, "walk")]
     assert segments(found.videos["b"]) == [(0.0, 0.0, "call"), (0.0, 2.0, "walk"), (5.0, 10.0, "walk")]
     whole = observation(events, ("a.mp4", "b.mp4"), media_info={})
     with pytest.raises(LabelsError, match="'o' shows 2 files one after another, and does not say how long 'a.mp4'"):
-        from_boris(project(o=whole))
+        parse("boris", project(o=whole))
 
 
 def test_players_beside_the_first_and_observations_without_a_video_are_told():
     two = observation(file={"1": ["a.mp4"], "2": ["side.mp4"]})
-    found = from_boris(project(two=two, live=observation(type="LIVE", file=[]), odd=observation(type="IMAGES")))
+    found = parse("boris", project(two=two, live=observation(type="LIVE", file=[]), odd=observation(type="IMAGES")))
     assert found.videos.keys() == {"a"} and kinds(found) >= {"several players", "no video"}
     with pytest.raises(LabelsError, match="No observation of the project shows a video"):
-        from_boris(project(live=observation(type="LIVE", file={})))
+        parse("boris", project(live=observation(type="LIVE", file={})))
 
 
 def test_what_was_not_watched_is_ambiguous():
     part = {"observation time interval": [2, 8]}
-    found = from_boris(project(o=observation([[3, "", "walk", "", ""], [4, "", "walk", "", ""]], **part)))
+    found = parse("boris", project(o=observation([[3, "", "walk", "", ""], [4, "", "walk", "", ""]], **part)))
     assert segments(found.videos["v/a"]) == [(0, 2, "Ambiguous"), (3, 4, "walk"), (8, 10, "Ambiguous")]
     assert "part of a video" in kinds(found)
 
@@ -89,10 +87,10 @@ def test_two_observations_of_a_video_are_one_where_their_subjects_differ():
     def of(subject):
         return observation([[1, subject, "walk", "", ""], [2, subject, "walk", "", ""]])
 
-    found = from_boris(project(o1=of("ann"), o2=of("ben")))
+    found = parse("boris", project(o1=of("ann"), o2=of("ben")))
     assert len(found.videos["v/a"].segments) == 2 and "several observations" in kinds(found)
     with pytest.raises(LabelsError, match="'o1' and 'o2' both code the subject 'ann' in 'v/a.mp4'"):
-        from_boris(project(o1=of("ann"), o2=of("ann")))
+        parse("boris", project(o1=of("ann"), o2=of("ann")))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def test_two_observations_of_a_video_are_one_where_their_subjects_differ():
 )
 def test_an_event_that_means_nothing_is_named(events, words):
     with pytest.raises(LabelsError, match=words) as caught:
-        from_boris(project(o=observation(events)))
+        parse("boris", project(o=observation(events)))
     assert caught.value.hint
 
 
@@ -125,20 +123,20 @@ def test_an_event_that_means_nothing_is_named(events, words):
 )
 def test_an_observation_that_cannot_be_placed_is_named(other, words):
     with pytest.raises(LabelsError, match=words):
-        from_boris(project(o=observation(**other)))
+        parse("boris", project(o=observation(**other)))
 
 
 @pytest.mark.parametrize("content", [{}, [], {"behaviors_conf": [], "observations": {}}, {"behaviors_conf": ETHOGRAM}])
 def test_what_is_no_project_is_refused(content):
     with pytest.raises(LabelsError, match="not a project of BORIS"):
-        from_boris(content)
+        parse("boris", content)
 
 
 def test_files_are_called_by_what_tells_them_apart():
     with pytest.raises(LabelsError, match="Two files would be the video 'v/a.mp4'"):
-        from_boris(project(o=observation(files=["/v/a.mp4", "//v/a.mp4"])))
+        parse("boris", project(o=observation(files=["/v/a.mp4", "//v/a.mp4"])))
     files = {"x": "/home/ann/v/a.mp4", "day/b": "/data/day/b.mp4", "y": r"C:\v\c.avi", "z": "/other/a.mp4"}
-    found = from_boris(project(**{name: observation(files=[file]) for name, file in files.items()}))
+    found = parse("boris", project(**{name: observation(files=[file]) for name, file in files.items()}))
     assert set(found.videos) == {"home/ann/v/a.mp4", "day/b", "c", "other/a.mp4"}
 
 
@@ -192,20 +190,20 @@ def test_an_export_is_known_by_its_header(tmp_path, name, text):
 
 
 def test_the_earlier_tabular_export_has_lines_above_its_header():
-    found = from_export(OLD, "x")
+    found = parse("borisevents", OLD, "x")
     assert segments(found.videos["films/a"]) == [(3.3, 7.75, "walk"), (8.0, 8.0, "call")]
     assert {note.kind for note in found.notes} == {"point events", "comment"}
     assert {a.subject for a in found.videos["films/a"].segments} - {""}, "who does it is kept"
 
 
 def test_the_tabular_export_says_how_long_each_file_is():
-    found = from_export(TABULAR, "x")
+    found = parse("borisevents", TABULAR, "x")
     assert segments(found.videos["a"]) == [(8.0, 10.0, "walk")] and segments(found.videos["b"]) == [(0.0, 2.0, "walk")]
     assert found.videos["b"].duration == 20
 
 
 def test_the_aggregated_export_has_a_row_a_bout():
-    found = from_export(AGGREGATED, "x")
+    found = parse("borisevents", AGGREGATED, "x")
     assert segments(found.videos["a"]) == [(1.8, 3.0, "walk"), (4.0, 4.0, "call")]
     assert found.videos.keys() == {"a", "b"} and "'o3'" in " ".join(note.sentence for note in found.notes)
 
@@ -224,5 +222,5 @@ def test_the_aggregated_export_has_a_row_a_bout():
 )
 def test_what_an_export_leaves_open_is_named_by_its_line(text, words):
     with pytest.raises(LabelsError, match=words) as caught:
-        from_export(text, "x")
+        parse("borisevents", text, "x")
     assert caught.value.hint

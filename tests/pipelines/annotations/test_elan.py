@@ -8,20 +8,19 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo
-from lstr.pipelines.annotations.elan import from_eaf, to_eaf
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
-from tests.support.annotated import AWKWARD, CLASSES, scored, segments
+from tests.support.annotated import CLASSES, ONE, parse, scored, segments, write
 
 
 def read(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
-    found = from_eaf(text, "a")
+    found = parse("eaf", text, "a")
     return found.videos["a"], found.classes
 
 
 def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):
     path = tmp_path / "a.eaf"
-    path.write_text(to_eaf(AWKWARD, CLASSES), encoding="utf-8")
+    path.write_text(write("eaf", ONE), encoding="utf-8")
     eaf = pympi.Elan.Eaf(str(path))
     tiers = {name: eaf.get_annotation_data_for_tier(name) for name in eaf.get_tier_names()}
     assert set(CLASSES) < set(tiers) and tiers["idle"] == []
@@ -36,7 +35,7 @@ def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):
 
 
 def test_the_order_and_the_references_are_those_of_the_schema():
-    root = ET.fromstring(to_eaf(AWKWARD, CLASSES).encode())
+    root = ET.fromstring(write("eaf", ONE).encode())
     order = list(dict.fromkeys(element.tag for element in root))
     assert order == ["HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "CONSTRAINT"]
     slots = [int(slot.get("TIME_VALUE")) for slot in root.iter("TIME_SLOT")]
@@ -51,13 +50,13 @@ def test_the_order_and_the_references_are_those_of_the_schema():
 
 def test_tiers_of_one_name_keep_apart():
     video = AnnotatedVideo((Segment(0, 2, "a", 0.5), Segment(1, 3, "a", 0.5), Segment(1, 2, "a (2)", 0.5)))
-    text = to_eaf(video, ("a", "a (2)", "a score"))
+    text = write("eaf", AnnotationSet({"a": video}, ("a", "a (2)", "a score")))
     names = [tier.get("TIER_ID") for tier in ET.fromstring(text.encode()).iter("TIER")]
     assert len(names) == len(set(names)) and scored(read(text)[0]) == scored(video)
 
 
 def test_characters_that_xml_cannot_hold_do_not_break_the_file():
-    text = to_eaf(AnnotatedVideo((Segment(0, 1, "a\x00b"),)), ("a\x00b",))
+    text = write("eaf", AnnotationSet({"a": AnnotatedVideo((Segment(0, 1, "a\x00b"),))}))
     assert read(text)[0].segments[0].label == "a\N{REPLACEMENT CHARACTER}b"
 
 
@@ -129,7 +128,7 @@ def test_a_file_that_no_video_is_called_as_is_of_its_media(tmp_path, present, ex
     assert any(note.kind == "id of the media" for note in read.notes) == (expected != "a_JS")
 
 
-@pytest.mark.parametrize("text", ["no xml", "<other/>", to_eaf(AWKWARD, CLASSES).replace('TIME_VALUE="0"', "")])
+@pytest.mark.parametrize("text", ["no xml", "<other/>", write("eaf", ONE).replace('TIME_VALUE="0"', "")])
 def test_what_is_no_eaf(text):
     with pytest.raises(LabelsError) as caught:
         read(text)

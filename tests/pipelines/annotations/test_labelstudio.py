@@ -3,11 +3,10 @@
 import pytest
 
 from lstr.errors import LabelsError
-from lstr.pipelines.annotations.labelstudio import from_labelstudio
-from lstr.pipelines.annotations.tables import Clock
-from tests.support.annotated import segments
+from lstr.pipelines.annotations.format import ConvertOptions
+from tests.support.annotated import parse, segments
 
-AT_25 = Clock(25)
+AT_25 = ConvertOptions(frames=25)
 
 
 def test_an_export_of_label_studio():
@@ -19,10 +18,10 @@ def test_an_export_of_label_studio():
         "annotations": [{"result": [region, {"type": "choices", "value": {"choices": ["sharp"]}}]}],
         "predictions": [{"result": []}],
     }
-    read = from_labelstudio([task], AT_25)
+    read = parse("labelstudio", [task], "x", AT_25)
     assert segments(read.videos["game"]) == [(1.0, 2.0, "jump")]
     with pytest.raises(LabelsError, match="how many a second") as caught:
-        from_labelstudio([task], Clock())
+        parse("labelstudio", [task])
     assert "--frames 30" in caught.value.hint
 
 
@@ -54,7 +53,7 @@ def exported(video: str, *annotations: tuple) -> dict:
     ],
 )
 def test_the_name_of_an_upload_is_the_one_that_it_had_before(media, names):
-    assert list(from_labelstudio([exported(path, (1, 1, False)) for path in media], AT_25).videos) == names
+    assert list(parse("labelstudio", [exported(path, (1, 1, False)) for path in media], "x", AT_25).videos) == names
 
 
 def test_skipped_tasks_are_left_out_and_the_last_annotation_counts():
@@ -63,7 +62,7 @@ def test_skipped_tasks_are_left_out_and_the_last_annotation_counts():
         exported("b.mp4", (1, 1, True)),
         exported("c.mp4"),
     ]
-    read = from_labelstudio(tasks, AT_25)
+    read = parse("labelstudio", tasks, "x", AT_25)
     assert read.videos.keys() == {"a", "c"} and segments(read.videos["a"]) == [(1.0, 2.0, "jump")]
     assert [note.sentence for note in read.notes] == [
         "'a' has 2 annotations, of which the last counts",

@@ -2,14 +2,12 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import pytest
 
-from lstr.pipelines.annotations.csv_tables import from_csv
-from lstr.pipelines.annotations.elan import from_eaf
-from lstr.pipelines.annotations.subtitles import from_srt, from_vtt
-from lstr.pipelines.annotations.thumos import CLASS_LIST, from_thumos
+from lstr.pipelines.annotations.thumos import CLASS_LINE
+from tests.support.annotated import parse
 
 SIZE, TIMES = 1024, 16
 CUE = "1\n00:00:01,000 --> 00:00:02,000\n"
@@ -38,17 +36,15 @@ def seconds(read: Callable[[str], object], text: str) -> float:
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        pytest.param(from_srt, lambda size: CUE + "<b " * size, id="srt tags"),
-        pytest.param(from_srt, lambda size: CUE + "{\\" * size, id="srt braces"),
-        pytest.param(from_vtt, lambda size: "WEBVTT\n\n" + CUE + "<" * size, id="vtt"),
-        pytest.param(from_srt, lambda size: CUE + "x" + "\n0:00:00" * size, id="srt without blank lines"),
-        pytest.param(from_srt, lambda size: CUE + "x" + "\n \n" * size, id="srt of blank lines"),
-        pytest.param(lambda t: from_csv(t, ""), lambda size: f"start,end,label,{'_ms' * size}x\n", id="csv"),
-        pytest.param(
-            lambda text: from_thumos(Path(), {Path(CLASS_LIST): text}), lambda size: f"7 a{' ' * size}b", id="thumos"
-        ),
-        pytest.param(lambda text: from_eaf(text, "a"), lambda size: elan(20 * size, True), id="nested elan"),
-        pytest.param(lambda text: from_eaf(text, "a"), lambda size: elan(100 * size, False), id="elan of many tiers"),
+        pytest.param(partial(parse, "srt"), lambda size: CUE + "<b " * size, id="srt tags"),
+        pytest.param(partial(parse, "srt"), lambda size: CUE + "{\\" * size, id="srt braces"),
+        pytest.param(partial(parse, "vtt"), lambda size: "WEBVTT\n\n" + CUE + "<" * size, id="vtt"),
+        pytest.param(partial(parse, "srt"), lambda size: CUE + "x" + "\n0:00:00" * size, id="srt without blank lines"),
+        pytest.param(partial(parse, "srt"), lambda size: CUE + "x" + "\n \n" * size, id="srt of blank lines"),
+        pytest.param(partial(parse, "csv"), lambda size: f"start,end,label,{'_ms' * size}x\n", id="csv"),
+        pytest.param(CLASS_LINE.findall, lambda size: f"7 a{' ' * size}b", id="thumos"),
+        pytest.param(partial(parse, "eaf"), lambda size: elan(20 * size, True), id="nested elan"),
+        pytest.param(partial(parse, "eaf"), lambda size: elan(100 * size, False), id="elan of many tiers"),
     ],
 )
 def test_work_grows_as_the_text(read, text):

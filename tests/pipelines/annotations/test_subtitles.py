@@ -7,13 +7,12 @@ import webvtt
 
 from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo
-from lstr.pipelines.annotations.subtitles import from_srt, from_vtt, to_vtt
-from tests.support.annotated import AWKWARD, segments
+from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from tests.support.annotated import ONE, parse, segments, write
 
 
 def test_webvtt_py_reads_the_vtt():
-    captions = webvtt.from_buffer(io.StringIO(to_vtt(AWKWARD))).captions
+    captions = webvtt.from_buffer(io.StringIO(write("vtt", ONE))).captions
     assert [(c.start, c.end) for c in captions[-2:]] == [
         ("00:59:59.750", "01:01:01.500"), ("01:01:01.500", "01:01:02.000")
     ]  # fmt: skip
@@ -28,21 +27,24 @@ def test_what_others_write():
         "STYLE\r\n::cue { color: red }\r\n\r\nintro\r\n00:01.500 --> 00:00:02.000 align:start position:0%\r\n"
         "<v Anna><c.big>long &amp; high</c>\r\njump\r\n"
     )
-    assert from_vtt(text).segments == (Segment(1.5, 2.0, "long & high jump"),)
-    assert from_srt("1\n00:00:01,5 --> 00:00:02,000\n<b>jump</b>\n").segments == (Segment(1.5, 2.0, "jump"),)
+    assert parse("vtt", text).first[1].segments == (Segment(1.5, 2.0, "long & high jump"),)
+    bold = parse("srt", "1\n00:00:01,5 --> 00:00:02,000\n<b>jump</b>\n")
+    assert bold.first[1].segments == (
+        Segment(1.5, 2.0, "jump"),
+    )
 
 
 @pytest.mark.parametrize(
-    ("read", "text", "words"),
+    ("form", "text", "words"),
     [
-        (from_vtt, "1\n00:00:01.000 --> 00:00:02.000\nx", "begin with WEBVTT"),
-        (from_vtt, "WEBVTT\n\nlate --> later\nx", "not a cue's times"),
-        (from_srt, "a letter", "holds no cue"),
+        ("vtt", "1\n00:00:01.000 --> 00:00:02.000\nx", "begin with WEBVTT"),
+        ("vtt", "WEBVTT\n\nlate --> later\nx", "not a cue's times"),
+        ("srt", "a letter", "holds no cue"),
     ],
 )
-def test_what_is_no_subtitle(read, text, words):
+def test_what_is_no_subtitle(form, text, words):
     with pytest.raises(LabelsError, match=words) as caught:
-        read(text)
+        parse(form, text)
     assert caught.value.hint
 
 
@@ -60,19 +62,19 @@ CUE = "1\n00:00:01,000 --> 00:00:02,000\njump\n"
     ],
 )
 def test_damaged_times_of_a_cue_are_named_by_their_line(text, words):
-    for read, whole, more in ((from_srt, text, 0), (from_vtt, f"WEBVTT\n\n{text}", 2)):
+    for form, whole, more in (("srt", text, 0), ("vtt", f"WEBVTT\n\n{text}", 2)):
         line = words[5 : words.index(":")]
         with pytest.raises(LabelsError, match=words.replace(f"Line {line}", f"Line {int(line) + more}")) as caught:
-            read(whole)
+            parse(form, whole)
         assert caught.value.hint
 
 
 @pytest.mark.parametrize("block", ["NOTE", "STYLE", "REGION", "NOTE so", "at 00:01.500"])
 def test_blocks_of_other_text_are_left_out(block):
-    video = from_vtt(f"WEBVTT\n\n{block}\nid: 0:01.500 0:02.500\n\n{CUE}")
-    assert segments(video) == [(1.0, 2.0, "jump")]
+    video = parse("vtt", f"WEBVTT\n\n{block}\nid: 0:01.500 0:02.500\n\n{CUE}")
+    assert segments(video.first[1]) == [(1.0, 2.0, "jump")]
 
 
 def test_a_cue_ends_after_it_starts():
     moment = AnnotatedVideo((Segment(2.0, 2.0, "blink"),))
-    assert from_vtt(to_vtt(moment)).segments[0].end > 2.0
+    assert parse("vtt", write("vtt", AnnotationSet({"a": moment}))).first[1].segments[0].end > 2.0

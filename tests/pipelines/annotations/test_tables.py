@@ -13,13 +13,12 @@ from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import find_videos
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
-from lstr.pipelines.annotations.csv_tables import from_binary, from_csv
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, format_named, recognise
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.annotations.videos import Rates, footage_of_files
 from lstr.pipelines.evaluation.tables import csv_text
 from lstr.pipelines.pages.table import Column, Table, to_csv
-from tests.support.annotated import segments
+from tests.support.annotated import parse, segments
 
 
 def test_a_table_with_tabs_that_lstr_wrote():
@@ -28,7 +27,7 @@ def test_a_table_with_tabs_that_lstr_wrote():
     text += "a\ttraining\t60000\t500\t1250\twave\tAnna\t0.5\nb\ttesting\t\t\t\t\t\t\n"
     segment = Segment(0.5, 1.25, "wave", 0.5, "Anna")
     expected = {"a": AnnotatedVideo((segment,), "training", 60.0), "b": AnnotatedVideo((), "testing")}
-    assert from_csv(text, "") == AnnotationSet(expected)
+    assert parse("csv", text, "") == AnnotationSet(expected)
 
 
 FORMULAS = ("=1+1", "+1", "-1", "@x", "'=1", "''@x", "＝1", '=HYPERLINK("http://x")')
@@ -41,7 +40,7 @@ def test_no_cell_is_a_formula_and_all_are_read_as_they_were():
     text = format_named("csv").text(annotated, DEFAULTS)
     cells = [cell for row in csv.reader(text.splitlines()) for cell in row]
     assert not [cell for cell in cells if cell[:1] in "=+-@＝" and cell not in ("", "-0.5")], cells
-    assert from_csv(text, "") == annotated and "plain" in cells and "it's" in cells
+    assert parse("csv", text, "") == annotated and "plain" in cells and "it's" in cells
     text = csv_text([{"class": "=1", "AP": -0.5, "n": None}])
     assert text.splitlines()[1] == "'=1,-0.5,"
     assert to_csv(Table("", [Column("=1"), Column("plain")], [["+1", -0.5]])) == "'=1,plain\n'+1,-0.5\n"
@@ -49,9 +48,12 @@ def test_no_cell_is_a_formula_and_all_are_read_as_they_were():
 
 def test_times_as_a_clock_shows_them():
     text = 'video,duration,start,end,label\ngame,1:00:00,0:01.5,1:02:03.25,jump\ngame,,"2:03,5",200,wave\n'
-    video = from_csv(text, "").videos["game"]
+    video = parse("csv", text, "").videos["game"]
     assert segments(video) == [(1.5, 3723.25, "jump"), (123.5, 200.0, "wave")] and video.duration == 3600
-    assert from_csv("start_ms,end_ms,label\n0:01,2500,jump\n", "a").videos["a"].segments == (Segment(1, 2.5, "jump"),)
+    read = parse("csv", "start_ms,end_ms,label\n0:01,2500,jump\n")
+    assert read.first[1].segments == (
+        Segment(1, 2.5, "jump"),
+    )
 
 
 def test_tables_of_others(tmp_path):
@@ -64,7 +66,7 @@ def test_tables_of_others(tmp_path):
 
 
 def test_a_duration_beside_a_start_is_the_segment_s():
-    video = from_csv("video,start,duration_ms,label\na,0:10,1500,jump\n", "").videos["a"]
+    video = parse("csv", "video,start,duration_ms,label\na,0:10,1500,jump\n", "").videos["a"]
     assert segments(video) == [(10.0, 11.5, "jump")] and video.duration is None
 
 
@@ -83,14 +85,14 @@ def test_a_duration_beside_a_start_is_the_segment_s():
 )
 def test_a_duration_beside_an_end_is_the_video_s_unless_it_is_the_segment_s(rows, durations):
     """A sheet of bouts: the last one's 2.5 s were the length of its video, and later labels were lost."""
-    read = from_csv("\n".join(["video,start,end,duration,label", *rows]), "")
+    read = parse("csv", "\n".join(["video,start,end,duration,label", *rows]), "")
     assert [video.duration for video in read.videos.values()] == durations
     assert [note.kind for note in read.notes] == ["duration"] * (None in durations)
 
 
 @pytest.mark.parametrize("options", [ConvertOptions(frames=25), ConvertOptions(rate_of=lambda _: 25)])
 def test_a_duration_that_counts_frames_as_start_and_end_do_is_not_the_video_s(options):
-    read = from_csv("video,start_frame,end_frame,duration,label\na,300,360,60,groom\n", "", options)
+    read = parse("csv", "video,start_frame,end_frame,duration,label\na,300,360,60,groom\n", "", options)
     assert read.videos["a"].duration is None and len(read.notes) == 1
 
 
@@ -108,24 +110,24 @@ def test_files_of_other_programs_say_what_they_are(tmp_path, lstr, name, words):
 @pytest.mark.parametrize("row", ["a,,12,Sum:", "Average,1,,"])
 def test_a_row_of_totals_is_an_error(row):
     with pytest.raises(LabelsError, match="Line 3: "):
-        from_csv(f"video,start,end,label\na,1,2,jump\n{row}\n", "x")
+        parse("csv", f"video,start,end,label\na,1,2,jump\n{row}\n", "x")
 
 
 @pytest.mark.parametrize("row", [",3,4,sit", ",,212.3,", ",,,sit", " ,3,,"])
 def test_a_video_that_a_row_does_not_name_is_an_error(row):
     """Merged cells of a spreadsheet: the rows below are of no video that is named after the file."""
     with pytest.raises(LabelsError, match="Line 3: the name of the video is missing") as caught:
-        from_csv(f"video,start,end,label,remark\na,1,2,jump,\n{row}\n", "x")
+        parse("csv", f"video,start,end,label,remark\na,1,2,jump,\n{row}\n", "x")
     assert "merged cells" in caught.value.hint
-    assert from_csv("video,start,end,label,remark\na,1,2,jump,\n,,,,much\n,,,\n\n", "x").videos.keys() == {"a"}
+    assert parse("csv", "video,start,end,label,remark\na,1,2,jump,\n,,,,much\n,,,\n\n", "x").videos.keys() == {"a"}
 
 
 @pytest.mark.parametrize("row", ["a,3,4,", "a,3,4,  ", "a,3,4", "a,3,", "a,,4,"])
 def test_times_without_a_label_are_an_error(row):
     with pytest.raises(LabelsError, match="Line 3: the label is missing") as caught:
-        from_csv(f"video,start,end,Label\na,1,2,jump\n{row}\n", "x")
+        parse("csv", f"video,start,end,Label\na,1,2,jump\n{row}\n", "x")
     assert "'Label'" in caught.value.hint
-    assert from_csv("video,start,duration,label\na,1,2,jump\nb,,60,\nc\n", "x").videos["c"].segments == ()
+    assert parse("csv", "video,start,duration,label\na,1,2,jump\nb,,60,\nc\n", "x").videos["c"].segments == ()
 
 
 ROWS = 'a;1;2;jump;"two\r\nlines; 3, 4"\r\nb;1;2;sit;12" of "it"\r\n'
@@ -146,23 +148,23 @@ ROWS = 'a;1;2;jump;"two\r\nlines; 3, 4"\r\nb;1;2;sit;12" of "it"\r\n'
 )
 def test_a_quotation_mark_that_is_not_closed_is_named_by_its_line(rows, line):
     with pytest.raises(LabelsError, match=f"^Line {line}: a quotation mark is not closed") as caught:
-        from_csv(f"video;start;end;label;remark\n{rows}", "x")
+        parse("csv", f"video;start;end;label;remark\n{rows}", "x")
     assert caught.value.hint
 
 
 def test_remarks_of_several_lines_and_quotation_marks_inside_a_cell_are_read():
-    read = from_csv(f'video;start;end;label;remark\n{ROWS}c;3;"4";"""so"" it";\nd;3;4;"so" it;', "x")
+    read = parse("csv", f'video;start;end;label;remark\n{ROWS}c;3;"4";"""so"" it";\nd;3;4;"so" it;', "x")
     assert [segments(video)[0][2] for video in read.videos.values()] == ["jump", "sit", '"so" it', "so it"]
     with pytest.raises(LabelsError, match="Line 5: 'x' is not a number"):
-        from_csv(f"video;start;end;label;remark\n{ROWS}c;x;4;jump;", "x")
+        parse("csv", f"video;start;end;label;remark\n{ROWS}c;x;4;jump;", "x")
 
 
 @pytest.mark.parametrize("mark", ["sep=;\n", "SEP=;\r\n", '"sep=;"\r\n', "\n\n", ";;;\n"])
 def test_excel_s_own_mark_and_blank_lines_may_be_above_the_header(mark):
-    read = from_csv(f"{mark}video;start;end;label\na;1,5;2;jump, high\n", "x")
+    read = parse("csv", f"{mark}video;start;end;label\na;1,5;2;jump, high\n", "x")
     assert segments(read.videos["a"]) == [(1.5, 2.0, "jump, high")]
     with pytest.raises(LabelsError, match=f"Line {2 + mark.count(chr(10))}: 'x'"):
-        from_csv(f"{mark}video;start;end;label\na;x;2;jump, high\n", "x")
+        parse("csv", f"{mark}video;start;end;label\na;x;2;jump, high\n", "x")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_excel_s_own_mark_and_blank_lines_may_be_above_the_header(mark):
 )
 def test_broken_tables(text, words):
     with pytest.raises(LabelsError, match=words) as caught:
-        from_csv(text, "x")
+        parse("csv", text, "x")
     assert caught.value.hint
 
 
@@ -198,14 +200,14 @@ AT_20 = ConvertOptions(rate_of=lambda _: 20)
     ],
 )
 def test_documented_columns_are_read(header, row, found):
-    read = from_csv(f"{header},label\n{row},fall\n", "a", AT_20)
+    read = parse("csv", f"{header},label\n{row},fall\n", "a", AT_20)
     assert segments(read.videos["a"]) == [(*found, "fall")] and read.notes == ()
 
 
 def test_one_rate_of_all_takes_the_columns_of_frames():
     text = "start,end,start_frame,end_frame,label\n9,9,30,60,fall\n"
-    assert segments(from_csv(text, "a", ConvertOptions(frames=20)).videos["a"]) == [(1.5, 3.0, "fall")]
-    plain = from_csv("start,end,label\n30,60,fall\n", "a", ConvertOptions(frames=20))
+    assert segments(parse("csv", text, "a", ConvertOptions(frames=20)).videos["a"]) == [(1.5, 3.0, "fall")]
+    plain = parse("csv", "start,end,label\n30,60,fall\n", "a", ConvertOptions(frames=20))
     assert segments(plain.videos["a"]) == [(1.5, 3.0, "fall")]
 
 
@@ -221,7 +223,7 @@ def test_one_rate_of_all_takes_the_columns_of_frames():
 )
 def test_other_columns_are_an_error_with_the_command_to_complete(table, missing, command):
     with pytest.raises(LabelsError, match=f"no column {missing} ") as caught:
-        from_csv(table, "x")
+        parse("csv", table, "x")
     assert f"lstr labels convert FILE -o labels.json --columns {shlex.quote(command)}`" in caught.value.hint
 
 
@@ -243,22 +245,22 @@ def test_the_command_of_the_error_reads_the_table(tmp_path, lstr):
 def test_columns_are_named_by_a_person():
     text = "Video;Beginn;Ende;Verhalten, kurz;label;Tier\na;1500;2000;Sturz;x;Anna\n"
     named = {"start_ms": "beginn", "end_ms": "Ende", "label": "Verhalten, kurz", "subject": "Tier"}
-    read = from_csv(text, "", ConvertOptions(columns=named))
+    read = parse("csv", text, "", ConvertOptions(columns=named))
     assert segments(read.videos["a"]) == [(1.5, 2.0, "Sturz")] and read.videos["a"].segments[0].subject == "Anna"
     for wrong, words in (({"start": "Anfang"}, "no column 'Anfang'"), ({"begin": "Beginn"}, "Unknown column: 'begin'")):
         with pytest.raises(LabelsError, match=words) as caught:
-            from_csv(text, "", ConvertOptions(columns=wrong))
+            parse("csv", text, "", ConvertOptions(columns=wrong))
         assert caught.value.hint
 
 
 def test_columns_that_are_not_read_have_a_note():
     """Ten videos under a header of another language were one video of the file's name, without a word."""
     table = "Film;start;end;label\nseq01;1;2;kick\nseq02;3;4;push\n"
-    (note,) = from_csv(table, "sheet").notes
+    (note,) = parse("csv", table, "sheet").notes
     assert note.sentence.startswith("no column says which video a row is of") and "'Film'" in note.sentence
-    (note,) = from_csv(table.replace("seq02", "seq01"), "sheet").notes
+    (note,) = parse("csv", table.replace("seq02", "seq01"), "sheet").notes
     assert note.sentence == "columns that are not read: 'Film'"
-    assert from_csv("start;end;label\n1;2;kick\n", "sheet").notes == ()
+    assert parse("csv", "start;end;label\n1;2;kick\n", "sheet").notes == ()
 
 
 def test_spellings_become_one_class(tmp_path, lstr):
@@ -272,9 +274,9 @@ def test_spellings_become_one_class(tmp_path, lstr):
 
 
 def test_who_does_it_is_a_column_there_and_back():
-    named = from_csv("video,start,end,label,Subject\na,1,2,fall,Anna\na,1,2,fall,Ben\na,3,4,sit,\n", "")
+    named = parse("csv", "video,start,end,label,Subject\na,1,2,fall,Anna\na,1,2,fall,Ben\na,3,4,sit,\n", "")
     assert [a.subject for a in named.videos["a"].segments] == ["Anna", "Ben", ""]
-    again = from_csv(format_named("csv").text(named, ConvertOptions()), "")
+    again = parse("csv", format_named("csv").text(named, ConvertOptions()), "")
     assert again.videos == named.videos and format_named("vtt").lost(named) == {"subjects"}
 
 
@@ -295,7 +297,7 @@ def test_cells_without_a_header_are_named_by_their_line(rows, line, cell):
     """2,5 to 4,0 was read as 2 to 5 s of the action '4'."""
     words = f"^Line {line} has more cells than the header has names, the first of which is {cell!r}"
     with pytest.raises(LabelsError, match=words) as caught:
-        from_csv(f"{PLAIN}\n{rows}\n", "x")
+        parse("csv", f"{PLAIN}\n{rows}\n", "x")
     assert "semicolons" in caught.value.hint and "first line" in caught.value.hint
 
 
@@ -309,14 +311,14 @@ def test_cells_without_a_header_are_named_by_their_line(rows, line, cell):
     ],
 )
 def test_empty_cells_and_quoted_commas_are_read(table):
-    assert segments(from_csv(table, "a").videos["a"]) == [(1.0, 2.0, "jump")]
+    assert segments(parse("csv", table, "a").videos["a"]) == [(1.0, 2.0, "jump")]
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.text('a1,;" ', min_size=1).filter(str.strip))))
 def test_no_table_as_csv_writes_it_is_refused(rows):
     out = io.StringIO()
     csv.writer(out).writerows([PLAIN.split(","), *[("v", start, start + length, text) for start, length, text in rows]])
-    videos = from_csv(out.getvalue(), "").videos
+    videos = parse("csv", out.getvalue(), "").videos
     found = [label for video in videos.values() for *_, label in segments(video)]
     assert sorted(found) == sorted(text.strip() for *_, text in rows)
 
@@ -337,7 +339,7 @@ NTSC = 30000 / 1001
 )
 def test_a_time_code_is_a_frame_of_its_video(code, rate, seconds):
     text = f"video,start,end,label\na,{code},2:00:00,jump\n"
-    read = from_csv(text, "", ConvertOptions(rate_of={"a": rate}.get)).videos["a"].segments
+    read = parse("csv", text, "", ConvertOptions(rate_of={"a": rate}.get)).videos["a"].segments
     assert read[0].start == pytest.approx(seconds, abs=1e-9) and read[0].end == 7200
 
 
@@ -349,7 +351,7 @@ def test_one_rate_of_all_goes_before_that_of_a_video(tmp_path):
 
 def test_a_frame_that_no_second_has_is_named():
     with pytest.raises(LabelsError, match="Line 3: '00:00:02:27' is frame 27 of a second that has 25") as caught:
-        from_csv("video,start,end,label\na,1,2,jump\na,00:00:02:27,3,jump\n", "", ConvertOptions(rate_of=lambda _: 25))
+        parse("csv", "start,end,label\n1,2,jump\n00:00:02:27,3,jump\n", "", ConvertOptions(rate_of=lambda _: 25))
     assert "--frames" in caught.value.hint
 
 
@@ -357,7 +359,7 @@ def test_a_frame_that_no_second_has_is_named():
 def test_frames_without_a_rate_say_what_to_do(row):
     header = "video,start,end,label" if ":" in row else "video,start_frame,end_frame,label"
     with pytest.raises(LabelsError, match="counts frames") as caught:
-        from_csv(f"{header}\n{row}\n", "")
+        parse("csv", f"{header}\n{row}\n", "")
     assert "--video VIDEOS" in caught.value.hint and "--frames 30" in caught.value.hint
 
 
@@ -395,7 +397,7 @@ AT_10 = ConvertOptions(rate_of=lambda video_id: 10.0)
 
 
 def read(text: str, options: ConvertOptions = AT_10) -> AnnotatedVideo:
-    return from_binary(text, "x", options).first[1]
+    return parse("binary", text, "x", options).first[1]
 
 
 @pytest.mark.parametrize("text", [TIMED, "walk,run\n0,1\n1,0\n", "frame\twalk\n1\t0\n2\t1\n", ",walk\n0,1\n1,0\n"])
@@ -440,7 +442,7 @@ def test_frames_need_the_rate_of_the_video(tmp_path):
 
 
 def test_background_is_no_action():
-    found = from_binary("time,background,walk\n0,1,0\n1,0,1\n", "x", ConvertOptions())
+    found = parse("binary", "time,background,walk\n0,1,0\n1,0,1\n", "x", ConvertOptions())
     assert found.classes == ("walk",) and segments(found.videos["x"]) == [(1, 2, "walk")]
 
 

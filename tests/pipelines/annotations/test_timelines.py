@@ -4,7 +4,7 @@ import pytest
 
 from lstr.errors import LabelsError
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.timelines import from_jsonl, from_timeline
+from tests.support.annotated import parse
 
 
 def test_lines_of_a_run_that_was_killed():
@@ -15,12 +15,12 @@ def test_lines_of_a_run_that_was_killed():
         '{"event": "expected", "label": "wave", "time": 0.25, "start": 0.5, "score": 0.6}\n'
         '{"chunk": 1, "time": 0.5, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n{"chunk": 2, "ti'
     )
-    assert from_jsonl(text).segments == (Segment(0, 0.5, "jump", 0.9),)
+    assert parse("jsonl", text).first[1].segments == (Segment(0, 0.5, "jump", 0.9),)
     with pytest.raises(LabelsError, match="Line 1 is not a line"):
-        from_jsonl("{}\n" + text)
+        parse("jsonl", "{}\n" + text)
 
 
 def test_a_broken_timeline():
     with pytest.raises(LabelsError) as caught:
-        from_timeline({"format": "lstr-timeline/1"})
+        parse("json", {"format": "lstr-timeline/1"})
     assert caught.value.hint

@@ -18,7 +18,6 @@ from lstr.checkpoint import load
 from lstr.errors import StalledError
 from lstr.extractors.video.inputs import PROMPT, Input, LiveOptions, parse_live
 from lstr.kinds import configure, make_model
-from lstr.pipelines.annotations.timelines import from_jsonl, from_timeline
 from lstr.pipelines.detection import outputs
 from lstr.pipelines.detection.decision import Decided, Opened
 from lstr.pipelines.detection.detector import detect
@@ -27,6 +26,7 @@ from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptio
 from lstr.pipelines.detection.session import Streams
 from lstr.pipelines.failures import FailureLog
 from lstr.timeline import Thresholds
+from tests.support.annotated import parse
 from tests.support.detections import dated_file, decisions_of, run_live, run_recorded, sources_of
 from tests.support.feature_set import TINY
 from tests.support.processes import heed_interrupts
@@ -178,8 +178,8 @@ def whole(folder, name: str) -> dict:
     text = dated_file(folder, name, ".jsonl").read_text()
     assert all(json.loads(line) for line in text.splitlines()) and text.endswith("\n")
     assert len(np.load(dated_file(folder, name, ".scores.npy"))) == timeline["chunks"]
-    segments = sorted((a.start, a.end, a.label) for a in from_timeline(timeline)[0].segments)
-    assert sorted((a.start, a.end, a.label) for a in from_jsonl(text).segments) == segments
+    segments = sorted((a.start, a.end, a.label) for a in parse("json", timeline).first[1].segments)
+    assert sorted((a.start, a.end, a.label) for a in parse("jsonl", text).first[1].segments) == segments
     return timeline
 
 

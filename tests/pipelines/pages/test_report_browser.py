@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.csv_tables import from_csv
 from lstr.pipelines.pages.page import FULL_SCALE, write_index, write_report
 from lstr.timeline import Thresholds, Timeline, segments_in
+from tests.support.annotated import parse
 from tests.support.browser import (
     CLASSES,
     GREYS,
@@ -153,7 +153,7 @@ def test_sliders_decide_again_and_segments_are_downloaded(show, tmp_path):
     assert segments() == [(HUG, 2, 4), (HUG, 7, 7.5), (KICK, 7.5, 8.5)]
     assert (facts(page)["Labels found"], facts(page)["False alarms"]) == ("1 of 3", "2")
     detected = tuple(Segment.from_dict(s) for s in timeline_of(Thresholds())["segments"])
-    assert from_csv(saved(page, "#segments-csv"), "").videos["clips/a"].segments == detected
+    assert parse("csv", saved(page, "#segments-csv"), "").videos["clips/a"].segments == detected
     before = ink(page, 0)
     page.fill("#on", "0.38")
     expected = timeline_of(Thresholds(0.38, 0.35))["segments"]
@@ -167,7 +167,7 @@ def test_sliders_decide_again_and_segments_are_downloaded(show, tmp_path):
     # no cell of a table is a formula that a spreadsheet runs
     text = page.evaluate("toCsv([{id: '=a', duration: -0.5, segments: [{start: 1, end: 2, label: \"'@x\"}]}])")
     assert text.splitlines()[1] == "'=a,-0.5,1,2,''@x,"
-    assert from_csv(text, "").videos["=a"].segments == (Segment(1, 2, "'@x"),)
+    assert parse("csv", text, "").videos["=a"].segments == (Segment(1, 2, "'@x"),)
 
 
 @pytest.mark.long
@@ -228,7 +228,7 @@ def test_the_index_sorts_filters_and_leads_to_each_report(show, report, tmp_path
     page.select_option("#class", "")
     page.fill("#find", "CLIP #1")
     detected = tuple(Segment.from_dict(entry) for entry in SEGMENTS[:1])
-    assert from_csv(saved(page, "#all-csv"), "").videos["a clip #10"].segments == detected
+    assert parse("csv", saved(page, "#all-csv"), "").videos["a clip #10"].segments == detected
     page.fill("#find", "")
     page.focus("td a")
     page.keyboard.press("Enter")
