@@ -105,12 +105,12 @@ def _describe_weights(path: Path) -> dict[str, Any]:
     from lstr.extractors.networks.weights_folder import open_weights
 
     folder = open_weights(path)
-    origins = {stream: origin for stream in folder.streams if (origin := origin_of(folder.file(stream)))}
+    origins = {stream: origin for stream in folder.recipe.streams if (origin := origin_of(folder.file(stream)))}
     return {
         "kind": "weights folder",
         **{name: value for name, value in folder.about.items() if name != "training"},
         "training": list(folder.about.get("training", {})),
-        "pairs": folder.n_folds + 1,
+        "pairs": 1 + max(len(part.folds) for part in folder.recipe.parts.values()),
         "origins": {stream: str(origin) for stream, origin in origins.items()},
         "recipe_id": folder.recipe.id,
         "recipe": folder.recipe.to_dict(),

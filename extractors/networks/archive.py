@@ -82,10 +82,10 @@ class Archive:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         if not is_archive(path):
-            raise WeightsError(f"{path} is no model file, or is cut short.", FOREIGN)
+            raise WeightsError(f"{path} is not a model file, or is cut short.", FOREIGN)
         with self._opened() as (container, members):
             if DOCUMENT not in members:
-                raise WeightsError(f"{path} has no {DOCUMENT}, so it is no model file.", FOREIGN)
+                raise WeightsError(f"{path} has no {DOCUMENT}, which every model file has.", FOREIGN)
             if (size := members[DOCUMENT].file_size) > MOST_JSON:
                 raise WeightsError(f"{DOCUMENT} in {path} is of {size} bytes, above {MOST_JSON}.", FOREIGN)
             content = container.read(members[DOCUMENT])
@@ -93,7 +93,7 @@ class Archive:
         with suppress(ValueError, RecursionError):
             document = json.loads(content)
         if not isinstance(document, dict):
-            raise WeightsError(f"{DOCUMENT} in {path} is no JSON object.", COPY_HINT)
+            raise WeightsError(f"{DOCUMENT} in {path} is not a JSON object.", COPY_HINT)
         self.document: dict[str, Any] = document
         found = re.fullmatch(rf"{FORMAT}/(\d{{1,9}})", str(document.get("format")))
         if not found:
@@ -176,7 +176,7 @@ class Archive:
         from safetensors import SafetensorError
 
         content = self.read(name)
-        wrong = f"{name} in {self.path} is no safetensors file"
+        wrong = f"{name} in {self.path} is not a safetensors file"
         length = int.from_bytes(content[:8], "little")
         if len(content) < 8 or length > min(MOST_JSON, len(content) - 8):
             raise WeightsError(f"{wrong}: its header would be of {length} bytes.", FOREIGN)
@@ -198,7 +198,7 @@ class Archive:
                 tail = file.read()
                 ending = tail[-22:]
                 if ending[:4] != END or ending[20:] != b"\0\0":
-                    raise WeightsError(f"{self.path} is cut short, or is no model file.", COPY_HINT)
+                    raise WeightsError(f"{self.path} is cut short, or is not a model file.", COPY_HINT)
                 if tail[:4] == ZIP64 or int.from_bytes(ending[12:16], "little") > MOST_INDEX:
                     raise WeightsError(f"{self.path} lists more members than a model file has.", FOREIGN)
                 with zipfile.ZipFile(file) as container:

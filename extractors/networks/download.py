@@ -131,7 +131,7 @@ def _gather(source: str, file: BinaryIO, name: str, progress: Callable[[str, int
         # for an unknown host or a wrong certificate another try changes nothing
         if cuts == MAX_CUTS or isinstance(cause, (socket.gaierror, ssl.SSLCertVerificationError)):
             reason, have = str(cause) or type(cause).__name__, file.tell()
-            kept = f" {have} bytes are kept, and the same command goes on from there." if have else ""
+            kept = f" {have} bytes are kept; the same command resumes there." if have else ""
             message = f"{urlsplit(source).netloc} cannot be reached ({reason}).{kept}"
             raise WeightsError(message, f"check the network; or {ELSEWHERE}")
         time.sleep(PAUSE_S * cuts)

@@ -60,7 +60,7 @@ def check_graph(content: bytes, name: str) -> None:
         if counts.get("graph") != 1:
             raise _Refused("it holds no graph")
     except _Refused as error:
-        raise WeightsError(f"{name} is no graph of an exported model: {error}.", FOREIGN) from error
+        raise WeightsError(f"{name} is not a graph of an exported model: {error}.", FOREIGN) from error
 
 
 def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:

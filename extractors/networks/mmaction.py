@@ -59,7 +59,7 @@ def read_recogniser(config_path: str, stream: str) -> Network:
     Raises MissingPathError where there is no such file, RecipeError when it has no 2D recogniser for that stream.
     """
     if not Path(config_path).is_file():
-        raise MissingPathError(f"There is no file {config_path}.", CONFIGS)
+        raise MissingPathError(f"{config_path} does not exist.", CONFIGS)
     try:
         with quiet():
             config = Config.fromfile(config_path)

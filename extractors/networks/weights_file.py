@@ -117,10 +117,6 @@ class ModelCard:
     # what its training began with; None for random weights, and for files older than this entry
     origin: Origin | None = None
 
-    def is_trained_on(self, video_id: str, sha256: str | None) -> bool:
-        """Return whether it knows a video by id or, where the SHA-256 of its file is known, by content."""
-        return video_id in self.seen or sha256 in self.seen.values()
-
     def to_json(self) -> str:
         """Return the text that the file holds."""
         entries = {"format": FORMAT, **asdict(self), "seen": dict(self.seen)}
@@ -191,7 +187,7 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
                 claimed, size = sum(info.file_size for info in container.infolist()), path.stat().st_size
             if claimed > size:  # a zip bomb: torch.save never compresses
                 raise WeightsError(
-                    f"{path} is compressed: its {size} bytes stand for {claimed}.",
+                    f"{path} is compressed: {size} bytes on disk, {claimed} bytes unpacked.",
                     "save it again with torch.save, which does not compress.",
                 )
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_zip)
@@ -199,11 +195,11 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
         raise
     except pickle.UnpicklingError as error:
         raise WeightsError(
-            f"{path} is no plain weights file, or holds objects that would run code.",
+            f"{path} is not a plain weights file, or holds objects that would run code.",
             "download it again, or save only its state_dict with torch.save.",
         ) from error
     except Exception as error:  # a file that is no pickle fails in as many ways as it has bytes
-        raise WeightsError(f"{path} is damaged or no weights file.", "download it again.") from error
+        raise WeightsError(f"{path} is damaged or is not a weights file.", "download it again.") from error
 
 
 def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
@@ -225,7 +221,7 @@ def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
         _check_type(path, name, str(tensor.dtype).removeprefix("torch."))
         plain = not (tensor.is_meta or tensor.is_nested) and tensor.layout == torch.strided
         if not plain or tensor.numel() * tensor.itemsize > tensor.untyped_storage().nbytes():
-            raise WeightsError(f"{path}: {name} is no plain tensor with its own numbers.", SAVE_HINT)
+            raise WeightsError(f"{path}: {name} is not a plain tensor with its own numbers.", SAVE_HINT)
     return tensors
 
 

@@ -45,16 +45,6 @@ class WeightsFolder:
     about: Mapping[str, Any]
 
     @property
-    def streams(self) -> tuple[str, ...]:
-        """The streams that have a network."""
-        return self.recipe.streams
-
-    @property
-    def n_folds(self) -> int:
-        """The number of networks per stream that each have not seen one fold; 0 without folds."""
-        return max(len(part.folds) for part in self.recipe.parts.values())
-
-    @property
     def folds(self) -> dict[str, int]:
         """The fold of each training video; empty without folds."""
         return dict(self.about.get("folds") or {})
@@ -169,7 +159,7 @@ def open_weights(path: str | Path) -> WeightsFolder:
         raise MissingPathError(f"{path} is not a folder.", "give the folder that `lstr finetune` wrote.")
     if not is_weights_folder(path):
         raise WeightsError(
-            f"{path} is no finished folder of weights: it has no {DESCRIPTION}.",
+            f"{path} is not a finished weights folder: it lacks {DESCRIPTION}.",
             "give one that `lstr finetune` wrote, or finish its training with --resume.",
         )
     again = "use the lstr that made it, or train it again."
@@ -182,7 +172,7 @@ def open_weights(path: str | Path) -> WeightsFolder:
     try:
         folder = WeightsFolder(path, Recipe.from_dict(_read(path / "recipe.json"), path / "recipe.json"), about)
     except RecipeError as error:
-        raise WeightsError(f"{path / 'recipe.json'} is no recipe of features ({error}).", again) from error
+        raise WeightsError(f"{path / 'recipe.json'} is not a recipe of features ({error}).", again) from error
     for missing in (file for file in folder.files() if not file.is_file()):
         raise WeightsError(f"{missing} is not there.", f"copy {shlex.quote(str(path))} again, or train it again.")
     return folder
@@ -191,5 +181,5 @@ def open_weights(path: str | Path) -> WeightsFolder:
 def _read(path: Path) -> dict[str, Any]:
     values = read_object(path)
     if values is None:
-        raise WeightsError(f"{path} cannot be read, or is no JSON object.", COPY_HINT)
+        raise WeightsError(f"{path} cannot be read, or is not a JSON object.", COPY_HINT)
     return values

@@ -109,7 +109,7 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
 def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
     if is_weights_folder(path):
         trained = open_weights(path)
-        return StoredRecipe(trained.recipe, origin, weights=dict.fromkeys(trained.streams, str(path)))
+        return StoredRecipe(trained.recipe, origin, weights=dict.fromkeys(trained.recipe.streams, str(path)))
     if not (folder := open_output(path)):
         hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
         raise RecipeError(f"{path} has no recipe.json.", hint)

@@ -184,9 +184,8 @@ class FoldNetworks:
             folds = {stream: blind_fold(cards, video_id, sha256) for stream, cards in self.cards.items()}
             if self.without is not None:
                 folds = dict.fromkeys(folds, self.without or None)
-            seen = {
-                "seen": [s for s, cards in self.cards.items() if cards[folds[s] or 0].is_trained_on(video_id, sha256)]
-            }
+            known = {stream: cards[folds[stream] or 0].seen for stream, cards in self.cards.items()}
+            seen = {"seen": [s for s, ids in known.items() if video_id in ids or sha256 in ids.values()]}
             fold = next(filter(None, folds.values()), None)
             with self._lock:
                 twostream = self._cached(**folds) if fold else self.twostream

@@ -229,7 +229,7 @@ class Learner:
     def train_models(self, folds: Mapping[str, int]) -> Generator[StepProgress, None, None]:
         """Train the models on all videos, and without each fold."""
         labels, runs = self.division.labels, [0, *sorted({*folds.values()})]
-        streams_of = tuple(open_weights(self.workspace.weights).streams)
+        streams_of = open_weights(self.workspace.weights).recipe.streams
         total = len(runs) * len(self.plan.models)
         for at, (fold, streams) in enumerate((fold, streams) for fold in runs for streams in self.plan.models):
             run, labels_file = self.run_folder(fold, streams), self.workspace.labels

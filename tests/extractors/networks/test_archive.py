@@ -128,7 +128,7 @@ def test_a_huge_header(path, length):
 def test_a_header_of_tensors_that_are_not_there(path):
     header = json.dumps({"x": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
     written(path, members_of(path) | {RGB: struct.pack("<Q", len(header)) + header})
-    refused(path, "is no safetensors file")
+    refused(path, "is not a safetensors file")
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "C:\\x"])
@@ -141,13 +141,13 @@ def test_a_path_outside(path, name):
 def test_a_pickle_is_not_read(path, monkeypatch):
     harm = pickle.dumps(pytest.fail)
     written(path, members_of(path) | {RGB: harm})
-    refused(path, "is no safetensors file")
+    refused(path, "is not a safetensors file")
     written(path, members_of(path) | {"data.pkl": harm})
     refused(path, "'data.pkl' that no model file has")
     content = io.BytesIO()
     torch.save({"state_dict": {}}, content)
     written(path, {n: c for n, c in members_of(path).items() if n != "data.pkl"} | {RGB: content.getvalue()})
-    refused(path, "is no safetensors file")
+    refused(path, "is not a safetensors file")
 
 
 @pytest.mark.parametrize("kept", [0, 4, 60, 0.5, -1])
@@ -215,7 +215,7 @@ def test_other_formats(path):
     for wrong in (b"[]", b"{", b"[" * 100_000):
         with zipfile.ZipFile(path, "w") as container:
             container.writestr("model.json", wrong)
-        refused(path, "model.json in .* is no JSON object")
+        refused(path, "model.json in .* is not a JSON object")
 
 
 def test_members_that_are_not_stated(path):

@@ -168,7 +168,7 @@ def test_a_folder_of_pictures_is_no_weights(tmp_path, monkeypatch):
         preset = choose_recipe(recipe)
         assert weights_for(preset, {}) == {"grey": place}
         assert initial_weights(preset, None, {})["grey"].path == entry.place
-    with pytest.raises(WeightsError, match="no finished folder"):
+    with pytest.raises(WeightsError, match="not a finished weights folder"):
         find_weights("./imagenet", "rgb")
     (tmp_path / "imagenet").rmdir()
     (tmp_path / "imagenet").touch()

@@ -37,7 +37,7 @@ def test_names_of_networks():
     (entry,) = choose(["timm:mobilenetv4_conv_small"])
     assert entry == choose(["timm:mobilenetv4_conv_small.e2400_r224_in1k"])[0] and entry in LISTED
     for name in ("resnot", "hf-hub:some/network", "../resnet18", "", "convnextv2_atto"):
-        with pytest.raises(WeightsError, match="no published file"):
+        with pytest.raises(WeightsError, match="not a published file"):
             choose([f"timm:{name}"])
 
 

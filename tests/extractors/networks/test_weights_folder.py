@@ -37,8 +37,8 @@ def weights(finetuned):
 def test_what_is_written_is_read(weights):
     read = open_weights(weights.path)
     assert is_weights_folder(weights.path) and not is_weights_folder(weights.path / "fold_1")
-    assert read.recipe == weights.recipe and read.about == weights.about and read.n_folds == 2
-    assert (read.about["name"], read.about["classes"], read.streams) == ("fälle", [*CLASSES], ("rgb", "flow"))
+    assert read.recipe == weights.recipe and read.about == weights.about
+    assert (read.about["name"], read.about["classes"], read.recipe.streams) == ("fälle", [*CLASSES], ("rgb", "flow"))
     assert read.about["folds"] == {"scene_00": 1, "scene_01": 2} and read.about["seconds"] == 1.0
     assert read.recipe.flow.folder("flow") == "flow_fälle_shufflenetv2"
     card, seen = read_card(read.file("flow", 2)), {"scene_00": read.about["training"]["scene_00"]}
@@ -84,14 +84,18 @@ def test_keys_are_as_published(shared, tmp_path):
 
 
 def test_the_fold_of_a_video(weights):
-    cards = {stream: cards_of(weights.path, stream, weights.n_folds) for stream in weights.streams}
+    cards = {stream: cards_of(weights.path, stream, 2) for stream in weights.recipe.streams}
 
     def fold_of(video_id, sha256):
         (fold,) = {blind_fold(of, video_id, sha256) for of in cards.values()}  # both streams agree
         return fold
 
     def seen_by(video_id, sha256, fold=None):
-        return tuple(stream for stream, of in cards.items() if of[fold or 0].is_trained_on(video_id, sha256))
+        return tuple(
+            stream
+            for stream, of in cards.items()
+            if video_id in of[fold or 0].seen or sha256 in of[fold or 0].seen.values()
+        )
 
     first, second = weights.about["training"].values()
     new = "4" * 64
@@ -131,10 +135,10 @@ def test_a_folder_and_its_files_are_described(lstr, weights):
     ("harm", "said"),
     [
         (lambda w: (w / "fold_2" / "flow.pth").unlink(), "fold_2/flow.pth is not there"),
-        (lambda w: (w / "finetune.json").unlink(), "no finished folder"),
+        (lambda w: (w / "finetune.json").unlink(), "not a finished weights folder"),
         (lambda w: (w / "finetune.json").write_text("{"), "cannot be read"),
         (lambda w: (w / "finetune.json").write_text('{"format": "x/1"}'), "is not of lstr-weights/1"),
-        (lambda w: (w / "recipe.json").write_text("{}"), "no recipe of features"),
+        (lambda w: (w / "recipe.json").write_text("{}"), "not a recipe of features"),
         (lambda w: (w / "recipe.json").unlink(), "recipe.json cannot be read"),
     ],
 )

@@ -117,7 +117,7 @@ def test_a_compressed_file_is_refused_before_it_is_read(tmp_path, read, monkeypa
     torch.save({"model_state_dict": {"w": torch.zeros(10**6)}}, tmp_path / "c.pt")
     deflate(tmp_path / "c.pt", tmp_path / "small.pt")
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
-    with pytest.raises((CheckpointError, WeightsError), match=r"small.pt is compressed: its \d{4} bytes stand for 4"):
+    with pytest.raises((CheckpointError, WeightsError), match="small.pt is compressed"):
         read(tmp_path / "small.pt")
 
 

@@ -64,7 +64,7 @@ def test_networks_that_cannot_be_meant(trained, tmp_path):
     with pytest.raises(ConfigError, match="no option 'colour'"):
         NetworkOptions.of({"rgb": trained.weights, "colour": "red"}, ("rgb", "flow"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(WeightsError, match="no finished folder"):
+    with pytest.raises(WeightsError, match="not a finished weights folder"):
         scores_of(trained, tmp_path / "empty")
 
 

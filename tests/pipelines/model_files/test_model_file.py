@@ -250,7 +250,7 @@ def test_a_file_that_is_none(lstr, small_set, tmp_path):
         ["evaluate", "-o", tmp_path / "e", "--labels", small_set.labels],
     ):
         after = [small_set.features] if command[0] == "evaluate" else []
-        mistake(lstr(*command, tmp_path / "text.lstr", *after), 4, "is no model file, or is cut short")
+        mistake(lstr(*command, tmp_path / "text.lstr", *after), 4, "is not a model file, or is cut short")
     mistake(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "There is no model file")
 
 

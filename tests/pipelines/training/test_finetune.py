@@ -110,7 +110,7 @@ def test_a_stopped_run_goes_on_to_the_bit(tmp_path, capfd, monkeypatch):
     assert log(whole.path) == log(parts.path)
     results = ({pair: known["mAP"] for pair, known in of.about["metrics"]["flow"].items()} for of in (whole, parts))
     assert next(results) == next(results)
-    assert open_weights(parts.path).n_folds == 2
+    assert len(open_weights(parts.path).recipe.flow.folds) == 2
     for fold in (1, 2):
         blind = {i for i, of in job.folds.items() if of == fold}
         assert set(read_card(parts.file("flow", fold)).seen) == set(job.videos) - blind

@@ -117,7 +117,7 @@ def test_the_command_under_torchrun(tmp_path, monkeypatch):
     for line in ("looking at 3 videos", "3 made now", "flow: epoch 1/1 loss", "weights: "):
         assert done.stderr.count(line) == 1, done.stderr
     assert json.loads(done.stdout)["streams"] == ["flow"]
-    assert open_weights(tmp_path / "weights").streams == ("flow",)
+    assert open_weights(tmp_path / "weights").recipe.streams == ("flow",)
 
 
 def test_fewer_samples_than_processes(tmp_path, monkeypatch):
