@@ -107,6 +107,7 @@ def find_unlabelled(labels: Iterable[Label], complete: bool, duration: float | N
     seconds = duration
     if seconds is None:
         seconds = max([0.0, *(label.start if label.end is None else label.end for label in labels)])
+    # the product of a time and the rate may be just above a whole number
     n_chunks = max(0, math.ceil(seconds * FEATURES_PER_SECOND - 1e-6))
     known, shown = np.full(n_chunks, complete), np.zeros(n_chunks, bool)
     covered: list[Span] = []

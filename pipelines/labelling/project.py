@@ -278,6 +278,7 @@ class Project:
 
     def _begin(self, state: State, durations: Mapping[str, float], revision: int) -> None:
         """Start the journal again from these values."""
+        # a file that another journal wrote may have the same revision
         self._name, self._base, self.state = uuid.uuid4().hex[:12], revision, state
         stamp = {"journal": self._name, "revision": revision}
         origin = {"origin": self._origin} if self._origin else {}

@@ -55,6 +55,7 @@ def find_proposals(
     rows: list[np.ndarray] = []
     total = 0
     sources = [VideoSource(video, str(path)) for video, path in videos.items()]
+    # one video at a time: the first proposals come sooner, and it takes less memory
     with closing(detect_sources(sources, DetectOptions(loaded, at_once=1))) as events:
         for event in events:
             if isinstance(event, Opened):

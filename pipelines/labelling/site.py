@@ -43,7 +43,8 @@ SCRIPTS = (
     "lanes.js", "served.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
     "label-lists.js", "label-proposals.js", "label-training.js", "label.js",
 )  # fmt: skip
-MAX_BYTES = 2**22  # of a request
+# Of a request: 10,000 changes of 400 bytes each
+MAX_BYTES = 2**22
 BEAT_S = 15.0  # after which a silent stream of events sends a comment, so that the browser keeps the connection
 POLL_S = 0.1  # between two looks for changes, for progress and for the end of the server
 DATA = re.compile('(<script type="application/json" id="data">)(.*?)(</script>)', re.DOTALL)
@@ -109,7 +110,7 @@ Id = Annotated[str, msgspec.Meta(min_length=8, max_length=100)]
 
 
 class Posted(msgspec.Struct, kw_only=True):
-    """What a page sends; `project` is the id of the one that it shows."""
+    """A request of a page; `project` is the id of the project that it shows."""
 
     project: str | None = None
 
@@ -130,7 +131,7 @@ class TurnRequest(Posted, kw_only=True):
 
 
 class DecideRequest(Posted, kw_only=True):
-    """A proposal is accepted, with a `label` that it is corrected to, or rejected."""
+    """A decision on a proposal; `label` is the correction of an accepted one."""
 
     id: Id
     decision: Literal["accept", "reject"]
@@ -141,7 +142,7 @@ class DecideRequest(Posted, kw_only=True):
 
 
 class TrainRequest(Posted, kw_only=True):
-    """A training begins, with a time limit, or ends."""
+    """A training to begin, with a time limit, or to end."""
 
     seconds: float | None = None
 

@@ -18,11 +18,11 @@ from lstr.files.atomic import replacing
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.overlay import FIRST_FONT, font_of
-from lstr.pipelines.pages.palette import TRUTH, colours_of, dark, light
+from lstr.pipelines.pages.palette import NEUTRALS, TRUTH, colours_of
 
-INK, SOFT, LINE = map(light, ("ink", "soft", "line"))
+INK, SOFT, LINE = (NEUTRALS[name][0] for name in ("ink", "soft", "line"))
 # What each colour that carries no data becomes on a dark page
-DARK = {light(name): dark(name) for name in ("ink", "soft", "line")}
+DARK = dict(NEUTRALS[name] for name in ("ink", "soft", "line"))
 PAGE_WIDTH = 4.2  # inches: letters of 9 points stay legible where a phone shows the page 400 pixels wide
 PLAIN: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -143,7 +143,7 @@ def draw_figure(
     axes.set_title(_shortened(Path(str(timeline["source"])).name), loc="left")
     axes.set_title("   ".join(keys), loc="right", size=8, color=SOFT)
     if notes:
-        figure.supxlabel("\n".join(notes), size=8, color=light("warn-ink"))
+        figure.supxlabel("\n".join(notes), size=8, color=NEUTRALS["warn-ink"][0])
     return figure
 
 
@@ -156,7 +156,7 @@ def _shortened(text: str) -> str:
 def lanes_of(
     timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Segment] | None
 ) -> list[str]:
-    """The classes to show: all, or of many those with segments, then those of the highest scores."""
+    """Return the classes to show: all, or of many those with segments, then those of the highest scores."""
     classes = [label for label in timeline["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
     if len(classes) <= MOST_LANES:
         return classes
@@ -171,10 +171,10 @@ def lanes_of(
 def thinned(
     curve: NDArray[np.floating], seconds_per_chunk: float, most: int = MOST_POINTS, offset: float = 0.0
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """A score curve (L,) as (times in seconds, values) of steps that end at the times, the first chunk beginning at
-    `offset`.
+    """Return a score curve (L,) as (times in seconds, values) of steps that end at the times.
 
-    Of at most `most` stretches the highest value of each, so that no peak is lost. L is 1 or more.
+    The first chunk begins at `offset`. Of at most `most` stretches the highest value of each, so that no peak is lost.
+    L is 1 or more.
     """
     step = -(-len(curve) // most)
     firsts = np.arange(0, len(curve), step)

@@ -26,12 +26,12 @@ from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK_SECONDS, FPS
 from lstr.files.atomic import replacing
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.pipelines.pages.palette import colours_of, dark, rgb_of
+from lstr.pipelines.pages.palette import NEUTRALS, colours_of, rgb_of
 
 PAST_SECONDS = 10.0  # that a lane shows; its right edge is now
 MAX_LANES = 8
 MIN_WIDTH = 480  # pixels; a smaller video is enlarged by whole factors, so that labels can be read
-PAPER, INK, SOFT, LINE = (np.array(rgb_of(dark(name)), np.uint8) for name in ("card", "ink", "soft", "line"))
+PAPER, INK, SOFT, LINE = (np.array(rgb_of(NEUTRALS[name][1]), np.uint8) for name in ("card", "ink", "soft", "line"))
 Image = NDArray[np.uint8]  # (H, W, 3) RGB
 FIRST_FONT = "sans"  # built into OpenCV, the same on every machine: Latin, Cyrillic, Arabic, Hebrew and common signs
 INVISIBLE_CATEGORIES = ("Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs")  # general categories that need no glyph of their own

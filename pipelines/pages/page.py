@@ -20,7 +20,7 @@ import numpy as np
 from lstr.files.atomic import write_text
 from lstr.files.names import without_credentials
 from lstr.labels.segment import Segment
-from lstr.pipelines.pages.palette import colours_of, css_variables
+from lstr.pipelines.pages.palette import DETECTION, NEUTRALS, NO_ACTION, TRUTH, colours_of
 from lstr.pipelines.pages.proxy import find_ahead, find_playable, video_url
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ WEB = Path(__file__).parent / "web"
 SHARED_SCRIPTS = ("vendor/preact-htm.js", "page.js")
 REPORT_SCRIPTS = ("rules.js", "scores.js", "thresholds.js", "lanes.js", "film.js", "segments.js", "report.js")
 INDEX_SCRIPTS = ("rules.js", "lanes.js", "index.js")
+# Base64 of uint16 takes 2.7 bytes per score; JSON numbers of four digits take six.
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most one step, 1.5e-5
 NO_SCORE = 65535  # the code of a chunk without a score (NaN)
 BLOCK = 1 << 16  # scores that are encoded together: those of a camera after days are never in memory as a whole
@@ -58,7 +59,10 @@ def build_page(
         is_served: The page comes from a server of this machine, and may ask it for more.
         values: What the template shows.
     """
-    style = "\n" + css_variables() + read_part("look.css")
+    # colours of classes come with the data
+    variables = [f"  --{name}: light-dark({day}, {night});\n" for name, (day, night) in NEUTRALS.items()]
+    variables.append(f"  --truth: {TRUTH};\n  --no-action: {NO_ACTION};\n  --detection: {DETECTION};\n")
+    style = f"\n:root {{\n  color-scheme: light dark;\n{''.join(variables)}}}\n{read_part('look.css')}"
     script = "\n" + "".join(map(read_part, (*SHARED_SCRIPTS, *scripts)))
     hashes = [
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (style, script)
@@ -95,14 +99,14 @@ def read_part(name: str) -> str:
 
 
 def embed_json(document: Mapping[str, Any]) -> str:
-    """JSON that is safe inside a script element: no character of it can end the element or start another."""
+    """Return JSON for a script element: no character of it can end the element or start another."""
     # ASCII output escapes U+2028, U+2029 and the lone surrogates of undecodable file names as well
     text = json.dumps(plain(document), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def plain(value: Any) -> Any:
-    """`value` in what JSON has: numpy scalars as numbers, paths as text, NaN and infinity as null, no credentials."""
+    """Return a value as JSON has it: numpy scalars as numbers, paths as text, NaN as null, no credentials."""
     if isinstance(value, Mapping):
         return {without_credentials(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

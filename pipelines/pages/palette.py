@@ -15,7 +15,7 @@ TRUTH = "#75818f"
 # Background and ambiguous chunks
 NO_ACTION = "#98a2af"
 
-# Paper, letters and lines by name: in light and in dark
+# Paper, letters and lines by name: on a light and on a dark page
 NEUTRALS = {
     "page": ("#f4f6f8", "#0f1319"),
     "card": ("#ffffff", "#171c24"),
@@ -34,23 +34,13 @@ NEUTRALS = {
 }
 
 
-def light(name: str) -> str:
-    """A neutral colour on white paper."""
-    return NEUTRALS[name][0]
-
-
-def dark(name: str) -> str:
-    """A neutral colour on a dark ground."""
-    return NEUTRALS[name][1]
-
-
 def colour_of(place: int) -> str:
-    """The colour of the action, series or checkpoint at a place, counted from 0; the colours repeat."""
+    """Return the colour of the action, series or checkpoint at a place, counted from 0; the colours repeat."""
     return CLASSES[place % len(CLASSES)]
 
 
 def colours_of(labels: Iterable[str]) -> dict[str, str]:
-    """The colour of each class, in the order of a model's classes or a label file's.
+    """Return the colour of each class, in the order of a model's classes or a label file's.
 
     Background and the ambiguous class are grey and take no colour from the others, so that it does not matter whether
     a list of classes names them.
@@ -69,13 +59,6 @@ def colours_of(labels: Iterable[str]) -> dict[str, str]:
 
 
 def rgb_of(colour: str) -> tuple[int, int, int]:
-    """#rrggbb as numbers from 0 to 255."""
+    """Return #rrggbb as numbers from 0 to 255."""
     red, green, blue = bytes.fromhex(colour.removeprefix("#"))
     return red, green, blue
-
-
-def css_variables() -> str:
-    """The palette as custom properties of a page: `--ink`, `--truth` …; colours of classes come with the data."""
-    neutrals = "".join(f"  --{name}: light-dark({day}, {night});\n" for name, (day, night) in NEUTRALS.items())
-    roles = f"  --truth: {TRUTH};\n  --no-action: {NO_ACTION};\n  --detection: {DETECTION};\n"
-    return f":root {{\n  color-scheme: light dark;\n{neutrals}{roles}}}\n"

@@ -3,8 +3,8 @@
 It listens on loopback with a token in the address. For any other use a reverse proxy goes in front: TLS, users, slow or
 hostile clients and limits are its work.
 
-A page of another site can send requests to 127.0.0.1 too. It cannot read the token; its Origin header is its own; and a
-name of its own that it resolves to 127.0.0.1 (DNS rebinding) is in the Host header. Each of the three is refused.
+A page of another site can send requests to 127.0.0.1 too. It cannot read the token; the Origin header names that site;
+and so does the Host header if its name resolves to 127.0.0.1 (DNS rebinding). Each of the three is refused.
 """
 
 import errno
@@ -146,6 +146,7 @@ class Server:
             interface="asgi3",  # uvicorn takes a method for an application of ASGI 2
             lifespan="off",
             log_config=None,
+            # addresses contain the token
             access_log=False,
             server_header=False,
             date_header=False,

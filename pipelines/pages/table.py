@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of as many cells as there are columns; None and NaN are unknown."""
+    """Rows with a cell for each column; None and NaN are unknown."""
 
     title: str
     columns: Sequence[Column]

@@ -60,7 +60,8 @@ class AppriseNotifier(Notifier):
         for logger in ("apprise", "urllib3"):  # both log addresses with their tokens
             logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
         asset = apprise.AppriseAsset()
-        if hasattr(asset, "http_redirects"):  # earlier versions follow all
+        # a redirect would take the token to another host; earlier versions follow all
+        if hasattr(asset, "http_redirects"):
             asset.http_redirects = False
         self._apprise: Any = apprise.Apprise(asset=asset)
         if not self._apprise.add(config.url):
@@ -98,8 +99,8 @@ class AppriseNotifier(Notifier):
 class CommandConfig(Table, frozen=True):
     """A program."""
 
+    # the program and its arguments
     command: Annotated[tuple[Word, ...], Meta(min_length=1)]
-    """The program and its arguments."""
 
 
 class CommandNotifier(Notifier):
@@ -128,6 +129,7 @@ class CommandNotifier(Notifier):
             with TemporaryFile() as body:
                 body.write(message_bytes(notice, now))
                 body.seek(0)
+                # a process group: Ctrl-C in a terminal does not end it, and a kill ends its children too
                 process = subprocess.Popen(
                     self.config.command,
                     stdin=body,
@@ -169,8 +171,8 @@ class WebhookConfig(Table, frozen=True):
     """An address that takes JSON by POST."""
 
     url: Secret
+    # the key of the signature
     secret: Secret = Secret("")
-    """The key of the signature."""
 
 
 class WebhookNotifier(Notifier):

@@ -30,7 +30,9 @@ from lstr.timeline import Thresholds, iso
 MAX_COLUMNS = 600 * FEATURES_PER_SECOND  # chunks whose scores are kept: ten minutes
 FULL_SCALE, NO_SCORE = 254, 255  # the codes of score 1, and of a chunk without a decision
 COUNTERS = ("decided", "dropped", "unseen", "reconnects")
-IMAGE_INTERVAL_S = 0.45  # between two JPEG images of a source, for any number of browsers
+# Between two JPEG images of a source, for any number of browsers. A page asks every 0.5 s: with a little less than that
+# each request gets a new frame.
+IMAGE_INTERVAL_S = 0.45
 JPEG_QUALITY = 80
 MAX_ACTIVE = 1000  # active events that are shown
 MAX_CHANGES = 1000  # of events, that are kept for slow browsers

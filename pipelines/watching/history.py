@@ -93,6 +93,7 @@ class History:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.touch(mode=0o600)  # it tells when people are at home
                 self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+                # readers such as `lstr events` do not wait for the writer, nor it for them
                 self._connection.execute("PRAGMA journal_mode=WAL")
             # an event that a channel has announced is on the disk even if the power fails
             self._connection.execute("PRAGMA synchronous=FULL")

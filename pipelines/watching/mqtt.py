@@ -93,6 +93,7 @@ class MqttNotifier(Notifier):
             raise ConfigError(
                 "MQTT needs paho-mqtt, which is not installed.", "pip install 'lstr-video[watch]'"
             ) from None
+        # a random id: the broker disconnects a client whose id another one uses
         client = Client(CallbackAPIVersion.VERSION2, client_id=f"lstr-{secrets.token_hex(6)}")
         client.suppress_exceptions = True  # an exception would end the thread of the connection
         client.connect_timeout = CONNECT_S
@@ -251,7 +252,8 @@ class MqttNotifier(Notifier):
             self._reason = "the connection to the broker was lost."
 
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
-        if message.retain:  # an old order, which would come at each connection
+        # a retained order is old, and would come at each connection
+        if message.retain:
             return
         if self._discovery and message.topic == f"{self._discovery}/status":
             if message.payload == b"online":

@@ -199,6 +199,7 @@ class Service:
     def _tick_until_ended(self) -> None:
         while not self.ended.wait(1.0):
             workers = [*self.workers.values()]
+            # systemd restarts a service that does not send this
             if all(monotonic() - worker.alive < STUCK_S for worker in workers if worker.wanted):
                 notify_supervisor("WATCHDOG=1")
             error = ""

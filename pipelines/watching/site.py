@@ -33,6 +33,7 @@ SCRIPTS = ("lanes.js", "served.js", "watch-sources.js", "zone-editor.js", "watch
 MAX_REQUEST_BYTES = 2**14
 MAX_EVENTS = 200  # in one answer
 STREAM_INTERVAL_S = 0.25  # between two pieces of a stream, as between two decisions
+# A page connects again after 12 s without a message.
 HEARTBEAT_S = 5.0
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
 OPEN_PATHS = ("/healthz",)  # without a token: it contains names of sources, but no address and no event
@@ -227,6 +228,7 @@ def _event_id(request: Request) -> str:
 
 async def _read(request: Request, kind: type[Body]) -> Body:
     """Return the body of a request of this page. Raises HTTPException, and RequestError for invalid values."""
+    # browsers state where a request comes from; programs send no such header
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise HTTPException(403)
     try:

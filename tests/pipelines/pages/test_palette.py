@@ -10,7 +10,7 @@ from PIL import Image
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.figure import write_figure
 from lstr.pipelines.pages.page import write_index, write_report
-from lstr.pipelines.pages.palette import CLASSES, NO_ACTION, TRUTH, colours_of, dark, light, rgb_of
+from lstr.pipelines.pages.palette import CLASSES, NEUTRALS, NO_ACTION, TRUTH, colours_of, rgb_of
 from tests.support.pages import Page, make_scores, make_timeline
 
 LABELS = ["Background", "wave", "kick", "hug", "Ambiguous", "wave & hug"]
@@ -61,4 +61,4 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("colour", [*CLASSES, TRUTH, NO_ACTION])
 def test_colours_are_seen_on_white_and_on_dark(colour):
-    assert min(contrast(colour, paper("card")) for paper in (light, dark)) > 2.3
+    assert min(contrast(colour, paper) for paper in NEUTRALS["card"]) > 2.3
