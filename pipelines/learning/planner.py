@@ -42,7 +42,7 @@ from lstr.pipelines.learning.plan import (
 )
 from lstr.pipelines.progress import Notice
 from lstr.pipelines.training.config import TrainConfig, check_teacher, preset_for, resolve
-from lstr.pipelines.training.loop import kept_memory
+from lstr.pipelines.training.loop import keep_freed_memory
 from lstr.pipelines.training.model_run import Learner
 from lstr.pipelines.training.network_config import FinetuneConfig
 from lstr.pipelines.training.networks import best_at_once, threads_of
@@ -221,7 +221,7 @@ class Planner:
     def steps(
         self, division: Division, preset: Preset, epochs: Mapping[str, int], chunks: Mapping[str, int], draws: int
     ) -> tuple[PlannedStep, ...]:
-        """Return all steps with their times, if an epoch of the networks has so many draws."""
+        """Return all steps with their times, if an epoch of the networks has N draws."""
         training, validation, testing = (chunks[subset] for subset in (TRAINING, VALIDATION, TESTING))
         folds, n_models = division.folds, len(models_of(preset.streams))
         trained = in_training_order([stream for stream, n in epochs.items() if n])
@@ -271,7 +271,7 @@ def measure_training(
     """
     found = []
     for n in sorted({*threads}):
-        with torch_threads(n), torch.random.fork_rng(devices=[]), kept_memory(torch.device(device).type):
+        with torch_threads(n), torch.random.fork_rng(devices=[]), keep_freed_memory(torch.device(device).type):
             seconds = {s: _measure_step(s, preset, config, n_classes, device) for s, config in configs.items()}
         found.append((sum(seconds.values()), n, seconds))
     _, n, seconds = min(found, key=lambda measured: measured[0])

@@ -31,7 +31,7 @@ from lstr.pipelines.learning.plan import LearnPlan, Workspace
 from lstr.pipelines.learning.planner import Header, Planner
 from lstr.pipelines.model_files.model_file import SUFFIX, is_model, open_model
 from lstr.pipelines.progress import Failed, LabelFindings, Notice
-from lstr.pipelines.training.finetune import not_learnt
+from lstr.pipelines.training.finetune import report_skipped
 from lstr.pipelines.training.recogniser import NetworksToTrain, settle
 from lstr.pipelines.training.run_folder import CONFIG
 from lstr.pipelines.training.training_videos import actions_of
@@ -107,7 +107,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         possible = SEVERAL_RECORDINGS, ONE_RECORDING
     yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
     others = (labels.videos.keys() & {*present}) - division.labels.videos.keys()
-    yield from not_learnt(
+    yield from report_skipped(
         (sorted(labels.videos.keys() - found.keys()), "skipped, labelled but not among these videos", True),
         (sorted(found.keys() - labels.videos.keys()), "skipped, without labels", True),
         (sorted(others), "skipped, in other subsets", True),
@@ -240,6 +240,7 @@ def hash_of(
     videos: Mapping[str, Place],
 ) -> str:
     """Return a hash of all inputs: learnings with the same hash have the same result."""
+    # not the cache and the number of networks at once, which change only how long it takes
     # a recipe file may have another content the next time
     is_of_file = any(isinstance(name, str) and name not in PRESETS for name, *_ in named)
     labels = division.labels

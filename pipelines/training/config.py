@@ -56,8 +56,8 @@ class TrainConfig(Settings, frozen=True):
     standardise: bool = False
     """Train on features of zero mean and unit variance; the checkpoint's first layers have absorbed it."""
     hide_long: Share = 0.0
-    """Share of the long memory's slots hidden at random from each window. Few videos are learnt by heart through
-    their long memory: this lessens it, and no long memory (`model.long_length=0`) ends it."""
+    """Share of the long memory's slots hidden at random from each window. A model overfits few videos
+    through its long memory: this lessens it, and no long memory (`model.long_length=0`) avoids it."""
     clip: Amount = 0.0
     """Norm that gradients are cut to; 0 leaves them as they are."""
     average: Share = 0.0
@@ -88,7 +88,7 @@ class TrainConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.patience and not self.eval_every:
-            raise ConfigError("train.patience counts evaluations, and there are none.", "give --eval-every too.")
+            raise ConfigError("train.patience counts evaluations, but train.eval_every is 0.", "give --eval-every too.")
 
 
 def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> None:
@@ -144,7 +144,7 @@ def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})
 def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
     """Return both configurations of a preset. Raises ConfigError for an unknown one.
 
-    KIND-small without settings of its own is the kind as published, except for SMALL_SIZES, trained as `lstr-small`,
+    KIND-small that no kind defines is the kind as published, except for SMALL_SIZES, trained as `lstr-small`,
     except for OWN_TRAINING; nothing of it was measured. Without published settings it has those of `thumos14`. Dropout
     is that of `rnn-small`, and there are no groups of long-memory slots (MAT), for training hides slots until no window
     has any. Of windows at `every` chunk a quarter is drawn, in a quarter of the epochs, so that it takes about as long.
@@ -155,7 +155,7 @@ def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
         return known[name]
     kind = name.removesuffix("-small")
     if kind == name or kind not in KINDS:
-        raise ConfigError(f"There is no preset {name!r}.", f"use KIND-small, or one of {', '.join(known)}.")
+        raise ConfigError(f"Unknown preset: {name!r}.", f"use KIND-small, or one of {', '.join(known)}.")
     described, small = KINDS[kind], known["lstr-small"][1]
     published = described.published_preset
     model, train = known[published] if published else (described.config(), TrainConfig())
@@ -183,7 +183,7 @@ def resolve(
         part, _, name = key.partition(".")
         if part not in parts or not name:
             raise ConfigError(
-                f"{key!r} is no setting.",
+                f"Unknown setting: {key!r}.",
                 "write --set model.NAME=VALUE, --set train.NAME=VALUE or --set features.NAME=VALUE.",
             )
         parts[part][name] = value
@@ -232,7 +232,7 @@ def without_removed(train: Mapping[str, Any]) -> dict[str, Any]:
 def read_config(path: str | Path) -> dict:
     """Return `model`, `train`, `preset` and `store` of a file that `--print-config` or a run wrote.
 
-    The preset is None if the file names no known one; the store describes features of other people. Raises ConfigError.
+    The preset is None if the file names an unknown one; the store describes foreign features. Raises ConfigError.
     """
     try:
         content = json.loads(read_text(Path(path)))

@@ -108,7 +108,7 @@ class VideoOptions:
         stop_at_errors(findings, self.labels_named, self.label_files)
 
 
-def not_learnt(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]:
+def report_skipped(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]:
     """Yield a notice about each group of videos (ids, why they are not used, whether to warn) that has some."""
     for ids, reason, warning in groups:
         if ids:
@@ -187,7 +187,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
         yield Notice(text, warning=False)
         yield Finished(Finetuned(open_weights(output)))
         return
-    if not run.is_begun():
+    if not run.has_state():
         # a kill before the first state leaves an empty folder of states
         own = (CONFIG, LOG, FAILED, LOGS, NETWORK_STATES)
         if output.is_dir() and any(path.name not in own for path in output.iterdir()):
@@ -211,7 +211,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
     training, validation, unused, absent = parts_of(labels, found, options.subset, options.eval_subset)
     others = [i for i in unused if i in labels.videos]  # kept unseen on purpose, so there is no warning
     subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
-    yield from not_learnt(
+    yield from report_skipped(
         (absent, f"labelled in {options.labels_named}, but not among the videos", True),
         ([i for i in unused if i not in labels.videos], f"left out, having no label in {options.labels_named}", True),
         (others, f"kept unseen, being labelled as {subsets}", False),

@@ -97,7 +97,7 @@ class Run:
             group["lr"] = lr * group.get(FACTOR, 1.0)
         self.optimiser.zero_grad()
         parts = []
-        with ranks.lost_others():
+        with ranks.report_lost_ranks():
             for i, compute in enumerate(losses):
                 waits = isinstance(self.joined, DistributedDataParallel) and i + 1 < len(losses)
                 with self.joined.no_sync() if waits else nullcontext():  # type: ignore[operator]
@@ -220,7 +220,7 @@ def rates(config: TrainConfig, steps: int, epoch_steps: int) -> Callable[[int], 
 
 
 @contextmanager
-def kept_memory(device: str = "cpu") -> Iterator[bool]:
+def keep_freed_memory(device: str = "cpu") -> Iterator[bool]:
     """Keep freed memory for what comes next, and give it back at the end; yield whether that works here.
 
     glibc returns large blocks to the system when they are freed, and the system clears each page of them when it is

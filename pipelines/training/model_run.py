@@ -30,7 +30,7 @@ from lstr.pipelines.training.run_folder import Position, RunFolder, Step
 from lstr.pipelines.training.window_samples import (
     MAX_READERS,
     Batch,
-    KeptFeatures,
+    InMemoryFeatures,
     Piece,
     count_steps,
     draw_windows,
@@ -40,11 +40,11 @@ from lstr.pipelines.training.window_samples import (
     predicted_chunks,
     read_ahead,
     read_windows,
-    rows_of_class,
     standardise,
 )
 from lstr.windows.windows import Supervision, WindowIndices, Windows, distillation, totals_of
 
+MAX_CLASS_ROWS = 1000  # chunks of a class that a kind gets before its first step
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")  # in a RuntimeError of torch
 # What the logits of model and teacher are divided by (Hinton et al. 2015); a higher one weighs unlikely classes more.
 TEMPERATURE = 2.0
@@ -82,7 +82,7 @@ class Learner(Run):
         super().__init__(model, make_adam(model, config), config.clip, unused=True)
         self.outputs = model.outputs()
         self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
-        self.kept = KeptFeatures(videos, self.device) if fit_on(videos, self.device) else None
+        self.kept = InMemoryFeatures(videos, self.device) if fit_on(videos, self.device) else None
         # Exponential moving average of the weights over steps (published code of MAT and CMeRT)
         named = model.named_parameters() if config.average else ()
         self.average = {name: tensor.detach().clone() for name, tensor in named}
@@ -92,11 +92,23 @@ class Learner(Run):
 
         They follow from the videos and the seed, so that every process of a run has the same.
         """
-        random = np.random.default_rng(self.config.seed)
+        random, ignore = np.random.default_rng(self.config.seed), self.ignore
         mean, std = self.mean.cpu(), self.std.cpu()
-        self.model.prepare(
-            lambda label: rows_of_class(self.videos, label, self.ignore, random).sub(mean).div(std), self.config.seed
-        )
+
+        def read_class(label: int) -> Tensor:
+            """Return features (N, D) of chunks of a class that are not ambiguous, drawn if there are many."""
+            places = []
+            for v, video in enumerate(self.videos):
+                truth = np.asarray(video.targets)
+                has = (truth[:, label] > 0) & (True if ignore is None else truth[:, ignore] == 0)
+                places += [(v, int(chunk)) for chunk in np.flatnonzero(has)]
+            if len(places) > MAX_CLASS_ROWS:
+                places = [places[i] for i in sorted(random.choice(len(places), MAX_CLASS_ROWS, replace=False))]
+            which, chunks = np.array(places, np.int64).reshape(-1, 2).T
+            rows = [np.asarray(video.features[chunks[which == v]], np.float32) for v, video in enumerate(self.videos)]
+            return torch.from_numpy(np.concatenate(rows)).sub(mean).div(std)
+
+        self.model.prepare(read_class, self.config.seed)
 
     def make_batch(self, drawn: list[tuple[int, int]]) -> Batch:
         """Return this process's share of the windows (video, end chunk) of a step; threads may call it.
@@ -168,7 +180,7 @@ class Learner(Run):
         return loss, norm, batch.n_windows
 
     def loss(self, piece: Piece, totals: list[float], n_windows: int) -> Tensor:
-        """Return a piece's part of the loss of a batch, which has `totals` that count and so many windows."""
+        """Return a piece's part of the loss of a batch of `n_windows`, of which `totals` outputs count."""
         windows, supervision = self.move(piece)
         if self.config.standardise:
             windows = standardise(windows, self.mean, self.std)

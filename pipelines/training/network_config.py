@@ -15,7 +15,7 @@ from lstr.extractors.presets import FAST, KINETICS, PRESETS, Preset
 from lstr.pipelines.features.recipes import choose_recipe
 from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Share, override
 
-AtLeastOne = Annotated[float, Meta(ge=1)]
+OneOrMore = Annotated[float, Meta(ge=1)]
 
 
 class FinetuneConfig(Settings, frozen=True):
@@ -64,16 +64,16 @@ class FinetuneConfig(Settings, frozen=True):
     crop_range: Amount = 0.0
     """How many times larger than `short_side`, or than height and width, images are before what the network sees is cut
     from anywhere in them; 0 cuts parts of TSN's four sizes in 13 places."""
-    zoom: AtLeastOne = 1.0
-    """How many times nearer than the camera another one may be: the size of what is cut is drawn too, between so many
-    times smaller than what the network sees and all of the image that `crop_range` makes. 1 cuts what it sees."""
+    zoom: OneOrMore = 1.0
+    """How many times nearer than the camera another one may be: the size of what is cut is drawn too, between what
+    the network sees, made smaller by this factor, and all of the image that `crop_range` makes. 1 cuts what it sees."""
     short_side: Positive = 64
     """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
     crop: Positive = 64
     height: Count = 0
     """Pixels of what the network sees of the whole picture, and of `width`; 0 for the square of `crop` pixels."""
     width: Count = 0
-    margin: AtLeastOne = 1.15
+    margin: OneOrMore = 1.15
     """How many times larger than height and width the picture is made, whose middle the features see."""
     precision: Literal["fast", "float32", "bf16"] = "fast"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
@@ -102,11 +102,11 @@ class FinetuneConfig(Settings, frozen=True):
             )
 
     def draws_of(self, n_chunks: int) -> int:
-        """Samples per epoch, where the training videos have so many chunks."""
+        """Samples per epoch, where the training videos have N chunks."""
         return self.draws or max(self.fewest_draws, n_chunks // self.segments)
 
     def images_of(self, n_chunks: int) -> int:
-        """Images of all epochs, where the training videos have so many chunks."""
+        """Images of all epochs, where the training videos have N chunks."""
         return self.epochs * self.draws_of(n_chunks) * self.segments
 
     @property
@@ -193,7 +193,7 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
     preset = choose_recipe(recipe, stream, networks, algorithm)
     if not isinstance(preset, Preset):
         raise RecipeError(
-            f"{recipe} is a whole recipe, with weights of its own.",
+            f"{recipe} is a complete recipe, whose networks are already trained.",
             f"choose one of {', '.join(PRESETS)}, or a recipe file; --init takes weights.",
         )
     for name in preset.streams:
@@ -231,8 +231,8 @@ def resolve(
     """The settings of each stream, nothing left to choose, and the preset with the sizes of images that they have.
 
     begun: as for `defaults`, by stream. settings: NAME for all streams, rgb.NAME or flow.NAME for one; `epochs` of
-    all leave a network as it begins that stays so. A preset that has sizes of its own keeps them where no setting
-    changes them. Raises ConfigError for an unknown name or value.
+    all leave a network as it begins that stays so. A preset with other sizes than `kinetics` keeps them where no
+    setting changes them. Raises ConfigError for an unknown name or value.
     """
     networks = {stream: trainable_network(part.network, stream) for stream, part in preset.parts.items()}
     plain = {stream: defaults(stream, begun[stream], networks[stream]) for stream in networks}
@@ -244,7 +244,7 @@ def resolve(
     for key in settings:
         stream, dot, _ = key.partition(".")
         if dot and stream not in preset.streams:
-            raise ConfigError(f"{key!r} is no setting of a stream that is trained.", "write --set NAME=VALUE.")
+            raise ConfigError(f"{key!r} does not belong to a stream that is trained.", "write --set NAME=VALUE.")
     shared = {name: value for name, value in settings.items() if "." not in name}
     configs = {}
     for stream in preset.streams:

@@ -37,7 +37,7 @@ from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.provenance import provenance
 from lstr.pipelines.training import ranks
-from lstr.pipelines.training.loop import Run, kept_memory, learning_rate
+from lstr.pipelines.training.loop import Run, keep_freed_memory, learning_rate
 from lstr.pipelines.training.network_samples import Images, SampleSet, samples_of, single_chunks
 from lstr.pipelines.training.recogniser import (
     NetworksToTrain,
@@ -252,7 +252,7 @@ class NetworkRun(Run):
         keys = (keys[at * size : (at + 1) * size][share] for keys in drawn for at in range(self.data.n_batches))
         try:
             with (
-                kept_memory(self.device.type),
+                keep_freed_memory(self.device.type),
                 closing(read_ahead(keys, self.data.batch, self.loaders)) as self._batches,
             ):
                 for event in self.train_steps(self.folder.log if ranks.is_first() else None):

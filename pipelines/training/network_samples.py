@@ -75,7 +75,7 @@ def samples_of(videos: Mapping[str, tuple[VideoLabels, int]], classes: Sequence[
 
 
 def single_chunks(samples: Sequence[Sample]) -> list[Sample]:
-    """Return each chunk of samples as a sample of its own, once for each class that it shows."""
+    """Return a sample for each chunk of some samples, once for each class that it shows."""
     chunks = (Sample(s.video, at, at + 1, s.label) for s in samples for at in range(s.start, s.end))
     return list(dict.fromkeys(chunks))
 

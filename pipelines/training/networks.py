@@ -47,7 +47,7 @@ def threads_of(n_at_once: int) -> int:
 
 
 def train_at_once(jobs: Mapping[NetworkFiles, Sequence], threads: int) -> Iterator[Progress | Step]:
-    """Train networks, each in a process with so many threads of torch, until all are written.
+    """Train networks, each in a process with N threads of torch, until all are written.
 
     Yields what `train_network` does, of all networks as it comes. Close the generator to end all processes. Raises
     the LstrError of a process, and one if a process dies.

@@ -14,7 +14,7 @@ from torch import distributed
 
 from lstr.errors import LstrError
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 # The other processes wait this long while the first one evaluates or saves. A process that dies ends the wait at once.
 TIMEOUT = timedelta(days=1)
 
@@ -39,19 +39,19 @@ def sum_all(values: list[float]) -> list[float]:
     if world_size() == 1:
         return values
     total = torch.tensor(values, dtype=torch.float64)
-    with lost_others():
+    with report_lost_ranks():
         distributed.all_reduce(total)
     return total.tolist()
 
 
-def from_first(make: Callable[[], Made]) -> Made:
+def from_first(make: Callable[[], Result]) -> Result:
     """Return what the first process makes, on every process. It is pickled, and has to be small."""
     if world_size() == 1:
         return make()
     made = [make() if is_first() else None]
-    with lost_others():
+    with report_lost_ranks():
         distributed.broadcast_object_list(made, src=0, device=torch.device("cpu"))
-    return cast(Made, made[0])
+    return cast(Result, made[0])
 
 
 def wait_for_all() -> None:
@@ -64,7 +64,7 @@ def average(tensors: Sequence[torch.Tensor]) -> None:
     if world_size() == 1 or not tensors:
         return
     flat = torch.cat([tensor.detach().double().cpu().flatten() for tensor in tensors])
-    with lost_others():
+    with report_lost_ranks():
         distributed.all_reduce(flat)
     for tensor, mean in zip(tensors, (flat / world_size()).split([t.numel() for t in tensors]), strict=True):
         tensor.copy_(mean.view_as(tensor))
@@ -84,7 +84,7 @@ def join_ranks(device: str) -> Iterator[str]:
         local, n_gpus = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
         if local >= n_gpus:
             raise LstrError(
-                f"Process {local} has no GPU of its own: this machine has {n_gpus}.",
+                f"Process {local} needs a GPU, but this machine has {n_gpus}.",
                 f"torchrun --nproc-per-node {max(1, n_gpus)} …",
             )
         backend, device = "cpu:gloo,cuda:nccl", f"cuda:{local}"
@@ -98,8 +98,8 @@ def join_ranks(device: str) -> Iterator[str]:
 
 
 @contextmanager
-def lost_others() -> Iterator[None]:
-    """Turn what torch raises if another process is gone into one sentence."""
+def report_lost_ranks() -> Iterator[None]:
+    """Raise LstrError for what torch raises if another process is gone."""
     try:
         yield
     except RuntimeError as error:
@@ -120,7 +120,7 @@ def distributed_model(model: torch.nn.Module, unused: bool) -> torch.nn.Module:
         return model
     # most kinds of model have none, and to name those that have costs more than to look
     warnings.filterwarnings("ignore", "find_unused_parameters=True was specified", UserWarning)
-    with lost_others(), warnings.catch_warnings():
+    with report_lost_ranks(), warnings.catch_warnings():
         # older versions of torch do not know the new name that newer ones ask for
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
         return torch.nn.parallel.DistributedDataParallel(

@@ -67,7 +67,7 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
         own = by_stream.get(stream)
         try:
             named = own or shared or preset.parts[stream].weights or RANDOM
-            found[stream] = Initial() if named == RANDOM else _initial(named, stream, preset.parts[stream].network)
+            found[stream] = Initial() if named == RANDOM else find_initial(named, stream, preset.parts[stream].network)
         except UnfitError as error:
             if own:
                 raise
@@ -78,13 +78,12 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
     return found
 
 
-def _initial(named: str, stream: str, network: str) -> Initial:
-    def exists(file: Path) -> bool:
-        return file.name in Archive(file.parent) if is_member(file) else file.is_file()
-
+def find_initial(named: str, stream: str, network: str) -> Initial:
+    """Return the initial weights of one network, by a path or a name. Raises UnfitError if they are of another."""
     published = published_as(named)
     if (Path(named).is_dir() and not published) or is_archive(named):
-        has = [name for name in STREAMS if exists(network_file(named, name))]
+        files = {name: network_file(named, name) for name in STREAMS}
+        has = [n for n, f in files.items() if (f.name in Archive(f.parent) if is_member(f) else f.is_file())]
         if not has:
             raise WeightsError(
                 f"{named} holds no network.",
@@ -93,7 +92,7 @@ def _initial(named: str, stream: str, network: str) -> Initial:
         fitting = [name for name in (stream, "rgb") if name in has]
         if not fitting:
             raise UnfitError(f"{named} holds no {stream} network.", f"give --init {stream}=PATH, or random.")
-        path = network_file(named, fitting[0])
+        path = files[fitting[0]]
     else:
         path = Path(find_weights(named, "rgb" if {entry.stream for entry in published} == {"rgb"} else stream))
     architecture, of = identify(path, find_network(network))

@@ -95,7 +95,7 @@ class RunFolder:
     stage: str = ""
     """What is trained (`Step.stage`), where the folder is that of several trainings"""
 
-    def is_begun(self) -> bool:
+    def has_state(self) -> bool:
         """Return whether the run has a state to resume from."""
         return any(any(self.path.glob(pattern)) for pattern in STATES)
 
@@ -103,7 +103,7 @@ class RunFolder:
         """Raise CheckpointError if the folder has a run that is not to be resumed."""
         if (self.path / DESCRIPTION).is_file() and not resume:
             raise CheckpointError(f"{self.path} holds finished weights.", "choose another folder with -o.")
-        if self.is_begun() and not resume:
+        if self.has_state() and not resume:
             hint = "resume it with --resume, or choose another folder with -o."
             raise CheckpointError(f"{self.path} already holds a run.", hint)
 
@@ -118,7 +118,7 @@ class RunFolder:
             CheckpointError: a run is in the way, or had other settings.
         """
         sweep(self.path)
-        if not self.is_begun():
+        if not self.has_state():
             write_json(self.path / CONFIG, settings)
             return
         self.check_free(resume)

@@ -51,7 +51,7 @@ from lstr.pipelines.training.run_folder import RunFolder, Step, open_events
 from lstr.pipelines.training.window_samples import feature_statistics
 from lstr.settings import check_fields
 
-HELD_OUT = ("testing", "validation")
+SCORED_SUBSETS = ("testing", "validation")
 RNN_IS_BETTER = (
     "--preset rnn-small did better on two small sets (mAP 0.67 against 0.59 on UT-Interaction, 0.93 against 0.92 on "
     "UR Fall)"
@@ -96,7 +96,7 @@ class TrainOptions:
         """Raises ConfigError for a value out of range."""
         check_fields(self)
         if wrong := [stream for stream in self.streams if stream not in STREAMS]:
-            raise ConfigError(f"There is no stream {wrong[0]!r}.", f"choose among {', '.join(STREAMS)}.")
+            raise ConfigError(f"Unknown stream: {wrong[0]!r}.", f"choose among {', '.join(STREAMS)}.")
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
     if not all(split.dims):
         stream = "rgb" if split.dims[0] else "flow"
         yield Notice(f"the features are of one stream, {stream}: the model takes no other.", warning=False)
-    if options.resume and not RunFolder(folder).is_begun():
+    if options.resume and not RunFolder(folder).has_state():
         yield Notice(f"{folder} holds no run to resume: a new one starts.", warning=False)
     if not options.preset and not options.config:
         hours = f"there are {clock.length(split.n_chunks) / 3600:.1f} hours of training video"
@@ -217,7 +217,7 @@ def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
     if last and last.step < last.steps:
         yield Notice(f"ended early: {config.patience} evaluations without a better {config.metric}.", warning=False)
     best = folder / "best.pt"
-    held_out = any(video.subset in HELD_OUT for video in split.labels.videos.values())
+    held_out = any(video.subset in SCORED_SUBSETS for video in split.labels.videos.values())
     yield Finished(Trained(best if task.validation and best.exists() else folder / "checkpoint.pt", held_out))
 
 
@@ -243,7 +243,8 @@ def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     ).only(options.streams)
     if data.folder.recipe and said != NOTHING:
         raise RecipeError(
-            f"{data.folder.path} says itself how its features were made, 4 a second.", "leave out features.rate."
+            f"{data.folder.path} has a recipe, which states that its features have 4 chunks a second.",
+            "leave out features.rate.",
         )
     subsets = (options.subset, options.eval_subset) if options.eval_every else (options.subset,)
     findings = data.check(subsets, options.skip_missing)
@@ -264,7 +265,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
 
     `folder` gets checkpoint.pt, resume.pt, config.json, metrics.jsonl, tensorboard/, and best.pt if there are
     validation videos. A stopped run resumes with `resume` from its last save, to the bit on a CPU. A teacher is trained
-    first, in a folder of its own, and resumes by itself.
+    first, in the subfolder teacher-N, and resumes by itself.
 
     Raises:
         CheckpointError: a run is in the way, or had other settings.
@@ -311,7 +312,7 @@ def train_teacher(task: Task, folder: Path, device: str) -> Generator[Step, None
     later = task.model.replace(work_length=task.model.work_length + delay, anticipation=0)
     of_teacher = Task(task.split, later, task.config.replace(teacher=0, eval_every=0, patience=0), delay=delay)
     run = RunFolder(folder / f"teacher-{delay}")
-    for step in train_model(of_teacher, run.path, device, run.is_begun()):
+    for step in train_model(of_teacher, run.path, device, run.has_state()):
         yield replace(step, stage=f"teacher, {delay} chunks late")
     path, trained = run.path / "scores.pt", run.path / "checkpoint.pt"
     if ranks.is_first() and not path.exists():

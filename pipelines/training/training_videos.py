@@ -25,8 +25,10 @@ from lstr.pipelines.features.output_folder import map_in_threads
 from lstr.pipelines.progress import Failed, Notice, Progress
 from lstr.pipelines.training.recogniser import Initial
 
-HELD_OUT = 5  # one training video in so many chooses the epoch if none is labelled for validation
-FEWEST = 15  # training videos before some are held out: of fewer, each is needed to learn from
+# One training video of this number chooses the epoch if none is labelled for validation.
+VALIDATION_EVERY = 5
+# With fewer training videos none is held out, as each is needed to learn from.
+MIN_VIDEOS_TO_VALIDATE = 15
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,16 @@ def round_robin(ids: Collection[str], n_folds: int) -> dict[str, int]:
 
 
 def hold_out(ids: Collection[str], shows: Mapping[str, set[str]]) -> tuple[str, ...]:
-    """Return one in HELD_OUT ids, evenly over the sorted ones, or none of fewer than FEWEST.
+    """Return one in VALIDATION_EVERY ids, evenly over the sorted ones, or none of fewer than MIN_VIDEOS_TO_VALIDATE.
 
     A video that shows no class, or a class that no other one shows, is not held out; another is, instead. `shows` has
     the classes in each video.
     """
     ids = sorted(ids)
-    evenly = ids[HELD_OUT // 2 :: HELD_OUT]
+    evenly = ids[VALIDATION_EVERY // 2 :: VALIDATION_EVERY]
     held: list[str] = []
-    for video_id in (*evenly, *(other for other in ids if other not in evenly)) if len(ids) >= FEWEST else ():
+    order = [*evenly, *(other for other in ids if other not in evenly)]
+    for video_id in order if len(ids) >= MIN_VIDEOS_TO_VALIDATE else ():
         others = set().union(*(shows[other] for other in ids if other not in held and other != video_id))
         if len(held) < len(evenly) and shows[video_id] and shows[video_id] <= others:
             held.append(video_id)
@@ -152,7 +155,7 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
         )
     warnings = []
     if len(training) == 1:
-        warnings.append(f"what is learnt from one training video, {training[0]!r}, may hold for that video alone")
+        warnings.append(f"the only training video is {training[0]!r}: the network may work for that one alone")
     if missing:
         warnings.append(
             f"no training video shows {few(missing)}: {len(missing)} of {n_classes} classes have no sample; add "
@@ -229,6 +232,7 @@ def look_at(
             sound[video_id] = found
     if not sound:
         raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
+    # ids of one file share its chunks, which the cache keeps by content
     check_room(len(sound), sum({video.sha256: video.n_bytes for video in sound.values()}.values()), cache.size)
     return sound
 

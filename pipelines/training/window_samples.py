@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
@@ -19,12 +19,11 @@ from lstr.pipelines.training.config import TrainConfig
 from lstr.windows.indices import window_ends
 from lstr.windows.windows import Outputs, Supervision, WindowIndices, Windows, gather, join, window_indices
 
-MAX_CLASS_ROWS = 1000  # chunks of a class that a kind gets before its first step
 # Share of a GPU's free memory that features may take: model, optimiser and activations need the other half.
-KEPT_SHARE = 0.5
+MAX_MEMORY_SHARE = 0.5
 MAX_READERS = 4  # threads: each holds a batch, 107 MB at the THUMOS'14 size
 Job = TypeVar("Job")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 def draw_windows(
@@ -74,22 +73,6 @@ def feature_statistics(videos: list[LabelledVideo]) -> tuple[Tensor, Tensor]:
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
     std[std < 1e-6 * max(1.0, float(np.abs(mean).max()))] = 1.0  # a feature that never changes carries nothing
     return torch.tensor(mean, dtype=torch.float32), torch.tensor(std, dtype=torch.float32)
-
-
-def rows_of_class(
-    videos: Sequence[LabelledVideo], label: int, ignore: int | None, random: np.random.Generator
-) -> Tensor:
-    """Return features (N, D) of the chunks of a class that are not ambiguous, MAX_CLASS_ROWS of them at most, drawn."""
-    places = []
-    for v, video in enumerate(videos):
-        truth = np.asarray(video.targets)
-        has = (truth[:, label] > 0) & (True if ignore is None else truth[:, ignore] == 0)
-        places += [(v, int(chunk)) for chunk in np.flatnonzero(has)]
-    if len(places) > MAX_CLASS_ROWS:
-        places = [places[i] for i in sorted(random.choice(len(places), MAX_CLASS_ROWS, replace=False))]
-    which, chunks = np.array(places, np.int64).reshape(-1, 2).T
-    read = [np.asarray(video.features[chunks[which == v]], np.float32) for v, video in enumerate(videos)]
-    return torch.from_numpy(np.concatenate(read))
 
 
 def read_windows(
@@ -151,7 +134,7 @@ def hide_slots(windows: Windows, share: float) -> Windows:
     return replace(windows, long_mask=windows.long_mask & kept, long=windows.long.masked_fill(~kept[..., None], 0))
 
 
-class KeptFeatures:
+class InMemoryFeatures:
     """The rows of all videos, one video after the other, on a device; float16 if every file is, else float32.
 
     Windows are gathered there: only indices travel to it.
@@ -176,7 +159,7 @@ def fit_on(videos: list[LabelledVideo], device: torch.device) -> bool:
     if device.type != "cuda":
         return False
     n_values = sum(len(video.features) for video in videos) * videos[0].features[:0].shape[1]
-    return n_values * stored_dtype(videos).itemsize <= KEPT_SHARE * torch.cuda.mem_get_info(device)[0]
+    return n_values * stored_dtype(videos).itemsize <= MAX_MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
 
 
 def stored_dtype(videos: list[LabelledVideo]) -> torch.dtype:
@@ -211,7 +194,7 @@ class Batch:
     videos: list[str]
 
 
-def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Made], readers: int) -> Generator[Made, None, None]:
+def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Result], readers: int) -> Generator[Result, None, None]:
     """Yield make(job) of each job in order, made in threads ahead of the caller; at most `readers` + 1 wait.
 
     Without readers the caller makes each.

@@ -9,7 +9,7 @@ import torch
 from lstr.batch import predict
 from lstr.kinds import configure, make_model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training import window_samples
+from lstr.pipelines.training import model_run
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.loop import learning_rate, rates
 from lstr.pipelines.training.model_run import Learner
@@ -37,9 +37,9 @@ def learner_of(model, videos, standardised):
     return SimpleNamespace(videos=videos, model=model, config=TrainConfig(), ignore=4, mean=mean, std=std)
 
 
-@pytest.mark.parametrize("most", [window_samples.MAX_CLASS_ROWS, 12])
+@pytest.mark.parametrize("most", [model_run.MAX_CLASS_ROWS, 12])
 def test_exemplars_are_chunks_of_their_class_that_are_not_ambiguous(monkeypatch, most):
-    monkeypatch.setattr(window_samples, "MAX_CLASS_ROWS", most)
+    monkeypatch.setattr(model_run, "MAX_CLASS_ROWS", most)
     videos, model = videos_of(), tiny(kind="colar", exemplars=4)
     Learner.prepare(learner_of(model, videos, False))
     rows = torch.from_numpy(np.concatenate([video.features[:] for video in videos]))

@@ -11,7 +11,7 @@ from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.model_run import Learner
-from lstr.pipelines.training.window_samples import KeptFeatures, draw_windows, hide_slots
+from lstr.pipelines.training.window_samples import InMemoryFeatures, draw_windows, hide_slots
 from lstr.windows.windows import Supervision, distillation
 
 MODEL = configure(
@@ -47,7 +47,7 @@ def test_windows_are_those_that_are_read(changes, sampling, dtype, monkeypatch):
     model, train = change(MODEL, changes), TrainConfig(batch_size=7, accumulate=2, long_sampling=sampling)
     data = videos(dtype)
     reading, keeping = (Learner(data, CLASSES, model, train) for _ in range(2))
-    keeping.kept = KeptFeatures(data, CPU)
+    keeping.kept = InMemoryFeatures(data, CPU)
     assert keeping.kept.rows.dtype == torch.from_numpy(np.zeros(1, dtype)).dtype
     for rank, size in ((0, 1), (1, 2)):
         monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
@@ -86,7 +86,7 @@ def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     """Meta tensors hold nothing, so that any such look, which would wait for a GPU, raises."""
     data = videos()
     learner = Learner(data, CLASSES, change(MODEL, changes), TrainConfig())
-    learner.kept = KeptFeatures(data, CPU)
+    learner.kept = InMemoryFeatures(data, CPU)
     model, outputs = learner.model, learner.outputs
     (piece,) = learner.make_batch([(0, 40), (2, 5)]).pieces
     windows, supervision = learner.move(piece)
@@ -108,7 +108,7 @@ def test_a_gpu_trains_on_what_it_keeps():
         pytest.skip("no GPU")
     data, losses = videos(), []
     drawn = draw_windows(data, MODEL, TrainConfig(), 0)
-    for kept in (None, KeptFeatures(data, torch.device("cuda"))):
+    for kept in (None, InMemoryFeatures(data, torch.device("cuda"))):
         learner = Learner(data, CLASSES, MODEL, TrainConfig(lr=1e-3), device="cuda")
         learner.kept = kept
         losses.append([learner.step(learner.make_batch(drawn[:16]), number, 1e-3)[0] for number in range(5)])

@@ -58,7 +58,7 @@ def test_settings_go_on_top_and_a_named_preset_stays():
     model, train = resolve("lstr-small", {"model.kind": "cmert"}, (8, 4))
     assert (model.grid, model.context, model.long_length, train.windows) == ("fixed", 0, 64, "random")
     for name in ("svm-small", "cmert", "-small"):
-        with pytest.raises(ConfigError, match="no preset") as caught:
+        with pytest.raises(ConfigError) as caught:
             preset_named(name)
         assert "KIND-small" in caught.value.hint
 
