@@ -16,7 +16,7 @@ from statistics import median
 from lstr.chunk import CLOCK, FEATURES_PER_SECOND, Clock
 from lstr.errors import LabelsError
 from lstr.labels.label_set import Labels, VideoLabels, actions_of
-from lstr.labels.segment import Segment, mistake
+from lstr.labels.segment import Segment, find_error
 from lstr.labels.video_ids import MATCH_HINT, mismatch_of, near_id, recording_of
 
 # How far a segment may reach past the last whole chunk: extraction drops a shorter tail.
@@ -302,8 +302,8 @@ def _check_video(
         yield Finding(ERROR, "no subset", name, "other videos have one")
     sound = []
     for segment in video.segments:
-        if wrong := mistake(segment, classes):
-            yield Finding(ERROR, wrong.kind, name, _written(segment))
+        if error := find_error(segment, classes):
+            yield Finding(ERROR, error[0], name, _written(segment))
             continue
         sound.append(segment)
         if segment.start == segment.end:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import LabelsError, brief
 from lstr.files.content import read_text
-from lstr.labels.segment import Segment, clock_seconds, is_name, is_time, mistake
+from lstr.labels.segment import Segment, clock_seconds, find_error, is_name, is_time
 
 BACKGROUND = "Background"
 AMBIGUOUS = "Ambiguous"
@@ -47,12 +47,12 @@ class VideoLabels:
     duration: float | None
     segments: tuple[Segment, ...]
     n_chunks: int | None = None
-    """Rows of the per-chunk targets it was read from; None where the file holds segments in seconds."""
+    """Rows of the per-chunk targets it was read from; None if the file holds segments in seconds."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something in a label file that was taken otherwise than it is written: its kind, and a sentence."""
+    """Something in a label file that was read differently from how it is written: its kind, and a sentence."""
 
     kind: str
     sentence: str
@@ -65,11 +65,11 @@ class Labels:
     classes: tuple[str, ...]
     videos: dict[str, VideoLabels]
     has_subsets: bool = True
-    """False where the file names no subset at all: then every video is in "training"."""
+    """False if the file names no subset at all: then every video is in "training"."""
     lists_classes: bool = True
-    """False where the classes are only those of the segments, so that their order says nothing."""
+    """False if the classes are only those of the segments, so that their order has no meaning."""
     notes: tuple[Note, ...] = field(default=(), compare=False)
-    """What was taken otherwise than it is written; `lstr.labels.check.check` lists it."""
+    """What was read differently from how it is written; `lstr.labels.check.check` lists it."""
 
 
 def actions_of(labels: Labels) -> tuple[str, ...]:
@@ -80,9 +80,8 @@ def actions_of(labels: Labels) -> tuple[str, ...]:
 def read_labels(path: str | Path, lenient: bool = False) -> Labels:
     """Return the labels from an ActivityNet JSON file.
 
-    Without `classes` they are the sorted labels of the annotations. "Background" is put first in any case.
-    Raises LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, for
-    `lstr.labels.check.check` to name them all.
+    Without `classes` they are the sorted labels of the annotations. "Background" is first in any case. `lenient` keeps
+    wrong segments, for `lstr.labels.check.check` to name all of them. Raises LabelsError.
     """
     return labels_of(*read_activitynet(read_json(Path(path)), str(path)), str(path), lenient)
 
@@ -90,11 +89,10 @@ def read_labels(path: str | Path, lenient: bool = False) -> Labels:
 def labels_of(
     stated: Mapping[str, VideoLabels], names: tuple[str, ...] | None, where: str, lenient: bool = False
 ) -> Labels:
-    """Return the labels of videos that were read from the file `where`, and of its classes.
+    """Return labels from the videos and the classes of the file `where`.
 
-    Subsets get their usual names ("train" is "training"); where no video has one, all are in "training". Raises
-    LabelsError, naming the file, the video and what to fix; `lenient` leaves wrong segments in, and "" for a subset
-    that is missing.
+    Subsets get their usual names ("train" is "training"); if no video has one, all are in "training". `lenient` keeps
+    wrong segments, and "" for a missing subset. Raises LabelsError.
     """
     has_subsets = any(video.subset for video in stated.values())
     videos, renamed = {}, {}
@@ -118,20 +116,18 @@ def labels_of(
     known = dict.fromkeys(classes)  # in which a name is found at once
     for name, video in videos.items() if not lenient else ():
         for i, segment in enumerate(video.segments):
-            if wrong := mistake(segment, known):
-                raise LabelsError(f"{where}, video {name!r}, annotation {i}: {wrong.sentence}", wrong.hint)
+            if error := find_error(segment, known):
+                raise LabelsError(f"{where}, video {name!r}, annotation {i}: {error[1]}", error[2])
     return labels
 
 
 def read_activitynet(
     content: Any, where: str, with_results: bool = False
 ) -> tuple[dict[str, VideoLabels], tuple[str, ...] | None]:
-    """Videos and classes of ActivityNet's JSON `content` of the file `where`; subsets are as it has them, or "".
+    """Return the videos and the classes of ActivityNet's JSON `content` of the file `where`.
 
-    Classes are None where it lists none; segments may be wrong, as `segment.mistake` finds them.
-
-    `with_results` takes the form of results too, and the scores of both forms; without it scores are left out.
-    Raises LabelsError, naming the file, the video and what to fix.
+    Subsets are those of the file, or ""; classes are None if it lists none; segments can be wrong, see `find_error`.
+    With `with_results` the form of results is read too, and the scores of both forms. Raises LabelsError.
     """
     entries = content.get("database") if isinstance(content, dict) else None
     if with_results and isinstance(content, dict) and isinstance(content.get("results"), dict):
@@ -142,7 +138,15 @@ def read_activitynet(
             'Use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.',
         )
     videos = {name: _entry(f"{where}, video {name!r}", entry, with_results) for name, entry in entries.items()}
-    return videos, _classes(where, content.get("classes"))
+    names = content.get("classes")
+    if names is None:
+        return videos, None
+    if not isinstance(names, list) or not all(map(is_name, names)):
+        hint = 'Write "classes": ["Background", "Name", ...].'
+        raise LabelsError(f"{where}: classes is {brief(names)}, not a list of names.", hint)
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise LabelsError(f"{where}: classes holds {', '.join(twice)} more than once.", "Keep each name once.")
+    return videos, tuple(names)
 
 
 def subset_named(name: str) -> str:
@@ -152,7 +156,16 @@ def subset_named(name: str) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds. Raises LabelsError when it is missing, unreadable, no JSON, or has a name twice."""
+    """Return the content of a JSON file. Raises LabelsError if it is missing, is not JSON, or has a name twice."""
+
+    def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # the usual reader would keep the last of two entries of one name and lose the first
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            raise LabelsError(f"The label file {path} has {twice!r} twice in one object.", "Join the two entries.")
+        return content
+
     try:
         text = read_text(path, "utf-8-sig")
     except FileNotFoundError as error:
@@ -162,7 +175,7 @@ def read_json(path: Path) -> Any:
             f"The label file {path} cannot be read ({error}).", "Give a readable file in UTF-8, such as JSON or CSV."
         ) from error
     try:
-        return json.loads(text, object_pairs_hook=lambda pairs: _object(path, pairs))
+        return json.loads(text, object_pairs_hook=build_object)
     except (ValueError, RecursionError) as error:
         raise LabelsError(
             f"The label file {path} is not JSON ({error}).", "Convert other forms with: lstr labels convert"
@@ -170,7 +183,7 @@ def read_json(path: Path) -> Any:
 
 
 def select(labels: Labels, subset: str) -> Labels:
-    """Return the videos of one subset, with all classes. Raises LabelsError when there is none."""
+    """Return the videos of one subset, with all classes. Raises LabelsError if it is empty."""
     subset = subset_named(subset)
     videos = {name: video for name, video in labels.videos.items() if video.subset == subset}
     if not videos:
@@ -182,16 +195,16 @@ def select(labels: Labels, subset: str) -> Labels:
 
 
 def with_ambiguous(known: tuple[str, ...], labelled: Collection[str]) -> tuple[str, ...]:
-    """The classes that a model knows, and last `AMBIGUOUS` where labels have it alone: no figure is of such chunks."""
+    """Return the classes of a model, and `AMBIGUOUS` last if only labels have it: no metric counts such chunks."""
     return (*known, AMBIGUOUS) if AMBIGUOUS in labelled and AMBIGUOUS not in known else known
 
 
 def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int, clock: Clock = CLOCK) -> NDArray[np.uint8]:
     """Return multi-hot targets (n_chunks, C) of 0 and 1.
 
-    A class is on in chunk k when floor(4 start) <= k < ceil(4 end) (rule of the authors of the published code), with
-    another clock's rate in place of 4 and times counted from its offset;
-    background is on where no other class is, "Ambiguous" counting as one. Raises LabelsError on an unknown class.
+    A class is active in chunk k if floor(4 start) <= k < ceil(4 end) (rule of the authors of the published code), with
+    another clock's rate instead of 4 and times counted from its offset. Background is active where no other class is;
+    "Ambiguous" counts as a class here. Raises LabelsError for an unknown class.
     """
     result = np.zeros((n_chunks, len(classes)), dtype=np.uint8)
     column = {name: index for index, name in enumerate(classes)}
@@ -207,9 +220,9 @@ def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int, clock: 
 
 
 def segments_of(targets: NDArray[Any], classes: Sequence[str], clock: Clock = CLOCK) -> tuple[Segment, ...]:
-    """Return the segments of targets (L, C) on a clock: each run of a class but of background, class after class.
+    """Return the segments of targets (L, C): the runs of each class except background, class by class.
 
-    They give the same targets again.
+    `targets` of them are the same again.
     """
     return tuple(
         Segment(clock.at(start), clock.at(stop), label)
@@ -220,30 +233,20 @@ def segments_of(targets: NDArray[Any], classes: Sequence[str], clock: Clock = CL
 
 
 def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return where on (L,) is uninterruptedly True: [start, stop) of each run."""
+    """Return [start, stop) of each run of True in on (L,)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
-def _object(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; the usual reader would keep the last of two entries of one name and lose the first."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise LabelsError(f"The label file {path} has {twice!r} twice in one object.", "Join the two entries.")
-    return content
-
-
 def _entry(where: str, entry: Any, with_scores: bool) -> VideoLabels:
+    """Return the labels in the JSON object of a video. Raises LabelsError."""
     if not isinstance(entry, dict):
         raise LabelsError(f"{where}: the entry is not an object.", 'Give it "subset", "duration" and "annotations".')
     subset, duration = entry.get("subset"), entry.get("duration")
     if subset not in (None, "") and not is_name(subset):
         raise LabelsError(f"{where}: subset is {brief(subset)}.", 'Give "training", "validation" or "testing".')
     if duration is not None and not (is_time(duration) and duration >= 0):
-        raise LabelsError(
-            f"{where}: duration is {brief(duration)}.", "Give the video's seconds, or leave duration out."
-        )
+        raise LabelsError(f"{where}: duration is {brief(duration)}.", "Give the video's seconds, or omit duration.")
     annotations = entry.get("annotations", [])
     if not isinstance(annotations, list):
         raise LabelsError(f"{where}: annotations is not a list.", 'Give [{"label", "segment": [start, end]}, ...].')
@@ -252,37 +255,21 @@ def _entry(where: str, entry: Any, with_scores: bool) -> VideoLabels:
 
 
 def _segment(where: str, item: Any, with_score: bool) -> Segment:
+    """Return the segment in the JSON object of an annotation. Raises LabelsError."""
     label = item.get("label") if isinstance(item, dict) else None
     if not is_name(label):
         wrong = f"is {brief(label)}, which no file can hold" if isinstance(label, str) and label else "is missing"
         raise LabelsError(f"{where}: the label {wrong}.", 'Write {"label": "Name", "segment": [start, end]}.')
     written = item.get("segment")
-    times = [_seconds(value) for value in written] if isinstance(written, list) else []
+    times = []
+    for value in written if isinstance(written, list) else ():
+        seconds = clock_seconds(value) if isinstance(value, str) else None  # of "0:01:02.5"
+        times.append(value if seconds is None else seconds)
     if len(times) != 2 or not all(is_time(value) for value in times):
-        raise LabelsError(
-            f"{where}: segment is {brief(written)}.", "Give [start, end] as two finite numbers of seconds."
-        )
+        hint = "Give [start, end] as two finite numbers of seconds."
+        raise LabelsError(f"{where}: segment is {brief(written)}.", hint)
     score = item.get("score") if with_score else None
     if score is not None and not is_time(score):
-        raise LabelsError(f"{where}: score is {brief(score)}.", "Give a finite number, or leave score out.")
+        raise LabelsError(f"{where}: score is {brief(score)}.", "Give a finite number, or omit score.")
     subject = item.get("subject")
     return Segment(float(times[0]), float(times[1]), label, score, subject if is_name(subject) else "")
-
-
-def _seconds(value: Any) -> Any:
-    """A time as it stands, or the seconds of "0:01:02.5"."""
-    seconds = clock_seconds(value) if isinstance(value, str) else None
-    return value if seconds is None else seconds
-
-
-def _classes(where: str, names: Any) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    if not isinstance(names, list) or not all(map(is_name, names)):
-        raise LabelsError(
-            f"{where}: classes is {brief(names)}, no list of names.", 'Write "classes": ["Background", "Name", ...].'
-        )
-    if len(set(names)) != len(names):
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        raise LabelsError(f"{where}: classes holds {', '.join(twice)} more than once.", "Keep each name once.")
-    return tuple(names)

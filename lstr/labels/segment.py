@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 # h:mm:ss or m:ss, seconds with or without a fraction.
 CLOCK = re.compile(r"(?:(\d{1,9}):([0-5]?\d)|(\d{1,9})):([0-5]?\d(?:[.,]\d{1,30})?)")
 SURROGATE = re.compile("[\ud800-\udfff]")
-# Seconds; no video lasts 30 years. A number beyond has no place in any array.
+# Seconds: 30 years. A longer video would need more chunks than any array can hold.
 LATEST = 1e9
 
 
@@ -18,7 +18,7 @@ LATEST = 1e9
 class Segment:
     """From `start` to `end` in seconds; `score` is None where a person labelled it.
 
-    It may be wrong, as label files are, so that each mistake can be named: see `mistake`.
+    It can be wrong, as label files can, so that `find_error` can name each error.
     """
 
     start: float
@@ -26,27 +26,27 @@ class Segment:
     label: str
     score: float | None = None
     subject: str = ""
-    """Who does it, as an animal; empty where nobody says"""
+    """Who does it, for example an animal; empty if it is not stated"""
 
     def to_dict(self) -> dict[str, Any]:
-        """Its JSON object: label, start, end, and score and subject where it has them."""
+        """Return its JSON object: label, start, end, and score and subject if it has them."""
         entry: dict[str, Any] = {"label": self.label, "start": self.start, "end": self.end}
         more = {"score": self.score, "subject": self.subject or None}
         return entry | {name: value for name, value in more.items() if value is not None}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Segment:
-        """From a JSON object as of `to_dict`. Raises KeyError where one of its names is missing."""
+        """Return the segment of a JSON object of `to_dict`. Raises KeyError if one of its names is missing."""
         return cls(entry["start"], entry["end"], entry["label"], entry.get("score"), entry.get("subject", ""))
 
 
 def is_time(value: object) -> bool:
-    """Return whether a value that a file holds is a number of seconds within a video's reach, which may be negative."""
+    """Return whether a value is a number of seconds that a time of a video can have; it may be negative."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LATEST <= value <= LATEST
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    r"""Whether a value that a file holds can name a class, and be written as UTF-8 again: "\ud800" of JSON cannot."""
+    r"""Return whether a value can name a class and be written as UTF-8: "\ud800" of JSON cannot."""
     return isinstance(value, str) and bool(value) and not SURROGATE.search(value)
 
 
@@ -59,24 +59,14 @@ def clock_seconds(text: str) -> float | None:
     return (int(hours or 0) * 60 + int(minutes or only_minutes)) * 60 + float(seconds.replace(",", "."))
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """What is wrong with a segment: its kind, a sentence with the values, and what to do."""
-
-    kind: str
-    sentence: str
-    hint: str
-
-
-def mistake(segment: Segment, classes: Collection[str]) -> Mistake | None:
-    """Return what makes a segment unusable in any video; None when it is sound."""
+def find_error(segment: Segment, classes: Collection[str]) -> tuple[str, str, str] | None:
+    """Return what makes a segment unusable in any video: the kind of error, a sentence with the values, and a hint."""
     if segment.label not in classes:
         known = f"Add it to classes, or use one of: {', '.join(classes)}."
-        return Mistake("unknown class", f"the label {segment.label!r} is not in classes.", known)
+        return "unknown class", f"the label {segment.label!r} is not in classes.", known
     if segment.start < 0:
-        sentence = f"the segment starts at {segment.start} s."
-        return Mistake("before the start", sentence, "Let it start at 0 or later.")
+        return "before the start", f"the segment starts at {segment.start} s.", "Let it start at 0 or later."
     if segment.end < segment.start:
         sentence = f"the segment ends at {segment.end} s, before its start {segment.start} s."
-        return Mistake("negative length", sentence, "Swap the two.")
+        return "negative length", sentence, "Swap the two."
     return None

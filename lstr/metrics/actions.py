@@ -1,4 +1,4 @@
-"""Actions found and missed, false alarms and delays: what detections are worth to whoever waits for them."""
+"""Metrics of events: actions found and missed, false alarms and delays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
-from lstr.metrics.intervals import interval, interval_text, rate_interval, rate_text
+from lstr.metrics.intervals import interval, interval_text, percentiles, rate_interval, rate_text
 
 IOUS = (0.3, 0.5)
 # Seconds that the start of a detection may be off, or its start and its end
@@ -67,33 +67,26 @@ def measure_events(
             counts[v, c], late = _count(video, label)
             delays[label] += late
     hours = sum(video.seconds for video in videos) / 3600
-    weights = None if draws is None or not len(draws) else draws.astype(np.float64)
-
-    def entry(of_videos: NDArray[np.float64], late: Sequence[float]) -> Entry:
-        result = _entry(of_videos.sum(axis=0), hours, late)
-        if weights is not None:
-            result["interval"] = _intervals(weights @ of_videos) | result["interval"]
-        return result
-
+    every = [late for label in actions for late in delays[label]]
     return {
         "hours": hours,
         "videos": len(videos),
-        "together": entry(counts.sum(axis=1), [late for label in actions for late in delays[label]]),
-        "per_class": {label: entry(counts[:, c], delays[label]) for c, label in enumerate(actions)},
+        "together": _entry(counts.sum(axis=1), hours, every, draws),
+        "per_class": {label: _entry(counts[:, c], hours, delays[label], draws) for c, label in enumerate(actions)},
     }
 
 
 def resampled_f1(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """F1 at an IoU of 0.3 of the actions of all classes in each of `draws` (R, videos); NaN where there is nothing."""
+    """Return the F1 (R,) at an IoU of 0.3 of all classes in each of `draws` (R, videos); NaN without any event."""
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     counts = [np.sum([np.zeros(len(_COLUMNS)), *(_count(v, label)[0] for label in actions)], axis=0) for v in videos]
     return _rates(draws @ np.array(counts), f"iou {FOUND_IOU}")["f1"]
 
 
 def find(truth: Spans, detections: Spans) -> NDArray[np.int64]:
-    """Which label is found by which detection of its class and video: pairs (P, 2) of rows; spans (N, 2), (M, 2).
+    """Return which label is found by which detection of its class and video: pairs (P, 2) of rows of the spans.
 
     A label fits a detection that overlaps it with an IoU of 0.3, or that starts within 1 s of its start. Each is in at
     most one pair, and there are as many pairs as there can be, those whose starts are nearest.
@@ -108,7 +101,7 @@ def largest_pairs(truth: Spans, detections: Spans, fits: NDArray[np.bool_]) -> N
         return np.zeros((0, 2), dtype=np.int64)
     from scipy.optimize import linear_sum_assignment
 
-    apart = np.where(fits, _apart(truth, detections), 0)
+    apart = np.where(fits, np.abs(truth[:, None, 0] - detections[None, :, 0]), 0)
     worth = 1 + apart.max() * min(fits.shape)  # of a pair: more than all distances can add up to
     pairs = np.stack(linear_sum_assignment(np.where(fits, apart - worth, 0)), axis=1)
     return pairs[fits[pairs[:, 0], pairs[:, 1]]]
@@ -176,14 +169,9 @@ _COLUMNS = ("labels", "false_seconds", "found", "false_alarms", *_OF_FITS)
 _PLACE = {name: place for place, name in enumerate(_COLUMNS)}
 
 
-def _apart(truth: Spans, detections: Spans) -> NDArray[np.float64]:
-    """Return the seconds (N, M) between the starts."""
-    return np.abs(truth[:, None, 0] - detections[None, :, 0])
-
-
 def _fits(truth: Spans, detections: Spans) -> dict[str, NDArray[np.bool_]]:
     """Return which label fits which detection (N, M), by each rule of `_FITS`."""
-    shared, apart = overlaps(truth, detections), _apart(truth, detections)
+    shared, apart = overlaps(truth, detections), np.abs(truth[:, None, 0] - detections[None, :, 0])
     both = np.maximum(apart, np.abs(truth[:, None, 1] - detections[None, :, 1]))
     within = {
         f"{name} {seconds}": off <= seconds + SLACK
@@ -194,7 +182,7 @@ def _fits(truth: Spans, detections: Spans) -> dict[str, NDArray[np.bool_]]:
 
 
 def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[float]]:
-    """A class's counts in a video (len(_COLUMNS),), and the delay of each label that was found."""
+    """Return a class's counts in a video (len(_COLUMNS),), and the delay of each label that was found."""
     truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
     counts = np.zeros(len(_COLUMNS))
     if not len(truth) and not len(detections):
@@ -214,8 +202,11 @@ def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[fl
     return counts, [float(of_label[d] - truth[t, 0]) for t, d in found]
 
 
-def _entry(counts: NDArray[np.float64], hours: float, late: Sequence[float]) -> Entry:
-    """Return the figures of one class, or of all, from its counts (len(_COLUMNS),)."""
+def _entry(
+    of_videos: NDArray[np.float64], hours: float, late: Sequence[float], draws: NDArray[np.int64] | None
+) -> Entry:
+    """Return the figures of one class, or of all, from its counts by video (V, len(_COLUMNS))."""
+    counts = of_videos.sum(axis=0)
     labels, found, false = (int(counts[_PLACE[name]]) for name in ("labels", "found", "false_alarms"))
     entry: Entry = {
         "labels": labels,
@@ -233,82 +224,63 @@ def _entry(counts: NDArray[np.float64], hours: float, late: Sequence[float]) -> 
         kind, limit = fit.split()
         figures = _rates(counts[None], fit)
         entry[kind][limit] = {name: None if np.isnan(value[0]) else float(value[0]) for name, value in figures.items()}
-    p50, p95 = np.percentile(late, [50, 95]).tolist() if len(late) else (None, None)
-    edges = {"false_alarms_per_hour": rate_interval(false, hours)}
-    return {**entry, "delay": {"p50": p50, "p95": p95}, "interval": edges}
+    edges: dict[str, list[float] | None] = {}
+    if draws is not None and len(draws):
+        resampled = draws.astype(np.float64) @ of_videos
+        values = _rates(resampled, f"iou {FOUND_IOU}")
+        values |= {f"f1_{fit.replace(' ', '_')}": _rates(resampled, fit)["f1"] for fit in _TOLERANCES}
+        edges = {name: None if np.isnan(value).all() else interval(value) for name, value in values.items()}
+    edges["false_alarms_per_hour"] = rate_interval(false, hours)
+    return {**entry, "delay": percentiles(late), "interval": edges}
 
 
 def _rates(counts: NDArray[np.float64], fit: str) -> dict[str, NDArray[np.float64]]:
-    """Precision, recall and F1 (R,) by one rule from counts (R, len(_COLUMNS)), NaN where there is nothing to divide
-    by."""
+    """Return precision, recall and F1 (R,) by one rule from counts (R, len(_COLUMNS)); NaN for a division by 0."""
     labels, pairs, false = (counts[:, _PLACE[name]] for name in ("labels", fit, f"{fit} false"))
-    return {
-        "precision": _ratio(pairs, pairs + false),
-        "recall": _ratio(pairs, labels),
-        "f1": _ratio(2 * pairs, pairs + false + labels),
+    ratios = {
+        "precision": (pairs, pairs + false),
+        "recall": (pairs, labels),
+        "f1": (2 * pairs, pairs + false + labels),
     }
-
-
-def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.divide(part, whole, out=np.full_like(whole, np.nan), where=whole > 0)
-
-
-def _intervals(counts: NDArray[np.float64]) -> dict[str, list[float] | None]:
-    """Intervals from resampled counts (R, len(_COLUMNS)): of precision, recall and F1 at an IoU of 0.3, and of F1 by
-    each tolerance, as `f1_onset_0.5`; None for a figure that no resample has."""
-    values = _rates(counts, f"iou {FOUND_IOU}")
-    values |= {f"f1_{fit.replace(' ', '_')}": _rates(counts, fit)["f1"] for fit in _TOLERANCES}
-    return {name: None if np.isnan(found).all() else interval(found) for name, found in values.items()}
+    return {
+        name: np.divide(part, whole, out=np.full_like(whole, np.nan), where=whole > 0)
+        for name, (part, whole) in ratios.items()
+    }
 
 
 def sentence(events: Entry) -> str:
     """Return what `measure_events` found, in one sentence for people."""
-    together = events["together"]
-    if together["labels"]:
-        parts = [f"caught {together['found']} of {_counted(together['labels'], 'action')}"]
-    else:
-        parts = ["no action is labelled"]
-    parts.append(_alarms(together["false_alarms"], events["hours"]))
+    together, hours = events["together"], events["hours"]
+    n_labels, n_false = together["labels"], together["false_alarms"]
+    actions, alarms = ("action" if n_labels == 1 else "actions"), ("alarm" if n_false == 1 else "alarms")
+    parts = [f"caught {together['found']} of {n_labels} {actions}" if n_labels else "no action is labelled"]
+    edges = rate_interval(n_false, hours)
+    if edges is None:
+        parts.append("no false alarm")
+    elif not n_false:
+        parts.append(f"no false alarm in {length_text(hours)} ({interval_text(edges)} an hour)")
+    elif hours >= 1:
+        parts.append(f"{rate_text(n_false / hours)} false alarms an hour ({interval_text(edges)})")
+    else:  # their number too, because one alarm in a minute is 60 an hour
+        rate = f"{n_false / hours:.0f} an hour; {interval_text(edges)}"
+        parts.append(f"{n_false} false {alarms} in {length_text(hours)} ({rate})")
     delay = together["delay"]["p50"]
     if delay is not None:
         # half of a tenth, as of one chunk, is rounded up
         parts.append(f"{abs(delay) + SLACK:.1f} s {'late' if delay >= 0 else 'early'} (median)")
-    return ", ".join(parts) + _extremes(events["per_class"])
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _alarms(number: int, hours: float) -> str:
-    """False alarms an hour with their interval; of less than an hour their number too, for one in a minute is 60."""
-    edges = rate_interval(number, hours)
-    if edges is None:
-        return "no false alarm"
-    within = interval_text(edges)
-    if not number:
-        return f"no false alarm in {length_text(hours)} ({within} an hour)"
-    rate = number / hours
-    if hours >= 1:
-        return f"{rate_text(rate)} false alarms an hour ({within})"
-    return f"{_counted(number, 'false alarm')} in {length_text(hours)} ({rate:.0f} an hour; {within})"
+    text = ", ".join(parts)
+    labelled = {label: one for label, one in events["per_class"].items() if one["labels"]}
+    shares = {label: one["found"] / one["labels"] for label, one in labelled.items()}
+    if len(set(shares.values())) > 1:
+        best = max(shares, key=lambda label: (shares[label], labelled[label]["labels"]))
+        worst = min(shares, key=lambda label: (shares[label], -labelled[label]["labels"]))
+        counts = {label: f"{label} ({one['found']} of {one['labels']})" for label, one in labelled.items()}
+        text += f"; best: {counts[best]}, worst: {counts[worst]}"
+    return text
 
 
 def length_text(hours: float) -> str:
-    """A length of video for people: 2.5 hours, 30 minutes, 36 s."""
+    """Return a length of video for people: 2.5 hours, 30 minutes, 36 s."""
     if hours >= 1:
         return f"{hours:.1f} hours"
     return f"{60 * hours:.0f} minutes" if hours >= 0.05 else f"{3600 * hours:.0f} s"
-
-
-def _extremes(per_class: dict[str, Entry]) -> str:
-    """Return the classes of which most and least was found, where that differs."""
-    shares = {label: (one["found"] / one["labels"], one["labels"]) for label, one in per_class.items() if one["labels"]}
-    if not shares:
-        return ""
-    best = max(shares, key=lambda label: shares[label])
-    worst = min(shares, key=lambda label: (shares[label][0], -shares[label][1]))
-    if shares[best][0] == shares[worst][0]:
-        return ""
-    counts = {label: f"{label} ({per_class[label]['found']} of {per_class[label]['labels']})" for label in shares}
-    return f"; best: {counts[best]}, worst: {counts[worst]}"

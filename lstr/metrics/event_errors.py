@@ -1,6 +1,6 @@
 """Kinds of errors of events: fragmentation, merge, wrong edge or action, insertion (Ward, 2011); kappa of observers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
-from lstr.labels.segment import Segment
 from lstr.metrics.actions import SLACK, Spans, VideoEvents, find, is_ambiguous, labelled_spans, spans_of
 
 # Seconds that an edge may be off: two decisions; a person who labels by hand is no surer
@@ -56,12 +55,14 @@ def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, Judged
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     ambiguous = spans_of(video.truth, AMBIGUOUS)
     of_action = {label: _of_action(video, label, ambiguous) for label in actions}
+    nothing = np.zeros((0, 2))
     labelled = {label: one.truth for label, one in of_action.items()}
     unexplained = {label: one.detections[one.detected == ALONE] for label, one in of_action.items()}
     for label, one in of_action.items():
-        one.labels[(one.labels == ALONE) & _met_by(one.truth, _but(unexplained, label))] = WRONG_ACTION
-    for label, one in of_action.items():
-        one.detected[(one.detected == ALONE) & _met_by(one.detections, _but(labelled, label))] = WRONG_ACTION
+        others = np.concatenate([nothing, *(spans for name, spans in unexplained.items() if name != label)])
+        one.labels[(one.labels == ALONE) & belong_together(one.truth, others).any(axis=1)] = WRONG_ACTION
+        others = np.concatenate([nothing, *(spans for name, spans in labelled.items() if name != label)])
+        one.detected[(one.detected == ALONE) & belong_together(one.detections, others).any(axis=1)] = WRONG_ACTION
     return of_action
 
 
@@ -118,46 +119,26 @@ def _kinds(alone: NDArray[np.bool_], in_pieces: NDArray[np.bool_], as_one: NDArr
     return np.select([alone, in_pieces & as_one, in_pieces, as_one], [ALONE, BOTH, IN_PIECES, AS_ONE], CORRECT)
 
 
-def _but(spans: Mapping[str, Spans], label: str) -> Spans:
-    """Return the spans of all actions but one."""
-    return np.concatenate([np.zeros((0, 2)), *(some for name, some in spans.items() if name != label)])
-
-
-def _met_by(events: Spans, others: Spans) -> NDArray[np.bool_]:
-    """Return which events (N,) overlap any of the others."""
-    return np.asarray(belong_together(events, others).any(axis=1))
-
-
 def _entry(judged: Sequence[JudgedEvents]) -> Entry:
-    labels = _joined([one.labels for one in judged])
-    missed = _joined([one.labels[~one.found] for one in judged])
-    detections = _joined([one.detected for one in judged])
-    false = _joined([one.detected[one.false] for one in judged])
+    """Count the kinds of labels and detections, and the edges that are early and late."""
+    kinds = {
+        "labels": (OF_LABELS, [one.labels for one in judged]),
+        "missed": (OF_LABELS, [one.labels[~one.found] for one in judged]),
+        "detections": (OF_DETECTIONS, [one.detected for one in judged]),
+        "false_alarms": (OF_DETECTIONS, [one.detected[one.false] for one in judged]),
+    }
+    entry: Entry = {}
+    for what, (names, parts) in kinds.items():
+        places = np.concatenate([np.zeros(0, np.int64), *parts])
+        entry[what] = {name: int(np.count_nonzero(places == place)) for place, name in enumerate(names)}
     edges = np.concatenate([np.zeros((0, 2)), *(one.edges for one in judged)])
-    return {
-        "labels": _counts(labels, OF_LABELS),
-        "missed": _counts(missed, OF_LABELS),
-        "detections": _counts(detections, OF_DETECTIONS),
-        "false_alarms": _counts(false, OF_DETECTIONS),
-        "start": _offsets(edges[:, 0]),
-        "end": _offsets(edges[:, 1]),
-    }
-
-
-def _joined(parts: Sequence[Kinds]) -> Kinds:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
-
-
-def _counts(kinds: Kinds, names: Sequence[str]) -> dict[str, int]:
-    return {name: int(np.count_nonzero(kinds == place)) for place, name in enumerate(names)}
-
-
-def _offsets(seconds: NDArray[np.float64]) -> Entry:
-    return {
-        "early": int(np.count_nonzero(seconds < -EDGE - SLACK)),
-        "late": int(np.count_nonzero(seconds > EDGE + SLACK)),
-        "median": float(np.median(seconds)) if len(seconds) else None,
-    }
+    for what, seconds in zip(("start", "end"), edges.T, strict=True):
+        entry[what] = {
+            "early": int(np.count_nonzero(seconds < -EDGE - SLACK)),
+            "late": int(np.count_nonzero(seconds > EDGE + SLACK)),
+            "median": float(np.median(seconds)) if len(seconds) else None,
+        }
+    return entry
 
 
 def measure_kappa(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict[str, Any]:
@@ -168,12 +149,21 @@ def measure_kappa(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict
     sides give one same answer throughout, and without any chunk.
     """
     actions = tuple(label for label in classes if label not in (BACKGROUND, AMBIGUOUS))
-    pairs = [_active(video, actions) for video in videos]
-    nothing = np.zeros((0, len(actions)), bool)
-    one, other = (np.concatenate([nothing, *(pair[side] for pair in pairs)]) for side in (0, 1))
+    classes = (*actions, AMBIGUOUS)
+    # which actions are active in which chunk (L, C) on each side
+    answers = [[np.zeros((0, len(actions)), bool)], [np.zeros((0, len(actions)), bool)]]
+    for video in videos:
+        active = []
+        for segments in (video.truth, video.detections):
+            known = VideoLabels("", video.seconds, tuple(s for s in segments if s.label in classes))
+            active.append(targets(known, classes, CLOCK.end(video.seconds)) > 0)
+        keep = ~(active[0][:, -1] | active[1][:, -1])
+        for side in (0, 1):
+            answers[side].append(active[side][keep, :-1])
+    one, other = map(np.concatenate, answers)
     per_class = {label: _kappa(one[:, column], other[:, column]) for column, label in enumerate(actions)}
-    _, answers = np.unique(np.concatenate([one, other]), axis=0, return_inverse=True)
-    together = _kappa(*np.split(answers.reshape(-1), 2))
+    _, sets = np.unique(np.concatenate([one, other]), axis=0, return_inverse=True)
+    together = _kappa(*np.split(sets.reshape(-1), 2))
     return {"chunks": len(one), "together": together, "per_class": per_class}
 
 
@@ -183,32 +173,20 @@ def without_ambiguous(video: VideoEvents) -> VideoEvents:
     An event stays where the other side has one of its action that overlaps it.
     """
     sides = (video.truth, video.detections)
-    truth, detections = (_judged(own, others) for own, others in (sides, sides[::-1]))
-    return VideoEvents(truth, detections, video.seconds)
-
-
-def _judged(own: Sequence[Segment], others: Sequence[Segment]) -> list[Segment]:
-    """One side's events that can be judged by the other's, and all its segments that are no action."""
-    spans = np.array([(s.start, s.end) for s in own], dtype=np.float64).reshape(-1, 2)
-    excused = is_ambiguous(spans, spans_of(others, AMBIGUOUS))
-    return [
-        segment
-        for segment, span, is_excused in zip(own, spans, excused, strict=True)
-        if not is_excused
-        or segment.label in (BACKGROUND, AMBIGUOUS)
-        or belong_together(span[None], spans_of(others, segment.label)).any()
-    ]
-
-
-def _active(video: VideoEvents, actions: tuple[str, ...]) -> list[NDArray[np.bool_]]:
-    """Which actions are active in which chunk (L, C) on both sides, in the chunks that neither labels ambiguous."""
-    classes = (*actions, AMBIGUOUS)
-    sides = []
-    for segments in (video.truth, video.detections):
-        known = VideoLabels("", video.seconds, tuple(s for s in segments if s.label in classes))
-        sides.append(targets(known, classes, CLOCK.end(video.seconds)) > 0)
-    keep = ~(sides[0][:, -1] | sides[1][:, -1])
-    return [side[keep, :-1] for side in sides]
+    kept = []
+    for own, others in (sides, sides[::-1]):
+        spans = np.array([(s.start, s.end) for s in own], dtype=np.float64).reshape(-1, 2)
+        excused = is_ambiguous(spans, spans_of(others, AMBIGUOUS))
+        kept.append(
+            [
+                segment
+                for segment, span, is_excused in zip(own, spans, excused, strict=True)
+                if not is_excused
+                or segment.label in (BACKGROUND, AMBIGUOUS)
+                or belong_together(span[None], spans_of(others, segment.label)).any()
+            ]
+        )
+    return VideoEvents(kept[0], kept[1], video.seconds)
 
 
 def _kappa(one: NDArray[Any], other: NDArray[Any]) -> float | None:

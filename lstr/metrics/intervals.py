@@ -1,4 +1,4 @@
-"""What chance leaves open: intervals of figures over resamples of the videos, and of rates of counted events."""
+"""Confidence intervals: of figures over resamples of the videos, and of rates of counted events."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ def interval(values: NDArray[np.float64]) -> list[float]:
     return [float(edge) for edge in np.percentile(values, [tail, 100 - tail])]
 
 
+def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
+    """Return the median and the 95th percentile of delays: {"p50", "p95"}, None without any."""
+    p50, p95 = np.percentile(seconds, [50, 95]).tolist() if len(seconds) else (None, None)
+    return {"p50": p50, "p95": p95}
+
+
 def rate_interval(count: int, hours: float) -> list[float] | None:
-    """The rates an hour, [low, high], under which a count in some hours is no surprise: exact for Poisson counts.
+    """Return the rates an hour, [low, high], that a count in some hours agrees with: exact for Poisson counts.
 
     Central (Garwood, 1936): each tail has half of what LEVEL leaves. Of a count of 0 the low edge is 0, and all of
     the rest is above the high one, which is then 3.0 divided by the hours. None without any video.
@@ -43,18 +49,13 @@ def rate_interval(count: int, hours: float) -> list[float] | None:
 
 def interval_text(edges: Sequence[float]) -> str:
     """Return the interval of a rate for people, of two figures: `140 to 530`, or `below 720`."""
-    low, high = map(_two_figures, edges)
-    return f"{low} to {high}" if edges[0] else f"below {high}"
+    texts = []
+    for rate in edges:
+        digits = 1 - math.floor(math.log10(rate)) if rate else 0
+        texts.append(f"{round(rate, digits):.{max(0, digits)}f}")
+    return " to ".join(texts) if edges[0] else f"below {texts[1]}"
 
 
 def rate_text(rate: float) -> str:
-    """A rate for people: 40, 3.7, 0.0."""
+    """Return a rate for people: 40, 3.7, 0.0."""
     return f"{rate:.{0 if rate >= 9.95 else 1}f}"
-
-
-def _two_figures(rate: float) -> str:
-    """720, 14, 3.7, 0.025."""
-    if not rate:
-        return "0"
-    digits = 1 - math.floor(math.log10(rate))
-    return f"{round(rate, digits):.{max(0, digits)}f}"

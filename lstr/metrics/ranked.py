@@ -11,7 +11,7 @@ from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import SLACK, VideoEvents, is_ambiguous, labelled_spans, overlaps, spans_of
-from lstr.metrics.intervals import interval
+from lstr.metrics.intervals import interval, percentiles
 from lstr.metrics.per_frame import counted, predicted_classes
 
 IOUS = (0.3, 0.4, 0.5, 0.6, 0.7)
@@ -106,9 +106,9 @@ def measure_instances(
             told = [time for s, time in zip(video.detections, video.told, strict=True) if s.label == label]
             places = match_by_score(overlaps(truth, detections).T, scores, [IOUS[0] - SLACK])[:, 0]
             late += [float(told[d] - truth[t, 1]) for d, t in enumerate(places) if t >= 0]
-        entry["late"] = _percentiles(late)
+        entry["late"] = percentiles(late)
         every += late
-    return {"ious": list(IOUS), **found, "late": _percentiles(every)}
+    return {"ious": list(IOUS), **found, "late": percentiles(every)}
 
 
 def resampled_instances(
@@ -143,11 +143,6 @@ def _of_class(video: VideoEvents, label: str) -> tuple[NDArray[Any], NDArray[Any
     scores = [1.0 if s.score is None else s.score for s in video.detections if s.label == label]
     truth = labelled_spans(video.truth, label, video.seconds)
     return truth, spans_of(video.detections, label), np.array(scores, dtype=np.float64)
-
-
-def _percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
-    p50, p95 = np.percentile(seconds, [50, 95]).tolist() if len(seconds) else (None, None)
-    return {"p50": p50, "p95": p95}
 
 
 def start_precision(

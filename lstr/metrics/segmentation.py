@@ -39,10 +39,17 @@ def measure_segmentation(
     counts = np.zeros((len(scores), len(actions), 2 + len(OVERLAPS)))  # labelled, predicted, right by limit
     edits = np.full((len(scores), 1 + len(actions)), np.nan)
     for v, (rows, video) in enumerate(zip(scores, targets, strict=True)):
-        said, labelled = _said(rows, np.asarray(video) > 0, classes), _labelled(np.asarray(video) > 0, classes)
+        on = np.asarray(video) > 0
+        keep = counted(on, classes)[:, None]
+        said = _runs((predicted_classes(rows, classes)[:, None] == np.arange(len(classes))) & keep, classes)
+        labelled = _runs(on & keep, classes)
         for c, column in enumerate(actions):
-            ours, theirs = ([run for run in some if run[2] == column] for some in (said, labelled))
-            counts[v, c] = len(theirs), len(ours), *_right(ours, theirs)
+            ours, theirs = ([run for run in found if run[2] == column] for found in (said, labelled))
+            counts[v, c, :2] = len(theirs), len(ours)
+            if ours and theirs:
+                ious = overlaps(*(np.array(found, dtype=np.float64)[:, :2] for found in (ours, theirs)))
+                best, most = ious.argmax(axis=1), ious.max(axis=1)
+                counts[v, c, 2:] = [len(np.unique(best[most >= least])) for least in OVERLAPS]
             longest = max(len(ours), len(theirs))
             edits[v, 1 + c] = min(len(ours), len(theirs)) / longest if longest else np.nan
         edits[v, 0] = edit_score([run[2] for run in said], [run[2] for run in labelled])
@@ -70,34 +77,10 @@ def edit_score(said: Sequence[int], labelled: Sequence[int]) -> float:
     return 1 - float(row[-1]) / max(len(said), len(labelled))
 
 
-def _said(scores: NDArray[np.floating], on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
-    tops = np.where(counted(on, classes), predicted_classes(scores, classes), -1)
-    found = []
-    edges = [0, *(np.flatnonzero(np.diff(tops)) + 1).tolist(), len(tops)]
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
-        if stop > start and tops[start] >= 0 and classes[tops[start]] != BACKGROUND:
-            found.append((start, stop, int(tops[start])))
-    return found
-
-
-def _labelled(on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
-    keep = counted(on, classes)
-    found = [
-        (start, stop, column)
-        for column, name in enumerate(classes)
-        if name not in (BACKGROUND, AMBIGUOUS)
-        for start, stop in runs(on[:, column] & keep)
-    ]
-    return sorted(found)
-
-
-def _right(said: Sequence[Run], labelled: Sequence[Run]) -> list[int]:
-    """Return how many of a class's predicted segments are right by each limit."""
-    if not said or not labelled:
-        return [0] * len(OVERLAPS)
-    ious = overlaps(*(np.array(some, dtype=np.float64)[:, :2] for some in (said, labelled)))
-    best, most = ious.argmax(axis=1), ious.max(axis=1)
-    return [len(np.unique(best[most >= least])) for least in OVERLAPS]
+def _runs(on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
+    """Return the runs of each action in on (L, C), in their order in time."""
+    actions = [(column, name) for column, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
+    return sorted((start, stop, column) for column, _ in actions for start, stop in runs(on[:, column]))
 
 
 def _entry(counts: NDArray[np.float64], edits: NDArray[np.float64], draws: NDArray[np.int64] | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from lstr.errors import LabelsError, brief
 from lstr.labels.label_set import BACKGROUND, Note
-from lstr.labels.segment import Segment, is_name, is_time, mistake
+from lstr.labels.segment import Segment, find_error, is_name, is_time
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class AnnotationSet:
         """Return the set. Raises LabelsError if a segment starts before 0 or ends before its start."""
         classes = dict.fromkeys(self.classes)
         for name, segment in self.segments:
-            if wrong := mistake(segment, classes):
-                raise LabelsError(f"Video {name!r}: {wrong.sentence}", wrong.hint)
+            if error := find_error(segment, classes):
+                raise LabelsError(f"Video {name!r}: {error[1]}", error[2])
         return self
 
     def plausible(self) -> "AnnotationSet":

@@ -93,7 +93,7 @@ def test_labels_name_files_that_differ_by_their_endings(tmp_path):
 def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
     """A check that finds nothing to check would say that all is well; so would a report without its labels."""
     path = write(tmp_path / "labels.csv", "other,training,1,2,walk")
-    words = "no label belongs to any of the videos: the first label is of 'other', the first of 4 at hand is 'scene_00'"
+    words = "no label belongs to any of the videos: the first label is of 'other', the first of 4 videos is 'scene_00'"
     for at_hand in ([small_set.videos], [small_set.features, "--set", "skip_missing=true"]):
         code, out, err = lstr("labels", "check", path, *at_hand)
         assert code == 2 and "no match" in out and words in err and "hint: name each video by its path" in err
