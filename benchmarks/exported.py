@@ -32,7 +32,7 @@ from many_streams import run as watch
 from lstr.extractors.video.frames import CHUNK_SECONDS
 from lstr.files.content import write_json
 from lstr.pipelines.bench import rendered
-from lstr.pipelines.provenance import about_machine, peak_memory_of
+from lstr.pipelines.provenance import about_machine, peak_memory_mb
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def detect(command: list[str]) -> Run:
         found.first, found.seconds = found.first or now, now - (found.first or now)
         found.decided += 1
         if found.decided % 20 == 0:
-            found.peak_megabytes = peak_memory_of(Path(f"/proc/{process.pid}/status"))
+            found.peak_megabytes = peak_memory_mb(Path(f"/proc/{process.pid}/status"))
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         sys.exit(f"lstr detect ended with exit code {os.waitstatus_to_exitcode(status)}")

@@ -41,7 +41,7 @@ from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, n_frames_until
 from lstr.files.content import write_json
 from lstr.kinds import configure, make_model
 from lstr.pipelines.bench import rendered
-from lstr.pipelines.provenance import about_machine, peak_memory_of
+from lstr.pipelines.provenance import about_machine, peak_memory_mb
 
 FPS = 30
 SETTLING = 5.0  # seconds of each stream, from its first frame on
@@ -225,7 +225,7 @@ def follow(process: subprocess.Popen, server: Server, films: list[Film]) -> Stre
         streams.lags.setdefault(number, []).append(now - due)
         if not streams.window or now - streams.window[-1][0] > 1:
             streams.window.append((now, processor_seconds(process.pid), streams.decided))
-            streams.peak_memory_mb = peak_memory_of(Path(f"/proc/{process.pid}/status"))
+            streams.peak_memory_mb = peak_memory_mb(Path(f"/proc/{process.pid}/status"))
     return streams
 
 

@@ -45,9 +45,9 @@ def command(inputs, recipe, settings, as_json):
         preset = choose_recipe(recipe, **changes)
         assert isinstance(preset, Preset), "--recipe takes only names of presets"
         threads, runtime = read_count(settings, "flow_threads", None), settings.get("runtime", "auto")
-        record = console.follow(bench_chain(preset, videos, chunks, None, threads, runtime), "chunks")
+        record = console.follow(bench_chain(preset, videos, chunks, threads, runtime), "chunks")
     else:
-        record = console.follow(bench_recipes(videos, None), "parts")
+        record = console.follow(bench_recipes(videos), "parts")
     if as_json:
         console.show_json(record)
     else:

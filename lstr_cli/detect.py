@@ -44,22 +44,6 @@ AT_LEAST_0 = click.FloatRange(min=0)
 STILL_ON = " (still on at the end)"
 
 
-def _formats(values: tuple[str, ...], output: str | None) -> tuple[str, ...]:
-    """Return the formats of `-f`. Raises BadParameter for an unknown one, and for files without a folder."""
-    from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS
-
-    names = [part.strip() for value in values for part in value.split(",")]
-    chosen = tuple(FORMATS if "all" in names else names or DEFAULT_FORMATS)
-    for name in (name for name in chosen if name not in FORMATS):
-        from lstr.pipelines.annotations.format import all_formats
-
-        if name not in {form.name for form in all_formats() if form.detects}:  # of another package
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
-    if values and not output and chosen != ("jsonl",):
-        raise click.BadParameter(f"{', '.join(chosen)} are files; add -o DIR. Only jsonl goes to standard output.")
-    return chosen
-
-
 @click.command("detect", cls=Command)
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @option(
@@ -134,7 +118,7 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
       lstr detect rtsp://camera/stream camera:0 -o timeline --set timeout=2m
       lstr detect --name door=rtsp://camera/stream -o timeline --events-only
     """
-    from lstr.pipelines.detection.options import by_kind
+    from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, by_kind
 
     if not sources and not others["names"]:
         ctx = click.get_current_context()
@@ -144,7 +128,17 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         from lstr.extractors.networks.published import weights_by_stream  # imports torch
 
         networks["weights"] = {stream: path for stream, path in weights_by_stream(weights).items() if path}
-    formats = _formats(formats, others["output"])
+    names = [part.strip() for value in formats for part in value.split(",")]
+    chosen_formats = tuple(FORMATS if "all" in names else names or DEFAULT_FORMATS)
+    for name in (name for name in chosen_formats if name not in FORMATS):
+        from lstr.pipelines.annotations.format import all_formats
+
+        if name not in {form.name for form in all_formats() if form.detects}:  # of another package
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
+    if formats and not others["output"] and chosen_formats != ("jsonl",):
+        files = ", ".join(chosen_formats)
+        raise click.BadParameter(f"{files} are files; add -o DIR. Only jsonl goes to standard output.")
+    formats = chosen_formats
     if others["events_only"] and "jsonl" not in formats:
         raise click.UsageError("--events-only is about the lines of jsonl, which -f leaves out.")
     by_kind(sources, others["names"])  # reports a wrong path at once; the imports below take longer
@@ -191,7 +185,7 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     if result.left and not ended:
         console.say("left by Ctrl-C, before the first decision.")
     elif result.left:
-        console.say("left by Ctrl-C" + (f"; what was seen is in {folder}." if folder else "."))
+        console.say("left by Ctrl-C" + (f"; the files are in {folder}." if folder else "."))
     if result.failures:
         sys.exit(STALLED if result.stalled else console.PARTIAL_FAILURE)
 
@@ -205,8 +199,21 @@ def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
             console.show_json(source.timeline)
         elif with_tables:
             _show(source.timeline)
-        if not source.timeline["segments"]:
-            _say_nothing_found(source.timeline)
+        timeline, thresholds = source.timeline, source.timeline["thresholds"]
+        best: Any = timeline.get("best")  # the highest score of an action
+        name = timeline.get("name") or timeline["source"]
+        if not timeline["segments"] and not best:
+            console.say(f"{name}: nothing found, because the model has no action.")
+        elif not timeline["segments"]:
+            rule, lower = thresholds.get(best["label"], thresholds), math.floor(100 * best["score"]) / 100
+            if best["score"] >= rule["on"]:
+                why, hint = f"for less than {rule['min_length']:g} s", "try a shorter --min-length."
+            elif lower:
+                why, hint = f"below its threshold of {rule['on']:g}", f"try --on {lower:g}"
+            else:
+                why, hint = "which is next to nothing", "this source does not resemble the training videos."
+            nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."
+            console.say(f"{name}: nothing found; {nearest}\nhint: {hint}")
         console.say(speed_text(source.timeline, source.id if len(ended) > 1 else ""))
         if source.page:
             console.say(f"report: {source.page}")
@@ -240,25 +247,6 @@ def _follow(
         except KeyboardInterrupt as interrupted:
             # wherever it fell, the job first writes the files of live sources
             answer = job.throw(interrupted)
-
-
-def _say_nothing_found(timeline: dict) -> None:
-    """Say what came nearest to an action in a source, and how to see it."""
-    best, thresholds = timeline.get("best"), timeline["thresholds"]
-    name = timeline.get("name") or timeline["source"]
-    if not best:
-        console.say(f"{name}: nothing found, because the model has no action.")
-        return
-    rule = thresholds.get(best["label"], thresholds)
-    lower = math.floor(100 * best["score"]) / 100
-    if best["score"] >= rule["on"]:
-        why, hint = f"for less than {rule['min_length']:g} s", "try a shorter --min-length."
-    elif lower:
-        why, hint = f"below its threshold of {rule['on']:g}", f"try --on {lower:g}"
-    else:
-        why, hint = "which is next to nothing", "nothing here resembles what the model has learnt."
-    nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."
-    console.say(f"{name}: nothing found; {nearest}\nhint: {hint}")
 
 
 def _show(timeline: dict) -> None:

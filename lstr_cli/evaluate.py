@@ -74,14 +74,14 @@ def command(paths, settings, to, as_json, **others):
 
     Model files with videos and labels are measured on the videos that none of them has seen: each makes features of
     its own, whatever its recipe. Of two, one sentence says which is better and whether by more than chance (in mAP and
-    event F1, on the same resamples of the videos). Leaves with 0 whichever is better, with 4 where no such video is
-    left or the classes differ, and with 3 where a video cannot be read.
+    event F1, on the same resamples of the videos). Exits with status 0 either way, with 4 if no such video is
+    left or the classes differ, and with 3 if a video cannot be read.
 
     Events are those that `lstr detect` announces with the checkpoint's thresholds: a label is found by a detection
     of its class that overlaps it with an IoU of 0.3 or starts within a second of it.
 
-    Also as instances that are told when they end (mAP at an IoU of 0.3 to 0.7), as starts (mAP within 1 to 10 s), as
-    segments (F1 and edit score) and by how many seconds edges are off; the report and the JSON have each class.
+    Also measured: instances, reported when they end (mAP at an IoU of 0.3 to 0.7), starts (mAP within 1 to 10 s),
+    segments (F1 and edit score) and the error of edges in seconds; the report and the JSON have each class.
 
     Two baselines: chance scores each class's share of the training chunks everywhere; the time prior how often a
     class is on at that time of a video. Neither sees the video. Also scored: each tenth of the actions, the delay until

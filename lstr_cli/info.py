@@ -13,25 +13,8 @@ from lstr_cli.options import OF_MODEL, Command, as_json, set_option, take
 DAMAGED = 3
 MARKS = {True: "ok", False: "MISSING", None: "–"}  # of findings of `lstr doctor`
 MAX_FAULTS = 20  # in a table; --json has them all
-# Names of entries that their key alone does not explain.
-WORDS = {
-    "arrays_checked_by_hash": "arrays whole by their hash",
-    "bits": "bits per sample",
-    "changed": "changed from the preset",
-    "config": "model settings",
-    "damaged": "damaged videos",
-    "failed": "failed videos",
-    "frames_24fps": "frames at 24 per second",
-    "header_frames": "frames by the header",
-    "hours": "length in all",
-    "longest": "longest video, in chunks",
-    "shortest": "shortest video, in chunks",
-    "sha256": "SHA-256",
-}
-USUAL = {"rotation": 0, "sample_aspect": "1", "leftovers_of_killed_runs": 0}  # shown only with another value
 HIDDEN = ("kind", "faults", "kinds")  # kinds: how detections differ from labels, which --json has
 SETTINGS = ("config", "changed")  # their entries keep the names that `--set` takes
-COUNTS = ("parameters", "chunks", "videos", "frames", "frames_24fps", "header_frames")  # with a comma at thousands
 MAX_ITEMS = 12  # of a list
 
 
@@ -43,7 +26,7 @@ def command(path, settings, as_json):
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
 
     A feature folder is read whole: lengths, recipe, numbers that are not finite, rows of zeros, and the hashes that
-    were recorded when the arrays were written. Leaves with 3 when something is wrong with it.
+    were recorded when the arrays were written. Exits with status 3 if it has a fault.
 
     \b
     Examples:
@@ -79,17 +62,17 @@ def command(path, settings, as_json):
 
 def tables(described: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield tables of (entry, value): one without a title, then one for each entry that has entries itself."""
-    shown = {k: v for k, v in described.items() if k not in HIDDEN and (k not in USUAL or USUAL[k] != v)}
+    shown = {key: value for key, value in described.items() if key not in HIDDEN}
     nested = {key: value for key, value in shown.items() if isinstance(value, Mapping) and value}
-    yield "", [(_named(key), _text(key, value)) for key, value in shown.items() if key not in nested]
+    yield "", [(key.replace("_", " "), _text(key, value)) for key, value in shown.items() if key not in nested]
     for key, value in nested.items():
-        yield _named(key), list(_flat(value, key in SETTINGS))
+        yield key.replace("_", " "), list(_flat(value, key in SETTINGS))
 
 
 def _flat(entries: Mapping[str, Any], is_setting: bool, before: str = "") -> Iterator[tuple[str, str]]:
-    """Yield entries within entries as "rgb network", without those that are None."""
+    """Yield entries within entries as "rgb network", except those that are None."""
     for key, value in entries.items():
-        name = before + (key if is_setting else _named(key))
+        name = before + (key if is_setting else key.replace("_", " "))
         if key in HIDDEN or value is None:
             continue
         if key == "interval" and isinstance(value, Mapping):
@@ -97,15 +80,11 @@ def _flat(entries: Mapping[str, Any], is_setting: bool, before: str = "") -> Ite
                 is_pair = isinstance(edges, list) and [isinstance(e, int | float) for e in edges] == [True, True]
                 if edges:
                     text = f"{edges[0]:.4g} to {edges[1]:.4g}" if is_pair else str(edges)
-                    yield f"{before}{_named(one)}, 95 %", text
+                    yield f"{before}{one.replace('_', ' ')}, 95 %", text
         elif isinstance(value, Mapping) and value:
             yield from _flat(value, is_setting, f"{name} ")
         else:
             yield name, _text(key, value)
-
-
-def _named(key: str) -> str:
-    return WORDS.get(key, key.replace("_", " "))
 
 
 def _text(key: str, value: Any) -> str:
@@ -130,15 +109,13 @@ def _text(key: str, value: Any) -> str:
         else:
             words = list(map(str, value))
         return ", ".join(words[:MAX_ITEMS]) + (f" … ({len(words)})" if len(words) > MAX_ITEMS else "")
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if key in COUNTS else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @click.command("doctor", cls=Command)
 @as_json
 def doctor(as_json):
-    """Check versions, decoders, optical flow, networks, GPU and weights; leaves with 1 when something is missing.
+    """Check versions, decoders, optical flow, networks, GPU and weights; exits with status 1 if something is missing.
 
     A dash marks what is not there and need not be, such as a GPU.
 

@@ -81,7 +81,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     train the feature networks, compute features, train the models, choose thresholds, measure, and write MODEL. A
     plan with the times of this machine comes first. Run the same command again to resume after an interruption.
 
-    All videos are learnt from, except those that the labels call testing. The result is measured on these, or in
+    All videos are used for training, except those that the labels call testing. The result is measured on these, or in
     folds: each video is scored by networks and models that have not seen it. If the labels call some videos training,
     videos of other subsets than testing and validation are ignored. All parts and the report are in a folder next to
     MODEL (fall.learn for fall.lstr), which you may delete.
@@ -136,11 +136,11 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
         report = {"report": str(learnt.report)} if learnt.report else {}
         console.show_json({"model": str(learnt.model), **report, **learnt.about})
     else:
-        from lstr.pipelines.model_files.card import is_average, model_of
+        from lstr.pipelines.model_files.card import model_of
 
         for line in learnt.lines():
             console.show(line)
-        if is_average(learnt.about):
+        if learnt.about["config"].get("kind") == "average":
             console.say(f"{learnt.model} has {model_of(learnt.about)}")
         console.show(f"next: lstr detect VIDEO -m {shlex.quote(str(learnt.model))} -o timeline")
         if learnt.report:

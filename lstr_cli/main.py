@@ -149,26 +149,22 @@ def _run(interruptions: Interruptions) -> int:
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
         # a full disk below standard output is the cause, whatever failed because of it
-        why = refusal(sys.stdout)
-        code = 1 if why else _explain(error)
+        why, detail, code = refusal(sys.stdout), str(error).strip().splitlines(), 1
+        if why:
+            pass
+        elif hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
+            code = _fail(str(error), error.hint, error.exit_code)
+        # memory that runs out within a job has its own message; this is before one started
+        elif isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED):
+            code = _fail("Memory ran out.", MORE_MEMORY, 1)
+        elif isinstance(error, ModuleNotFoundError) and (part := PARTS.get((error.name or "").partition(".")[0])):
+            code = _fail(f"This needs {part}, which is not installed.", DRAWN if part == "Matplotlib" else NOT_SMALL, 2)
+        else:
+            sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
+            code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
     if why := why or refusal(sys.stdout):
         return _fail(f"Standard output cannot be written ({why}).", UNPRINTED, 1)
     return code or 0
-
-
-def _explain(error: Exception) -> int:
-    """Print an error in words, and return the exit code."""
-    if hasattr(error, "hint") and hasattr(error, "exit_code"):  # the typed errors of lstr and extractors
-        return _fail(str(error), error.hint, error.exit_code)
-    # memory that runs out within a job has its own message; this is before one started
-    if isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED):
-        return _fail("Memory ran out.", MORE_MEMORY, 1)
-    if isinstance(error, ModuleNotFoundError) and (part := PARTS.get((error.name or "").partition(".")[0])):
-        hint = DRAWN if part == "Matplotlib" else NOT_SMALL
-        return _fail(f"This needs {part}, which is not installed.", hint, 2)
-    detail = str(error).strip().splitlines()
-    sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
-    return _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
 
 
 def _fail(sentence: str, hint: str, code: int) -> int:

@@ -27,8 +27,8 @@ def pack(runs, output, weights, metrics):
     Of several runs, checkpoints or model files, of any kinds, the file has the average: the geometric mean of their
     probabilities. They must know the same classes; one may take the RGB features alone and another those of flow, of
     the same networks.
-    Thresholds go along where all have the same; `lstr evaluate --choose-thresholds` chooses them anew. A single model
-    file is copied, with the metrics that are given.
+    Thresholds go along where all have the same; `lstr evaluate --choose-thresholds` chooses new ones. A single
+    model file is copied, with the given metrics.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ def pack(runs, output, weights, metrics):
     checkpoints = [checkpoint_of(Path(run)) for run in runs]
     if len(runs) == 1 and is_model(checkpoints[0]):
         if weights:
-            raise click.UsageError("--weights is of a run or checkpoint: a model file has networks of its own.")
+            raise click.UsageError("--weights is for a run or checkpoint: a model file contains its networks.")
         model = change_model(open_model(checkpoints[0]), free_path(output, checkpoints[0]), about)
     else:
         with as_checkpoint(checkpoints, Path(output)) as checkpoint:
@@ -67,8 +67,8 @@ def pack(runs, output, weights, metrics):
 def unpack(model, output):
     """Write checkpoint.pt, card.md and, where networks are in the file, the folder `weights` into DIR.
 
-    `lstr train`, `lstr finetune --init` and programs of your own can go on from them. The tensors are those of the
-    model file to the bit; `lstr detect -m DIR/checkpoint.pt` finds the networks beside it.
+    `lstr train`, `lstr finetune --init` and your own programs can start from them. The tensors equal those of the model
+    file to the bit; `lstr detect -m DIR/checkpoint.pt` finds the networks next to it.
 
     \b
     Examples:

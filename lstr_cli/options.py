@@ -84,7 +84,7 @@ def option(flags: str, heading: str, help: str, name: str = "", **about: Any) ->
 def set_option(named: str = "", **groups: str) -> Callable[[Any], Any]:
     """Declare `--set`: it changes settings by name, and by prefix those of a group, each with a description.
 
-    `NAME` as a prefix stands for settings of any other name.
+    The prefix `NAME` allows any other setting.
     """
     about: dict[str, Any] = {"named": named.split(), "groups": groups, "multiple": True, "callback": _settings}
     return option("--set NAME=VALUE", MORE, "Change a setting; repeatable.", "settings", **about)
@@ -104,7 +104,7 @@ weights_option = option(
     "--weights [STREAM=]FILE|DIR|NAME",
     NETWORKS,
     "Use these network weights: a folder of `lstr finetune`, a model file, the name or recipe of fetched ones, or "
-    "a file, which says itself whether it is for rgb or flow; repeatable, as in rgb=FILE.  [default: those of the "
+    "a file, which states whether it is for rgb or flow; repeatable, as in rgb=FILE.  [default: those of the "
     "model or recipe, else random]",
     multiple=True,
 )
@@ -224,7 +224,7 @@ def build_from(kind: type[Job], values: Mapping[str, Any], prefix: str = "", **o
     known, read = {field.name for field in fields(kind)}, {}  # type: ignore[arg-type]
     for name, value in values.items():
         if name not in known:
-            raise click.UsageError(f"There is no setting {prefix}{name}; `--help` lists them.")
+            raise click.UsageError(f"Unknown setting: {prefix}{name}; `--help` lists all.")
         try:
             value = QUANTITIES[name](value) if name in QUANTITIES else value
         except ValueError as error:
@@ -267,7 +267,7 @@ def take_recipe(settings: dict[str, str]) -> dict[str, Any]:
     changes = take(settings, "recipe")
     found["networks"] = {s: changes.pop(f"{s}.network") for s in ("rgb", "flow") if f"{s}.network" in changes}
     if changes:
-        raise click.UsageError(f"There is no setting recipe.{next(iter(changes))}; `--help` lists them.")
+        raise click.UsageError(f"Unknown setting: recipe.{next(iter(changes))}; `--help` lists all.")
     if found["precision"] not in (None, *PRECISIONS):
         raise click.UsageError(f"--set recipe.precision is {found['precision']!r}; choose {' or '.join(PRECISIONS)}.")
     return found

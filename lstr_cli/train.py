@@ -62,7 +62,7 @@ def command(features, print_config, settings, **others):
     """Train LSTR, or a baseline, on one or several feature folders, or on a store of other people's features.
 
     RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, events for
-    TensorBoard, and resume.pt, from which a run that was stopped anywhere goes on with --resume. Settings choose
+    TensorBoard, and resume.pt, from which --resume continues an interrupted run. Settings choose
     the model: its kind (`lstr models` lists them), each design the paper compares, anticipation. Started by torchrun,
     the same command trains on several GPUs or machines.
 

@@ -162,7 +162,7 @@ class Progress(Sink):
         return f"{clean(status.name)}: {', '.join([*words, *self._speed(now)])}"
 
     def summary(self) -> str:
-        """Return what was seen of a source."""
+        """Return a summary of a source after Ctrl-C."""
         status = self.status
         words = [f"{clock(status.time)} watched", f"{status.decided} decisions", f"actions: {self._n_actions}"]
         words += [f"dropped {status.dropped}"] * bool(status.dropped) + [f"gaps {status.gaps}"] * bool(status.gaps)

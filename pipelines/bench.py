@@ -179,7 +179,6 @@ def bench_chain(
     preset: Preset,
     inputs: Sequence[Path] = (),
     n_chunks: int = 80,
-    device: str | None = None,
     flow_threads: int | None = None,
     runtime: str = "auto",
 ) -> Events:
@@ -188,10 +187,9 @@ def bench_chain(
     Serial: one chunk at a time, one stage after the other, each with all of the machine, as in the paper's table.
     Overlapped: as `lstr detect` reads a file. Live: as it would a camera, each frame at its time.
 
-    inputs: videos; without any, some are rendered. device: None for the GPU, or the CPU without one. Raises VideoError
-    for a video that cannot be read or is too short.
+    inputs: videos; without any, some are rendered. Raises VideoError for a video that cannot be read or is too short.
     """
-    device = choose_device(device)
+    device = choose_device(None)
     with (
         TemporaryDirectory() as folder,
         flow_workers(preset.algorithm, flow_threads, device=device) as workers,
@@ -255,14 +253,14 @@ def _measure_chain(chain: Chain, inputs: Sequence[Path], n_chunks: int) -> Measu
     }
 
 
-def bench_recipes(inputs: Sequence[Path] = (), device: str | None = None) -> Events:
+def bench_recipes(inputs: Sequence[Path] = ()) -> Events:
     """Compare recipes, runtimes and precisions; the result is their record.
 
     Figures are processor seconds, which other work on the machine hardly changes, except those of a whole run.
 
-    Inputs (the first one counts), device and errors are those of `bench_chain`.
+    Inputs (the first one counts) and errors are those of `bench_chain`.
     """
-    device = choose_device(device)
+    device = choose_device(None)
     with TemporaryDirectory() as folder:
         if not inputs:
             yield Notice("measuring on a rendered video of 320×240 at 30 FPS", warning=False)
@@ -350,6 +348,7 @@ def network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Seque
     twostream.prepare(batch)
     measured: list[float] = []
     is_first = True
+    # The first run is slower: torch lays out weights.
     while is_first or sum(measured) < SECONDS:
         for at in range(0, len(chunks) - batch + 1, batch):
             start = process_time()

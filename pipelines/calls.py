@@ -135,7 +135,7 @@ def convert(sources: Paths, to: str, output: str | Path | None = None, **options
 def check_output(output: Any) -> None:
     """Raise OutputError if it is not a path: str() of None would be the name of a folder."""
     if not isinstance(output, str | PathLike) or not str(output):
-        raise OutputError(f"The output is {output!r}, which is no path.", "name a file or folder.")
+        raise OutputError(f"The output is {output!r}, which is not a path.", "name a file or folder.")
 
 
 def path_list(paths: Paths | Mapping[str, Any], name: str) -> list[str | Path]:

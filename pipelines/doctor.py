@@ -23,7 +23,7 @@ CPU_BUILD = "docs/how-to/install.md says how to install the build for processors
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check; `ok` is None for what is missing and optional, `hint` says what to type."""
+    """Result of one check; `ok` is None for a missing optional part, `hint` says what to type."""
 
     what: str
     ok: bool | None

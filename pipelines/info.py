@@ -48,7 +48,7 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
             raise
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if not path.is_file():  # opening a FIFO would wait
-        raise MissingPathError(f"{path} is no file on a disk, such as a pipe.", "name a file or a folder.")
+        raise MissingPathError(f"{path} is not a file on a disk, but for example a pipe.", "name a file or a folder.")
     with path.open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP
     if is_zip or path.suffix == ".lstr":
@@ -120,8 +120,8 @@ def _describe_weights(path: Path) -> dict[str, Any]:
 def _describe_features(path: Path, progress: Tell) -> dict[str, Any]:
     from lstr.files.atomic import leftovers
     from lstr.pipelines.failures import read_failures
-    from lstr.pipelines.features.dataset import count_overlap
     from lstr.pipelines.features.folder import open_features, verify
+    from lstr.pipelines.features.output_folder import streams_trained_on
     from lstr.pipelines.model_files.networks import origins_of, recorded_weights
 
     folder = open_features(path)
@@ -151,7 +151,15 @@ def _describe_features(path: Path, progress: Tell) -> dict[str, Any]:
     }
     if recipe := folder.recipe:
         described |= {"recipe_id": recipe.id, "random_weights": recipe.random_streams or "none"}
-        described |= _present(seen_by_networks=count_overlap(folder))
+        # Videos by the fold that their networks lack, and how many of them the networks were trained on
+        counted: dict[str, dict[str, int]] = {}
+        for record in map(folder.read_record, folder.ids()):
+            if record is not None and (seen := streams_trained_on(record)) is not None:
+                fold = record.get("fold")
+                count = counted.setdefault("all" if fold is None else f"fold {fold}", {"videos": 0, "seen": 0})
+                count["videos"] += 1
+                count["seen"] += bool(seen)
+        described |= _present(seen_by_networks=dict(sorted(counted.items())))
         described |= {"origins": origins_of(recipe, recorded_weights(path)), "recipe": recipe.to_dict()}
     return described
 

@@ -72,7 +72,7 @@ def describe_models(kind: str | None = None) -> Iterator[dict[str, Any]]:
     Raises ConfigError for a kind that does not exist.
     """
     if kind is not None and kind not in KINDS:
-        raise ConfigError(f"There is no kind {kind!r}.", f"Choose one of: {', '.join(KINDS)}.")
+        raise ConfigError(f"Unknown kind: {kind!r}.", f"Choose one of: {', '.join(KINDS)}.")
     for name, described in (usable() if kind is None else {kind: KINDS[kind]}).items():
         yield {
             "kind": name,

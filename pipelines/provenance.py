@@ -18,7 +18,7 @@ STATUS = Path("/proc/self/status")
 
 
 def about_machine(**versions: str) -> dict:
-    """Where and when a record was made; `versions` are those of other libraries that matter."""
+    """Return where and when a record was made; `versions` are those of further libraries."""
     return {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         **about_processor(),
@@ -30,7 +30,7 @@ def about_machine(**versions: str) -> dict:
 
 
 def provenance(device: str, processes: int) -> dict:
-    """Everything besides settings and data that a result may depend on."""
+    """Return everything besides settings and data that a result may depend on."""
     return {
         **about_machine(),
         "git": git_revision(),
@@ -42,7 +42,7 @@ def provenance(device: str, processes: int) -> dict:
 
 
 def git_revision(source: Path = SOURCE) -> dict | None:
-    """Revision of the sources and whether files differ from it; None outside a checkout of their own."""
+    """Return the revision of the sources, and whether files differ from it; None outside a checkout."""
     if not (source / ".git").exists():
         return None
     git = ["git", "--no-optional-locks"]  # killed on a full disk, it would leave a lock that stops the user's own git
@@ -56,25 +56,18 @@ def git_revision(source: Path = SOURCE) -> dict | None:
     return {"revision": revision.strip(), "changed": bool(changed.strip())}
 
 
-def peak_memory_of(status: Path) -> float:
-    """The most memory that the process of a `/proc/PID/status` has held, in units of 10^6 bytes.
-
-    `ru_maxrss` will not do: what the process held that started it, torch for one, counts in it too.
-    """
-    (kilobytes,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(kilobytes) * 1024 / 1e6
-
-
-def peak_memory_mb() -> float:
-    """The most memory that this process has held, in units of 10^6 bytes."""
-    if STATUS.exists():
-        return peak_memory_of(STATUS)
+def peak_memory_mb(status: Path = STATUS) -> float:
+    """Return the most memory that this process, or the one of a /proc/PID/status, has held, in units of 10^6 bytes."""
+    if status.exists():
+        # Not `ru_maxrss`: it also counts the memory of the process that started this one.
+        (kilobytes,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(kilobytes) * 1024 / 1e6
     unit = 1 if sys.platform == "darwin" else 1024  # bytes in what ru_maxrss counts
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def make_reproducible() -> None:
-    """Settings of cuBLAS that have to be set before the first CUDA call of a deterministic run.
+    """Set what cuBLAS needs before the first CUDA call of a deterministic run.
 
     Without them torch before 2.15 refuses the first matrix product of such a run on a GPU.
     """

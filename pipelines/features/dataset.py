@@ -46,11 +46,6 @@ class TwoStreamArray:
         """Return rows (..., 3072) float32 of any chunk indices, RGB first (published order)."""
         return np.concatenate([self.rgb[chunks], self.flow[chunks]], axis=-1, dtype=np.float32)
 
-    def narrowed(self, rgb_dim: int, flow_dim: int) -> "TwoStreamArray":
-        """Return it without the streams whose width is 0."""
-        none = np.zeros((len(self), 0), np.float32)
-        return TwoStreamArray(self.rgb if rgb_dim else none, self.flow if flow_dim else none)
-
 
 @dataclass(frozen=True)
 class LabelledVideo:
@@ -99,7 +94,14 @@ class Split:
                 f"The model takes features of width {wanted}, {self.folder.path} holds {self.dims}.",
                 "give the feature folder of the checkpoint's recipe.",
             )
-        cut = [replace(video, features=video.features.narrowed(*wanted)) for video in self.videos]
+        cut = []
+        for video in self.videos:
+            none = np.zeros((len(video.features), 0), np.float32)
+            rgb, flow = (
+                part if width else none
+                for part, width in zip((video.features.rgb, video.features.flow), wanted, strict=True)
+            )
+            cut.append(replace(video, features=TwoStreamArray(rgb, flow)))
         return replace(self, videos=cut)
 
     @property
@@ -249,7 +251,7 @@ def read_dataset(
     """Read one or several feature folders and label files of any formats, see `read_label_files`.
 
     streams: folder names of RGB and flow where a root has several. dataset: which of a data_info.json. lenient: leave
-    wrong segments in, for `Dataset.check`. stated: what is said of features of other people. clock: that of a model,
+    wrong segments in, for `Dataset.check`. stated: the description of features of other people. clock: that of a model,
     which the features must have. Raises MissingPathError, RecipeError and LabelsError.
     """
     roots = [features] if isinstance(features, str | Path) else list(features)
@@ -376,20 +378,3 @@ def training_warnings(loaded: Checkpoint) -> list[str]:
         f"({', '.join(overlap['streams'])}) had seen {overlap['videos']} of its {overlap['of']} videos. "
         "`lstr learn` trains on features by networks that lack each video, and may do better."
     ]
-
-
-def count_overlap(folder: FeatureFolder) -> dict[str, dict[str, int]]:
-    """Count the videos by the networks of their features, those without `fold K` or of `all`, and how many they saw.
-
-    Empty if no record says it.
-    """
-    counts: dict[str, dict[str, int]] = {}
-    for video_id in folder.ids():
-        record = folder.read_record(video_id)
-        seen = streams_trained_on(record)
-        if record is not None and seen is not None:
-            fold = record.get("fold")
-            count = counts.setdefault("all" if fold is None else f"fold {fold}", {"videos": 0, "seen": 0})
-            count["videos"] += 1
-            count["seen"] += bool(seen)
-    return dict(sorted(counts.items()))

@@ -12,6 +12,15 @@ from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import run_on
 from lstr.files.remote import Place
 from lstr.pipelines.features.chunk_cache import caches_of
+from lstr.pipelines.features.engines import (
+    Portion,
+    cluster,
+    nodes,
+    over_cluster,
+    over_processes,
+    portion_of,
+    share_cluster,
+)
 from lstr.pipelines.features.extraction import (
     Engine,
     ExtractOptions,
@@ -26,8 +35,6 @@ from lstr.pipelines.features.extraction import (
     share,
 )
 from lstr.pipelines.features.output_folder import OutputFolder
-from lstr.pipelines.features.processes import over_processes
-from lstr.pipelines.features.ray_cluster import Portion, cluster, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.features.video import FoldNetworks, VideoExtractor, new_networks, resume_networks
 from lstr.pipelines.model_files.networks import record_weights
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress

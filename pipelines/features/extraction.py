@@ -53,7 +53,7 @@ class ExtractOptions:
     device: str | None = None
     """Device of the networks; None for the GPU, else the CPU"""
     threads: Positive | None = None
-    """Threads of optical flow, and on a CPU as many of the networks on the same cores; None for one per core"""
+    """Threads of optical flow, and on a CPU the same number of the networks; None for one per core"""
     flow_backend: Backend = "auto"
     runtime: str = "auto"
     """Runtime of the networks: auto, torch, openvino or onnxruntime"""

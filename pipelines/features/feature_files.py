@@ -1,11 +1,10 @@
-"""Files of features that any program wrote: which belong to a folder, what is said about them, and their rows."""
+"""Files of features that any program wrote: the files of a folder, their description, and their rows."""
 
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import partial
@@ -43,7 +42,7 @@ REPAIR = "make the features of this video again, or take the file away."
 
 @dataclass(frozen=True)
 class Stated:
-    """What is said about a folder of features; empty for what is not said."""
+    """The description of a folder of features by its user; empty entries are unknown."""
 
     # Rows per second, such as `7.5`, `30/4` or `30000/1001`
     rate: str = ""
@@ -161,32 +160,16 @@ def files_below(folder: Path) -> list[Path]:
     )
 
 
-def is_foreign(path: Path) -> bool:
-    """Return whether a folder has folders of features, or only files of features and notes, but not a run's models."""
-    with suppress(RecipeError):  # several of one stream: a person chooses
-        if stream_folders(path, {}):
-            return True
-        files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
-        known = [file for file in files if file.suffix in SUFFIXES and file.stem not in MODELS]
-        return bool(known) and all(file in known or file.name.endswith(NOTES) for file in files)
-    return True
-
-
 def refuse_pickles(path: Path) -> None:
-    """Raise RecipeError for a pickle, or a folder that has some; the hint is a command that converts them."""
+    """Raise RecipeError for a pickle, or a folder that has some."""
     files = [path] if path.is_file() else sorted(path.rglob("*"))
     pickles = [p for p in files if p.suffix.lower() in PICKLES and not p.name.startswith(".")]
-    if not pickles:
-        return
-    # one pickle for each video, or one with a table of all
-    saved = f"[numpy.save(f'{{k}}.npy', v) for k, v in pickle.load(open('{pickles[0].name}', 'rb')).items()]"
-    if len(pickles) > 1:
-        saved = "import glob; [numpy.save(p[:-4], pickle.load(open(p, 'rb'))) for p in glob.glob('*.pkl')]"
-    raise RecipeError(
-        f"{path} is a pickle." if path.is_file() else f"{path} holds pickles, such as {pickles[0].name}.",
-        f'reading one can run any code: where you trust it, run `python -c "import pickle, numpy; {saved}"` and give '
-        "the folder of the .npy files.",
-    )
+    if pickles:
+        raise RecipeError(
+            f"{path} is a pickle." if path.is_file() else f"{path} holds pickles, such as {pickles[0].name}.",
+            "reading one can run any code: if you trust it, write each video's array with numpy.save, and give the "
+            "folder of the .npy files.",
+        )
 
 
 class ArrayFile:

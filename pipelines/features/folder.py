@@ -23,15 +23,17 @@ from lstr.extractors.streams import MODEL_STREAMS, PICTURES
 from lstr.files.arrays import open_array
 from lstr.pipelines.features.feature_files import (
     FORMS,
+    MODELS,
+    NOTES,
     NOTHING,
     PICKLES,
     REPAIR,
+    SUFFIXES,
     FeatureRows,
     Stated,
     files_below,
     find_files,
     ids_below,
-    is_foreign,
     open_file,
     refuse_pickles,
     stream_folders,
@@ -47,13 +49,13 @@ class FeatureFolder:
     """Feature folders, one or several of one recipe, opened for reading."""
 
     paths: tuple[Path, ...]
-    # The folder of each stream, in the first of `paths`
+    # The folder of each stream, in the order of STREAMS, in the first of `paths`
     folders: Mapping[str, Path]
     # The files of each stream, by video id
     files: Mapping[str, Mapping[str, Path]]
     # None for features that other programs made
     recipe: Recipe | None
-    # What is said about features that are not in the layout above; None for those that are
+    # The description of features that are not in the layout above; None for those that are
     stated: Stated | None = None
     _widths: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
@@ -69,7 +71,7 @@ class FeatureFolder:
             return CLOCK
         if (clock := self.stated.clock) is None:
             raise RecipeError(
-                f"How many rows a second the features in {self.path} have is not said.",
+                f"The rate of the features in {self.path} (rows a second) is unknown.",
                 "say it: --set features.rate=7.5 for features of each 4th frame of 30 a second.",
             )
         return clock
@@ -97,11 +99,6 @@ class FeatureFolder:
         named = {"name": self.stated.name} if self.stated.name else {}
         formats = {s: ", ".join(sorted({f.suffix[1:] for f in files.values()})) for s, files in self.files.items()}
         return {**clock, **named, "widths": {stream: self._width(stream) for stream in self.files}, "formats": formats}
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """The names of its streams, in the order of STREAMS."""
-        return tuple(self.folders)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,7 +146,7 @@ class FeatureFolder:
         if self.stated is not None and not all(video_id in files for files in self.files.values()):
             raise RecipeError(f"{self.path} has no features of {video_id!r}.", "`lstr info` lists what it has.")
         repair = "run `lstr extract` again for this video." if self.recipe else REPAIR
-        found = {stream: open_file(self.array(stream, video_id), repair) for stream in self.streams}
+        found = {stream: open_file(self.array(stream, video_id), repair) for stream in self.folders}
         lengths = {stream: file.shape[0] for stream, file in found.items()}
         length = min(lengths.values())
         if max(lengths.values()) - length > (0 if self.stated is None else MAX_DIFFERENCE):
@@ -164,7 +161,7 @@ class FeatureFolder:
                 f"{video_id!r} has {length} chunks in {self.path}, and its record says {record['chunks']}.", repair
             )
         if self.stated is not None:
-            for stream in self.streams:
+            for stream in self.folders:
                 self._width(stream)
         return {stream: FeatureRows([file], length, self.stated is not None) for stream, file in found.items()}
 
@@ -196,7 +193,7 @@ class FeatureFolder:
         return root / "records" / f"{video_id}.json"
 
     def read_record(self, video_id: str) -> dict[str, Any] | None:
-        """Return a video's record; None where there is none that can be read."""
+        """Return a video's record; None if it is missing or unreadable."""
         return read_record(self.record(video_id))
 
     def calibration(self) -> dict[str, Any]:
@@ -222,7 +219,7 @@ def open_folders(
             if first.recipe and other.recipe:
                 different = "; ".join(differences(first.recipe, other.recipe))
             raise RecipeError(f"{both} features of different recipes ({different}).", "give features of one recipe.")
-        if other.names != first.names or other.streams != first.streams:
+        if other.names != first.names or [*other.folders] != [*first.folders]:
             raise RecipeError(
                 f"{both} different features: {sorted({first.names, other.names})}.",
                 "name the same two in both with --set rgb_features=NAME and --set flow_features=NAME.",
@@ -249,7 +246,7 @@ def open_features(
         path: The folder.
         rgb: Name of the folder of RGB features, where there are several.
         flow: The same for flow.
-        stated: What is said about features of other people.
+        stated: The description of features of other people.
 
     Raises:
         MissingPathError: The folder does not exist.
@@ -300,8 +297,16 @@ def is_feature_folder(path: Path) -> bool:
         return path.suffix.lower() in PICKLES and path.is_file()  # `open_features` says what to do about one
     if is_weights_folder(path):
         return False
-    own = (path / "recipe.json").exists() or any(any(path.glob(f"{stream}_*/")) for stream in MODEL_STREAMS)
-    return own or is_foreign(path)
+    if (path / "recipe.json").exists() or any(any(path.glob(f"{stream}_*/")) for stream in MODEL_STREAMS):
+        return True
+    # Folders of features of other people, or only files of features and notes, but not a run's models
+    with suppress(RecipeError):  # several of one stream: a person chooses
+        if stream_folders(path, {}):
+            return True
+        files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+        known = [file for file in files if file.suffix in SUFFIXES and file.stem not in MODELS]
+        return bool(known) and all(file in known or file.name.endswith(NOTES) for file in files)
+    return True
 
 
 def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> tuple[dict[str, int], list[dict[str, str]], int]:
@@ -327,7 +332,7 @@ def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> tuple[dic
             faults.append(("", what))
         elif recipe and record is not None and record.get("recipe") != recipe.id:
             faults.append(("", f"its record has recipe {record.get('recipe')}, the folder {recipe.id}"))
-        for stream in folder.streams:
+        for stream in folder.folders:
             path = folder.array(stream, video_id)
             try:
                 array = open_array(path)
@@ -359,6 +364,6 @@ def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> tuple[dic
             faults.append(("", f"its record says {record.get('chunks')} chunks"))
         found += [{"id": video_id, "stream": stream, "what": what} for stream, what in faults]
         if not faults:
-            chunks[video_id] = lengths[folder.streams[0]]
+            chunks[video_id] = lengths[next(iter(folder.folders))]
         progress(video_id, n_done, len(ids))
     return chunks, found, n_hashed

@@ -87,21 +87,18 @@ class OutputFolder:
                 self.array(stream, video_id).put(local.array(stream, video_id))
             self.record(video_id).put(local.record(video_id))
 
-    def records(self) -> list[dict[str, Any]]:
-        """Return the records of all videos that can be read, by id; on this machine only of those with their arrays."""
-        if isinstance(self.path, Path):
-            ids = sorted(ids_below(self.path / "records", ".json"))
-            whole = (i for i in ids if all(self.array(stream, i).exists() for stream in self.recipe.streams))
-            return [record for video_id in whole if (record := read_record(self.record(video_id)))]
-        found = []
-        for _, content in sorted(self.path.joinpath("records").contents().items()):
-            with suppress(ValueError):
-                found.append(json.loads(content))
-        return found
-
     def compile(self) -> None:
-        """Write `videos.jsonl` from the records, if it would change: a finished folder may be read-only."""
-        videos = self.records()
+        """Write `videos.jsonl` from all readable records, if it would change: a finished folder may be read-only."""
+        videos = []
+        if isinstance(self.path, Path):
+            for video_id in sorted(ids_below(self.path / "records", ".json")):
+                is_whole = all(self.array(stream, video_id).exists() for stream in self.recipe.streams)
+                if is_whole and (record := read_record(self.record(video_id))):
+                    videos.append(record)
+        else:  # to look for the arrays would take requests for each video
+            for _, content in sorted(self.path.joinpath("records").contents().items()):
+                with suppress(ValueError):
+                    videos.append(json.loads(content))
         if videos != read_jsonl(self.path.joinpath("videos.jsonl")):
             write_jsonl(self.path.joinpath("videos.jsonl"), videos)
 
@@ -130,7 +127,7 @@ def map_in_threads(look: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
 
 def open_output(path: Place) -> OutputFolder | None:
-    """Open a feature folder that an extraction began; None if there is none. Raises RecipeError."""
+    """Open the feature folder of an extraction; None if it is missing. Raises RecipeError."""
     place = path.joinpath("recipe.json")
     content = place.read() if isinstance(place, RemoteFile) else place.read_bytes() if place.exists() else None
     return None if content is None else OutputFolder(path, read_recipe(content, place))
@@ -147,7 +144,7 @@ def create_output(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -
     if begun and begun.recipe != recipe:
         raise RecipeError(
             f"{path} holds features of another recipe ({'; '.join(differences(begun.recipe, recipe))}).",
-            f"choose another folder with -o, or go on with this one by `--recipe {shlex.quote(str(path))}`.",
+            f"choose another folder with -o, or continue this one with `--recipe {shlex.quote(str(path))}`.",
         )
     if begun:
         return begun

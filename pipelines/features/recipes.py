@@ -77,8 +77,15 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
     path = Path(name)
     if name in PRESETS:
         return PRESETS[name]
-    if path.is_dir():
-        return _recipe_of_folder(path, name)
+    if path.is_dir() or (path.name == "recipe.json" and any((path.parent / name).exists() for name in COMPANIONS)):
+        folder = path if path.is_dir() else path.parent
+        if is_weights_folder(folder):
+            trained = open_weights(folder)
+            return StoredRecipe(trained.recipe, name, weights=dict.fromkeys(trained.recipe.streams, str(folder)))
+        if not (features := open_output(folder)):
+            hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
+            raise RecipeError(f"{folder} has no recipe.json.", hint)
+        return StoredRecipe(features.recipe, name, read_calibration(folder), recorded_weights(folder))
     if is_meant_as_model(path):
         model = open_model(path)
         sources = model.network_sources()
@@ -93,8 +100,6 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
             known = find_networks(loaded)
         return StoredRecipe(Recipe.from_dict(loaded.recipe, path), name, loaded.calibration, known)
     if path.is_file():
-        if path.name == "recipe.json" and any((path.parent / name).exists() for name in COMPANIONS):
-            return _recipe_of_folder(path.parent, name)
         values = read_object(path) or {}
         # A whole recipe, as features carry it, has the hashes of its weights.
         is_whole = any(isinstance(part := values.get(stream), dict) and "sha256" in part for stream in STREAMS)
@@ -104,16 +109,6 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
         f"choose one of {', '.join(PRESETS)}, or give a recipe file, a feature or weights folder, a checkpoint or a "
         "model file.",
     )
-
-
-def _recipe_of_folder(path: Path, origin: str) -> StoredRecipe:
-    if is_weights_folder(path):
-        trained = open_weights(path)
-        return StoredRecipe(trained.recipe, origin, weights=dict.fromkeys(trained.recipe.streams, str(path)))
-    if not (folder := open_output(path)):
-        hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
-        raise RecipeError(f"{path} has no recipe.json.", hint)
-    return StoredRecipe(folder.recipe, origin, read_calibration(path), recorded_weights(path))
 
 
 def choose_recipe(

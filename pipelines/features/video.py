@@ -328,9 +328,9 @@ class VideoExtractor:
 
 @contextmanager
 def open_worker(config: ExtractOptions) -> Iterator[VideoExtractor]:
-    """Open what extracts into a feature folder that was begun, in a process that a job has started.
+    """Open an extractor of an existing feature folder, in a process that a job has started.
 
-    Raises MissingPathError if there is no such folder, RecipeError or WeightsError if its networks cannot be made here,
+    Raises MissingPathError if the folder is missing, RecipeError or WeightsError if its networks cannot be made here,
     FlowError without the flow backend.
     """
     folder = open_output(config.output)

@@ -4,7 +4,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,11 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
     # Without measurements these entries are not read: those of older files differ.
     videos = (document.get("videos") or {}) if is_measured else {}
     tried = sorted(document.get("tried") or (), key=lambda one: -one["mAP"]) if is_measured else []
+    means: list[tuple[str, ...]] = []
+    for name_of_scores, label in SYSTEMS.items() if is_measured else ():
+        if isinstance(found := metrics.get(name_of_scores), Mapping):
+            edges = (metrics.get("interval") or {}) if name_of_scores == "lstr" else {}
+            means.append((label, *(_number(found.get(mean)) + _interval(edges.get(mean)) for mean in ("mAP", "mcAP"))))
     values = {
         "document": document,
         "name": shlex.quote(plain_line(name)),
@@ -73,7 +78,7 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
         "width": config.get("d_model") if isinstance(config.get("d_model"), int) else None,
         "is_measured": is_measured,
         "metrics": metrics,
-        "means": table(("per frame", "mAP", "mcAP"), _means(metrics)) if is_measured else "",
+        "means": table(("per frame", "mAP", "mcAP"), means),
         "events": _events(metrics.get("events") or {}) if is_measured else "",
         "classes": _classes(document) if is_measured else "",
         "testing": [i for i, subset in videos.items() if subset == "testing"],
@@ -142,14 +147,6 @@ def _input_of(part: NetworkRecipe, recipe: Recipe) -> str:
     return f"{crops} at {recipe.crop} × {recipe.crop} pixels, of frames whose shorter side has {recipe.short_side}"
 
 
-def _means(metrics: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    intervals = metrics.get("interval") or {}
-    for name, label in SYSTEMS.items():
-        if isinstance(found := metrics.get(name), Mapping):
-            edges = intervals if name == "lstr" else {}
-            yield (label, *(_number(found.get(mean)) + _interval(edges.get(mean)) for mean in ("mAP", "mcAP")))
-
-
 def _events(events: Mapping[str, Any]) -> str:
     """Return sentences on the detections of all classes together."""
     together = events.get("together")
@@ -201,7 +198,7 @@ def _number(value: Any, digits: int = 3) -> str:
 
 
 def _interval(edges: Any, digits: int = 3) -> str:
-    """Return an interval behind its figure; nothing if there is none."""
+    """Return an interval behind its figure; empty if it is unknown."""
     if not isinstance(edges, Iterable) or not all(isinstance(edge, int | float) for edge in edges):
         return ""
     first, second = edges
@@ -237,14 +234,9 @@ def actions_of(document: Mapping[str, Any]) -> list[str]:
     return [label for label in document["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
 
 
-def is_average(document: Mapping[str, Any]) -> bool:
-    """Return whether a file has several models, whose scores are averaged."""
-    return document["config"].get("kind") == "average"
-
-
 def model_of(document: Mapping[str, Any]) -> str:
     """Return the kind of a file's model, in words; for an average how many there are of each kind."""
-    if not is_average(document):
+    if document["config"].get("kind") != "average":
         return f"a model of kind {document['config'].get('kind', 'lstr')}"
     members = document["checkpoint"]["extra"].get("members")
     kinds = Counter(one["kind"] for one in members) if members else Counter[str]()

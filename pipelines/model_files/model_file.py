@@ -227,7 +227,7 @@ def open_model(path: str | Path) -> ModelFile:
     """
     path = Path(path)
     if not path.exists():
-        raise CheckpointError(f"There is no model file {path}.", "check its path; `lstr pack` makes one.")
+        raise CheckpointError(f"{path} does not exist.", "check its path; `lstr pack` makes one.")
     with refusals(path):
         archive = Archive(path)
         model, about = ModelFile(path, archive.document), archive.document
@@ -318,7 +318,7 @@ def validation_videos(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> l
 
     Args:
         metrics: Those of a checkpoint, as `lstr train` writes them.
-        about: The model.json of `lstr learn`; empty if there is none.
+        about: The model.json of `lstr learn`; empty for other files.
     """
     subsets = about.get("videos")
     named = [i for i, subset in subsets.items() if subset == "validation"] if isinstance(subsets, dict) else []

@@ -9,7 +9,7 @@ def test_every_kind_is_described(lstr, small_set):
     for path, words in {
         small_set.videos / "scene_00.mp4": ("video", "96 × 64 pixels", "5.00 s"),
         small_set.features: ("feature folder", "0:00:20", "flow network\tshufflenetv2"),
-        small_set.checkpoint: ("checkpoint", "model settings", "d_model\t64"),
+        small_set.checkpoint: ("checkpoint", "d_model\t64"),
         recipe: ("recipe of features", "network\tmobilenetv3"),
         "faithful": ("recipe", "crops\t10"),
         "pretrained": ("recipe", "size\t149 × 112 pixels"),

@@ -20,7 +20,7 @@ def waves(tmp_path):
 def test_the_rate_is_asked_for_in_words_of_the_command(lstr, waves, tmp_path):
     store, labels = waves
     code, _, err = lstr("train", store, "--labels", labels, "-o", tmp_path / "run")
-    assert code != 0 and "How many rows a second the features in" in err
+    assert code != 0 and "The rate of the features in" in err
     assert "hint: say it: --set features.rate=7.5" in err and "Traceback" not in err
     code, _, err = lstr("labels", "check", labels, store)
     assert code != 0 and "--set features.rate=7.5" in err

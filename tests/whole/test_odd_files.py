@@ -88,7 +88,7 @@ def test_a_pipe_is_not_waited_for(small_set, tmp_path, lstr):
     with pytest.raises(ValueError, match="no file on a disk"):
         open_array(tmp_path / "p.npy")
     mistake(lstr("labels", "check", tmp_path / "p.csv"), 2, "p.csv")
-    mistake(lstr("info", tmp_path / "p.csv"), 2, "p.csv is no file on a disk")
+    mistake(lstr("info", tmp_path / "p.csv"), 2, "p.csv is not a file on a disk")
     with pytest.raises(LabelsError, match="no file on a disk"):
         read_labels(tmp_path / "p.csv")
     mistake(lstr("labels", "convert", tmp_path / "p.csv", "-o", tmp_path / "labels.json"), 2, "p.csv")
@@ -133,7 +133,7 @@ def test_none_is_no_output(small_set, tmp_path, monkeypatch, job):
 def test_an_array_that_is_shorter_than_its_record_is_refused(small_set, tmp_path):
     folder = open_features(shutil.copytree(small_set.features, tmp_path / "f"))
     video_id = folder.ids()[0]
-    for stream in folder.streams:
+    for stream in folder.folders:
         path = folder.array(stream, video_id)
         np.save(path, np.load(path)[:-2])
     with pytest.raises(RecipeError, match="its record says"):

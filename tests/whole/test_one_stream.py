@@ -47,7 +47,7 @@ def test_one_stream_from_video_to_detection(lstr, two, tmp_path, monkeypatch):
     code, _, err = lstr("extract", two.videos, "-o", features, *made, "--calibrate", two.labels, "--workers", "1")
     assert code == 0, err
     folder = open_features(features)
-    assert folder.streams == ("rgb",) and len(folder.ids()) == 2
+    assert [*folder.folders] == ["rgb"] and len(folder.ids()) == 2
     assert sorted(p.name for p in features.glob("*_*")) == list(folder.names), "no folder of the other stream"
     assert folder.recipe.calibrated_on and folder.recipe.algorithm is None
     record = folder.read_record(folder.ids()[0])

@@ -16,7 +16,7 @@ from lstr.extractors.run import run_on
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.reader import open_chunks
 from lstr.kinds import configure, make_model
-from lstr.pipelines.features import ray_cluster as ray_extract
+from lstr.pipelines.features import engines as ray_extract
 from lstr.pipelines.features.dataset import check_recipe
 from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome

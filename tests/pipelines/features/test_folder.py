@@ -68,15 +68,6 @@ def test_a_folder_from_elsewhere_is_accepted(tmp_path):
     assert len(folder.load("video_test_0000004")[0]) == 7
 
 
-def test_hidden_files_are_no_videos(tmp_path):
-    """macOS puts one beside each file on a disk of another system."""
-    for name in ("rgb_x", "flow_x"):
-        (tmp_path / name).mkdir()
-        np.save(tmp_path / name / "a.npy", np.zeros((4, 3)))
-        (tmp_path / name / "._a.npy").write_bytes(b"\x00\x05\x16\x07Mac OS X")
-    assert open_features(tmp_path).ids() == ["a"] and open_features(tmp_path).lengths() == {"a": 4}
-
-
 def test_unequal_lengths_are_refused(tmp_path):
     for name, length in (("rgb_x", 4), ("flow_x", 5)):
         (tmp_path / name).mkdir()

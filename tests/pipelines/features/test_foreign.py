@@ -1,8 +1,6 @@
 """Features of other people: every form read alike, and what cannot be read said in a sentence."""
 
 import pickle
-import subprocess
-import sys
 from fractions import Fraction
 
 import numpy as np
@@ -87,17 +85,6 @@ def test_a_pickle_is_refused_with_the_way_out(tmp_path, arrays):
     assert not Evil.ran
 
 
-@pytest.mark.parametrize("each", [False, True])
-def test_the_way_out_of_a_pickle_is_one(tmp_path, arrays, each):
-    for name, content in arrays.items() if each else [("all", arrays)]:
-        (tmp_path / f"{name}.pkl").write_bytes(pickle.dumps(content))
-    with pytest.raises(RecipeError) as raised:
-        opened(tmp_path)
-    command = raised.value.hint.split("`")[1].replace("python", sys.executable, 1)
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    assert np.array_equal(opened(tmp_path).load("v1")[0][:], arrays["v1"])
-
-
 class Evil:
     """Runs where a pickle is loaded without care."""
 
@@ -158,7 +145,7 @@ def test_two_parts_are_the_two_streams_of_a_model(tmp_path, arrays):
     np.save(tmp_path / "names" / "v0_timestamps_ms.npy", np.arange(41.0))
     for store in (tmp_path / "folders", tmp_path / "names"):
         folder = opened(store)
-        assert folder.streams == ("rgb", "flow") and folder.ids() == [*arrays]
+        assert [*folder.folders] == ["rgb", "flow"] and folder.ids() == [*arrays]
         rgb, motion = folder.load("v0")
         assert rgb.shape == (40, 6) and motion.shape == (40, 4), "as long as the shorter one"
         assert np.array_equal(motion[:], flow["v0"])

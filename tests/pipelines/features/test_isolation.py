@@ -14,12 +14,12 @@ from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.extractors.video.inputs import find_videos
 from lstr.pipelines.failures import read_failures
-from lstr.pipelines.features import ray_cluster
+from lstr.pipelines.features import engines as ray_cluster
+from lstr.pipelines.features.engines import over_processes
 from lstr.pipelines.features.extract import plan
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, resume
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import create_output
-from lstr.pipelines.features.processes import over_processes
 from lstr.pipelines.sampled_inputs import sampled_inputs
 from tests.support.extraction import extracted, returned
 from tests.support.finetuned import SMALL

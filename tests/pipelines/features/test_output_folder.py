@@ -12,7 +12,7 @@ import torch
 from lstr.errors import RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.files.arrays import fingerprints
-from lstr.files.content import write_json
+from lstr.files.content import read_jsonl, write_json
 from lstr.files.remote import RemoteFile
 from lstr.pipelines.features.output_folder import create_output, open_output, read_calibration
 
@@ -50,7 +50,8 @@ def publish(features, video_id="a/v 1", n_chunks=9, source=SOURCE):
 
 
 def ids_of(features) -> list[str]:
-    return [record["id"] for record in features.records()]
+    features.compile()
+    return [record["id"] for record in read_jsonl(features.path.joinpath("videos.jsonl"))]
 
 
 @pytest.mark.parametrize("n_chunks", [1, 2, 9])

@@ -10,9 +10,9 @@ import pytest
 from lstr.errors import ExtractorError, WeightsError
 from lstr.files.atomic import leftovers, write_text
 from lstr.files.content import read_jsonl
+from lstr.pipelines.features.engines import WorkerProcess, over_processes
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, resume
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.features.processes import WorkerProcess, over_processes
 from lstr.pipelines.progress import Progress
 
 
@@ -87,7 +87,7 @@ def test_each_process_sees_one_gpu(begun, started, monkeypatch):
     told = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    monkeypatch.setattr("lstr.pipelines.features.processes.STARTS", 5)
+    monkeypatch.setattr("lstr.pipelines.features.engines.STARTS", 5)
     popen = subprocess.Popen
     monkeypatch.setattr(
         "subprocess.Popen", lambda *a, env, **k: (told.append(env["CUDA_VISIBLE_DEVICES"]), popen(*a, env=env, **k))[1]

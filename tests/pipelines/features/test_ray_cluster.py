@@ -21,9 +21,9 @@ from lstr.extractors.networks.build import randomise
 from lstr.extractors.networks.weights_file import network_file, network_files, read_state_dict
 from lstr.files.atomic import SCRATCH_PREFIX
 from lstr.files.remote import place
-from lstr.pipelines.features import ray_cluster as ray_extract
+from lstr.pipelines.features import engines as ray_extract
+from lstr.pipelines.features.engines import cluster, count_room, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.features.extraction import ExtractOptions
-from lstr.pipelines.features.ray_cluster import cluster, count_room, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.backbones import build_backbone
 from tests.support.processes import heed_interrupts

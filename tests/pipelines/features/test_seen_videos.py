@@ -11,8 +11,7 @@ from lstr.checkpoint import load
 from lstr.errors import SeenError
 from lstr.files.content import write_json
 from lstr.pipelines.evaluation.scoring import score_split
-from lstr.pipelines.features.dataset import count_overlap, network_overlap, read_split
-from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.dataset import network_overlap, read_split
 from lstr.pipelines.progress import result_of
 from tests.support.feature_set import TINY_SETTINGS, write_features
 
@@ -134,7 +133,8 @@ def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
 
 def test_a_feature_folder_is_described(lstr, features):
     say_seen(features, {"scene_01": [], "scene_02": []}, folds={"scene_01": 1, "scene_02": 2})
-    assert count_overlap(open_features(features)) == {
+    code, out, _ = lstr("info", features, "--json")
+    assert json.loads(out)["seen_by_networks"] == {
         "all": {"videos": 1, "seen": 1},
         "fold 1": {"videos": 1, "seen": 0},
         "fold 2": {"videos": 1, "seen": 0},

@@ -251,7 +251,7 @@ def test_a_file_that_is_none(lstr, small_set, tmp_path):
     ):
         after = [small_set.features] if command[0] == "evaluate" else []
         mistake(lstr(*command, tmp_path / "text.lstr", *after), 4, "is not a model file, or is cut short")
-    mistake(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "There is no model file")
+    mistake(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "none.lstr does not exist")
 
 
 @pytest.mark.long

@@ -1,7 +1,11 @@
-"""Extraction on a Ray cluster: one task per video, on whichever node has room, and again elsewhere when a node is lost.
+"""The engines that extract several videos at once: processes of this machine, and a Ray cluster.
 
-What travels to a node is a video's id and address, the settings of the job and, once per node, the weights files; what
-a node reads and writes are the source and the feature folder, so both must be where every node reaches them.
+A process takes ExtractOptions over a socket, then (id, source) of one video after the other, and sends READY, Progress,
+an Outcome per video, or last of all an error.
+
+A cluster gets one task per video, on whichever node has room, and again elsewhere when a node is lost. A node gets the
+id and address of a video, the settings of the job and, once per node, the weights files. It reads the source and writes
+the feature folder itself, so every node must reach both.
 """
 
 import io
@@ -11,9 +15,11 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,17 +27,22 @@ import numpy as np
 import torch
 
 from lstr import __version__
-from lstr.errors import DeviceError, ExtractorError
+from lstr.errors import DeviceError, ExtractorError, LstrError
+from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.archive import TENSORS
 from lstr.extractors.networks.weights_file import network_files, read_content
 from lstr.extractors.streams import STREAMS
-from lstr.files.atomic import scratch
+from lstr.files.atomic import scratch, sweep
 from lstr.files.remote import Place
+from lstr.pipelines.child_process import ChildProcess, end, send_events, serve_parent
 from lstr.pipelines.failures import Failure
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Share
 from lstr.pipelines.features.video import VideoExtractor, open_worker
-from lstr.pipelines.progress import Notice
+from lstr.pipelines.progress import Notice, Progress
 
+# Processes that die in a row while they start, before the machine is taken to be at fault.
+STARTS = 3
+READY = "ready"  # message of a worker process that has its networks
 RETRIES = 5  # of a video whose node or process was lost
 CORES = 2  # for a video without a GPU, where nodes have as many: the documented rates are measured with two
 AHEAD = 2  # tasks handed to Ray for each that the cluster has room for; what waits makes an autoscaler add nodes
@@ -39,6 +50,109 @@ CONNECT_SECONDS = 10.0
 CANCEL_SECONDS = 10.0
 TICK = 2.0  # seconds between two looks at the nodes
 INSTALL = "`pip install 'ray>=2.40'`"
+
+
+class WorkerProcess(ChildProcess):
+    """A process that extracts one video after the other, begun with the first; `at` is the one it is at.
+
+    `gpu` counts those that CUDA_VISIBLE_DEVICES names; None leaves the choice to the process.
+    """
+
+    def __init__(self, config: ExtractOptions, gpu: int | None, first: tuple[str, Place]):
+        env = {}
+        if gpu is not None:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            env["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
+        super().__init__(__name__, config.threads or default_workers(), env)
+        self.gpu = gpu
+        self.ready = False
+        self.send(config)
+        self.give(first)
+
+    def give(self, video: tuple[str, Place]) -> None:
+        """Send it its next video, (id, source)."""
+        self.at = video
+        self.send(video)
+
+
+def over_processes(
+    to_do: Mapping[str, Place], config: ExtractOptions, processes: int, gpus: int = 0
+) -> Generator[Progress | Outcome, None, None]:
+    """An engine of `lstr.pipelines.features.extraction`: at most so many processes, shared out evenly over `gpus`.
+
+    A process that dies is replaced, and its video tried a second time after the others. Close the generator to end
+    all of them. Raises what a worker raises, and ExtractorError when they die while they start.
+    """
+    waiting = deque(to_do.items())
+    workers: list[WorkerProcess] = []
+    released: list[WorkerProcess] = []
+    suspects: set[str] = set()
+    lost, died = 0, False
+    try:
+        while waiting or workers:
+            while waiting and len(workers) < processes:
+                used = [worker.gpu for worker in workers]
+                gpu = min(range(gpus), key=used.count) if gpus > 1 else None
+                workers.append(WorkerProcess(config, gpu, waiting.popleft()))
+            readable = wait([worker.connection for worker in workers])
+            for worker in [worker for worker in workers if worker.connection in readable]:
+                try:
+                    event = worker.connection.recv()
+                except (EOFError, OSError):
+                    workers.remove(worker)
+                    worker.connection.close()
+                    how = worker.describe_exit()
+                    lost, died = 0 if worker.ready else lost + 1, True
+                    if lost == STARTS:
+                        raise ExtractorError(
+                            f"{STARTS} worker processes in a row ended while they started ({how}).",
+                            "is memory short? use fewer workers (`--workers`); with 1 no other process is started.",
+                        ) from None
+                    video_id, source = worker.at
+                    if video_id in suspects:
+                        reason = f"{source} ended the process that extracted it, twice ({how})."
+                        hint = "is memory short? try it alone, with --workers 1."
+                        yield Outcome.failed(video_id, source, Failure(reason, hint))
+                    else:
+                        waiting.append(worker.at)
+                    if worker.ready:
+                        suspects.add(video_id)
+                    continue
+                if isinstance(event, LstrError):
+                    raise event
+                if event == READY:
+                    worker.ready, lost = True, 0
+                    continue
+                if isinstance(event, Outcome):
+                    if waiting:  # before the outcome is looked at, so that it has work meanwhile
+                        worker.give(waiting.popleft())
+                    else:
+                        workers.remove(worker)
+                        worker.connection.close()  # it ends by itself
+                        released.append(worker)
+                yield event
+    finally:
+        end(workers + released)
+        if (workers or died) and isinstance(config.output, Path):  # what was killed could not tidy up
+            sweep(config.output)
+
+
+def serve(connection: Connection) -> None:
+    """Extract the videos that the parent sends, until no more come."""
+
+    def work() -> Generator[str | Progress | Outcome, None, None]:
+        with open_worker(connection.recv()) as extractor:
+            yield READY
+            while True:  # until recv raises EOFError
+                video_id, source = connection.recv()
+                yield from extractor.extract(video_id, source)
+
+    send_events(connection, work(), "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints.")
+
+
+def main() -> None:
+    """What a worker process runs."""
+    serve_parent(serve)
 
 
 Portion = tuple[int, int]  # the cores and GPUs of a node that one video takes
