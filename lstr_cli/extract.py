@@ -157,17 +157,19 @@ def speed(chunks_per_second: float) -> str:
 
 def _line(plan: "Plan") -> str:
     """Return a plan in one line. Warns if its disk is too small."""
-    told = plan.to_dict()
-    counts = f"{told['done']} done, {told['to_do']} to do"
-    counts += f", {told['unreadable']} unreadable" if told["unreadable"] else ""
-    before = f" ({told['failed_before']} failed before)" if told["failed_before"] else ""
-    line = f"plan: {told['files']} files, {console.clock(told['hours'] * 3600)} of video: {counts}{before}"
-    if plan.chunks:
-        time = "" if plan.seconds is None else f"about {console.clock(plan.seconds)} "
-        line += f"; to do: {console.clock(told['hours_to_do'] * 3600)} of video, {console.size(plan.bytes)} of disk, "
-        line += f"{time}with {plan.share}"
-    if plan.free_bytes is not None and plan.bytes > plan.free_bytes:
-        console.warn(f"{plan.output} has {console.size(plan.free_bytes)} of disk left, too little.")
+    about = plan.to_dict()
+    counts = f"{about['done']} done, {about['to_do']} to do"
+    counts += f", {about['unreadable']} unreadable" if about["unreadable"] else ""
+    before = f" ({about['failed_before']} failed before)" if about["failed_before"] else ""
+    line = f"plan: {about['files']} files, {console.clock(about['hours'] * 3600)} of video: {counts}{before}"
+    if about["chunks_to_do"]:
+        time = "" if about["seconds"] is None else f"about {console.clock(about['seconds'])} "
+        processes = f"{about['processes']} processes × " if about["processes"] > 1 else ""
+        line += f"; to do: {console.clock(about['hours_to_do'] * 3600)} of video, "
+        line += f"{console.size(about['bytes'])} of disk, {time}with "
+        line += f"{processes}{about['threads']} thread{'s' * (about['threads'] > 1)}"
+    if about["free_bytes"] is not None and about["bytes"] > about["free_bytes"]:
+        console.warn(f"{about['output']} has {console.size(about['free_bytes'])} of disk left, too little.")
     return line
 
 

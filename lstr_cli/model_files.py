@@ -37,25 +37,14 @@ def pack(runs, output, weights, metrics):
       lstr pack run-rnn run-lstr --weights weights -o both.lstr
       lstr pack run -o fall.lstr --metrics evaluation.json
     """
-    from lstr.pipelines.model_files.model_file import is_model, open_model
-    from lstr.pipelines.model_files.packing import (
-        as_checkpoint,
-        change_model,
-        checkpoint_of,
-        free_path,
-        metrics_from,
-        write_model,
-    )
+    from lstr.pipelines.model_files.model_file import is_model
+    from lstr.pipelines.model_files.packing import metrics_from
+    from lstr.pipelines.model_files.packing import pack as job
 
     about = {"metrics": metrics_from(metrics)} if metrics else {}
-    checkpoints = [checkpoint_of(Path(run)) for run in runs]
-    if len(runs) == 1 and is_model(checkpoints[0]):
-        if weights:
-            raise click.UsageError("--weights is for a run or checkpoint: a model file contains its networks.")
-        model = change_model(open_model(checkpoints[0]), free_path(output, checkpoints[0]), about)
-    else:
-        with as_checkpoint(checkpoints, Path(output)) as checkpoint:
-            model = write_model(Path(output), checkpoint, Path(weights) if weights else None, about)
+    if weights and len(runs) == 1 and is_model(runs[0]):
+        raise click.UsageError("--weights is for a run or checkpoint: a model file contains its networks.")
+    model = job([Path(run) for run in runs], Path(output), Path(weights) if weights else None, about)
     size = console.size(model.path.stat().st_size)
     inside = [stream for stream in model.networks if model.has_inside(stream)]
     console.say(f"model: {model.path} ({size}; networks inside: {', '.join(inside) or 'none'})")

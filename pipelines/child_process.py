@@ -99,8 +99,11 @@ def send_events(connection: Connection, events: Generator[object, None, None], h
         connection.send(ExtractorError(f"A worker process met {describe_error(error)}", hint))
 
 
-def serve_parent(serve: Callable[[Connection], None]) -> None:
-    """Serve the process at the other end of the socket; it ends this one by SIGTERM, or by ending itself."""
+def serve_parent(work: Callable[[Connection], Generator[object, None, None]], hint: str) -> None:
+    """Send the events of `work` to the process at the other end of the socket, as `send_events`.
+
+    That process ends this one by SIGTERM, or by ending itself.
+    """
 
     def report(unraisable: Any) -> None:
         if unraisable.exc_type is not KeyboardInterrupt:  # in a destructor Python drops it: the parent sends another
@@ -110,7 +113,8 @@ def serve_parent(serve: Callable[[Connection], None]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent ends it
     sys.unraisablehook = report
     with suppress(KeyboardInterrupt, BrokenPipeError):
-        serve(Connection(int(sys.argv[1])))
+        connection = Connection(int(sys.argv[1]))
+        send_events(connection, work(connection), hint)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
 
 

@@ -34,7 +34,7 @@ from lstr.extractors.networks.weights_file import network_files, read_content
 from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import scratch, sweep
 from lstr.files.remote import Place
-from lstr.pipelines.child_process import ChildProcess, end, send_events, serve_parent
+from lstr.pipelines.child_process import ChildProcess, end, serve_parent
 from lstr.pipelines.failures import Failure
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Share
 from lstr.pipelines.features.video import VideoExtractor, open_worker
@@ -137,22 +137,17 @@ def over_processes(
             sweep(config.output)
 
 
-def serve(connection: Connection) -> None:
-    """Extract the videos that the parent sends, until no more come."""
+def main() -> None:
+    """Extract the videos that the parent process sends, until no more come."""
 
-    def work() -> Generator[str | Progress | Outcome, None, None]:
+    def work(connection: Connection) -> Generator[str | Progress | Outcome, None, None]:
         with open_worker(connection.recv()) as extractor:
             yield READY
             while True:  # until recv raises EOFError
                 video_id, source = connection.recv()
                 yield from extractor.extract(video_id, source)
 
-    send_events(connection, work(), "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints.")
-
-
-def main() -> None:
-    """What a worker process runs."""
-    serve_parent(serve)
+    serve_parent(work, "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints.")
 
 
 Portion = tuple[int, int]  # the cores and GPUs of a node that one video takes

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -32,7 +31,7 @@ from lstr.pipelines.features.recipes import StoredRecipe
 from lstr.pipelines.progress import Notice, Progress
 from lstr.settings import Count, Positive, check_fields
 
-RECORD_BYTES = 2048
+RECORD_BYTES = 2048  # of one video
 FLOAT_BYTES = 4
 # Per process, whose threads share one lock of Python. Two cores, where a second process was measured to gain nothing,
 # get one process; more cores were not measured.
@@ -191,10 +190,6 @@ class Share:
     processes: int
     threads: int
 
-    def __str__(self) -> str:
-        processes = f"{self.processes} processes × " if self.processes > 1 else ""
-        return f"{processes}{self.threads} thread{'s' if self.threads > 1 else ''}"
-
 
 @dataclass(frozen=True)
 class PlannedVideo:
@@ -225,30 +220,17 @@ class Plan:
         """Return the videos in a state."""
         return [video for video in self.videos if video.state == state]
 
-    @property
-    def chunks(self) -> int:
-        """How many chunks are to do."""
-        return sum(video.chunks for video in self.of("to do"))
-
-    @property
-    def seconds(self) -> float | None:
-        """About how long they take; None if that is not known."""
-        return None if self.rate is None else self.chunks * self.rate / (self.share.processes * self.share.threads)
-
-    @property
-    def bytes(self) -> int:
-        """About how much disk they take."""
-        return self.chunks * self.row_bytes + len(self.of("to do")) * RECORD_BYTES
-
-    @cached_property
-    def free_bytes(self) -> int | None:
-        """Free bytes on the disk of the output; None if it is elsewhere."""
-        if isinstance(self.output, RemoteFile):
-            return None
-        return shutil.disk_usage(next(p for p in (self.output, *self.output.absolute().parents) if p.exists())).free
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as a JSON object; hours are of video, `failed_before` counts videos that are not done."""
+        """Return the plan as a JSON object.
+
+        Hours are of video, seconds and bytes are estimates of the time and disk that the rest takes, and
+        `failed_before` counts videos that are not done. Times and disks that are not known are None.
+        """
+        chunks, free = sum(video.chunks for video in self.of("to do")), None
+        if not isinstance(self.output, RemoteFile):
+            folders = (self.output, *self.output.absolute().parents)
+            free = shutil.disk_usage(next(folder for folder in folders if folder.exists())).free
+        cores = self.share.processes * self.share.threads
         return {
             "output": str(self.output),
             "files": len(self.videos),
@@ -258,10 +240,10 @@ class Plan:
             "unreadable": len(self.of("unreadable")),
             "failed_before": sum(bool(video.failed_before) for video in self.videos if video.state != "done"),
             "hours_to_do": sum(video.seconds for video in self.of("to do")) / 3600,
-            "chunks_to_do": self.chunks,
-            "seconds": self.seconds,
-            "bytes": self.bytes,
-            "free_bytes": self.free_bytes,
+            "chunks_to_do": chunks,
+            "seconds": None if self.rate is None else chunks * self.rate / cores,
+            "bytes": chunks * self.row_bytes + len(self.of("to do")) * RECORD_BYTES,
+            "free_bytes": free,
             "processes": self.share.processes,
             "threads": self.share.threads,
             "videos": [{**asdict(video), "source": str(video.source)} for video in self.videos],

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from lstr.chunk import CHUNK_SECONDS
 from lstr.errors import CheckpointError, LstrError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.weights_file import sha256_of
-from lstr.pipelines.child_process import ChildProcess, end, send_events, serve_parent
+from lstr.pipelines.child_process import ChildProcess, end, serve_parent
 from lstr.pipelines.evaluation.threshold_choice import choose_thresholds
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import Candidate, find_candidates, propose
@@ -78,12 +77,9 @@ def find_proposals(
 def main() -> None:
     """Run the process."""
 
-    def serve(connection: Connection) -> None:
-        os.nice(PRIORITY)
-        found = find_proposals(*connection.recv())
-        send_events(connection, found, "run it again with LSTR_DEBUG=1 and report the output.")
-
-    serve_parent(serve)
+    os.nice(PRIORITY)
+    hint = "run it again with LSTR_DEBUG=1 and report the output."
+    serve_parent(lambda connection: find_proposals(*connection.recv()), hint)
 
 
 def check_model(model: Path) -> None:

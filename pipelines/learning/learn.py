@@ -219,7 +219,7 @@ class Learner:
                 for event in events:
                     match event:
                         case ExtractPlan():
-                            total = event.chunks
+                            total = event.to_dict()["chunks_to_do"]
                         case Progress(what, number, _):
                             done[what] = number
                             yield self.plan.progress(FEATURES, at * total + sum(done.values()), len(jobs) * total)

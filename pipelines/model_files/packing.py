@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate
 from pathlib import Path
@@ -193,22 +192,24 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
     return Path(path)
 
 
-@contextmanager
-def as_checkpoint(sources: Sequence[Path], output: Path) -> Iterator[Path]:
-    """Yield a checkpoint to pack: the only one, or the average of several in a temporary file next to `output`.
+def pack(runs: Sequence[Path], output: Path, weights: Path | None, about: Mapping[str, Any]) -> ModelFile:
+    """Pack a run, checkpoint or model file, or the average of several, into a model file; arguments as `write_model`.
 
-    The folder is made. Raises OutputError if it cannot be, and as `write_average`.
+    A single model file is copied with other entries `about` itself. Raises OutputError if the output cannot be written,
+    and as `write_model` and `write_average`.
     """
+    sources = [checkpoint_of(run) for run in runs]
+    if len(sources) == 1 and is_model(sources[0]):
+        return change_model(open_model(sources[0]), free_path(output, sources[0]), about)
     if len(sources) == 1:
-        yield sources[0]
-        return
+        return write_model(output, sources[0], weights, about)
     temporary = output.with_name(f".{output.name}.average.pt")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(output.parent, error) from error
     try:
-        yield write_average(temporary, sources)
+        return write_model(output, write_average(temporary, sources), weights, about)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -18,7 +18,7 @@ from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.weights_file import WeightSources, is_weights_folder, network_file
 from lstr.extractors.networks.weights_folder import WeightsFolder, open_weights, write_weights
 from lstr.extractors.twostream import build_twostream
-from lstr.pipelines.child_process import ChildProcess, end, send_events, serve_parent
+from lstr.pipelines.child_process import ChildProcess, end, serve_parent
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.training import ranks
 from lstr.pipelines.training.network_config import with_new_defaults
@@ -88,7 +88,7 @@ def main() -> None:
         yield from train_network(*connection.recv())
 
     hint = "run it again with LSTR_DEBUG=1, and report what it prints."
-    serve_parent(lambda connection: send_events(connection, work(connection), hint))
+    serve_parent(work, hint)
 
 
 def train_networks(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from lstr.errors import MissingPathError, RecipeError
-from lstr.files.arrays import RowFile
 from lstr.files.atomic import replacing
 from lstr.pipelines.features.folder import open_features
 
@@ -30,17 +29,6 @@ def _umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-@pytest.mark.parametrize("rows", [0, 1, 257])
-def test_row_files_are_plain_npy(tmp_path, rows):
-    values = np.random.default_rng(0).random((rows, 5), np.float32)
-    file = RowFile(tmp_path / "x.npy", (5,))
-    for row in values:
-        file.append(row)
-    file.finish()
-    read = np.load(tmp_path / "x.npy", mmap_mode="r")
-    assert read.dtype == np.float32 and (read == values).all() and read.shape == values.shape
 
 
 def test_our_folder(small_set):

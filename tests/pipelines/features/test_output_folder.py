@@ -66,6 +66,7 @@ def test_what_was_put_is_done(features, n_chunks):
         "recipe.json",
         "records/a/v 1.json",
         "rgb_random_resnet50/a/v 1.npy",
+        "videos.jsonl",
     ]
 
 

@@ -344,4 +344,4 @@ def test_a_model_file_is_packed_into_a_copy(lstr, packed, tmp_path):
     card = {"card.md": after["members"]["card.md"]}  # has the names of file and model
     assert code == 0 and after == {**before, "members": before["members"] | card}, err
     mistake(lstr("pack", packed.file, "-o", packed.file), 2, "would be replaced")
-    mistake(lstr("pack", packed.file, "-o", copy, "--weights", packed.weights), 2, "networks of its own")
+    mistake(lstr("pack", packed.file, "-o", copy, "--weights", packed.weights), 2, "--weights")
