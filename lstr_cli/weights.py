@@ -28,9 +28,7 @@ def command():
 @command.command("list")
 @as_json
 def list_command(as_json):
-    """Every published file: recipe, stream, network, the data it was trained on, and whether it is here (✓).
-
-    Into a pipe and with --json go addresses, licences and hashes too.
+    """List every published file: recipe, stream, network, training data, licence, and whether it is here (✓).
 
     \b
     Examples:
@@ -44,18 +42,14 @@ def list_command(as_json):
     if as_json:
         console.show_json(rows)
         return
-    title = f"published weights, kept in {home()}"
-    if not console.is_terminal():
-        console.show_table(title, tuple(rows[0]), [[*row.values()] for row in rows])
-        return
     columns = ("here", "recipe", "stream", "network", "trained on", "licence", "NAME to fetch")
     cells = [
         ("✓" if row["here"] else "", row["recipe"], row["stream"], row["network"], row["dataset"], row["licence"])
         + ((not row["package"] and row["sha256_prefix"]) or row["name"],)
         for row in rows
     ]
-    console.show_table(title, columns, cells)
-    console.say("`lstr weights fetch NAME` brings one, or a recipe; --json shows addresses, licences and notes.")
+    console.show_table(f"published weights, kept in {home()}", columns, cells)
+    console.say("`lstr weights fetch NAME` brings one, or a recipe; --json shows addresses, hashes and notes.")
 
 
 @command.command("fetch")
