@@ -147,7 +147,7 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
     """
     if not videos and not lists:
         raise click.UsageError("Give a video, a folder, a pattern or a --list.")
-    from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions
+    from lstr.pipelines.training.finetune import Filling, FinetuneOptions
     from lstr.pipelines.training.finetune import finetune as job
     from lstr.pipelines.training.run_folder import Step
 
@@ -163,11 +163,7 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
     def show(event: Any, bar: console.Bar) -> console.Bar | None:
         match event:
             case Filling(chunks):
-                return console.JobBar("chunks", chunks, speed)
-            case Filled():
-                line = f"{event.n_chunks} chunks of {event.n_videos} videos in {event.cache}"
-                console.say(f"{line}, {event.n_made} made now")
-                return console.Bar("steps")
+                return console.JobBar("chunks", chunks, speed) if chunks else console.Bar("steps")
             case Step():
                 console.say(f"{event.stage}: {event.line()}")
             case _:

@@ -53,7 +53,7 @@ from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.model_files.packing import checkpoint_of, write_average, write_model
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice, Progress
-from lstr.pipelines.training.finetune import Filled, Filling, FinetuneOptions, VideoOptions, finetune
+from lstr.pipelines.training.finetune import Filling, FinetuneOptions, VideoOptions, finetune
 from lstr.pipelines.training.network_run import NetworkFiles
 from lstr.pipelines.training.run_folder import CONFIG, Step
 from lstr.pipelines.training.train import TrainOptions, train
@@ -172,6 +172,7 @@ class Learner:
             at_once=plan.at_once,
         )
         networks = [NetworkFiles(weights, name, fold or None) for name in plan.epochs for fold in range(1 + folds)]
+        # finished networks count whole, so that a resumed run shows its true progress
         trained = {network.name: 1.0 for network in networks if network.is_finished()}
         total, done = 0, dict[str, int]()
         with closing(finetune(options)) as events:
@@ -179,9 +180,8 @@ class Learner:
                 match event:
                     case Filling(chunks):
                         total = sum(chunks.values())
-                        yield plan.progress(CHUNKS)
-                    case Filled():
-                        total = 0
+                        if chunks:
+                            yield plan.progress(CHUNKS)
                     case Progress(what, number, _) if total:
                         done[what] = number
                         yield plan.progress(CHUNKS, sum(done.values()), total)

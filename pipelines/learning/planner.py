@@ -129,6 +129,7 @@ class Planner:
         held_out: what takes the place of folds if the time is short, if anything may. Raises ConfigError for settings
         of the models, TooShortError, OutputError and VideoError.
         """
+        # before measuring, so that a wrong setting is reported at once
         configure_models(self.options, self.networks.preset, self.lengths(division))
         yield Notice("measuring this machine …", warning=False)
         self.measure(division)
@@ -149,6 +150,7 @@ class Planner:
         preset, configs, classes = self.networks.preset, self.networks.configs, division.labels.classes
         lengths, n_networks = self.lengths(division), 1 + division.folds
         _, (model, *_) = configure_models(self.options, preset, lengths)
+        # of the stream with most images: all streams have the same number of networks at once
         images = max(config.images_of(sum(lengths)) for config in configs.values())
         self.at_once = min(self.options.at_once or best_at_once(n_networks, images, self.device), n_networks)
         threads = [threads_of(self.at_once)] if self.at_once > 1 else [1, torch.get_num_threads()]
@@ -317,6 +319,7 @@ def measure_model(
         rgb, flow = (np.broadcast_to(np.float32(0), (n, width)) for width in (model.rgb_dim, model.flow_dim))
         videos.append(LabelledVideo("", TwoStreamArray(rgb, flow), np.broadcast_to(background, (n, len(classes)))))
     steps, _ = count_steps(videos, model, config)
+    # a measurement leaves the random numbers of the caller as they were
     with torch.random.fork_rng(devices=[]):
         learner = Learner(videos, classes, model, config, device=device)
         drawn = draw_windows(videos, model, config, 0)[: config.batch_size]

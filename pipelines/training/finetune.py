@@ -28,7 +28,6 @@ from lstr.pipelines.training import ranks
 from lstr.pipelines.training.recogniser import RANDOM, settle
 from lstr.pipelines.training.run_folder import CONFIG, LOG, NETWORK_STATES, RunFolder, Step
 from lstr.pipelines.training.training_videos import (
-    Filled,
     Filling,
     Pair,
     check_blind,
@@ -152,7 +151,7 @@ class Finetuned:
     """including those"""
 
 
-Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Filled | Step | Finished[Finetuned]
+Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Step | Finished[Finetuned]
 
 
 def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
@@ -161,8 +160,8 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
     With a time limit, a network ends with the epoch that reaches its share of the time after the chunks are computed.
 
     Yields LabelFindings and Notices; Failed for each video that cannot be read; Filling, then Progress by video id and
-    an Outcome of each video whose chunks are in the cache, and Filled; Progress by network after each step, a Step
-    after each epoch; and Finished with Finetuned. Close the generator to end what it started; finished parts are kept.
+    an Outcome of each video whose chunks are in the cache, and an empty Filling; Progress by network after each step, a
+    Step after each epoch; and Finished with Finetuned. Close the generator to end what it started; finished parts are kept.
 
     Raises:
         CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError, WeightsError: inputs and

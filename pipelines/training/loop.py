@@ -105,7 +105,8 @@ class Run:
                     (loss * ranks.world_size()).backward()  # gradients are averaged over processes; this is a sum
                 parts.append(loss.detach())
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
-            *values, length = torch.stack([*parts, norm]).tolist()  # all that a step waits for
+            # one copy of all values to the CPU: each copy would wait for the device
+            *values, length = torch.stack([*parts, norm]).tolist()
             for value, name in ((sum(values), "loss"), (length, "gradient's norm")):
                 if not math.isfinite(value):
                     raise LstrError(f"The {name} is {value} at step {number + 1}{divergence[0]}.", divergence[1])

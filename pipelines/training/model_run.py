@@ -268,6 +268,7 @@ class ModelRun(Learner):
             path=self.folder.path / "checkpoint.pt",
             assumed={},
         )
+        # networks of the features that have seen these videos are a warning of the job, before the first step
         document = result_of(score_split(loaded, self.validation, Scoring(allow_seen=True))).document
         scored = document["lstr"]
         result = {name: None if math.isnan(scored[name]) else scored[name] for name in ("mAP", "mcAP")}

@@ -238,6 +238,7 @@ def resolve(
     plain = {stream: defaults(stream, begun[stream], networks[stream]) for stream in networks}
     larger = max(plain.values(), key=lambda config: config.crop)  # trained weights know images of their size
     multiple = math.lcm(*(network.multiple for network in networks.values()))
+    # rounded up to a size at which the layers of all networks meet
     crop = -(-larger.crop // multiple) * multiple
     own = {"short_side": max(larger.short_side, crop), "crop": crop}
     own |= {n: getattr(preset, n) for n in own if getattr(preset, n) != getattr(KINETICS, n)}

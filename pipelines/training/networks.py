@@ -119,6 +119,7 @@ def train_networks(
         config = training.networks.configs[stream]
         images = config.images_of(sum(len(training.videos[i]) for i in training.pairs[0].training))
         most = at_once or best_at_once(len(networks), images, device)
+        # processes of torchrun share each network, and one without epochs is only written
         if ranks.world_size() > 1 or not config.epochs:
             most = 1
         rounds += [networks[at : at + most] for at in range(0, len(networks), most)]

@@ -38,6 +38,7 @@ def sum_all(values: list[float]) -> list[float]:
     """Return sums over all processes; each one has to call it. Raises LstrError if another process is gone."""
     if world_size() == 1:
         return values
+    # float64, in which the sum of counts is exact
     total = torch.tensor(values, dtype=torch.float64)
     with report_lost_ranks():
         distributed.all_reduce(total)

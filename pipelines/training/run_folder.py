@@ -117,6 +117,7 @@ class RunFolder:
         Raises:
             CheckpointError: a run is in the way, or had other settings.
         """
+        # temporary files of a process that was killed while it wrote
         sweep(self.path)
         if not self.has_state():
             write_json(self.path / CONFIG, settings)

@@ -225,7 +225,8 @@ def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     """Read and check what is to be trained on what."""
     file = read_config(options.config) if options.config else {}
     if options.preset:
-        preset_named(options.preset)  # a wrong name is reported before anything is read
+        # a wrong name is reported before anything is read
+        preset_named(options.preset)
     source = str(options.labels)
     said, settings = split_settings(options.settings)
     if options.eval_every is not None:
@@ -289,6 +290,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
             stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
             stack.callback(setattr, torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
             torch.use_deterministic_algorithms(True)
+            # the benchmark chooses algorithms by their speed, which may be others each time
             torch.backends.cudnn.benchmark = False
         learner = videos, task.split.labels.classes, task.model, config, statistics, device, task.delay, soft
         run, log = ModelRun(task.split, task.validation, kept, settings, state, *learner), None

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -177,20 +176,12 @@ class SoundVideo:
 
 @dataclass(frozen=True)
 class Filling:
-    """An event: the chunks of these videos are computed next if the cache lacks them; their numbers by id."""
+    """An event: the chunks of these videos are computed next if the cache lacks them; their numbers by id.
+
+    Without videos, the cache has all chunks that the networks learn from.
+    """
 
     chunks: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Filled:
-    """An event: the cache has all chunks that the networks learn from."""
-
-    n_chunks: int
-    n_videos: int
-    n_made: int
-    """videos whose chunks were computed now"""
-    cache: Path
 
 
 def chunks_of(preset: Preset) -> dict[str, Any]:
@@ -248,7 +239,7 @@ def check_room(n_videos: int, needed: int, size: int) -> None:
 
 def fill(
     videos: Mapping[str, SoundVideo], cache: ChunkCache, workers: FlowWorkers | None, failed: FailureLog
-) -> Generator[Filling | Progress | Outcome | Notice | Failed | Filled, None, dict[str, CachedVideo]]:
+) -> Generator[Filling | Progress | Outcome | Notice | Failed, None, dict[str, CachedVideo]]:
     """Return the chunks of each video, computed if the cache lacks them or they are damaged; Progress by video id.
 
     Videos that cannot be read to their end are added to `failed`. What was computed is kept whatever happens later.
@@ -279,7 +270,9 @@ def fill(
             yield Notice(f"{video_id} was damaged in the cache, and was made again.")
     if not cached:
         raise VideoError("None of the videos can be read to its end.", "each is named above, with what to do.")
-    yield Filled(sum(map(len, cached.values())), len(cached), n_made, cache.path)
+    n_chunks = sum(map(len, cached.values()))
+    yield Notice(f"{n_chunks} chunks of {len(cached)} videos in {cache.path}, {n_made} made now", warning=False)
+    yield Filling({})
     return cached
 
 

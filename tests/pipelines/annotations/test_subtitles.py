@@ -29,9 +29,7 @@ def test_what_others_write():
     )
     assert parse("vtt", text).first[1].segments == (Segment(1.5, 2.0, "long & high jump"),)
     bold = parse("srt", "1\n00:00:01,5 --> 00:00:02,000\n<b>jump</b>\n")
-    assert bold.first[1].segments == (
-        Segment(1.5, 2.0, "jump"),
-    )
+    assert bold.first[1].segments == (Segment(1.5, 2.0, "jump"),)
 
 
 @pytest.mark.parametrize(

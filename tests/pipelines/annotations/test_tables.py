@@ -51,9 +51,7 @@ def test_times_as_a_clock_shows_them():
     video = parse("csv", text, "").videos["game"]
     assert segments(video) == [(1.5, 3723.25, "jump"), (123.5, 200.0, "wave")] and video.duration == 3600
     read = parse("csv", "start_ms,end_ms,label\n0:01,2500,jump\n")
-    assert read.first[1].segments == (
-        Segment(1, 2.5, "jump"),
-    )
+    assert read.first[1].segments == (Segment(1, 2.5, "jump"),)
 
 
 def test_tables_of_others(tmp_path):

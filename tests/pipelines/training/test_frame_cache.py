@@ -19,7 +19,7 @@ from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Notice, Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from lstr.pipelines.training.run_folder import RunFolder
-from lstr.pipelines.training.training_videos import Filled, Filling, chunks_of, fill, look_at
+from lstr.pipelines.training.training_videos import Filling, chunks_of, fill, look_at
 from tests.support.extraction import returned
 from tests.support.injected import SIZE, inject, write_bad
 from tests.support.small_set import SMALL
@@ -55,7 +55,7 @@ def filled(videos, cache, workers=None, progress=lambda event: None):
     with closing(tell()) as filling:
         for event in filling:
             progress(event) if isinstance(event, Progress) else events.append(event)
-    assert isinstance(events[0], Filling) and isinstance(events[-2], Filled)
+    assert isinstance(events[0], Filling) and events[-2] == Filling({})
     return events[1:-2], events[-1]
 
 
