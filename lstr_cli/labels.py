@@ -91,8 +91,8 @@ def convert(sources, to, output, columns, subsets, video, **others):
         click.echo(done.text, nl=False)
     for note in done.annotated.notes:
         console.say(f"{note.sentence}.")
-    if done.lost:
-        console.warn(f"{done.form.name} has no place for {', '.join(sorted(done.lost))}.")
+    if lost := done.form.lost(done.annotated):
+        console.warn(f"{done.form.name} has no place for {', '.join(sorted(lost))}.")
     held = done.annotated.extras()
     if done.form.name == "activitynet" and not held & {"scores", "subsets"}:
         console.say("No video has a subset: all are for training. Name them in the source, or with --subset testing.")
@@ -224,12 +224,12 @@ def compare(labels, others, videos, as_json):
       lstr labels compare anna.csv ben.csv
       lstr labels compare labels.json timeline --json > agreement.json
     """
-    from lstr.pipelines.annotations.reports import compare_labels
+    from lstr.pipelines.annotations.reports import agreement_table, compare_labels
 
-    agreement = compare_labels(labels, others, videos)
-    for text in agreement.warnings:
+    agreement, warnings = compare_labels(labels, others, videos)
+    for text in warnings:
         console.warn(text)
-    _print(agreement.table(), agreement.document, as_json)
+    _print(agreement_table(agreement), agreement, as_json)
 
 
 def _print(table: "Table", document: dict, as_json: bool) -> None:

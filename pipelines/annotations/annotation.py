@@ -68,13 +68,12 @@ class AnnotationSet:
         classes, notes = dict.fromkeys(self.classes + other.classes), dict.fromkeys(self.notes + other.notes)
         return AnnotationSet({**self.videos, **other.videos}, tuple(classes), tuple(notes))
 
-    def each_video(self, change: Callable[[str, AnnotatedVideo], AnnotatedVideo]) -> "AnnotationSet":
-        """Return the set with each video replaced by `change(id, video)`."""
-        return replace(self, videos={name: change(name, video) for name, video in self.videos.items()})
-
     def each_segment(self, change: Callable[[Segment], Segment]) -> "AnnotationSet":
         """Return the set with each segment replaced by `change(segment)`."""
-        return self.each_video(lambda _, video: replace(video, segments=tuple(map(change, video.segments))))
+        videos = {
+            name: replace(video, segments=tuple(map(change, video.segments))) for name, video in self.videos.items()
+        }
+        return replace(self, videos=videos)
 
     def without_scores(self) -> "AnnotationSet":
         """Return the annotations without scores, as if a person had made them."""

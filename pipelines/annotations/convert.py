@@ -9,7 +9,7 @@ from lstr.errors import LabelsError, OutputError
 from lstr.extractors.video.inputs import find_videos
 from lstr.files.names import fault_of
 from lstr.labels.label_set import subset_named
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, Format, format_for, format_named
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.annotations.videos import Rates, plain_id
@@ -17,17 +17,12 @@ from lstr.pipelines.annotations.videos import Rates, plain_id
 
 @dataclass
 class Conversion:
-    """The annotations that were converted, and the files that were written, or the text if there is no output."""
+    """The converted annotations, their format, and the written files or, without an output, the text."""
 
     annotated: AnnotationSet
     form: Format
     files: list[Path]
     text: str | None = None
-
-    @property
-    def lost(self) -> set[str]:
-        """What the new format has no place for."""
-        return self.form.lost(self.annotated)
 
 
 def convert(
@@ -48,32 +43,29 @@ def convert(
     annotated = AnnotationSet({})
     for path in paths:
         annotated = annotated.merged(read_annotations(path, options))
-    if options.as_labels:
-        annotated = annotated.without_scores()
-    subsets, names = options.subsets, options.rename
-    annotated = annotated.each_video(  # subsets that are not renamed get the usual name: "train" is "training"
-        lambda _, video: replace(video, subset=subsets.get(video.subset, video.subset and subset_named(video.subset)))
-    )
-    if missing := [name for name in names if name not in annotated.classes]:
+    if missing := [name for name in options.rename if name not in annotated.classes]:
         known = ", ".join(map(repr, annotated.classes)) or "none"
         raise LabelsError(f"There is no class {missing[0]!r} to rename.", f"the classes are: {known}.")
-    classes = dict.fromkeys(names.get(name, name) for name in annotated.classes)
-    renamed = annotated.each_segment(lambda s: replace(s, label=names.get(s.label, s.label)))
-    annotated = replace(renamed, classes=tuple(classes))
-    if place:  # ELAN opens the video that its file names
-        videos = annotated.videos
-        meant = next(iter(videos)) if len(videos) == 1 else plain_id(place.absolute().as_posix(), videos)
-
-        def with_file(video_id: str, video: AnnotatedVideo) -> AnnotatedVideo:
-            if place.is_dir():
-                files = sorted(p for p in place.glob(f"{escape(video_id)}.*") if p.is_file())
-                return replace(video, media=str(files[0] if files else place / video_id))
-            return replace(video, media=str(place)) if video_id == meant else video
-
-        annotated = annotated.each_video(with_file)
-    for video_id in annotated.videos:
+    names = {name: options.rename.get(name, name) for name in annotated.classes}
+    only = next(iter(annotated.videos)) if len(annotated.videos) == 1 else ""
+    meant = only or (plain_id(place.absolute().as_posix(), annotated.videos) if place else "")
+    videos = {}
+    for video_id, video in annotated.videos.items():
         if fault := fault_of(video_id):
             raise LabelsError(f"The video id {video_id!r} is {fault}.", "rename it, as in part_1/video_07.")
+        segments = [replace(s, label=names[s.label]) for s in video.segments]
+        if options.as_labels:
+            segments = [replace(s, score=None) for s in segments]
+        media = video.media
+        if place and place.is_dir():  # ELAN opens the video that its file names
+            files = sorted(p for p in place.glob(f"{escape(video_id)}.*") if p.is_file())
+            media = str(files[0] if files else place / video_id)
+        elif place and video_id == meant:
+            media = str(place)
+        # subsets that are not renamed get the usual name: "train" is "training"
+        subset = options.subsets.get(video.subset, video.subset and subset_named(video.subset))
+        videos[video_id] = replace(video, segments=tuple(segments), subset=subset, media=media)
+    annotated = AnnotationSet(videos, tuple(dict.fromkeys(names.values())), annotated.notes)
     if output is not None:
         return Conversion(annotated, form, form.write(Path(output), annotated, options))
     if form.is_folder or (not form.holds_many and len(annotated.videos) != 1):

@@ -179,21 +179,16 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
         media = plain_id(video.media, present) if video.media and plain_id(name, present) not in present else name
         if media != name and media in present and media not in annotated.videos and media not in renamed.values():
             renamed[name] = media
-    labels = labels_from(annotated, str(path), lenient)
-    return _with_ids(labels, renamed, "id of the media", "the video that its file names")
-
-
-def labels_from(annotated: AnnotationSet, where: str, lenient: bool = False) -> Labels:
-    """Return annotations as labels; `where` names them in messages. Raises LabelsError."""
     videos = {
         name: VideoLabels(video.subset or "", video.duration, video.segments)
         for name, video in annotated.without_scores().videos.items()
     }
-    labels = labels_of(videos, annotated.classes, where, lenient)
+    labels = labels_of(videos, annotated.classes, str(path), lenient)
     notes = (*labels.notes, *annotated.notes)
     if "scores" in annotated.extras():
         notes += (Note("scores", "its segments have scores, as from a detector; they are taken as labels"),)
-    return replace(labels, lists_classes=False, notes=notes)
+    labels = replace(labels, lists_classes=False, notes=notes)
+    return _with_ids(labels, renamed, "id of the media", "the video that its file names")
 
 
 def with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:

@@ -1,7 +1,7 @@
 """Reports on labels: how often and how long each action happens, and how far two label files agree."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lstr.chunk import FEATURES_PER_SECOND
@@ -50,34 +50,29 @@ def time_budget(labels: Labels) -> Table:
     return Table("time budget", [*columns, Column("count"), Column("total_s", 2), Column("mean_s", 2)], rows)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How far two label files agree."""
-
-    document: dict[str, Any]
-    """The JSON of `lstr labels compare`: `kappa` as of `measure_kappa`, `events` as of `measure_events`, where A has
-    the labels and B the detections"""
-    warnings: Sequence[str] = ()
-
-    def table(self) -> Table:
-        """Return a row for each action, and one for all together."""
-        kappa, events = self.document["kappa"], self.document["events"]
-        columns = [Column("action", is_text=True), Column("A"), Column("B"), Column("kappa", 2)]
-        rows: list[list[Cell]] = []
-        for action in (*events["per_class"], TOGETHER):
-            value, found = (each["per_class"].get(action, each["together"]) for each in (kappa, events))
-            f1 = [found[kind][limit]["f1"] for kind, limit in F1.values()]
-            rows.append([action, found["labels"], found["detections"], value, *f1])
-        return Table("agreement", [*columns, *(Column(name, 2) for name in F1)], rows)
+def agreement_table(document: dict[str, Any]) -> Table:
+    """Return the agreement of two label files, of `compare_labels`: a row for each action, and one for all together."""
+    kappa, events = document["kappa"], document["events"]
+    columns = [Column("action", is_text=True), Column("A"), Column("B"), Column("kappa", 2)]
+    rows: list[list[Cell]] = []
+    for action in (*events["per_class"], TOGETHER):
+        value, found = (each["per_class"].get(action, each["together"]) for each in (kappa, events))
+        f1 = [found[kind][limit]["f1"] for kind, limit in F1.values()]
+        rows.append([action, found["labels"], found["detections"], value, *f1])
+    return Table("agreement", [*columns, *(Column(name, 2) for name in F1)], rows)
 
 
-def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> Agreement:
+def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> tuple[dict[str, Any], list[str]]:
     """Compare two label files on the videos that both have.
 
     Args:
         path: A label file or a folder of them, or of what `lstr detect` wrote: A, by which B is measured.
         other_path: The same of B.
         videos: Video files or folders, for lengths that the labels do not state.
+
+    Returns:
+        The JSON of `lstr labels compare`, with `kappa` of `measure_kappa` and `events` of `measure_events`, where A has
+        the labels and B the detections; and warnings.
 
     Raises LabelsError if the two have no video or no action in common.
     """
@@ -132,4 +127,4 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> Ag
         "kappa": measure_kappa(events, classes),
         "events": measure_events(list(map(without_ambiguous, events)), classes),
     }
-    return Agreement(document, warnings)
+    return document, warnings

@@ -163,7 +163,7 @@ def test_features_that_are_made_here_have_their_own_rate(small_set, tmp_path):
 def test_ids_that_differ_are_suggested(tmp_path):
     store, _, _ = write_set(tmp_path, "npy", "5")
     labels = write_labels(tmp_path / "others.json", {video: f"test/{video}.mp4x" for video in SEGMENTS})
-    with pytest.raises(LabelsError, match="is 'test/v0.mp4x' of the labels 'v0' at hand"):
+    with pytest.raises(LabelsError, match="is 'test/v0.mp4x' of the labels the video 'v0'"):
         trained(tmp_path, store, labels, settings={"features.rate": "5"})
 
 
