@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstr.errors import WeightsError
@@ -29,12 +30,15 @@ def build_twostream(preset: Preset, sources: WeightSources, device: str, precisi
     """
     if precision is None:
         precision = fast_precision(device) if preset.precision == FAST else preset.precision
-    from lstr.extractors.networks.build import build_network, folds_of, network_recipe
+    from lstr.extractors.networks.build import build_network, network_recipe
+    from lstr.extractors.networks.weights_folder import open_weights
 
     networks: dict[str, nn.Module] = {}
     parts: dict[str, NetworkRecipe] = {}
     for stream in preset.streams:
-        part = replace(network_recipe(stream, preset.parts[stream]), folds=folds_of(sources.files.get(stream), stream))
+        source = sources.files.get(stream)
+        trained = open_weights(source).recipe.parts.get(stream) if source and Path(source).is_dir() else None
+        part = replace(network_recipe(stream, preset.parts[stream]), folds=trained.folds if trained else ())
         networks[stream], parts[stream] = build_network(stream, part, sources)
     sizes = {name: getattr(preset, name) for name in ("rgb_frame", "long_side", "short_side", "crop")}
     algorithm = preset.algorithm and ALGORITHMS[preset.algorithm]

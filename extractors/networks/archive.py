@@ -134,14 +134,6 @@ class Archive:
             raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 is not the recorded one.", COPY_HINT)
         return content
 
-    def graph(self, name: str) -> bytes:
-        """Return a member that is an ONNX graph of known operations alone. Raises WeightsError."""
-        from lstr.extractors.networks.graph_file import check_graph  # only exported models have graphs
-
-        content = self.read(name)
-        check_graph(content, f"{name} in {self.path}")
-        return content
-
     def tensors(self, name: str) -> "tuple[dict[str, Tensor], str | None]":
         """Return a member's tensors as torch has them, on the CPU, and the text with them. Raises WeightsError."""
         from safetensors.torch import load

@@ -16,20 +16,16 @@ from torch.nn import functional
 DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
 
 
-class ConvNorm(nn.Module):
+class ConvNorm(nn.Sequential):
     """A convolution without bias, its batch norm, and a ReLU where the block has one there."""
 
     def __init__(self, n_in: int, n_out: int, size: int, stride: int = 1, relu: bool = True):
         super().__init__()
         self.conv = nn.Conv2d(n_in, n_out, size, stride, padding=size // 2, bias=False)
         self.bn = nn.BatchNorm2d(n_out)
-        self.activate = nn.ReLU(inplace=True) if relu else None
+        if relu:
+            self.activate = nn.ReLU(inplace=True)
         nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, n_in, H, W) → (B, n_out, H / stride, W / stride)."""
-        x = self.bn(self.conv(x))
-        return x if self.activate is None else self.activate(x)
 
 
 class ResidualBlock(nn.Module):

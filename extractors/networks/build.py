@@ -40,9 +40,8 @@ from lstr.extractors.networks.weights_file import (
     read_state_dict,
 )
 from lstr.extractors.presets import StreamPreset
-from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.extractors.recipe import NetworkRecipe
 from lstr.extractors.streams import CHANNELS_OF
-from lstr.files.content import read_object
 
 SEED = 2021  # of random weights
 ALIGNMENT = "align"  # entry of a weights file of a fold that an earlier version wrote, next to its state_dict
@@ -134,24 +133,6 @@ def build_network(
         part = replace(part, weights="random", seed=SEED, calibrated_on=calibrated_on, stem=None)
     # the hash is of the tensors as files call them
     return backbone, replace(part, sha256=fingerprint(whole.backbone if isinstance(whole, Change) else backbone))
-
-
-def folds_of(source: str | None, stream: str) -> tuple[str, ...]:
-    """Return hashes of the networks of a weights folder that each have not seen one fold; none for other sources.
-
-    Raises WeightsError where its recipe cannot be read.
-    """
-    if not source or not Path(source).is_dir():
-        return ()
-    path = Path(source) / "recipe.json"
-    try:
-        recipe = Recipe.from_dict(read_object(path), path)
-    except RecipeError as error:
-        raise WeightsError(
-            f"{source} has no recipe.json that can be read.", "name a folder that `lstr finetune` wrote."
-        ) from error
-    part = recipe.parts.get(stream)
-    return part.folds if part else ()
 
 
 def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflate: bool = False) -> bool:

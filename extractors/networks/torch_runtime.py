@@ -86,7 +86,8 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
         for name, child in list(parent.named_children()):
             if isinstance(child, ConvNorm):
                 conv = fuse_conv_bn_eval(child.conv, child.bn)
-                setattr(parent, name, conv if child.activate is None else nn.Sequential(conv, child.activate))
+                activations = [*child][2:]
+                setattr(parent, name, nn.Sequential(conv, *activations) if activations else conv)
     if everywhere and any(isinstance(module, nn.BatchNorm2d) for module in fused.modules()):
         for first, second in _pairs(fused):
             norm = cast(nn.BatchNorm2d, fused.get_submodule(second))
@@ -211,11 +212,6 @@ class Scale(nn.Module):
         if self.divides:
             x = x / self.std
         return x.permute(0, 3, 1, 2)
-
-
-def scaled(images: Tensor, part: NetworkRecipe) -> Tensor:
-    """Return what `Scale` makes of images, once."""
-    return Scale(part).to(images.device)(images)
 
 
 class PooledNetwork(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from lstr.errors import RecipeError, VideoError
 from lstr.extractors.flow.workers import flow_workers
 from lstr.extractors.networks.runtime import AUTO, choose_runtime
-from lstr.extractors.networks.torch_runtime import Ranges, fuse, scaled
+from lstr.extractors.networks.torch_runtime import Ranges, Scale, fuse
 from lstr.extractors.recipe import INT8
 from lstr.extractors.run import run_on
 from lstr.extractors.stages import torch_threads
@@ -63,7 +63,7 @@ def quantise(
             ranges = Ranges(fused, part)
             for start in range(0, len(chosen), BATCH):
                 with torch.inference_mode():
-                    fused(scaled(torch.from_numpy(np.stack(chosen[start : start + BATCH])), part))
+                    fused(Scale(part)(torch.from_numpy(np.stack(chosen[start : start + BATCH]))))
                 yield Progress(f"{stream} ranges", min(start + BATCH, len(chosen)), len(chosen))
             parts[stream] = replace(part, ranges=ranges.result())
         both = [exact, exact.copy(replace(exact.recipe, precision=INT8, **parts))]

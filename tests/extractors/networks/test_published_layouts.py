@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lstr.errors import WeightsError
 from lstr.extractors.networks.build import fingerprint, load_weights, randomise
-from lstr.extractors.networks.crops import NO_FRAMES, View, fit, fit_planes
+from lstr.extractors.networks.crops import NO_FRAMES, View, fit
 from lstr.extractors.networks.network import NETWORKS, quiet
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
@@ -262,8 +262,9 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(twostream, resnet, he
 def test_planes_fit_as_their_interleaved_image_does(height, width):
     planes = np.random.default_rng(1).integers(0, 256, (10, height, width), dtype=np.uint8)
     for short_side in (64, 256):
+        view = View((short_side, short_side), 1, flow=True, short_side=short_side, stream="flow")
         image = fit(np.ascontiguousarray(planes.transpose(1, 2, 0)), short_side)
-        assert np.array_equal(fit_planes(planes, short_side), image)
+        assert np.array_equal(view.image(NO_FRAMES, planes), image)
 
 
 @pytest.mark.parametrize(("height", "width"), [(256, 341), (256, 455), (341, 256), (256, 256)])

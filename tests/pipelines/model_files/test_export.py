@@ -256,7 +256,7 @@ def test_what_cannot_be_exported(files, lstr, tmp_path):
     to = ("-o", tmp_path / "b.lstr")
     mistake(lstr("export", exported.path, *to), 4, "is exported already")
     (tmp_path / "random.lstr").write_bytes(b"\x93NUMPY" * 40)
-    mistake(lstr("export", tmp_path / "random.lstr", *to), 4, "no model file")
+    mistake(lstr("export", tmp_path / "random.lstr", *to), 4, "not a model file")
     mistake(lstr("export", tmp_path / "none.lstr", *to), 4, "none.lstr does not exist")
     mistake(lstr("export", model.path), 2, "--output")
     mistake(lstr("export", model.path, "-o", files[0]), 2, "not a model file")

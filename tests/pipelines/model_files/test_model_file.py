@@ -283,7 +283,7 @@ def test_commands(lstr, packed, tmp_path):
     words = ("-m", tmp_path / "out" / "checkpoint.pt", "--duration", "0.5", "--json")
     code, out, err = lstr("detect", packed.videos["scene_02"], *words)
     assert code == 0 and json.loads(out)["decided"], err
-    mistake(lstr("unpack", packed.checkpoint, "-o", tmp_path / "y"), 4, "no model file")
+    mistake(lstr("unpack", packed.checkpoint, "-o", tmp_path / "y"), 4, "not a model file")
     mistake(lstr("pack", tmp_path, "-o", file), 2, "holds no checkpoint")
     mistake(lstr("pack", packed.checkpoint, "-o", tmp_path / "z.lstr", "--metrics", file), 2, "JSON")
 

@@ -55,4 +55,4 @@ def test_a_model_in_int8(lstr, published_set, tmp_path):
     exact, whole = (one["lstr"]["mAP"] for one in json.loads(out)["checkpoints"])
     assert abs(whole - exact) < 0.2
     mistake(lstr("quantise", small, videos, "-o", tmp_path / "c.lstr"), 4, "int8 already")
-    mistake(lstr("quantise", model, videos, "-o", published_set.checkpoint), 2, "no model file")
+    mistake(lstr("quantise", model, videos, "-o", published_set.checkpoint), 2, "not a model file")

@@ -228,7 +228,7 @@ def test_what_was_stopped_before_it_began_begins(tmp_path):
     job = planted_training(("flow",), n_validation=0, epochs=1, draws=8)
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "failed.jsonl").touch()
-    assert train(job, tmp_path / "weights", resume=True).streams == ("flow",)
+    assert train(job, tmp_path / "weights", resume=True).recipe.streams == ("flow",)
 
 
 def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():

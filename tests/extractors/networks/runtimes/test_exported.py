@@ -14,7 +14,7 @@ from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.converted_networks import open_graph
 from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.runtime import NetworkJob
-from lstr.extractors.networks.torch_runtime import PooledNetwork, Ranges, fuse, make_network_graph, scaled
+from lstr.extractors.networks.torch_runtime import PooledNetwork, Ranges, Scale, fuse, make_network_graph
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import StreamPreset
 
@@ -78,7 +78,7 @@ def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
     fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
     ranges = Ranges(fused, job.part)
     with torch.inference_mode():
-        fused(scaled(torch.from_numpy(images[:, 0]), job.part))
+        fused(Scale(job.part)(torch.from_numpy(images[:, 0])))
     whole = replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8")
     graph, larger = make_network_graph(whole), make_network_graph(job)
     check_graph(graph, "x")
@@ -92,7 +92,7 @@ def test_int8_that_would_be_clipped_is_refused(monkeypatch):
     fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
     ranges = Ranges(fused, job.part)
     with torch.inference_mode():
-        fused(scaled(torch.from_numpy(images_of(job, 2)[:, 0]), job.part))
+        fused(Scale(job.part)(torch.from_numpy(images_of(job, 2)[:, 0])))
     graph = make_network_graph(replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8"))
     monkeypatch.setattr(converted_networks, "multiplies_int8", lambda: False)
     with pytest.raises(NetworkRuntimeError, match="would clip sums") as caught:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from lstr.extractors.networks.build import fingerprint, randomise
-from lstr.extractors.networks.torch_runtime import DTYPES, fuse, scaled
+from lstr.extractors.networks.torch_runtime import DTYPES, Scale, fuse
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.twostream import build_twostream
@@ -78,7 +78,7 @@ def test_a_calibrated_network_is_fused_again():
     before = twostream.pooled("rgb", frames)
     twostream.calibrate("rgb", frames[:, 0])
     after = twostream.pooled("rgb", frames)
-    expected = twostream.networks["rgb"](scaled(torch.from_numpy(frames[:, 0]), twostream.recipe.parts["rgb"])).mean(
+    expected = twostream.networks["rgb"](Scale(twostream.recipe.parts["rgb"])(torch.from_numpy(frames[:, 0]))).mean(
         (2, 3)
     )
     torch.testing.assert_close(torch.from_numpy(after), expected, atol=1e-3 * float(expected.max()), rtol=0)

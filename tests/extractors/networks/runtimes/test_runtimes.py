@@ -19,7 +19,7 @@ from lstr.extractors.networks.build import fingerprint, randomise
 from lstr.extractors.networks.converted_networks import open_network
 from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.runtime import NetworkJob, choose_runtime
-from lstr.extractors.networks.torch_runtime import Ranges, fuse, quantise, scaled
+from lstr.extractors.networks.torch_runtime import Ranges, Scale, fuse, quantise
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
@@ -76,13 +76,13 @@ def images(n: int) -> np.ndarray:
 
 @torch.inference_mode()
 def exact(network: nn.Module, x: np.ndarray) -> np.ndarray:
-    return network(scaled(torch.from_numpy(x), PART)).mean((2, 3)).numpy()
+    return network(Scale(PART)(torch.from_numpy(x))).mean((2, 3)).numpy()
 
 
 def in_int8(network: nn.Module) -> NetworkRecipe:
     fused = fuse(network, "float32", "cpu")
     ranges = Ranges(fused, PART)
-    fused(scaled(torch.from_numpy(images(8)), PART))
+    fused(Scale(PART)(torch.from_numpy(images(8))))
     return replace(PART, ranges=ranges.result())
 
 
