@@ -25,6 +25,7 @@ PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a ter
 EXAMPLES = 2  # named per kind of finding in a table
 PARTIAL_FAILURE = 3  # exit status of a command that finished without some of its inputs
 
+# Results go to standard output alone, so that a pipe gets nothing else.
 _err = Console(stderr=True, highlight=False)
 _out = Console(highlight=False)
 

@@ -165,6 +165,7 @@ class RemainingTime:
         _, start, before = self._start
         planned = of_step = event.step.seconds * (1 - event.done / max(1, event.total))
         if event.done > before:
+            # The plan counts as TRUST of the step, so that the first measured units do not decide alone.
             seconds = now - start + TRUST * event.step.seconds
             of_step = seconds / (event.done - before + TRUST * event.total) * (event.total - event.done)
         return of_step, max(0.0, event.left - planned) + of_step

@@ -156,6 +156,7 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
     others |= {"algorithm": changes["algorithm"], "stream": stream or "both", "settings": settings, "lists": lists}
     of_streams = {value.partition("=")[0]: value.partition("=")[2] for value in init}
     others["inits"] = {name: path for name, path in of_streams.items() if name in STREAMS and path}
+    # A value without a stream is for both networks, the last one counts.
     shared = [value for value in init if value.partition("=")[0] not in others["inits"]]
     others["init"] = shared[-1] if shared else None
     chosen = build_from(FinetuneOptions, take_run(settings), videos=videos, **others)

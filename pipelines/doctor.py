@@ -49,6 +49,7 @@ def examine() -> list[Finding]:
             check_gpu(),
             *check_gpu_flow(),
         ]
+    # Optional parts, which are no failure if they are missing
     if default := default_model():
         findings.append(Finding("default model", True, str(default)))
     else:

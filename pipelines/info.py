@@ -13,13 +13,15 @@ from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import FrameReader
 from lstr.files.content import read_object
 from lstr.pipelines.annotations.label_files import describe_labels, is_label_file
-from lstr.pipelines.progress import Tell
+from lstr.pipelines.progress import ProgressCallback
 
 ZIP = b"PK\x03\x04"
 CHECKPOINTS = (".pt", ".pth", ".tar")
 
 
-def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lambda *_: None) -> dict[str, Any]:
+def describe(
+    path: str | Path, settings: Mapping[str, str], progress: ProgressCallback = lambda *_: None
+) -> dict[str, Any]:
     """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file, by its `kind`.
 
     A feature folder is read whole, and `faults` names what is wrong with it. settings: of the model, which a published
@@ -49,6 +51,7 @@ def describe(path: str | Path, settings: Mapping[str, str], progress: Tell = lam
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if not path.is_file():  # opening a FIFO would wait
         raise MissingPathError(f"{path} is not a file on a disk, but for example a pipe.", "name a file or a folder.")
+    # Checkpoints of torch are ZIP files too: only the content tells a model file.
     with path.open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP
     if is_zip or path.suffix == ".lstr":
@@ -117,7 +120,7 @@ def _describe_weights(path: Path) -> dict[str, Any]:
     }
 
 
-def _describe_features(path: Path, progress: Tell) -> dict[str, Any]:
+def _describe_features(path: Path, progress: ProgressCallback) -> dict[str, Any]:
     from lstr.files.atomic import leftovers
     from lstr.pipelines.failures import read_failures
     from lstr.pipelines.features.folder import open_features, verify

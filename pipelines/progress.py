@@ -78,4 +78,4 @@ def warn(event: Any) -> None:
 
 
 # Called as (what, done, total) by work below the jobs.
-Tell = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]

@@ -264,19 +264,19 @@ class Actor:
         turn = np.array([[math.sin(yaw), math.cos(yaw), 0], [0, 0, -1], [math.cos(yaw), -math.sin(yaw), 0]])
         corner = np.array([self._place(seconds), self.floor, 0])
 
-        def seen(points: np.ndarray) -> np.ndarray:
-            """Body points (..., 3) forward, right, up as (..., 3) x, y in pixels and nearness."""
+        def project(points: np.ndarray) -> np.ndarray:
+            """Return body points (..., 3) forward, right, up as (..., 3) x, y in pixels and nearness."""
             return corner + self.size * (points - origin) @ turn.T
 
         arm = ((0.072, self.shirt * 0.85), (0.064, self.skin))
         leg = ((0.10, self.trousers), (0.085, self.trousers * 1.3))
         parts = []
-        for (a, b, c), looks in zip(seen(joints), (arm, arm, leg, leg), strict=True):
+        for (a, b, c), looks in zip(project(joints), (arm, arm, leg, leg), strict=True):
             parts.append((a[2] + b[2] + c[2], [(a, b, *looks[0]), (b, c, *looks[1])]))
-        trunk = seen(np.array([up * high + [0, wide, 0] for high in (0.03, 0.27) for wide in (-0.07, 0.07)]))
+        trunk = project(np.array([up * high + [0, wide, 0] for high in (0.03, 0.27) for wide in (-0.07, 0.07)]))
         strokes = [(trunk[a], trunk[b], 0.12, self.shirt) for a, b in ((0, 2), (1, 3), (0, 3))]
         parts.append((1.5 * (trunk[0][2] + trunk[3][2]), strokes))
-        neck, head = seen(np.array([TORSO * up, (TORSO + NECK + HEAD) * up]))
+        neck, head = project(np.array([TORSO * up, (TORSO + NECK + HEAD) * up]))
         parts.append((3 * head[2], [(neck, head, 0.07, self.skin), (head, head, 2 * HEAD, self.skin)]))
         for _, strokes in sorted(parts, key=lambda part: part[0]):
             for a, b, wide, colour in strokes:

@@ -42,7 +42,8 @@ GREY, COLOUR = "grey", "colour"
 # Planes by what is kept: the central frame, or all frames without and with their colours.
 PLANES = {None: 3, GREY: CHUNK, COLOUR: 3 * CHUNK}
 FLOW_PLANES = 10
-DEFAULT_SIZE = 50 * 10**9  # bytes
+# Bytes. A chunk of 320×240 with flow takes 1 MB, so this is three and a half hours of video.
+DEFAULT_SIZE = 50 * 10**9
 FRAMES_AHEAD = 4  # chunks decoded ahead where no flow is computed
 
 
@@ -82,6 +83,7 @@ class CachedVideo:
         A cache that keeps only the central frame returns it six times, one without flow (0, H, W). Raises CacheError
         for a damaged chunk.
         """
+        # CRC-32 finds what a disk damages, and is cheap enough for each chunk of each epoch.
         planes = np.ascontiguousarray(self.chunks[index])
         if zlib.crc32(planes.data) != self.record["crc32"][index]:
             raise CacheError(
@@ -203,6 +205,7 @@ class ChunkCache:
         }
         if not (self.path / "recipe.json").exists():
             write_json(self.path / "recipe.json", self.recipe)
+        # Last, so that an array whose run was killed counts as missing.
         write_json(_record(array), record)
         return CachedVideo(array, open_array(array), record, self.recipe)
 

@@ -113,7 +113,7 @@ def over_processes(
                         reason = f"{source} ended the process that extracted it, twice ({how})."
                         hint = "is memory short? try it alone, with --workers 1."
                         yield Outcome.failed(video_id, source, Failure(reason, hint))
-                    else:
+                    else:  # another process may have used up the memory: it is tried a second time
                         waiting.append(worker.at)
                     if worker.ready:
                         suspects.add(video_id)
@@ -248,6 +248,7 @@ def over_cluster(
 
     named = {stream: path for stream in STREAMS if (path := config.weights.get(stream))}
     files = {name: file for stream, path in named.items() for name, file in network_files(path, stream).items()}
+    # Ray sends them to each node once, however many videos it gets.
     weights: Any = ray.put({name: _content_of(file) for name, file in files.items()})  # a reference
     config = replace(config, output=_everywhere(config.output), weights={})
     task = ray.remote(num_cpus=portion[0], num_gpus=portion[1], max_retries=RETRIES)(_extract)

@@ -265,6 +265,7 @@ def make_plan(
     output, recipe = options.output, options.recipe
     if recipe.algorithm:
         choose_backend(recipe.algorithm, options.flow_backend, options.device or "cpu")
+    # Failures of earlier runs only inform: each video without features is tried again.
     folder = open_output(output)
     failures = {failure["id"]: failure["reason"] for failure in read_failures(output)} if folder else {}
 
@@ -274,6 +275,7 @@ def make_plan(
         if record := folder.find_record(video_id, source) if folder else None:
             return PlannedVideo(video_id, source, "done", record["duration"], record["chunks"]), record
         if isinstance(source, RemoteFile):
+            # Packets, which are exact, would mean to download the whole file; the header may be wrong.
             seconds = announced_seconds(source)
             chunks = int(seconds / CHUNK_SECONDS)
             return PlannedVideo(video_id, source, "to do", seconds, chunks, failed_before=before), {}

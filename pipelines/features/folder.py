@@ -39,7 +39,7 @@ from lstr.pipelines.features.feature_files import (
     stream_folders,
 )
 from lstr.pipelines.features.output_folder import read_calibration, read_recipe, read_record
-from lstr.pipelines.progress import Tell
+from lstr.pipelines.progress import ProgressCallback
 
 MAX_DIFFERENCE = 4  # rows by which two streams of a video may differ, because programs round its end in several ways
 
@@ -276,6 +276,7 @@ def open_features(
         folders = {stream: path / name for stream, name in made.items()}
         arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
         return FeatureFolder((path,), folders, arrays, recipe)
+    # The layout of published features is so common that it needs no rate: 4 rows a second.
     folders = stream_folders(path, named)
     if stated == NOTHING and any(ids_below(f) for f in folders.values() if f.name.startswith(("rgb_", "flow_"))):
         arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
@@ -309,7 +310,9 @@ def is_feature_folder(path: Path) -> bool:
     return True
 
 
-def verify(folder: FeatureFolder, progress: Tell = lambda *_: None) -> tuple[dict[str, int], list[dict[str, str]], int]:
+def verify(
+    folder: FeatureFolder, progress: ProgressCallback = lambda *_: None
+) -> tuple[dict[str, int], list[dict[str, str]], int]:
     """Read every array of a feature folder: lengths, recipe, numbers that are not finite, rows of zeros, hashes.
 
     `progress` counts videos. A folder from elsewhere has no records, so only its arrays are read.

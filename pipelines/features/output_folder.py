@@ -50,6 +50,7 @@ class OutputFolder:
         At a URL this takes eleven small requests. Raises MissingPathError where that cannot be reached.
         """
         record = read_record(self.record(video_id))
+        # Whatever is odd here is extracted again: that is safe, and a wrong "done" is not.
         try:
             stat = source.stat()
             if not record or (record["bytes"], record["mtime"]) != (stat.st_size, stat.st_mtime):

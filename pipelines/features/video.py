@@ -85,6 +85,7 @@ def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tup
     device, stored = choose_device(options.device), folder.recipe
     if isinstance(recipe, StoredRecipe):
         return _stored_networks(recipe, options, device)
+    # A folder keeps the frame size of its first run, so that all of its features are alike.
     recipe = recipe.seeing_as(stored)
     # Statistics of other networks do not fit: the recipes will differ, which create_output says.
     before = {name: part.network for name, part in stored.parts.items()}
@@ -178,6 +179,7 @@ class FoldNetworks:
         videos, and which of them have seen the video, if the weights say so. Raises WeightsError if a fold's file is
         not the recipe's.
         """
+        # Features of networks that were trained on the video look better than those of new videos.
         twostream, fold = self.twostream, None
         seen: dict[str, Any] = {}
         if self.cards:

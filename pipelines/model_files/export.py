@@ -98,6 +98,7 @@ def export(
     for done, stream in enumerate(exact.recipe.streams, start=1):
         yield Progress("graphs", done, 1 + len(model.networks))
         graphs[stream] = make_network_graph(exact.job(stream))
+    # Graphs are checked as on loading, so that no file is written that `lstr detect` would refuse.
     for name, graph in graphs.items():
         try:
             check_graph(graph, f"{name}{GRAPH}")

@@ -231,6 +231,7 @@ def open_model(path: str | Path) -> ModelFile:
     path = Path(path)
     if not path.exists():
         raise CheckpointError(f"{path} does not exist.", "check its path; `lstr pack` makes one.")
+    # The file may be from a stranger: each entry is checked here, so that later code can rely on it.
     with refusals(path):
         archive = Archive(path)
         model, about = ModelFile(path, archive.document), archive.document

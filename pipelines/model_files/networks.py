@@ -75,6 +75,7 @@ def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dic
         if stream not in wanted or part.weights == "random":
             continue
         entry = recorded.get(stream) if isinstance(recorded, dict) else None
+        # The relative path works after run and weights were moved together.
         roots = {"path": Path(), "relative": loaded.path.absolute().parent}
         places[stream] = [
             Path(os.path.normpath(root / entry[name]))

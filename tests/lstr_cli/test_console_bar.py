@@ -22,19 +22,6 @@ def test_piped_lines_tell_of_all_and_of_what_is_in_hand(monkeypatch, capsys):
     assert told[3].startswith("all: 30/30 chunks fast")
 
 
-def test_a_terminal_has_a_line_for_each_in_hand(monkeypatch):
-    screen = io.StringIO()
-    monkeypatch.setattr(console, "_err", Console(file=screen, force_terminal=True, width=100, height=20))
-    with console.JobBar("chunks", {"a": 10, "b": 20}, lambda rate: f"{'slow' if rate == 0 else 'fast'}") as bar:
-        bar.update("a", 1, 10)
-        bar.update("b", 2, 20)
-        assert len(bar._rich.tasks) == 3, "all, a, b"
-        bar.finish("a")  # cut short: it counts as planned
-        assert [task.description for task in bar._rich.tasks] == ["all", "b"] and bar._rich.tasks[0].completed == 12
-        bar.finish("b")
-    assert "all" in screen.getvalue() and "chunks" in screen.getvalue()
-
-
 def test_times_say_what_they_are_and_no_bar_stays(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(console, "_err", Console(file=screen, force_terminal=True, width=100, height=20))

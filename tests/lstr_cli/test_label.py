@@ -129,8 +129,3 @@ def test_labels_of_another_form_are_not_written_over(lstr, videos):
     assert code == 2 and "labels.json has no object" in err
     assert (videos / "labels.json").read_text() == '{"format": "lstr-timeline/1"}'
     assert not (videos / "labels.json.journal").exists()
-
-
-def test_a_folder_without_videos_is_said(lstr, tmp_path):
-    code, _, err = lstr("label", tmp_path, "--no-browser")
-    assert code == 2 and "holds no video" in err and not list(tmp_path.iterdir())

@@ -53,13 +53,6 @@ def test_an_empty_name_is_not_this_folder(lstr, small_set, tmp_path, monkeypatch
     mistake(lstr("extract", "", "-o", tmp_path / "features"), 2, "One of the names is empty")
 
 
-def test_a_folder_without_videos_names_no_other_command(lstr, small_set, tmp_path):
-    for command in (("detect", tmp_path, "-c", small_set.checkpoint), ("info", tmp_path)):
-        result = lstr(*command)
-        mistake(result, 2, "holds no video", ".mp4")
-        assert "extract" not in result[2]
-
-
 def test_paths_and_videos_are_checked_before_anything_is_built(lstr, small_set, tmp_path, monkeypatch):
     built = []
     monkeypatch.setattr("lstr.pipelines.detection.model.networks_of", lambda *_: built.append("networks"))

@@ -3,7 +3,6 @@
 import shlex
 
 import click
-import pytest
 
 from lstr_cli.main import cli
 from lstr_cli.weights import next_extract
@@ -57,15 +56,6 @@ def test_extract_leads_to_train(lstr, small_set, tmp_path):
     assert next_of(err) == ["lstr", "train", str(small_set.features), "--labels", "LABELS", "-o", "run"]
     code, _, err = lstr(*command, "--json")
     assert code == 0 and "next:" not in err
-
-
-@pytest.mark.slow
-def test_a_begun_folder_goes_on_with_its_recipe(lstr, small_set, tmp_path):
-    """Which is said where nobody names one."""
-    command = ("extract", small_set.videos / "scene_00.mp4", "-o", tmp_path / "features", "--workers", "1")
-    assert lstr(*command, "--recipe", "fast")[0] == 0
-    code, _, err = lstr(*command)
-    assert code == 0 and "recipe: fast, as " in err and "1 kept" in err
 
 
 def test_converted_labels_are_checked_next(lstr, tmp_path):

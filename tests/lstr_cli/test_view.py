@@ -11,7 +11,7 @@ from rich.console import Console
 
 from lstr.pipelines.detection.decision import Decision, End, Opened, Status
 from lstr.timeline import Event
-from lstr_cli.view import Progress, View, clock, speed_text
+from lstr_cli.view import Progress, View
 
 CLASSES = ("Background", "kick", "wave", "跳水", "Ambiguous")
 NOW = [0.0]
@@ -113,22 +113,3 @@ def test_it_fits_and_steers_no_terminal(names, classes, width, height):
     lines = text(view)
     assert len(lines) <= max(height - 1, len(names))
     assert all(line.isprintable() and cell_len(line) <= width for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0:00.00"), (83.25, "1:23.25"), (3599.75, "59:59.75"), (3661.5, "1:01:01")]
-)
-def test_clock(seconds, said):
-    assert clock(seconds) == said
-
-
-def test_the_last_line_of_a_source():
-    speed = {"decisions_per_second": 3.98, "realtime_factor": 0.995, "processor_seconds_per_video_second": 0.0889}
-    words = "3.98 decisions a second, 0.995 × real time, 0.0889 processor seconds per second of video"
-    assert speed_text({"speed": speed}) == words
-    live = {"speed": {**speed, "latency_ms": {"p50": 110.4, "p95": 432.2}}, "live": {"dropped": 7}}
-    text = speed_text(live, "door\x1b")
-    assert text.startswith("door\ufffd: 3.98 decisions") and "latency p50 110, p95 432 ms, dropped 7" in text
-    assert "real time" not in text and "never sent" not in text
-    live["live"]["unseen"] = 12
-    assert "dropped 7, 3 s that it never sent" in speed_text(live)

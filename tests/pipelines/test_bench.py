@@ -73,16 +73,6 @@ def test_a_batch_larger_than_the_video_is_measured(video, monkeypatch):
     assert bench.network_seconds(twostream, chunks, [None] * len(chunks)) > 0
 
 
-@pytest.mark.parametrize(
-    ("faithful", "fast", "words"),
-    [(1.8, 2.5, "--recipe faithful "), (0.8, 1.6, "--recipe fast "), (0.3, 0.7, "o recipe of published")],
-)
-def test_the_advice_names_the_recipe_nearest_to_the_published_one_that_keeps_up(faithful, fast, words):
-    best = {"cameras": 1, "precision": "bf16", "runtime": "openvino"}
-    rows = {"fast": {"best": best | {"real_time": fast}}, "faithful": {"best": best | {"real_time": faithful}}}
-    assert words in bench.advice(rows, 2)
-
-
 def test_what_cannot_be_measured(lstr, tmp_path, sound_only, monkeypatch):
     code, _, err = lstr("bench", "--input", tmp_path / "none.mp4")
     assert code == 2 and "does not exist" in err and "hint:" in err

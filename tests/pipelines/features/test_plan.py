@@ -116,12 +116,6 @@ def test_a_run_says_its_plan_first_and_its_speed_last(lstr, small_set, tmp_path)
     assert err.splitlines()[-1].startswith("0 done, 1 kept, 1 failed")
 
 
-def test_lists_and_options_that_are_not_there(lstr, tmp_path):
-    for given, words in (((), "Give a video"), (("--list", tmp_path / "none.txt"), "cannot be read")):
-        code, _, err = lstr("extract", *given, "-o", tmp_path / "out")
-        assert code == 2 and words in err and "Traceback" not in err
-
-
 def test_a_line_that_a_kill_cut_short_is_not_read(tmp_path):
     append_jsonl(tmp_path / "failed.jsonl", {"id": "ü \udcff"})
     with (tmp_path / "failed.jsonl").open("a") as file:

@@ -10,7 +10,7 @@ import pytest
 from lstr.errors import MissingPathError, RecipeError, WeightsError
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.networks.weights_file import WeightSources
-from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, StreamPreset, read_preset, shape_of
+from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, StreamPreset, read_preset
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.twostream import build_twostream
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
@@ -127,10 +127,6 @@ def test_a_size_that_is_named_stays(tmp_path):
     assert (seeing.grey.size, seeing.difference.size) == ((64, 85), (97, 172))
     vit = StreamPreset("timm:vit_small_patch14_dinov2.lvd142m", size=(112, 154), follows=True)
     assert PRESETS["grey"].having({"grey": vit}).seeing(16 / 9).grey.size == (112, 154), "its patches would not fit"
-
-
-def test_the_shape_of_videos_is_that_of_most():
-    assert shape_of([(320, 240), (640, 480), (1280, 720)]) == 4 / 3 and shape_of([]) is None
 
 
 def test_the_recipe_file_in_the_documentation_is_one(tmp_path):

@@ -142,11 +142,6 @@ def test_weights_that_imagenet_has_taught(document):
     assert "ImageNet" not in card_of(document, "m.lstr")
 
 
-def test_a_model_that_nobody_has_measured(document):
-    text = card_of({**document, "metrics": {}, "data": None}, "m.lstr")
-    assert "Nobody has recorded how well it does" in text and "| `training` | 3 |" in text
-
-
 def test_unpack_writes_it_as_it_is_in_the_file(lstr, small_set, tmp_path):
     """It is made of model.json alone, whatever order its entries have there."""
     model = write_model(tmp_path / "m.lstr", small_set.checkpoint, None, about_of(["wave", "squat"]))

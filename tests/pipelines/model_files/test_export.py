@@ -21,7 +21,7 @@ from lstr.pipelines.detection.options import Limits, NetworkOptions
 from lstr.pipelines.model_files import export as job
 from lstr.pipelines.model_files.export import export
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.progress import Notice, result_of
+from lstr.pipelines.progress import result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.exportable import write_exportable
 from tests.support.mistakes import mistake
@@ -167,13 +167,6 @@ def test_a_drawn_video_serves_where_none_is_given(lstr, tmp_path):
     code, out, err = lstr("export", model.path, "-o", tmp_path / "run.lstr", "--json")
     found = json.loads(out)
     assert code == 0 and found["scores"] < 1e-5 and found["chunks"] == 36, err
-
-
-def test_bfloat16_becomes_float32_and_that_is_said(tmp_path):
-    video, model = video_of(tmp_path), write_exportable(tmp_path, "rnn", precision="bf16")
-    events = [*export(model.path, tmp_path / "run.lstr", [video])]
-    assert any(isinstance(event, Notice) and "bfloat16" in event.text for event in events)
-    assert events[-1].result.about["exported"]["precision"] == {"step": "float32", "networks": "float32"}
 
 
 def test_a_file_that_differs_is_not_written(files, tmp_path, monkeypatch):
