@@ -150,6 +150,7 @@ class Archive:
             for tensor, entry in deserialize(content):
                 array = np.frombuffer(entry["data"], DTYPES[entry["dtype"]])
                 if entry["dtype"] == "BF16":
+                    # numpy has no bfloat16: its 16 bits are the upper half of a float32
                     array = (array.astype(np.uint32) << 16).view(np.float32)
                 arrays[tensor] = array.reshape(entry["shape"])
         return arrays
@@ -184,6 +185,7 @@ class Archive:
         Raises WeightsError, also for an error in the block.
         """
         try:
+            # zipfile is given an open file, so that what was checked is what is read
             with self.path.open("rb") as file:
                 # before zipfile reads the list of members, which may be of any size
                 file.seek(max(0, file.seek(0, 2) - 42))
@@ -243,6 +245,7 @@ def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Map
         with zipfile.ZipFile(path, "w", allowZip64=False) as container:
             for name, content in {DOCUMENT: text.encode(), **contents}.items():
                 info = zipfile.ZipInfo(name)  # dated 1980: the time of packing is no part of a model
+                # the same on every system, so that the same content has the same bytes
                 info.external_attr = (stat.S_IFREG | 0o644) << 16
                 info.create_system = 3
                 if name.endswith((TENSORS, GRAPH)):

@@ -120,6 +120,7 @@ def build_network(
         part = replace(part, weights=card.name if card else dataset_of(path), seed=None, calibrated_on=())
         part = replace(part, stem=MEAN if inflated else None)
     else:
+        # from a seed, so that the recipe alone is enough to make the features again
         randomise(backbone, SEED)
         calibrated_on: tuple[str, ...] = ()
         if stored := sources.calibration.get(stream):
@@ -238,6 +239,7 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
     network = known[max(likeness, key=lambda name: likeness[name])]
     shapes = shapes_of[network.name]
     loaded, stem = _renamed(content, network), _stem(shapes)
+    # the stem shows the stream: it takes three channels or ten
     channels = loaded[stem].shape[1] if stem in loaded and loaded[stem].dim() == 4 else None
     if channels in CHANNELS:
         shapes[stem] = torch.Size((shapes[stem][0], channels, *shapes[stem][2:]))
@@ -272,6 +274,7 @@ def calibrate(network: nn.Module, images: NDArray[np.uint8], part: NetworkRecipe
     scale = Scale(part).to(device)
     for start in range(0, len(images), batch):
         shown = torch.from_numpy(images[start : start + batch]).to(device)
+        # a batch of one image whose maps are of one pixel has no variance
         if len(shown) > 1:
             network(scale(shown))
     network.eval()

@@ -45,6 +45,7 @@ class OnnxNetwork(RunningNetwork):
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
+        # batches run at once in the threads that call, so a layer needs no threads of its own
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors
         # of an int8 network it would round the weights, which are round already, once more, and by fewer steps
@@ -152,11 +153,13 @@ class OpenVINONetwork(RunningNetwork):
         while start < len(images):
             left = images[start:]
             size = max((n for n in self._compiled if n <= len(left)), default=0) or min(self._compiled)
+            # the rest repeats images up to a compiled number: compiling for each number is slow
             filled = left[:size] if len(left) >= size else np.resize(left, (size, *left.shape[1:]))
             requests = vars(self._requests)
             if (name := str(size)) not in requests:
                 requests[name] = self._compiled[size].create_infer_request()
             requests[name].infer([np.ascontiguousarray(filled)], share_inputs=True)
+            # the request writes into the same output at its next call, so rows are copied
             rows.append(requests[name].get_output_tensor(0).data.copy()[: len(left)])
             start += size
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
@@ -267,6 +270,7 @@ def open_network(job: NetworkJob, runtime: str, store: Path | None) -> RunningNe
             parts = load.convert(job)
             # as later runs will read it: the last bits of a traced one's features may be others
             content = b"".join(parts)
+            # not in bf16, whose rounding is larger than the tolerance
             check_features(job, runtime, load(content, replace(job, precision=job.exact_precision, threads=1)))
             if store is not None:
                 write_converted(store, key, content)

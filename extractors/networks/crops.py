@@ -42,6 +42,7 @@ def cover(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8
     size = (max(width, round(image.shape[1] * scale)), max(height, round(image.shape[0] * scale)))
     if size == image.shape[1::-1]:
         return image
+    # averaging keeps small things that a smaller bilinear image skips
     how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
     parts = (image[..., n : n + AVERAGED] for n in range(0, image.shape[2], AVERAGED))
     resized = [cv2.resize(np.ascontiguousarray(part), size, interpolation=how) for part in parts]
@@ -63,6 +64,7 @@ def picture_of(stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] |
         return np.ascontiguousarray(flow.transpose(1, 2, 0))  # (H, W, 10)
     if stream == "grey":
         return np.asarray(cv2.merge([grey_of(frames[n]) for n in GREYS]), np.uint8)
+    # differences of bytes need more than a byte
     greys = {n: grey_of(frames[n]).astype(np.int16) for n in {n for pair in PAIRS for n in pair}}
     planes = [np.clip(GAIN * (greys[later] - greys[earlier]) + MIDDLE, 0, 255) for earlier, later in PAIRS]
     return np.stack(planes, 2).astype(np.uint8)

@@ -81,6 +81,7 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Cal
                     f"{sha256[: len(sha256_prefix)]}, not {sha256_prefix}.",
                     "try again; if it stays so, the file was damaged or changed there: give a mirror with --from.",
                 )
+            # after a power cut the name must not stand for a file of zeros
             os.fsync(file.fileno())
             os.replace(part, target)
     except OSError as error:
@@ -122,6 +123,7 @@ def _gather(source: str, file: BinaryIO, name: str, progress: Callable[[str, int
                 return
             cause: Any = "the connection was cut"
         except urllib.error.HTTPError as error:
+            # another request would get the same answer, but for a busy server
             if error.code < 500 and error.code != 429:
                 raise WeightsError(f"{source} answers {error.code} {error.reason}.", ELSEWHERE) from error
             cause = f"{error.code} {error.reason}"

@@ -70,6 +70,7 @@ def read_manifest() -> list[PublishedFile]:
     for at, entry in enumerate(entries):
         if entry.name in pins and not entry.sha256_prefix:
             entries[at] = replace(entry, sha256_prefix=pins[entry.name], pinned=True)
+        # both become parts of paths
         for part in (entry.name, entry.dataset):
             if not is_slug(part):
                 raise WeightsError(f"{MANIFEST} names {part!r}, which is not a valid file name.", "install lstr again.")

@@ -73,6 +73,7 @@ def read_recogniser(config_path: str, stream: str) -> Network:
         backbone = json.loads(json.dumps({k: v for k, v in model["backbone"].items() if k not in FETCHING}))
     except TypeError as error:
         raise RecipeError(f"The backbone of {config_path} is not plain data ({error}).", CONFIGS) from error
+    # built before the rest is read, because its first layer shows the channels
     network = build_recogniser(backbone)
     channels = next((tensor.shape[1] for tensor in network.state_dict().values() if tensor.dim() == 4), 0)
     if CHANNELS.get(channels) != model_stream(stream):

@@ -105,6 +105,7 @@ def find_weights(name: str, stream: str) -> str:
         if stream not in held:
             raise WeightsError(f"{name} has no {stream} network.", f"give it as --weights {held[0]}={name}.")
         return name
+    # weights of frames may serve flow as well, with another stem
     entry = next((entry for entry in entries if entry.stream == model_stream(stream)), entries[0])
     network = find_network(entry.network)
     if entry.stream != model_stream(stream) and not (network and network.inflates):
@@ -202,6 +203,7 @@ def check(names: Iterable[str]) -> Iterator[dict[str, Any]]:
         verdict: dict[str, Any] = {"path": str(path), "state": "ok", "sha256": sha256}
         verdict |= {"published": entry.name if entry else None, "network": None, "stream": None, "reason": ""}
         verdict |= dict.fromkeys(("name", "fold", "seen", "origin"))
+        # a file by a published name with another content is damaged, whatever its tensors are
         called = next((e for e in read_manifest() if e.name == path.name and e.sha256_prefix), None)
         if called and called != entry:
             want = called.sha256_prefix or ""

@@ -74,6 +74,7 @@ class NetworkJob:
     def key(self, runtime: str, version: str) -> str:
         """Return the name of the converted network: another for other weights, scale, layers, images or versions."""
         part = {**asdict(self.part), "weights": "", "sha256": self.sha256, "folds": (), "calibrated_on": (), "crops": 1}
+        # what does not change the converted network is no part of its name: crops and folds above, and these
         for name in ("stem", "size", "margin"):  # the tensors have the first, `self.size` the others
             del part[name]
         about = [FORMAT, runtime, version, version_of("torch"), self.exact_precision, self.size, part]
@@ -149,6 +150,7 @@ def write_converted(folder: Path, key: str, content: bytes, max_bytes: int = MAX
     """
     with suppress(OutputError, OSError):
         with replacing(folder / f"{key}{SUFFIX}") as temporary:
+            # runtimes do not check their files, so a torn or changed one must not reach them
             temporary.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
         sweep(folder)
         found = []

@@ -63,6 +63,7 @@ def timm_network(name: str) -> Network:
     reason = ""
     for options in OPTIONS:
         try:
+            # on the meta device a network has shapes and no memory, so that describing a large one is fast
             with torch.device("meta"):
                 network = timm.create_model(name, pretrained=False, num_classes=0, in_chans=3, **options).eval()
             about, maps = cast(Mapping[str, Any], network.pretrained_cfg), "global_pool" in options

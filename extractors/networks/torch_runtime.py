@@ -80,6 +80,7 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
     Each batch norm that follows a convolution goes into it; with `everywhere` False only those of ResNet's
     units. Other layers stay as they were.
     """
+    # the network itself keeps its weights, by which it is hashed and trained
     fused = copy.deepcopy(network)
     fused.eval()
     for parent in list(fused.modules()):
@@ -96,6 +97,7 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
             if type(norm) is nn.BatchNorm2d or len(parts) == 2:
                 fused.set_submodule(first, fuse_conv_bn_eval(cast(nn.Conv2d, fused.get_submodule(first)), norm))
                 fused.set_submodule(second, nn.Identity() if type(norm) is nn.BatchNorm2d else nn.Sequential(*parts))
+    # oneDNN and cuDNN convolve channels-last images without reordering them
     fused.to(device=device, dtype=DTYPES[precision]).to(memory_format=torch.channels_last)
     return fused.requires_grad_(False)
 
@@ -297,6 +299,7 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
         lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)
         same = bool(((found * exact).sum(1) >= MIN_COSINE * lengths).all())
     elif same:
+        # as a share of the largest value, because values near zero are sums that cancel
         same = bool(np.abs(found - exact).max() <= TOLERANCE * np.abs(exact).max())
     if not same:
         message = f"{runtime} makes other features of the network {job.part.network} than torch."
@@ -336,6 +339,7 @@ class TorchNetwork(RunningNetwork):
         trimmed = [image if view.crops == 10 else centre_crop(image, *view.size)[0] for image in images]
         with self.lane.working():
             sizes = groupby(trimmed, lambda image: image.shape)
+            # images of one size are sent as one tensor, because each copy to the device waits
             crops = [crops_of(self.lane.send([*group]), view).flatten(0, 1) for _, group in sizes]
             wait = self.lane.fetch(self._features(torch.cat(crops)))
         features = wait()
@@ -353,6 +357,7 @@ class TorchNetwork(RunningNetwork):
     def _features(self, images: Tensor) -> Tensor:
         """Compute by the smallest graph that the images fit in; the results of its other rows are dropped."""
         n = len(images)
+        # a graph has one number of images; a smaller batch leaves its last rows as they were
         size = min((size for size in self._graphs if size >= n), default=None)
         if size is None:
             return self.pooled(images)

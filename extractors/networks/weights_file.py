@@ -177,6 +177,7 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
     import torch
 
     try:
+        # safetensors is data alone; of a pickle torch reads weights only, and runs nothing
         if path.suffix == TENSORS:
             from safetensors.torch import load_file
 
@@ -242,6 +243,7 @@ def fingerprint_of(tensors: Mapping[str, NDArray[np.float32]]) -> str:
     """Return 16 hex digits of the SHA-256 over tensors by sorted name, without counters."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
+        # published files lack these counters, and features do not depend on them
         if not name.endswith("num_batches_tracked"):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(tensor).tobytes())

@@ -131,6 +131,7 @@ def write_weights(
     sources = WeightSources(dict.fromkeys(recipe.streams, str(path)))
     parts: dict[str, Any] = {}
     for stream, part in recipe.parts.items():
+        # features of a training video are checked against these hashes (pipelines/features/video.py)
         hashes = (build_network(stream, part, sources, fold)[1].sha256 for fold in range(1, n_folds + 1))
         parts[stream] = replace(part, folds=tuple(hashes))
     recipe = recipe.having(parts)
@@ -144,6 +145,7 @@ def write_weights(
         "training": dict(training),
         **details,
     }
+    # the description is last: a folder without it is unfinished, and training resumes there
     write_text(path / "recipe.json", recipe.to_json() + "\n")
     write_json(path / DESCRIPTION, about)
     return WeightsFolder(path, recipe, about)
