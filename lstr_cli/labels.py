@@ -85,7 +85,7 @@ def convert(sources, to, output, columns, subsets, video, **others):
             raise click.UsageError(f"{word}: {name!r} is not one of {', '.join(known())}.")
     path = Path(output) if output not in (None, "-") else None
     pairs = [value.rpartition("=") for value in subsets]
-    others |= {"subsets": {old or None: new for old, _, new in pairs}, "columns": columns}
+    others |= {"subsets": {old: new for old, _, new in pairs}, "columns": columns}
     done = job(sources, to, path, ConvertOptions(video=video and Path(video), **others))
     if done.text is not None:
         click.echo(done.text, nl=False)

@@ -41,11 +41,15 @@ SUBSET_NAMES = {
 
 @dataclass(frozen=True)
 class VideoLabels:
-    """One video: its subset, its duration in seconds (None if not stated), and its segments in the file's order."""
+    """The labels of one video. Segments can be wrong, as in files: `labels_of` raises."""
 
-    subset: str
-    duration: float | None
-    segments: tuple[Segment, ...]
+    subset: str = ""
+    """Empty if it is not stated"""
+    duration: float | None = None
+    """Seconds; None if it is not stated"""
+    segments: tuple[Segment, ...] = ()
+    media: str | None = None
+    """Path or address of the video, if a file of annotations names it"""
     n_chunks: int | None = None
     """Rows of the per-chunk targets it was read from; None if the file holds segments in seconds."""
 

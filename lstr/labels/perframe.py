@@ -78,7 +78,7 @@ def read_data_info(
                 continue
             targets = _read(found, len(classes))
             segments = segments_of(targets, classes, own)
-            videos[video] = VideoLabels(subset, own.at(len(targets)), segments, len(targets))
+            videos[video] = VideoLabels(subset, own.at(len(targets)), segments, n_chunks=len(targets))
     if missing and not (skip_missing and videos):
         where = f"in {', '.join(map(str, folders))}" if folders else f"because no folder {TARGETS} exists"
         raise LabelsError(

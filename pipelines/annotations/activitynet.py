@@ -5,9 +5,9 @@ from typing import Any
 
 from lstr.errors import LabelsError
 from lstr.files.content import to_json, write_json
-from lstr.labels.label_set import BACKGROUND, VideoLabels, read_activitynet, read_json
+from lstr.labels.label_set import BACKGROUND, read_activitynet, read_json
 from lstr.labels.perframe import INFO, TARGETS, is_data_info, read_data_info
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions, Detection, File, Format
 
 
@@ -27,7 +27,7 @@ class ActivityNetJson(Format):
             stated, classes = read_activitynet(file.json, "the file", with_results=True)
         except LabelsError as error:
             raise LabelsError(f"It is not in ActivityNet's form: {error}", error.hint) from error
-        return _set_of(stated, classes or ())
+        return AnnotationSet(stated, classes or ())
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         return to_json(to_activitynet(annotated), indent=1) + "\n"
@@ -56,7 +56,7 @@ class PerFrame(Format):
             raise LabelsError(
                 f"{folder} holds no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
             ) from error
-        return _set_of(read.videos, read.classes)
+        return AnnotationSet(read.videos, read.classes)
 
 
 def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dict[str, Any]:
@@ -73,17 +73,10 @@ def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dic
     database: dict[str, Any] = {}
     for video_id, video in annotated.videos.items():
         facts = {"subset": video.subset, "duration": video.duration}
-        database[video_id] = {name: value for name, value in facts.items() if value is not None} | {
+        database[video_id] = {name: value for name, value in facts.items() if value not in ("", None)} | {
             "annotations": [
                 {"label": s.label, "segment": [s.start, s.end]} | ({"subject": s.subject} if s.subject else {})
                 for s in video.segments
             ]
         }
     return {"version": "lstr labels 1", "classes": [BACKGROUND, *annotated.classes], "database": database}
-
-
-def _set_of(videos: dict[str, VideoLabels], classes: tuple[str, ...]) -> AnnotationSet:
-    found = {
-        name: AnnotatedVideo(video.segments, video.subset or None, video.duration) for name, video in videos.items()
-    }
-    return AnnotationSet(found, classes)

@@ -1,58 +1,42 @@
-"""What label files hold, whatever their format: videos and the labelled segments of each, in seconds."""
+"""The content of label files of any format: videos and the labelled segments of each, in seconds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from lstr.errors import LabelsError, brief
-from lstr.labels.label_set import BACKGROUND, Note
+from lstr.labels.label_set import BACKGROUND, Note, VideoLabels
 from lstr.labels.segment import Segment, find_error, is_name, is_time
-
-
-@dataclass(frozen=True)
-class AnnotatedVideo:
-    """The segments of one video by start; a fact that the file does not state is None.
-
-    Segments can be wrong, as in files: `AnnotationSet.checked` raises.
-    """
-
-    segments: tuple[Segment, ...] = ()
-    subset: str | None = None
-    # Seconds.
-    duration: float | None = None
-    # Path or address of the video.
-    media: str | None = None
-
-    def __post_init__(self) -> None:
-        ordered = sorted(self.segments, key=lambda s: (s.start, s.end, s.label, s.score or 0, s.subject))
-        object.__setattr__(self, "segments", tuple(ordered))
 
 
 @dataclass(frozen=True)
 class AnnotationSet:
     """Annotated videos by id. `classes` are in the order of the file if it states one, without "Background".
 
-    Segments of background are dropped, because they say no more than their absence.
+    Segments are sorted by start, and those of background are dropped, because their absence means the same. Segments
+    can be wrong, as in files: `checked` raises.
     """
 
-    videos: Mapping[str, AnnotatedVideo]
+    videos: Mapping[str, VideoLabels]
     classes: tuple[str, ...] = ()
     # What was read differently from how it is written.
     notes: tuple[Note, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        videos = {
-            name: replace(video, segments=tuple(s for s in video.segments if s.label != BACKGROUND))
-            for name, video in self.videos.items()
-        }
+        videos = {}
+        for name, video in self.videos.items():
+            kept = [s for s in video.segments if s.label != BACKGROUND]
+            kept.sort(key=lambda s: (s.start, s.end, s.label, s.score or 0, s.subject))
+            subset = "" if video.subset is None else video.subset  # null in a JSON file
+            videos[name] = replace(video, subset=subset, segments=tuple(kept))
         listed = tuple(name for name in self.classes if name != BACKGROUND)
         others = {s.label for video in videos.values() for s in video.segments} - set(listed)
         object.__setattr__(self, "videos", videos)
         object.__setattr__(self, "classes", listed + tuple(sorted(others)))
 
     @property
-    def first(self) -> tuple[str, AnnotatedVideo]:
+    def first(self) -> tuple[str, VideoLabels]:
         """Id and annotations of the first video; of an empty set, an empty one."""
-        return next(iter(self.videos.items()), ("", AnnotatedVideo()))
+        return next(iter(self.videos.items()), ("", VideoLabels()))
 
     @property
     def segments(self) -> list[tuple[str, Segment]]:
@@ -98,7 +82,7 @@ class AnnotationSet:
             if not isinstance(name, str):
                 raise LabelsError(f"The id {brief(name)} of a video is not text.", "put it in quotes.")
             seconds = video.duration
-            check(video.subset in (None, "") or is_name(video.subset), name, "subset", video.subset)
+            check(video.subset == "" or is_name(video.subset), name, "subset", video.subset)
             check(video.media is None or isinstance(video.media, str), name, "media", video.media)
             check(seconds is None or (is_time(seconds) and seconds >= 0), name, "duration", seconds)
             for i, segment in enumerate(video.segments):

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from lstr.errors import LabelsError, brief, few
-from lstr.labels.label_set import AMBIGUOUS, SUBSET_NAMES, Note, subset_named
+from lstr.labels.label_set import AMBIGUOUS, SUBSET_NAMES, Note, VideoLabels, subset_named
 from lstr.labels.segment import Segment, is_time
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.tables import Rows, number_of
 from lstr.pipelines.annotations.videos import plain_id
@@ -399,7 +399,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
                 end = bout.end if at == last else starts[at + 1]
                 piece = Segment(start - starts[at], end - starts[at], bout.label, None, bout.subject)
                 segments[files[at]].append(piece)
-    videos = {ids[file]: AnnotatedVideo(tuple(found), media=file, **facts[file]) for file, found in segments.items()}
+    videos = {ids[f]: VideoLabels(segments=tuple(found), media=f, **facts[f]) for f, found in segments.items()}
     bouts = [bout for observation in observations for bout in observation.bouts]
     points = sorted({bout.label for bout in bouts if bout.start == bout.end and bout.label != AMBIGUOUS})
     notes = list(notes)

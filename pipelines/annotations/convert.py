@@ -63,7 +63,7 @@ def convert(
         elif place and video_id == meant:
             media = str(place)
         # subsets that are not renamed get the usual name: "train" is "training"
-        subset = options.subsets.get(video.subset, video.subset and subset_named(video.subset))
+        subset = options.subsets.get(video.subset, subset_named(video.subset))
         videos[video_id] = replace(video, segments=tuple(segments), subset=subset, media=media)
     annotated = AnnotationSet(videos, tuple(dict.fromkeys(names.values())), annotated.notes)
     if output is not None:

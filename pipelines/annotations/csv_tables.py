@@ -7,9 +7,9 @@ from itertools import islice
 import numpy as np
 
 from lstr.errors import LabelsError, brief, few
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Note, runs
+from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Note, VideoLabels, runs
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, Format
 from lstr.pipelines.annotations.tables import (
     NAMES,
@@ -116,7 +116,7 @@ class Tsv(Format):
             if "video" not in layout.others and any(len(texts) > 1 for texts in unread.values()):
                 sentence = f"no column says which video a row is of, so that all are of {video_id!r}; {sentence}"
             notes.append(Note("columns", sentence))
-        videos = {i: AnnotatedVideo(tuple(found), subsets.get(i), lengths.get(i)) for i, found in segments.items()}
+        videos = {i: VideoLabels(subsets.get(i, ""), lengths.get(i), tuple(found)) for i, found in segments.items()}
         return AnnotationSet(videos, (), tuple(notes))
 
 
@@ -281,7 +281,7 @@ class Binary(Format):
             )
             notes.append(Note("not labelled", sentence))
             duration = whole
-        video = AnnotatedVideo(tuple(segments), duration=duration)
+        video = VideoLabels("", duration, tuple(segments))
         return AnnotationSet({video_id: video}, tuple(actions.values()), tuple(notes))
 
 

@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 from lstr.errors import LabelsError, brief
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
-from lstr.labels.label_set import Note
+from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, Format
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
@@ -73,8 +73,8 @@ class Elan(Format):
             classes |= dict.fromkeys(labels or [name])
         known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
         duration = known.get(f"{PROPERTY}duration")
-        subset = known.get(f"{PROPERTY}subset")
-        video = AnnotatedVideo(tuple(segments), subset, float(duration) if duration else None, path or None)
+        subset = known.get(f"{PROPERTY}subset") or ""
+        video = VideoLabels(subset, float(duration) if duration else None, tuple(segments), path or None)
         notes = []
         if other := next((one for one in media[1:] if one[1] != origin), None):
             here, there = (f"{Path(name).name!r} at {start / 1000:g} s" for name, start in (media[0], other))
@@ -102,7 +102,7 @@ class Elan(Format):
             kind = guess_type(video.media)[0] or "video/*"
             ET.SubElement(header, "MEDIA_DESCRIPTOR", MEDIA_URL=_clean(address), MIME_TYPE=kind)
         for name, value in (("subset", video.subset), ("duration", video.duration)):
-            if value is not None:
+            if value not in ("", None):
                 ET.SubElement(header, "PROPERTY", NAME=PROPERTY + name).text = str(value)
         slots = ET.SubElement(root, "TIME_ORDER")
         moments: list[tuple[int, str]] = []

@@ -21,9 +21,9 @@ from lstr.errors import LabelsError
 from lstr.files.atomic import write_text
 from lstr.files.content import read_bytes
 from lstr.files.home import find_added, load_added
-from lstr.labels.label_set import Note
+from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 
 # The formats of this package by name, each a module of this folder and a class in it. A format is imported when it is
 # used, because a detection that writes one of them needs none of the others. The first that recognises a file reads it.
@@ -86,8 +86,8 @@ class ConvertOptions:
     """Headers of the columns of a table by their meaning: `start`: `Beginn`."""
     rename: Mapping[str, str] = field(default_factory=dict)
     """New names of classes; classes of the same new name become one."""
-    subsets: Mapping[str | None, str] = field(default_factory=dict)
-    """New names of subsets; the one for None is given to videos that have no subset."""
+    subsets: Mapping[str, str] = field(default_factory=dict)
+    """New names of subsets; the one for an empty name is given to videos without a subset."""
     video: Path | None = None
     """The video or the folder of videos that the annotations are of, to read frame rates from."""
 
@@ -124,7 +124,7 @@ class Detection:
         """Its segments as a set of one video."""
         media = str(self.video) if self.video else None
         segments = tuple(map(Segment.from_dict, self.timeline["segments"]))
-        video = AnnotatedVideo(segments, None, self.timeline["duration"], media)
+        video = VideoLabels("", self.timeline["duration"], segments, media)
         return AnnotationSet({self.id: video}, tuple(self.timeline["classes"]))
 
 

@@ -179,11 +179,7 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
         media = plain_id(video.media, present) if video.media and plain_id(name, present) not in present else name
         if media != name and media in present and media not in annotated.videos and media not in renamed.values():
             renamed[name] = media
-    videos = {
-        name: VideoLabels(video.subset or "", video.duration, video.segments)
-        for name, video in annotated.without_scores().videos.items()
-    }
-    labels = labels_of(videos, annotated.classes, str(path), lenient)
+    labels = labels_of(annotated.without_scores().videos, annotated.classes, str(path), lenient)
     notes = (*labels.notes, *annotated.notes)
     if "scores" in annotated.extras():
         notes += (Note("scores", "its segments have scores, as from a detector; they are taken as labels"),)

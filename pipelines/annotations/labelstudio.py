@@ -5,9 +5,9 @@ from collections import Counter
 from pathlib import PurePath
 
 from lstr.errors import LabelsError
-from lstr.labels.label_set import Note
+from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.tables import frame_rate
 
@@ -29,7 +29,7 @@ class LabelStudio(Format):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         """Annotations by people precede predictions, of several the last counts; skipped tasks are not read."""
-        videos: dict[str, AnnotatedVideo] = {}
+        videos: dict[str, VideoLabels] = {}
         notes = []
         try:
             # (task, media, stem, name); media is: `video` in Label Studio's template, else the first
@@ -64,7 +64,7 @@ class LabelStudio(Format):
                         for label in region["value"]["timelinelabels"]:
                             times = (frames["start"] - 1) / rate, frames["end"] / rate
                             segments.append(Segment(*times, label, region.get("score")))
-                videos[name] = AnnotatedVideo(tuple(segments), data.get("subset"), data.get("duration"), media)
+                videos[name] = VideoLabels(data.get("subset"), data.get("duration"), tuple(segments), media)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             sentence = f"These are not tasks of Label Studio ({error!r})."
             raise LabelsError(sentence, "export the project as JSON.") from error

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import chain
 
 from lstr.errors import LabelsError, brief
+from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, Format
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
@@ -36,7 +37,7 @@ class Vtt(Format):
             score = SCORE.search(before)
             if label := html.unescape(_without("<", ">", " ".join(lines))).strip():
                 segments.append(Segment(start, end, label, float(score[1]) if score else None))
-        return AnnotationSet({video_id: AnnotatedVideo(tuple(segments))})
+        return AnnotationSet({video_id: VideoLabels(segments=tuple(segments))})
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         def clock(seconds: float) -> str:
@@ -64,7 +65,7 @@ class Srt(Format):
                 segments.append(Segment(start, end, label))
         if not segments and file.text.strip():
             raise LabelsError("The file holds no cue.", "give a SubRip file, or name its format with --from.")
-        return AnnotationSet({video_id: AnnotatedVideo(tuple(segments))})
+        return AnnotationSet({video_id: VideoLabels(segments=tuple(segments))})
 
 
 def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:

@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 from lstr.errors import LabelsError, brief
 from lstr.files.atomic import write_text
-from lstr.labels.label_set import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.csv_tables import number_text
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.pipelines.annotations.tables import first_line, number_of
@@ -90,7 +90,7 @@ class Thumos(Format):
                 entry["segments"].append(Segment(start, end, label, number_of(cells[4], number)))
         if not read:
             raise LabelsError(f"{file.path} holds no file of THUMOS.", "give a folder of CLASS_val.txt files.")
-        return AnnotationSet({video: AnnotatedVideo(**entry) for video, entry in found.items()}, tuple(names.values()))
+        return AnnotationSet({video: VideoLabels(**entry) for video, entry in found.items()}, tuple(names.values()))
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         """Return a detection file: video, start, end, class number and score."""
@@ -112,10 +112,10 @@ class Thumos(Format):
             files[DETECTIONS] = self.text(annotated, options)
         endings = {subset: ending for ending, subset in SUBSETS.items()}
         for video_id, video in annotated.videos.items() if DETECTIONS not in files else ():
-            ending = endings.get(video.subset or "")
+            ending = endings.get(video.subset)
             if video.segments and ending is None:
                 raise LabelsError(
-                    f"The video {video_id!r} has the subset {video.subset}, and THUMOS has files for each subset.",
+                    f"The video {video_id!r} has the subset {video.subset or 'none'}; THUMOS has a file for each.",
                     "name it with --subset training, validation or testing.",
                 )
             for s in video.segments:

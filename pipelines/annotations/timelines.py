@@ -10,8 +10,9 @@ from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import LANES_SUFFIX
 from lstr.files.atomic import replacing
 from lstr.files.content import write_json
+from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.timeline import FORMAT
 
@@ -30,7 +31,7 @@ class TimelineJson(Format):
         timeline = file.json
         try:
             segments = tuple(map(Segment.from_dict, timeline["segments"]))
-            video = AnnotatedVideo(segments, timeline.get("subset"), timeline["duration"], timeline["source"])
+            video = VideoLabels(timeline.get("subset"), timeline["duration"], segments, timeline["source"])
             return AnnotationSet({video_id: video}, tuple(timeline["classes"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise LabelsError(f"The timeline is damaged ({error!r}).", "run `lstr detect` again.") from error
@@ -69,7 +70,7 @@ class EventLines(Format):
                 ) from error
         for label, entry in active.items():
             segments.append(Segment(entry["start"], max(time, entry["start"]), label, entry.get("score")))
-        return AnnotationSet({video_id: AnnotatedVideo(tuple(segments))})
+        return AnnotationSet({video_id: VideoLabels(segments=tuple(segments))})
 
 
 class Scores(Format):

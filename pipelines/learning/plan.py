@@ -20,7 +20,7 @@ from lstr.files.content import write_json
 from lstr.files.remote import Place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
 from lstr.pipelines.annotations.activitynet import to_activitynet
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.division import VALIDATION
 
@@ -218,5 +218,5 @@ class Workspace:
 
 def write_labels(path: Path, labels: Labels) -> None:
     """Write labels as ActivityNet JSON. Raises OutputError."""
-    videos = {name: AnnotatedVideo(v.segments, v.subset, v.duration) for name, v in sorted(labels.videos.items())}
+    videos = dict(sorted(labels.videos.items()))
     write_json(path, to_activitynet(AnnotationSet(videos, labels.classes), results=False))

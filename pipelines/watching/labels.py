@@ -8,10 +8,10 @@ from pathlib import Path
 
 from lstr.errors import LabelsError
 from lstr.files.content import write_json
-from lstr.labels.label_set import AMBIGUOUS
+from lstr.labels.label_set import AMBIGUOUS, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.watching.clips import ABOUT, CLIP, find_file
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import EventFilter, History
@@ -51,7 +51,7 @@ def export_labels(history: History, clips: Path, output: Path, wanted: EventFilt
     videos = {}
     for event, (start, seconds) in sorted(spans.items(), key=lambda item: item[0].id):
         events = history.events(EventFilter(source=event.source))
-        videos[event.id] = AnnotatedVideo(tuple(_segments(start, seconds, events)), duration=seconds)
+        videos[event.id] = VideoLabels("", seconds, tuple(_segments(start, seconds, events)))
     write_json(output, to_activitynet(AnnotationSet(videos), results=False))
     return right, len(spans) - right, len(judged) - len(spans)
 

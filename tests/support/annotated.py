@@ -4,13 +4,14 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, File, format_named
 
 CLASSES = ("wave", "<script>", "Zürich & co", "100 % {odd}, \\N; yes", "東京", "--> x", "idle")
-AWKWARD = AnnotatedVideo(
-    (
+AWKWARD = VideoLabels(
+    segments=(
         Segment(0.0, 1.25, "wave", 0.875),
         Segment(0.5, 2.0, "wave", 0.25),  # overlaps its own class
         Segment(1.0, 2.75, "<script>", 0.5),
@@ -50,7 +51,7 @@ def videos(unit: int, score=scores, least: int = 1, label=labels):
         start = draw(st.integers(0, 20_000 * unit))
         return Segment(start / unit, (start + draw(st.integers(least, 90 * unit))) / unit, draw(label), draw(score))
 
-    return st.builds(lambda found: AnnotatedVideo(tuple(found)), st.lists(annotation(), max_size=6))
+    return st.builds(lambda found: VideoLabels(segments=tuple(found)), st.lists(annotation(), max_size=6))
 
 
 def sets(unit: int, score=scores, least: int = 1, label=labels):
@@ -58,14 +59,14 @@ def sets(unit: int, score=scores, least: int = 1, label=labels):
     known = st.fixed_dictionaries(
         {"subset": st.sampled_from(["training", "validation", "testing"]), "duration": st.just(30_000.0)}
     )
-    video = st.builds(lambda v, k: AnnotatedVideo(v.segments, **k), videos(unit, score, least, label), known)
+    video = st.builds(lambda v, k: VideoLabels(segments=v.segments, **k), videos(unit, score, least, label), known)
     return st.dictionaries(labels, video, min_size=1, max_size=3).map(AnnotationSet)
 
 
-def segments(video: AnnotatedVideo, digits: int = 9) -> list[tuple]:
+def segments(video: VideoLabels, digits: int = 9) -> list[tuple]:
     """What every format holds, to compare by."""
     return sorted((round(a.start, digits), round(a.end, digits), a.label) for a in video.segments)
 
 
-def scored(video: AnnotatedVideo) -> list[tuple]:
+def scored(video: VideoLabels) -> list[tuple]:
     return sorted((a.start, a.end, a.label, a.score or 0) for a in video.segments)

@@ -48,7 +48,7 @@ def test_what_labels_do_not_need():
     """No subset, and a score in the database, which `lstr.labels.label_set.read_labels` leaves alone."""
     content = {"database": {"v": {"annotations": [{"label": "jump", "segment": [1, 2], "score": 0.5}]}}}
     read = parse("activitynet", content)
-    assert read.videos["v"].segments == (Segment(1.0, 2.0, "jump", 0.5),) and read.videos["v"].subset is None
+    assert read.videos["v"].segments == (Segment(1.0, 2.0, "jump", 0.5),) and read.videos["v"].subset == ""
 
 
 @pytest.mark.parametrize(

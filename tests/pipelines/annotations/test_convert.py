@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr.errors import LabelsError, OutputError
-from lstr.labels.label_set import read_labels
+from lstr.labels.label_set import VideoLabels, read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import (
     DEFAULTS,
@@ -28,8 +28,8 @@ from tests.support.annotated import scored, segments, sets
 
 TWO = AnnotationSet(
     {
-        "day 1/game": AnnotatedVideo((Segment(1, 2.5, "jump"), Segment(2, 4, "wave")), "training", 10.0),
-        "other": AnnotatedVideo((Segment(0.25, 1, "wave"),), "testing", 8.0),
+        "day 1/game": VideoLabels("training", 10.0, (Segment(1, 2.5, "jump"), Segment(2, 4, "wave"))),
+        "other": VideoLabels("testing", 8.0, (Segment(0.25, 1, "wave"),)),
     },
     ("wave", "jump"),
 )

@@ -7,13 +7,14 @@ import pympi
 import pytest
 
 from lstr.errors import LabelsError
+from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from tests.support.annotated import CLASSES, ONE, parse, scored, segments, write
 
 
-def read(text: str) -> tuple[AnnotatedVideo, tuple[str, ...]]:
+def read(text: str) -> tuple[VideoLabels, tuple[str, ...]]:
     found = parse("eaf", text, "a")
     return found.videos["a"], found.classes
 
@@ -49,14 +50,14 @@ def test_the_order_and_the_references_are_those_of_the_schema():
 
 
 def test_tiers_of_one_name_keep_apart():
-    video = AnnotatedVideo((Segment(0, 2, "a", 0.5), Segment(1, 3, "a", 0.5), Segment(1, 2, "a (2)", 0.5)))
+    video = VideoLabels(segments=(Segment(0, 2, "a", 0.5), Segment(1, 3, "a", 0.5), Segment(1, 2, "a (2)", 0.5)))
     text = write("eaf", AnnotationSet({"a": video}, ("a", "a (2)", "a score")))
     names = [tier.get("TIER_ID") for tier in ET.fromstring(text.encode()).iter("TIER")]
     assert len(names) == len(set(names)) and scored(read(text)[0]) == scored(video)
 
 
 def test_characters_that_xml_cannot_hold_do_not_break_the_file():
-    text = write("eaf", AnnotationSet({"a": AnnotatedVideo((Segment(0, 1, "a\x00b"),))}))
+    text = write("eaf", AnnotationSet({"a": VideoLabels(segments=(Segment(0, 1, "a\x00b"),))}))
     assert read(text)[0].segments[0].label == "a\N{REPLACEMENT CHARACTER}b"
 
 
@@ -68,7 +69,7 @@ def test_a_file_of_elan_with_names_in_the_tiers_only():
     <ANNOTATION_VALUE/></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
     <TIER TIER_ID="note" PARENT_REF="jump"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="b" ANNOTATION_REF="a">
     <ANNOTATION_VALUE>nice</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
-    assert read(text) == (AnnotatedVideo((Segment(0.5, 0.9, "jump"),)), ("jump",))
+    assert read(text) == (VideoLabels(segments=(Segment(0.5, 0.9, "jump"),)), ("jump",))
 
 
 TIERS = """<ANNOTATION_DOCUMENT><HEADER><MEDIA_DESCRIPTOR MEDIA_URL="{media}"/></HEADER><TIME_ORDER>

@@ -7,14 +7,14 @@ import pytest
 
 from lstr.errors import LabelsError, LstrError
 from lstr.labels.check import check
-from lstr.labels.label_set import targets
+from lstr.labels.label_set import VideoLabels, targets
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, all_formats, format_named
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 
 SEGMENTS = (Segment(1.25, 3.5, "A"), Segment(4.75, 6.125, "B"))
-SET = AnnotationSet({"v0": AnnotatedVideo(SEGMENTS, "training", 10.0, "v0.mp4")}, ("A", "B"))
+SET = AnnotationSet({"v0": VideoLabels("training", 10.0, SEGMENTS, "v0.mp4")}, ("A", "B"))
 ODD = (
     "9" * 400,
     "-" + "9" * 400,

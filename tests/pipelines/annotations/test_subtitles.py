@@ -6,8 +6,9 @@ import pytest
 import webvtt
 
 from lstr.errors import LabelsError
+from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from tests.support.annotated import ONE, parse, segments, write
 
 
@@ -74,5 +75,5 @@ def test_blocks_of_other_text_are_left_out(block):
 
 
 def test_a_cue_ends_after_it_starts():
-    moment = AnnotatedVideo((Segment(2.0, 2.0, "blink"),))
+    moment = VideoLabels(segments=(Segment(2.0, 2.0, "blink"),))
     assert parse("vtt", write("vtt", AnnotationSet({"a": moment}))).first[1].segments[0].end > 2.0

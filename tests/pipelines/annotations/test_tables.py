@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from lstr.errors import LabelsError
 from lstr.extractors.video.inputs import find_videos
+from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, format_named, recognise
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.annotations.videos import Rates, footage_of_files
@@ -26,7 +27,7 @@ def test_a_table_with_tabs_that_lstr_wrote():
     text = "video\tsubset\tduration_ms\tstart_ms\tend_ms\tlabel\tsubject\tscore\n"
     text += "a\ttraining\t60000\t500\t1250\twave\tAnna\t0.5\nb\ttesting\t\t\t\t\t\t\n"
     segment = Segment(0.5, 1.25, "wave", 0.5, "Anna")
-    expected = {"a": AnnotatedVideo((segment,), "training", 60.0), "b": AnnotatedVideo((), "testing")}
+    expected = {"a": VideoLabels("training", 60.0, (segment,)), "b": VideoLabels("testing")}
     assert parse("csv", text, "") == AnnotationSet(expected)
 
 
@@ -35,8 +36,10 @@ FORMULAS = ("=1+1", "+1", "-1", "@x", "'=1", "''@x", "＝1", '=HYPERLINK("http:/
 
 def test_no_cell_is_a_formula_and_all_are_read_as_they_were():
     """A spreadsheet runs `=…` of a stranger's label, and sends what it finds where that says."""
-    videos = {f"{text}/{n}": AnnotatedVideo((Segment(1, 2, text, -0.5),), text) for n, text in enumerate(FORMULAS)}
-    annotated = AnnotationSet({**videos, "plain": AnnotatedVideo((Segment(1, 2, "it's"),), "a")})
+    videos = {
+        f"{text}/{n}": VideoLabels(text, segments=(Segment(1, 2, text, -0.5),)) for n, text in enumerate(FORMULAS)
+    }
+    annotated = AnnotationSet({**videos, "plain": VideoLabels("a", segments=(Segment(1, 2, "it's"),))})
     text = format_named("csv").text(annotated, DEFAULTS)
     cells = [cell for row in csv.reader(text.splitlines()) for cell in row]
     assert not [cell for cell in cells if cell[:1] in "=+-@＝" and cell not in ("", "-0.5")], cells
@@ -59,7 +62,7 @@ def test_tables_of_others(tmp_path):
     text = "\ufeffLabel;Start;End;Comment\njump;1,5;2,25;no\n"
     (tmp_path / "game.csv").write_text(text)
     assert read_annotations(tmp_path / "game.csv") == AnnotationSet(
-        {"game": AnnotatedVideo((Segment(1.5, 2.25, "jump"),))}
+        {"game": VideoLabels(segments=(Segment(1.5, 2.25, "jump"),))}
     )
 
 
@@ -394,7 +397,7 @@ TIMED = "time;groom;rear\n0,0;0;1\n0,1;1;1\n0,2;1;0\n0,3;0;0\n"
 AT_10 = ConvertOptions(rate_of=lambda video_id: 10.0)
 
 
-def read(text: str, options: ConvertOptions = AT_10) -> AnnotatedVideo:
+def read(text: str, options: ConvertOptions = AT_10) -> VideoLabels:
     return parse("binary", text, "x", options).first[1]
 
 

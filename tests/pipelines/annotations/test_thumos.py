@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from lstr.errors import LabelsError
-from lstr.labels.label_set import THUMOS_CLASSES
+from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotatedVideo, AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, format_named
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.annotations.thumos import CLASS_LIST, thumos_numbers
@@ -30,7 +30,7 @@ def test_thumos_annotations_are_a_file_a_class_and_subset(tmp_path):
 def test_thumos_detections_have_the_official_numbers(tmp_path):
     classes = THUMOS_CLASSES[1:-1]
     assert thumos_numbers(classes)["CliffDiving"] == 22 and thumos_numbers(classes)["VolleyballSpiking"] == 97
-    video = AnnotatedVideo((Segment(1.5, 3, "Diving", 0.5),))
+    video = VideoLabels(segments=(Segment(1.5, 3, "Diving", 0.5),))
     files = to_thumos(tmp_path, AnnotationSet({"video_test_0000004": video}, classes))
     assert files["detections.txt"] == "video_test_0000004 1.5 3 26 0.5\n"
     assert files[CLASS_LIST].startswith("7 BaseballPitch\n9 BasketballDunk\n")
@@ -43,8 +43,8 @@ def parse_thumos(path: Path, text: str) -> AnnotationSet:
 
 
 def test_thumos_mistakes(tmp_path):
-    no_subset = AnnotationSet({"v": AnnotatedVideo((Segment(0, 1, "jump"),))})
-    with pytest.raises(LabelsError, match="subset None") as caught:
+    no_subset = AnnotationSet({"v": VideoLabels(segments=(Segment(0, 1, "jump"),))})
+    with pytest.raises(LabelsError, match="subset none") as caught:
         to_thumos(tmp_path, no_subset)
     hint = "name it with --subset training, validation or testing."
     assert caught.value.hint == hint
