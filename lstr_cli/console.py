@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lstr.files.names import displayed, without_credentials
-from lstr.pipelines.progress import Finished, LabelFindings, Notice
+from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr.pipelines.progress import Progress as Done
 
 if TYPE_CHECKING:
@@ -233,7 +233,8 @@ class JobBar(Bar):
 def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Bar | None] | None" = None) -> Any:
     """Run a job to its end and return its result: progress as a bar, notices as lines, findings in labels as a table.
 
-    `show` is called with each other event and the bar; a bar that it returns replaces that one.
+    `show` is called with each other event and the bar; a bar that it returns replaces that one. Without `show`, failures
+    of single inputs are printed.
     """
     result = None
     with closing(events), ExitStack() as shown:  # type: ignore[type-var]  # jobs are generators
@@ -249,6 +250,8 @@ def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Ba
                     show_table(f"{source}:", columns, rows, numbers, is_result=False)
                 case Finished(result):
                     pass
+                case Failed() if show is None:
+                    say(f"failed: {event.reason}\nhint: {event.hint}")
                 case _:
                     if show and (another := show(event, bar)):
                         shown.close()

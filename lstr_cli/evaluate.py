@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lstr.pipelines.progress import Failed
 from lstr.settings import parse_rate
 from lstr_cli import console
 from lstr_cli.options import (
@@ -173,12 +172,7 @@ def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> 
         )
     shared = {"subset": others["subset"], "output": others["output"], "models": models}
     chosen = build_from(ComparisonOptions, named, videos=given[:-1], labels=given[-1], **shared)
-
-    def say_failed(event: Any, _: console.Bar) -> None:
-        if isinstance(event, Failed):
-            console.say(f"failed: {event.reason}\nhint: {event.hint}")
-
-    return console.follow(compare_models(chosen), "videos", say_failed)
+    return console.follow(compare_models(chosen), "videos")
 
 
 def show_findings(findings: "Findings", verdict: str | None = None) -> None:

@@ -117,8 +117,13 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             with closing(resume(to_do, folder, engine)) as events:
                 for event in events:
                     if isinstance(event, Outcome):
-                        summary.add(event)
+                        summary.counts[event.state] += 1
+                        if event.state == "done":
+                            summary.chunks += event.chunks
+                            for name, seconds in event.stages.items():
+                                summary.stages[name] = summary.stages.get(name, 0.0) + seconds
                         if event.state == "failed":
+                            summary.failed.append(event)
                             yield Failed(event.id, event.reason, event.hint)
                             continue
                     yield event

@@ -110,7 +110,7 @@ class Outcome:
 
 @dataclass
 class Summary:
-    """Counts the outcomes of a run as they come."""
+    """The counts of the outcomes of a run."""
 
     started: float = field(default_factory=perf_counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -118,16 +118,6 @@ class Summary:
     # Seconds each stage worked, in all threads and processes together
     stages: dict[str, float] = field(default_factory=dict)
     failed: list[Outcome] = field(default_factory=list)
-
-    def add(self, outcome: Outcome) -> None:
-        """Count one video."""
-        self.counts[outcome.state] += 1
-        if outcome.state == "failed":
-            self.failed.append(outcome)
-        elif outcome.state == "done":
-            self.chunks += outcome.chunks
-            for name, seconds in outcome.stages.items():
-                self.stages[name] = self.stages.get(name, 0.0) + seconds
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a JSON object; speeds are only of what was done in this run."""
