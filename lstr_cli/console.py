@@ -233,8 +233,8 @@ class JobBar(Bar):
 def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Bar | None] | None" = None) -> Any:
     """Run a job to its end and return its result: progress as a bar, notices as lines, findings in labels as a table.
 
-    `show` is called with each other event and the bar; a bar that it returns replaces that one. Without `show`, failures
-    of single inputs are printed.
+    `show` is called with each other event and the bar; a bar that it returns replaces that one. Without it,
+    failures of single inputs are printed.
     """
     result = None
     with closing(events), ExitStack() as shown:  # type: ignore[type-var]  # jobs are generators

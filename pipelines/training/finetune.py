@@ -161,7 +161,7 @@ def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
 
     Yields LabelFindings and Notices; Failed for each video that cannot be read; Filling, then Progress by video id and
     an Outcome of each video whose chunks are in the cache, and an empty Filling; Progress by network after each step, a
-    Step after each epoch; and Finished with Finetuned. Close the generator to end what it started; finished parts are kept.
+    Step after each epoch; and Finished with Finetuned. Close the generator to end it; finished parts are kept.
 
     Raises:
         CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError, WeightsError: inputs and
