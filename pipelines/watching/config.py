@@ -56,8 +56,7 @@ class Seconds(float):
     """Seconds, in the file a number or a time such as '1.5m'."""
 
     @classmethod
-    def parse(cls, value: Any, folder: Path) -> "Seconds":
-        """Return the value of an entry."""
+    def _parse(cls, value: Any, folder: Path) -> "Seconds":
         found = parse_seconds(value) if isinstance(value, str) else value
         if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= MAX_SECONDS:
             raise ValueError("give a time such as 90, '90s' or '1.5m', at most a year.")
@@ -74,8 +73,7 @@ class Size(int):
     """Bytes, in the file a number or a size such as '10GB'."""
 
     @classmethod
-    def parse(cls, value: Any, folder: Path) -> "Size":
-        """Return the value of an entry."""
+    def _parse(cls, value: Any, folder: Path) -> "Size":
         found = parse_bytes(value) if isinstance(value, str) else value
         if isinstance(found, bool) or not isinstance(found, int) or found < MIN_BYTES:
             raise ValueError("give a size of at least 1MB, such as '10GB'.")
@@ -86,8 +84,7 @@ class Hours(str):
     """A part of each day on this machine's clock, such as 22:00-07:00, which includes midnight."""
 
     @classmethod
-    def parse(cls, value: Any, folder: Path) -> "Hours":
-        """Return the value of an entry."""
+    def _parse(cls, value: Any, folder: Path) -> "Hours":
         if not isinstance(value, str) or not HOURS.fullmatch(value) or max(cls(value).minutes()) > DAY_MINUTES:
             raise ValueError(f"{value!r} is not a part of a day; write '22:00-07:00'.")
         return cls(value)
@@ -108,8 +105,7 @@ class Secret(str):
     """A text, or where it is: `env:NAME` is an environment variable, `file:PATH` the first line of a file."""
 
     @classmethod
-    def parse(cls, value: Any, folder: Path) -> "Secret":
-        """Return the value of an entry."""
+    def _parse(cls, value: Any, folder: Path) -> "Secret":
         if not isinstance(value, str) or not value.strip():
             raise ValueError("write it in quotation marks.")
         parts = ELSEWHERE.fullmatch(value)
@@ -134,9 +130,8 @@ class Address(Secret):
     """The address of a camera or stream. A camera may be unplugged."""
 
     @classmethod
-    def parse(cls, value: Any, folder: Path) -> "Address":
-        """Return the value of an entry."""
-        address = cls(super().parse(value, folder))
+    def _parse(cls, value: Any, folder: Path) -> "Address":
+        address = cls(super()._parse(value, folder))
         if address == "-":
             raise ValueError("standard input cannot be opened again; use `lstr detect -`.")
         try:
@@ -289,7 +284,7 @@ def read_config(path: str | Path) -> WatchConfig:
     def parse(kind: Any, value: Any) -> Any:
         """Return a value as a type that msgspec does not know. Raises ValueError."""
         if kind is not Path:
-            return kind.parse(value, folder)
+            return kind._parse(value, folder)
         if not isinstance(value, str):
             raise ValueError("write it in quotation marks.")
         found_path = path_in(folder, value)
@@ -305,15 +300,6 @@ def read_config(path: str | Path) -> WatchConfig:
             assert placed
             errors.append(f"{entry}{placed[2] or ''}: {placed[1]}")
 
-    def convert_channel(entry: str, table: dict[str, Any]) -> Any:
-        try:
-            notifier = notifier_class(table.get("kind"))
-        except ConfigError as error:
-            errors.append(f"{entry}.kind: {error} {error.hint}")
-            return None
-        values = {name: value for name, value in table.items() if name != "kind"}
-        return notifier, convert(entry, values, notifier.Config)
-
     found: dict[str, Any] = {"model": None, "sources": {}}
     try:
         found["data"] = data_folder(path, content)
@@ -322,15 +308,20 @@ def read_config(path: str | Path) -> WatchConfig:
     fields = {field.encode_name: field for field in msgspec.structs.fields(WatchConfig) if field.name != "path"}
     for name, value in content.items():
         if name in ("sources", "actions", "channels"):  # msgspec does not name the key of a mapping
-            tables = convert(name, value, dict[str, dict[str, Any]]) or {}
-            if name == "channels":
-                found[name] = {key: convert_channel(f"channels.{key}", table) for key, table in tables.items()}
-            else:
-                kind = SourceConfig if name == "sources" else ActionConfig
-                found[name] = {key: convert(f"{name}.{key}", table, kind) for key, table in tables.items()}
-            if name != "actions":
-                invalid = [key for key in tables if not NAME.fullmatch(key)]
-                errors += [f"{key!r} is not a name: use up to 64 letters, digits, spaces and . _ -" for key in invalid]
+            found[name] = {}
+            for key, table in (convert(name, value, dict[str, dict[str, Any]]) or {}).items():
+                entry, kind = f"{name}.{key}", SourceConfig if name == "sources" else ActionConfig
+                if name != "actions" and not NAME.fullmatch(key):
+                    errors.append(f"{key!r} is not a name: use up to 64 letters, digits, spaces and . _ -")
+                if name != "channels":
+                    found[name][key] = convert(entry, table, kind)
+                    continue
+                found[name][key] = None
+                try:
+                    notifier = notifier_class(table.pop("kind", None))
+                    found[name][key] = notifier, convert(entry, table, notifier.Config)
+                except ConfigError as error:
+                    errors.append(f"{entry}.kind: {error} {error.hint}")
         elif name not in fields:
             errors.append(f"unknown setting {name}; choose one of {', '.join(fields)}.")
         elif name != "data":

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -15,9 +15,6 @@ from lstr.errors import ConfigError, DeliveryError, HistoryError
 from lstr.files.home import find_added, load_added
 from lstr.pipelines.watching.event import describe_rate, format_seconds, title
 from lstr.pipelines.watching.history import History, Notice
-
-if TYPE_CHECKING:
-    from lstr.pipelines.watching.config import WatchConfig
 
 # Kinds of channels of this package, by the name that `kind` has in the file.
 NOTIFIERS = {
@@ -233,13 +230,13 @@ class Delivery:
 
 
 class Notifications:
-    """All channels of a configuration; use it as a context manager.
+    """All channels of a service; use it as a context manager.
 
     Each channel announces each event once: `new` when it began and `end` when it ended, with the same id. It closes
     within 3 s; what is not delivered by then stays pending in the history. Raises ConfigError.
 
     Args:
-        config: The configuration.
+        channels: The subclass of Notifier and its table, by the name of the channel.
         history: Has the pending notices.
         log: Takes sentences for the log; called from any thread.
         find_image: See Delivery.
@@ -248,13 +245,13 @@ class Notifications:
 
     def __init__(
         self,
-        config: "WatchConfig",
+        channels: Mapping[str, tuple[type[Notifier], Any]],
         history: History,
         log: Callable[[str], None],
         find_image: Callable[[str], Path | None] | None = None,
         watch_source: Callable[[str, bool], None] | None = None,
     ):
-        notifiers = {name: kind(name, table) for name, (kind, table) in config.channels.items()}
+        notifiers = {name: kind(name, table) for name, (kind, table) in channels.items()}
         self.deliveries = {
             name: Delivery(notifier, history, log, find_image, watch_source) for name, notifier in notifiers.items()
         }

@@ -62,7 +62,7 @@ class Service:
             self.clips = Clips(config.data / CLIPS, config.clips, self.history, log, self._on_attached)
         self.policy = Policy(config, self.history)
         self.notifications = Notifications(
-            config,
+            config.channels,
             self.history,
             log,
             self.clips.image if self.clips else None,

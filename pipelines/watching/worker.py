@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from msgspec import structs
-
 from lstr.errors import CheckpointError, ExhaustedError, ExtractorError, LstrError, brief
 from lstr.extractors.video.inputs import LiveOptions, parse_live
 from lstr.extractors.video.zones import Zones
@@ -101,11 +99,10 @@ class Worker:
             return list(self._wanted)
 
     def set_sources(self, sources: Mapping[str, SourceConfig]) -> None:
-        """Detect on these sources from now on. Those that it had continue, also with other zones."""
+        """Detect on these sources from now on. Those that it had continue."""
         with self._changed:
-            for name, source in self._wanted.items():
-                if name not in sources or structs.replace(sources[name], zones=source.zones) != source:
-                    self._remove(name)
+            for name in self._wanted.keys() - sources.keys():
+                self._remove(name)
             self._wanted = dict(sources)
             self._add_due()
             self._changed.notify_all()

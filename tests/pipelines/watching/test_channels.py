@@ -31,7 +31,7 @@ from tests.support.webhooks import Receiver
 def told(history, config, event, said=None):
     """Notifications with a stored event."""
     history.begin(event, [*config.channels], event.decided)
-    return Notifications(config, history, (said if said is not None else []).append)
+    return Notifications(config.channels, history, (said if said is not None else []).append)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_notice_waits_for_its_image(history, phone, event_of, tmp_path):
                 (tmp_path / f"{event_id}.jpg").write_bytes(b"an image")
             return tmp_path / f"{event_id}.jpg" if len(asked) > 1 else None
 
-        with Notifications(phone(receiver), history, print, find) as running:
+        with Notifications(phone(receiver).channels, history, print, find) as running:
             until(lambda: not count_pending(history))
             history.end(event.id, event.seen, False, event.seen)
             running.wake()
@@ -70,7 +70,7 @@ def test_an_image_that_does_not_come_delays_no_notice_for_ever(history, phone, e
     monkeypatch.setattr(channels, "IMAGE_TIMEOUT_S", 0.2)
     event = event_of()
     history.begin(event, ["phone"], event.decided)
-    with Receiver() as receiver, Notifications(phone(receiver), history, print, lambda _: None):
+    with Receiver() as receiver, Notifications(phone(receiver).channels, history, print, lambda _: None):
         until(lambda: not count_pending(history))
         assert not json.loads(receiver.posted[0].body)["attachments"]
 
@@ -81,7 +81,7 @@ def test_no_secret_comes_out(history, phone, event_of, caplog, capsys):
     history.begin(event, ["phone"], event.decided)
     with Receiver(*[500] * 9) as receiver:
         config = phone(receiver)
-        with Notifications(config, history, log.append) as running:
+        with Notifications(config.channels, history, log.append) as running:
             until(lambda: running.deliveries["phone"].failed)
             text = f"{log} {config}"
     text += caplog.text + "".join(capsys.readouterr())
@@ -98,7 +98,7 @@ def test_no_secret_comes_out(history, phone, event_of, caplog, capsys):
 def test_a_missing_extra_is_one_sentence(history, watch_config, monkeypatch, channel, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match="not installed") as caught:
-        Notifications(watch_config(a=channel), history, print)
+        Notifications(watch_config(a=channel).channels, history, print)
     assert caught.value.hint == "pip install 'lstr-video[watch]'"
 
 

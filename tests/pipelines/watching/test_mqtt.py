@@ -79,7 +79,7 @@ ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
 
 def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, event_of):
     event = event_of()
-    with Listener(broker.port) as listener, Notifications(home, history, print) as running:
+    with Listener(broker.port) as listener, Notifications(home.channels, history, print) as running:
         running.show_sources(ACTIONS)
         running.show_source("hall", True, True)
         until(
@@ -109,7 +109,7 @@ def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, e
 
 
 def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix):
-    with Notifications(home, history, print) as running:
+    with Notifications(home.channels, history, print) as running:
         running.show_sources(ACTIONS)
         with Listener(broker.port) as listener:  # later than what it hears
 
@@ -137,13 +137,13 @@ def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker,
     history.begin(untold, ["phone"], untold.decided)
     with Listener(broker.port) as listener:
         state = f"{prefix}/hall/falling/state"
-        with Notifications(home, history, print) as running:
+        with Notifications(home.channels, history, print) as running:
             running.show_sources(ACTIONS)
             history.begin(event, ["home"], event.decided)
             running.wake()
             until(lambda: listener.last(state) == "ON" and "home" not in count_pending(history))
             told = len(listener.heard[state])
-        with Notifications(home, history, print) as running:
+        with Notifications(home.channels, history, print) as running:
             running.show_sources(ACTIONS)
             until(lambda: len(listener.heard[state]) > told)
             assert {*listener.heard[state][told:]} == {"ON"}
@@ -155,14 +155,14 @@ def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker,
 
 def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, prefix):
     with Listener(broker.port) as listener:
-        with Notifications(home, history, print) as running:
+        with Notifications(home.channels, history, print) as running:
             running.show_sources({"hall": ["falling"], "attic": ["falling"]})
             running.show_source("attic", True, True)
             until(lambda: listener.last(f"{prefix}/attic/health") == "ON")
         ours = {topic for topic in listener.heard if topic.startswith(("ha/", f"{prefix}/attic/"))}
         ours = {topic for topic in ours if identifier(prefix, "attic") in topic or "/attic/" in topic}
         assert len(ours) == 4 + 3 and ours <= {*history.value("retained home")}
-        with Notifications(home, history, print) as running:
+        with Notifications(home.channels, history, print) as running:
             running.show_sources({"hall": ["falling"]})
             until(lambda: running.deliveries["home"].notifier.connected)
             until(lambda: all(listener.last(topic) == "" for topic in ours))
@@ -179,7 +179,7 @@ def test_what_is_to_be_forgotten_is_kept_until_the_broker_has_heard(history, wat
     broker.stop()
     config = watch_config(home=(MqttNotifier, MqttConfig("127.0.0.1", broker.port)))
     history.set_value("retained home", ["ha/old/config"])
-    with Notifications(config, history, print) as running:
+    with Notifications(config.channels, history, print) as running:
         running.show_sources({"hall": ["falling"]})
         assert "ha/old/config" in history.value("retained home")
     assert "ha/old/config" in history.value("retained home") and "lstr/hall/last" in history.value("retained home")
@@ -190,7 +190,9 @@ def test_a_switch_is_obeyed(history, home, broker, prefix):
     with Listener(broker.port) as listener:
         listener.send(f"{prefix}/hall/set", "OFF", retain=True)
         until(lambda: listener.last(f"{prefix}/hall/set"))  # who subscribes before it is handed on hears it as new
-        with Notifications(home, history, print, watch_source=lambda *order: switched.append(order)) as running:
+        with Notifications(
+            home.channels, history, print, watch_source=lambda *order: switched.append(order)
+        ) as running:
             running.show_sources(ACTIONS)
             until(lambda: running.deliveries["home"].notifier.connected)
             door = running.deliveries["home"].notifier.topic("front/door +#", "set")
@@ -203,13 +205,12 @@ def test_a_switch_is_obeyed(history, home, broker, prefix):
 CLIENT = """
 import sys, time
 from pathlib import Path
-from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
 folder, port, prefix = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 channel = MqttNotifier, MqttConfig(host="127.0.0.1", port=port, prefix=prefix)
-with Notifications(WatchConfig(folder, None, folder, {}, channels={"home": channel}), History(folder / "h"), print):
+with Notifications({"home": channel}, History(folder / "h"), print):
     time.sleep(600)
 """
 
@@ -234,7 +235,7 @@ def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_o
     history.begin(late, ["home"], late.decided)
     history.end(late.id, late.seen, False, late.seen)
     history.begin(event, ["home"], event.decided)
-    with Notifications(config, history, print) as running:
+    with Notifications(config.channels, history, print) as running:
         running.show_sources({"hall": ["falling"], "yard": ["falling"]})
         until(lambda: running.deliveries["home"].failed)
         assert running.deliveries["home"].notifier.connected is False

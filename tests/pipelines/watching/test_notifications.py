@@ -29,16 +29,15 @@ SERVICE = """
 import sys, time
 from datetime import datetime
 from pathlib import Path
-from lstr.pipelines.watching.config import WatchConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
 from lstr.pipelines.watching.notifications import Notifications
 from lstr.pipelines.watching.channels import WebhookConfig, WebhookNotifier
 folder, url, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-config = WatchConfig(folder, None, folder, {}, channels={"hook": (WebhookNotifier, WebhookConfig(url=url))})
+channels = {"hook": (WebhookNotifier, WebhookConfig(url=url))}
 history = History(folder / "history.sqlite")
 history.end_all(datetime.now().astimezone())
-with Notifications(config, history, lambda text: None) as running:
+with Notifications(channels, history, lambda text: None) as running:
     for _ in range(n):
         now = datetime.now().astimezone()
         event = WatchedEvent(new_id(now), "hall", "falling", now, now, 0.9, 0.9, now)
@@ -101,7 +100,7 @@ def test_a_full_disk_lets_nobody_be_told_twice(history, watch_config, event_of, 
     said, event = [], event_of()
     history.begin(event, ["hook"], event.decided)
     with Receiver() as receiver:
-        with room(0), Notifications(watch_config(hook=hook(receiver)), history, said.append) as running:
+        with room(0), Notifications(watch_config(hook=hook(receiver)).channels, history, said.append) as running:
             until(lambda: receiver.posted and said)
             for _ in range(10):
                 running.wake()
@@ -116,7 +115,10 @@ def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, watch_conf
     first, second, third = (event_of(action=action) for action in ("falling", "running", "sitting"))
     for event in (first, second):
         history.begin(event, ["hook"], event.decided)
-    with Receiver(500) as receiver, Notifications(watch_config(hook=hook(receiver)), history, print) as running:
+    with (
+        Receiver(500) as receiver,
+        Notifications(watch_config(hook=hook(receiver)).channels, history, print) as running,
+    ):
         until(lambda: running.deliveries["hook"].failed)
         history.begin(third, ["hook"], third.decided)
         running.wake()
@@ -130,7 +132,7 @@ def test_an_event_of_yesterday_is_no_news(history, watch_config, event_of):
         event = event_of(ago=ago)
         history.begin(event, ["hook"], event.decided)
         history.end(event.id, event.seen, False, event.seen)
-    with Receiver() as receiver, Notifications(watch_config(hook=hook(receiver)), history, said.append):
+    with Receiver() as receiver, Notifications(watch_config(hook=hook(receiver)).channels, history, said.append):
         until(lambda: not count_pending(history))
         assert ids(receiver) == [f"{event.id}.new", f"{event.id}.end"]
     assert said == ["hook: 2 notifications were dropped, older than a day."]
@@ -146,7 +148,7 @@ def test_all_threads_end(history, watch_config, event_of, monkeypatch):
     }
     event = event_of()
     history.begin(event, [*channels], event.decided)
-    with Notifications(watch_config(**channels), history, print, lambda _: None):
+    with Notifications(channels, history, print, lambda _: None):
         time.sleep(0.1)
     began = time.monotonic()
     while left := {*threading.enumerate()} - before:

@@ -21,7 +21,7 @@ from lstr.pipelines.watching.notifications import Notifications
 folder, now = Path(sys.argv[1]), datetime.now().astimezone()
 history = History(folder / "history.sqlite")
 history.begin(WatchedEvent(new_id(now), "hall", "falling", now, now, 0.9, 0.9, now), ["notes"], now)
-with Notifications(read_config(folder / "watch.toml"), history, print):
+with Notifications(read_config(folder / "watch.toml").channels, history, print):
     while history.pending("notes"):
         sleep(0.01)
 """
