@@ -1,4 +1,4 @@
-"""Arrays in .npy files: mapped without trust in their headers, written row by row, and identified by a few rows."""
+"""Arrays in .npy files: mapped with checked headers, written row by row, and identified by a few rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ HEADER_BYTES = 128  # of an .npy of version 1.0; holds any rows of two or four s
 
 
 def open_array(path: Path) -> np.memmap:
-    """An .npy file of real numbers of any type, byte order and layout, memory-mapped read-only; safe in threads.
+    """Map an .npy file of real numbers of any type, byte order and layout read-only; safe in threads.
 
-    Nothing is allocated by what the header claims. Raises OSError, or ValueError, saying in a phrase what the file is.
+    The header is checked before memory is allocated. Raises OSError, or ValueError with a phrase about the file.
     """
-    if path.exists() and not path.is_file():  # a FIFO would be waited for
-        raise ValueError("it is no file on a disk, such as a pipe or a folder")
+    if path.exists() and not path.is_file():  # opening a FIFO would wait for a writer
+        raise ValueError("it is not a file on a disk, such as a pipe or a folder")
     with path.open("rb") as file:
         shape, fortran, dtype = read_header(file)
         offset, size = file.tell(), path.stat().st_size
@@ -43,14 +43,14 @@ def open_array(path: Path) -> np.memmap:
 
 
 def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool) -> np.ndarray:
-    """Map an array of which all of that is known, so that no header is read again. Raises OSError or ValueError."""
+    """Map an array whose header was read before. Raises OSError or ValueError."""
     return np.asarray(np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C"))
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether columns come first, and type; the file then stands at the first number.
+    """Return shape, whether columns come first, and type; the position in the file is then the first number.
 
-    Raises ValueError, saying in a phrase what the file is.
+    Raises ValueError with a phrase about the file.
     """
     beginning = file.read(len(np.lib.format.MAGIC_PREFIX))
     if not beginning:
@@ -65,12 +65,12 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         with HEADER_LOCK:
             return read(file)
-    except Exception as error:  # a header is a literal of Python: it is wrong in as many ways as one can be
+    except Exception as error:  # numpy parses a header as a literal of Python, which raises many types of errors
         raise ValueError("its header is damaged") from error
 
 
 def tensor_of(values: Any) -> Tensor:
-    """Real numbers of any type as a tensor of native float32, or float64 where they are. Raises ValueError."""
+    """Return real numbers of any type as a tensor of float32, or float64 if they are. Raises ValueError."""
     import torch
 
     if isinstance(values, torch.Tensor):
@@ -80,13 +80,13 @@ def tensor_of(values: Any) -> Tensor:
     array = np.asarray(values)
     if array.dtype.kind not in NUMBERS:
         raise ValueError(f"they are {_named(array.dtype)}, no real numbers")
-    # torch knows neither other byte orders nor every integer, and does not own a read-only map of a file
+    # torch supports neither other byte orders nor all integer types, and cannot wrap a read-only map of a file
     double = array.dtype.kind == "f" and array.dtype.itemsize == 8
     return torch.from_numpy(np.array(array, np.float64 if double else np.float32))
 
 
 def _named(dtype: np.dtype) -> str:
-    """A type for people."""
+    """Return the name of a type for messages."""
     if dtype.hasobject:
         return "Python objects"
     return {"U": "text", "S": "text", "c": f"complex numbers ({dtype})", "V": "records"}.get(dtype.kind, str(dtype))
@@ -109,7 +109,7 @@ class RowFile:
         self.rows += 1
 
     def finish(self) -> None:
-        """Write the header, now that the number of rows is known, and put everything on disk."""
+        """Write the header, because the number of rows is known now, and flush to disk."""
         entry = repr({"descr": self.dtype, "fortran_order": False, "shape": (self.rows, *self.shape)})
         header = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little") + entry.encode()
         self._file.seek(0)
@@ -119,30 +119,26 @@ class RowFile:
         self._file.close()
 
     def close(self) -> None:
-        """Give up the file unfinished."""
+        """Close the unfinished file."""
         self._file.close()
 
 
-def file_of(array: np.memmap) -> Path:
-    """The file that an array is a map of."""
-    assert array.filename is not None, "it is the map of a file with a name"
-    return Path(array.filename)
-
-
 def signature(array: np.memmap) -> str:
-    """16 hex digits that distinguish a stored array from any other, or one with bytes more, by reading three rows."""
-    excess = file_of(array).stat().st_size - array.offset - array.nbytes
+    """Return 16 hex digits that identify a stored array by its type, shape, surplus bytes and three rows."""
+    # three rows, so that a check of a large folder does not read all of it
+    assert array.filename is not None, "a map of a file has its name"
+    excess = os.stat(array.filename).st_size - array.offset - array.nbytes
     rows = np.ascontiguousarray(array[[0, len(array) // 2, -1]])
     return signature_of(array.dtype, array.shape, excess, rows.tobytes())
 
 
 def signature_of(dtype: np.dtype, shape: tuple[int, ...], excess: int, rows: bytes) -> str:
-    """The signature of an array of which only its first, middle and last row are at hand."""
+    """Return the signature of an array by its first, middle and last row."""
     return hashlib.sha256(f"{dtype.str} {shape} {excess}".encode() + rows).hexdigest()[:16]
 
 
 def fingerprints(path: Path) -> dict[str, str]:
-    """What a record keeps of an array: the SHA-256 of its file, and its signature."""
+    """Return the entries of an array in a record: the SHA-256 of its file, and its signature."""
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return {"sha256": sha256, "signature": signature(open_array(path))}

@@ -1,4 +1,4 @@
-"""What files hold: bytes, text, JSON, JSON lines, and the dataclasses that JSON objects are checked against."""
+"""Content of files: bytes, text, JSON, JSON lines, and the dataclasses that JSON objects are checked against."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_bytes(path: Path, most: int = MOST) -> bytes:
-    """The bytes of a file on a disk. Raises OSError, which says in a phrase what the path is."""
+    """Return the bytes of a file on a disk. Raises OSError, whose message is a phrase about the file."""
     with open(path, "rb", opener=_opener) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -43,35 +43,35 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
 
 
 def read_text(path: Path, encoding: str = "utf-8", most: int = MOST) -> str:
-    """The text of a file on a disk, its line endings as newlines. Raises OSError, and UnicodeDecodeError."""
+    """Return the text of a file on a disk, with line endings as newlines. Raises OSError and UnicodeDecodeError."""
     return read_bytes(path, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _opener(path: str, flags: int) -> int:
-    """Open a path, where it is a file: to open a FIFO is to wait for somebody who writes to it."""
+    # opening a FIFO would wait until another process writes to it
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise OSError(errno.EINVAL, "it is no file on a disk, such as a pipe")
+        raise OSError(errno.EINVAL, "it is not a file on a disk, such as a pipe")
     return os.open(path, flags)
 
 
 def to_json(value: object, indent: int | None = None) -> str:
-    """JSON that can be written as UTF-8, also where a file name is no Unicode (Python then has surrogates in it)."""
+    """Return JSON that can be written as UTF-8, also of file names with surrogates, which are not Unicode."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return json.dumps(value, indent=indent) if SURROGATE.search(text) else text
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file, indented, whole or not at all."""
+    """Write an indented JSON file, completely or not at all."""
     write_text(path, to_json(value, indent=1) + "\n")
 
 
 def write_jsonl(path: Place, values: Iterable[object]) -> None:
-    """Write one JSON object per line, whole or not at all."""
+    """Write one JSON object per line, completely or not at all."""
     write_text(path, "".join(to_json(value) + "\n" for value in values))
 
 
 def append_jsonl(path: Path, value: object) -> None:
-    """Add a line to a JSONL file. Raises OutputError where it cannot be written."""
+    """Add a line to a JSONL file. Raises OutputError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
@@ -83,13 +83,13 @@ def append_jsonl(path: Path, value: object) -> None:
 
 
 def keep_jsonl(path: Path, is_kept: Callable[[Any], bool]) -> None:
-    """Leave those values in a JSONL file, where there is one, and no line that a kill cut short."""
+    """Remove the other values from a JSONL file if it exists, and a line that a kill cut short."""
     if path.exists():
         write_jsonl(path, filter(is_kept, read_jsonl(path)))
 
 
 def read_jsonl(path: Place) -> list[Any]:
-    """The values of a JSONL file, but for a line that a kill cut short; empty when it does not exist."""
+    """Return the values of a JSONL file, except a line that a kill cut short; empty if it does not exist."""
     values = []
     for line in (content_of(path) or b"").split(b"\n"):  # str.splitlines ends lines in texts too, as at U+2028
         with suppress(ValueError, RecursionError):
@@ -98,7 +98,7 @@ def read_jsonl(path: Place) -> list[Any]:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where there is none that can be read."""
+    """Return the JSON object in a file; None if it cannot be read."""
     with suppress(OSError, ValueError, RecursionError):
         values = json.loads(read_text(path, most=MOST_TEXT))
         return values if isinstance(values, dict) else None
@@ -106,9 +106,9 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def built(kind: type[Built], values: object) -> Built:
-    """A dataclass made of a JSON object, with those inside it; a list stands for a tuple.
+    """Return a dataclass built from a JSON object, with nested ones; lists become tuples.
 
-    Raises ValueError, naming the entry, for one that is unknown, missing, or not of its type.
+    Raises ValueError with the name of an entry that is unknown, missing, or not of its type.
     """
     try:
         made = msgspec.convert(values, kind)

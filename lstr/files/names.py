@@ -1,4 +1,4 @@
-"""Names that become parts of paths, and addresses as they may be shown: without user, password or token."""
+"""Names that become parts of paths, and addresses as messages show them: without user, password or token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STDIN = "standard input"
 
 
 def without_credentials(text: str) -> str:
-    """`text` with what must not be shown taken out of each URL in it: user and password, and secret parameters.
+    """Return a text without the secrets of the URLs in it: user, password and secret parameters.
 
     Cameras put them before the host (`rtsp://user:password@host`), in the query, or in the path
     (`/user=admin&password=…`). Text without a URL, and file: URLs, come back as they are.
@@ -38,12 +38,12 @@ def without_credentials(text: str) -> str:
 
 
 def displayed(text: str) -> str:
-    """`text` for a terminal: `without_credentials`, and without characters that would steer it."""
+    """Return a text for a terminal: `without_credentials`, and without control characters."""
     return CONTROL.sub("\ufffd", without_credentials(text))
 
 
 def shown(source: object) -> str:
-    """The name of a source for messages: a path as it is, an address without credentials, a stream by its name."""
+    """Return the name of a source for messages: a path, an address without credentials, or the name of a stream."""
     if isinstance(source, str | Path):
         return WHOLE.sub(_masked, str(source)) if WHOLE.match(str(source)) else str(source)
     name = str(getattr(source, "name", "the stream"))
@@ -55,17 +55,17 @@ def _masked(url: re.Match) -> str:
 
 
 def is_slug(name: object) -> bool:
-    """Whether a name is one part of a path, in the same folder wherever it is put: `resnet50`, `tsn_r18`, `a.pth`."""
+    """Return whether a name is a valid file name without folders: `resnet50`, `tsn_r18`, `a.pth`."""
     return isinstance(name, str) and bool(SLUG.fullmatch(name)) and len(name.encode(errors="replace")) <= MAX_SLUG_BYTES
 
 
 def slug(text: str, default: str, longest: int = SLUG_CHARACTERS) -> str:
-    """A text as such a name, of `longest` characters at most; `default` where nothing of it can stay."""
+    """Return a text as such a name of up to `longest` characters; `default` if no character is left."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:longest].rstrip("-.") or default
 
 
 def fault_of(video_id: object) -> str:
-    """Why a video id names no file inside a folder, to follow "is"; empty where it does."""
+    """Return why a video id cannot name a file inside a folder, to follow "is"; empty if it can."""
     if not isinstance(video_id, str) or not video_id.strip("/."):
         return "no name of a video"
     parts = video_id.split("/")

@@ -22,7 +22,7 @@ Got = TypeVar("Got")
 ATTEMPTS = 3  # of an operation, in addition to those of the file system itself
 PAUSE = 2.0  # seconds before the second attempt, twice that before the third
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
-# Where file systems say when a file was written, or an ETag, which changes with the file too.
+# Names under which file systems state the time of a file, or an ETag, which changes with the file too.
 MODIFIED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified", "created", "ETag", "etag")
 
 
@@ -53,12 +53,12 @@ class RemoteFile:
     """A file, or a folder of files, at an fsspec URL."""
 
     url: str
-    """It may hold a password; `str` is for people and records."""
+    """It can hold a password; use `str` for messages and records."""
 
     def __str__(self) -> str:
-        """The URL without user, password and, where it is the web's, query."""
+        """Return the URL without user, password and, for the web, query."""
         scheme, _, rest = self.url.partition("://")
-        if scheme in PACKAGES:  # it begins with a bucket, and after that anything is a name
+        if scheme in PACKAGES:  # it begins with a bucket, and a key can have any characters
             bucket, slash, key = rest.partition("/")
             return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
         return re.sub(r"[?#].*", "", shown(self.url)) if scheme in ("http", "https") else shown(self.url)
@@ -67,21 +67,21 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """Last part of the path."""
         return PurePosixPath(unquote(str(self)) if self.url.startswith("http") else str(self)).name
 
     @property
     def parent(self) -> "RemoteFile":
-        """The folder that it is in."""
+        """Its folder."""
         return RemoteFile(self.url.rpartition("/")[0])
 
     def joinpath(self, *parts: str) -> "RemoteFile":
-        """A file below this folder."""
+        """Return a file below this folder."""
         return RemoteFile("/".join([self.url, *parts]))
 
     @property
     def system(self) -> tuple[Any, str]:
-        """The fsspec file system and the path in it. Raises MissingPathError where no file system is for this URL."""
+        """Its fsspec file system and the path there. Raises MissingPathError for an unsupported protocol."""
         scheme = urlsplit(self.url).scheme
         try:
             import fsspec
@@ -92,11 +92,11 @@ class RemoteFile:
             hint = f"`pip install {package}`." if package else f"{error}."
             raise MissingPathError(f"{scheme}:// addresses need a package that is not installed.", hint) from error
         except ValueError as error:
-            hint = "known are s3://, gs://, https://, sftp:// and what else fsspec knows."
-            raise MissingPathError(f"{scheme}:// is no known kind of address.", hint) from error
+            hint = "use s3://, gs://, https://, sftp:// or another protocol of fsspec."
+            raise MissingPathError(f"{scheme}:// is not a supported protocol.", hint) from error
 
     def relative_to(self, folder: "Place") -> PurePosixPath:
-        """The path below a folder. Raises MissingPathError where it is not below it."""
+        """Return the path below a folder. Raises MissingPathError if it is elsewhere."""
         top = f"{folder.url}/" if isinstance(folder, RemoteFile) else None
         if top is None or not self.url.startswith(top):
             raise MissingPathError(f"{self} is not in {folder}.", "name their common folder: --set root=DIR.")
@@ -171,7 +171,7 @@ class RemoteFile:
         with suppress(FileNotFoundError), self._reached(MissingPathError) as (fs, root):
             pattern = "*" in root
             found = fs.glob(root, detail=True) if pattern else fs.find(root, detail=True)
-            fs.invalidate_cache()  # so that later questions reach the server
+            fs.invalidate_cache()  # otherwise fsspec answers later calls from its cache
             prefix = self.url.removesuffix(root)  # with the user and the host, which paths lack
             top = root.split("*")[0].rpartition("/")[0] if pattern else root
             files = {path: RemoteFile(prefix + path) for path, info in found.items() if info["type"] == "file"}
@@ -260,12 +260,12 @@ def _is_forbidden(error: BaseException) -> bool:
 
 
 def has_no_room(error: BaseException | None) -> bool:
-    """Whether a disk here is full or may not be written."""
+    """Return whether a local disk is full or read-only."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 
 
 def _status(error: BaseException | None) -> int | None:
-    """The HTTP status that an error of an HTTP client carries."""
+    """Return the HTTP status in an error of an HTTP client."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return response.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -173,7 +173,7 @@ def read_json(path: Path) -> Any:
     try:
         text = read_text(path, "utf-8-sig")
     except FileNotFoundError as error:
-        raise LabelsError(f"There is no label file {path}.", "Check the path of the labels.") from error
+        raise LabelsError(f"The label file {path} does not exist.", "Check the path of the labels.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise LabelsError(
             f"The label file {path} cannot be read ({error}).", "Give a readable file in UTF-8, such as JSON or CSV."

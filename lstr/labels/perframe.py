@@ -1,4 +1,4 @@
-"""Labels in the published form: `data_info.json` names classes and videos, `target_perframe/ID.npy` has the targets."""
+"""Labels in the published form: classes and videos in `data_info.json`, targets in `target_perframe/ID.npy`."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -38,24 +38,30 @@ def read_data_info(
     any_rate: bool = False,
     clock: Clock = CLOCK,
 ) -> Labels:
-    """Labels of one data set of a data_info.json, its targets looked for in `roots` and in its own `data_root`.
+    """Return the labels of one data set of a data_info.json.
 
-    The targets become segments that give the same targets again; background is where no class is. `dataset` may be
-    left out where the file has one, or where a root is named after it. A video without targets is left out with
-    `skip_missing`. Targets of another rate than the clock's are taken with `any_rate`, for their seconds alone. Raises
-    LabelsError otherwise, and for anything that does not fit together.
+    Args:
+        path: The file, for messages.
+        content: Its content.
+        roots: Folders to search for the targets, in addition to the `data_root` of the file.
+        dataset: Can be omitted if the file has one data set, or if a root is named after it.
+        skip_missing: Skip videos without targets.
+        any_rate: Accept targets at another rate than the clock's.
+        clock: That of the features.
+
+    Targets become segments that give the same targets again; a chunk without a class is background. Raises LabelsError.
     """
     name = _choose(path, content, roots, dataset)
     entry = content[name]
     classes = entry["class_names"]
     named = isinstance(classes, list) and all(map(is_name, classes))
     if not named or len(set(classes)) < len(classes) or classes[:1] != [BACKGROUND]:
-        raise LabelsError(f"{path}, {name}: class_names is no list of names.", f'Begin it with "{BACKGROUND}".')
+        raise LabelsError(f"{path}, {name}: class_names is not a list of names.", f'Begin it with "{BACKGROUND}".')
     ignored = entry.get("ignore_index", -1)
     if isinstance(ignored, int) and 0 <= ignored < len(classes) and classes[ignored] != AMBIGUOUS:
         raise LabelsError(
             f"{path}, {name}: ignore_index {ignored} is the class {classes[ignored]!r}.",
-            f'Only "{AMBIGUOUS}" can be left out; give that class this name.',
+            f'Only "{AMBIGUOUS}" can be ignored; give that class this name.',
         )
     rate, wanted = entry.get("fps", FEATURES_PER_SECOND), float(clock.rate)
     is_rate = isinstance(rate, int | float) and 0 < rate <= MOST_RATE
@@ -69,7 +75,7 @@ def read_data_info(
     for subset, key in SUBSETS.items():
         named = entry.get(key, [])
         if not isinstance(named, list):
-            raise LabelsError(f"{path}, {name}: {key} is no list of videos.", "Write a list of their ids.")
+            raise LabelsError(f"{path}, {name}: {key} is not a list of videos.", "Write a list of their ids.")
         check_ids(named, f"{path}, {name}, {key}")
         for video in named:
             found = next((file for folder in folders if (file := folder / f"{video}.npy").exists()), None)

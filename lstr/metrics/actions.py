@@ -30,23 +30,23 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class VideoEvents:
-    """What is labelled in a video and what was detected in it."""
+    """The labels and the detections of a video."""
 
     truth: Sequence[Segment]
-    """The labelled segments; those that start after the video's end are left out, and the others end with it"""
+    """The labelled segments; they are cut at the end of the video, and those that start there are skipped"""
     detections: Sequence[Segment]
     seconds: float
     """Length of the video"""
     announced: Sequence[float] | None = None
-    """When each detection was announced as started, in seconds of the video; None where that is not known"""
+    """When the start of each detection was reported, in seconds of the video; None if it is unknown"""
     told: Sequence[float] | None = None
-    """When each detection was told whole, as it ended"""
+    """When the end of each detection was reported, in seconds of the video"""
 
 
 def measure_events(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
 ) -> Entry:
-    """Return how many labelled actions were found, how fast, and how many false alarms came with them, in JSON's types.
+    """Return how many labelled actions were found, how fast, and the number of false alarms, in JSON's types.
 
     {"hours", "videos", "together": {...}, "per_class": {label: {...}}}, each with labels, found, missed, detections,
     false_alarms, false_alarms_per_hour, false_seconds, `iou`, `onset` and `edges` (precision, recall and F1 by how well
@@ -54,10 +54,10 @@ def measure_events(
     start to the announcement of the detection that found it) and `interval`: of the false alarms an hour by their count
     alone (`intervals.rate_interval`), and of precision, recall and F1 (IoU 0.3) and F1 within each tolerance by `draws`
     (R, videos) of `intervals.draw`, if there are any. `together` counts the actions of all classes. What cannot be
-    computed, as the recall of a class without labels, is None.
+    computed is None, for example the recall of a class without labels.
 
-    Only `classes` count, Background and Ambiguous never do. A detection without a label is no false alarm where at
-    least half of it is labelled Ambiguous: it is left out.
+    Only `classes` count, without Background and Ambiguous. A detection without a label is skipped if at least half of
+    it is labelled Ambiguous.
     """
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     counts = np.zeros((len(videos), len(actions), len(_COLUMNS)))
@@ -89,7 +89,7 @@ def find(truth: Spans, detections: Spans) -> NDArray[np.int64]:
     """Return which label is found by which detection of its class and video: pairs (P, 2) of rows of the spans.
 
     A label fits a detection that overlaps it with an IoU of 0.3, or that starts within 1 s of its start. Each is in at
-    most one pair, and there are as many pairs as there can be, those whose starts are nearest.
+    most one pair. Of all largest sets of pairs this is the one with the nearest starts.
     """
     fits = _fits(truth, detections)
     return largest_pairs(truth, detections, fits[f"iou {FOUND_IOU}"] | fits[f"onset {FOUND_ONSET}"])

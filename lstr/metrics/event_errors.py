@@ -11,7 +11,7 @@ from lstr.chunk import CLOCK
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
 from lstr.metrics.actions import SLACK, Spans, VideoEvents, find, is_ambiguous, labelled_spans, spans_of
 
-# Seconds that an edge may be off: two decisions; a person who labels by hand is no surer
+# Seconds that an edge may be off: two chunks; labels that a person makes by hand are not more exact
 EDGE = 0.5
 OF_LABELS = ("correct", "edges", "fragmented", "merged", "fragmented_merged", "wrong_action", "deleted")
 OF_DETECTIONS = ("correct", "edges", "fragment", "merging", "fragment_merging", "wrong_action", "inserted")
@@ -83,7 +83,10 @@ def measure_errors(videos: Sequence[VideoEvents], classes: Sequence[str]) -> Ent
 
 
 def belong_together(truth: Spans, detections: Spans) -> NDArray[np.bool_]:
-    """Which labels (N, 2) overlap which detections (M, 2), (N, M): for longer than an instant, unless one is none."""
+    """Return which labels (N, 2) overlap which detections (M, 2): (N, M).
+
+    Touching counts only if one of the two has no length.
+    """
     shared = np.minimum(truth[:, None, 1], detections[None, :, 1]) - np.maximum(
         truth[:, None, 0], detections[None, :, 0]
     )

@@ -269,7 +269,7 @@ def detection_delay(
     """Seconds from each action's start to its first correct decision: summary, "per_class", and "seconds" of each.
 
     A decision is made at the end of its chunk. It is correct for an action when, in a chunk of that action, its class
-    scores above every class that is not on in it, so that an action under way at the same time is no mistake. A
+    scores above every class that is not on in it, so that another action at the same time does not count. A
     perfect model therefore needs up to the length of a chunk. Actions without a chunk in the video are left out; those
     that are never decided correctly are missed, and in no median. Arrays (L, C) and segments per video.
     """

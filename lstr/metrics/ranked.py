@@ -84,13 +84,13 @@ def measure_instances(
 ) -> dict[str, Any]:
     """AP of the detections as instances by IoU: {"ious", "mAP", "mean", "interval", "per_class"} of `ranked.summary`,
     and "late" of all and of each class: p50 and p95 of the seconds from a label's end until the detection that is right
-    for it at an IoU of 0.3 was told, None where none is known.
+    for it at an IoU of 0.3 was reported, None if it is unknown.
 
     ActivityNet's rules, which the code of OAT-OSN takes for online localisation: from the highest score down (equal
     ones of a video in their order) a detection is right when the label of its class and video with the highest IoU that
     is still free has at least that IoU; precision is interpolated at every recall. Two things differ: detections of
     equal score count together, and one without a label that is labelled ambiguous in at least half is left out. A
-    detection's score is that with which it was told; 1 without one. `draws` (R, videos) of `intervals.draw` give the
+    detection's score is the reported one, or 1. `draws` (R, videos) of `intervals.draw` give the
     intervals.
 
     A class without a label is in no mean; NaN where none is left.

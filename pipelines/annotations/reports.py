@@ -78,7 +78,7 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> tu
     """
     files = find_labelled_videos(videos)
     if videos and not files:
-        raise LabelsError(f"There is no video in {few(list(videos))}.", "give video files or a folder of them.")
+        raise LabelsError(f"{few(list(videos))} holds no video.", "give video files or a folder of them.")
     first = read_label_file(path, present=files)
     second = read_label_file(other_path, present={**dict.fromkeys(first.videos), **files})
     names = [name for name in first.videos if name in second.videos]

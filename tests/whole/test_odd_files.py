@@ -85,11 +85,11 @@ def test_a_pipe_is_not_waited_for(small_set, tmp_path, lstr):
         os.mkfifo(tmp_path / name)
     for name in ("p.lstr", "p.pt"):
         mistake(lstr("detect", small_set.videos, "-m", tmp_path / name, "-o", tmp_path / "t"), 4, name)
-    with pytest.raises(ValueError, match="no file on a disk"):
+    with pytest.raises(ValueError, match="not a file on a disk"):
         open_array(tmp_path / "p.npy")
     mistake(lstr("labels", "check", tmp_path / "p.csv"), 2, "p.csv")
     mistake(lstr("info", tmp_path / "p.csv"), 2, "p.csv is not a file on a disk")
-    with pytest.raises(LabelsError, match="no file on a disk"):
+    with pytest.raises(LabelsError, match="not a file on a disk"):
         read_labels(tmp_path / "p.csv")
     mistake(lstr("labels", "convert", tmp_path / "p.csv", "-o", tmp_path / "labels.json"), 2, "p.csv")
 
@@ -98,7 +98,7 @@ def test_a_pipe_is_not_waited_for_where_a_text_or_a_video_is_meant(small_set, tm
     """A folder with a pipe named as a video was one that `lstr extract` never left, not even by Ctrl-C."""
     for name in ("p.json", "p.txt", "p.mp4"):
         os.mkfifo(tmp_path / name)
-    words, out = "no file on a disk, such as a pipe", tmp_path / "out"
+    words, out = "file on a disk, such as a pipe", tmp_path / "out"
     extract = ("extract", small_set.videos, "-o", out, "--recipe")
     mistake(lstr(*extract, tmp_path / "p.json"), 4, "p.json", "neither a recipe nor a file")
     mistake(lstr(*extract, small_set.recipe, "--calibrate", tmp_path / "p.txt"), 2, "p.txt", words)

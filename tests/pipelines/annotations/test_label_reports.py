@@ -146,4 +146,4 @@ def test_what_cannot_be_compared_is_an_error_with_a_hint(files, lstr, tmp_path):
     mistake(lstr("labels", "budget", write(tmp_path / "none.json", {"one": []})), 2, "No action is labelled")
     mistake(lstr("labels", "compare", files[0], tmp_path / "gone.json"), 2, "gone.json")
     (tmp_path / "none").mkdir()
-    mistake(lstr("labels", "compare", *files, tmp_path / "none"), 2, "There is no video in")
+    mistake(lstr("labels", "compare", *files, tmp_path / "none"), 2, "holds no video")

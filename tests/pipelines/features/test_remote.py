@@ -85,7 +85,7 @@ def test_random_networks_are_calibrated_on_videos_elsewhere(lstr, elsewhere, how
 
 
 def test_addresses_that_cannot_be_meant(lstr, elsewhere, how, scene, tmp_path):
-    for given, words in (("memory://none", "memory://none holds no video"), ("sss://x/y", "no known kind of address")):
+    for given, words in (("memory://none", "memory://none holds no video"), ("sss://x/y", "not a supported protocol")):
         code, out, err = lstr("extract", given, "-o", tmp_path / "f", *how)
         assert code == 2 and out == "" and words in err and err.count("hint: ") == 1, err
     code, out, err = lstr("extract", scene, "-o", "abfs://box/features", *how)
