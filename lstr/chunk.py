@@ -1,4 +1,4 @@
-"""The unit of time: a chunk of video, of which each has one feature row and one decision."""
+"""The unit of time: a chunk of video, with one row of features and one decision."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ STORED = re.compile(r"\d{1,9}(/[1-9]\d{0,8})?")
 
 @dataclass(frozen=True)
 class Clock:
-    """When chunks are: `rate` a second, the first of which begins `offset` seconds into the video.
+    """The times of chunks: `rate` chunks per second; the first one starts at `offset` seconds of the video.
 
-    Times come of whole numbers by one division, so that no error adds up however long a source is.
+    Each time is computed from whole numbers by one division, so that no error adds up in a long source.
     """
 
     rate: Fraction = Fraction(FEATURES_PER_SECOND)
@@ -34,15 +34,15 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """The length of a chunk."""
+        """The length of a chunk in seconds."""
         return self.length(1)
 
     def length(self, chunks: Any) -> Any:
-        """Seconds that so many chunks last, a whole number or an array of them."""
+        """Return the length in seconds of a number of chunks, an int or an array."""
         return chunks * self.rate.denominator / self.rate.numerator
 
     def at(self, chunk: Any) -> Any:
-        """Seconds into the video where a chunk begins, and the one before it ends; of a whole number or an array."""
+        """Return the start in seconds of a chunk, which is the end of the chunk before it; an int or an array."""
         if not self.offset:
             return self.length(chunk)
         over = self.rate.numerator * self.offset.denominator
@@ -51,15 +51,15 @@ class Clock:
         ) / over
 
     def first(self, seconds: float) -> int:
-        """The chunk in which a time lies, the later one of two that meet there; negative before the first chunk."""
+        """Return the chunk that contains a time, the later one at an edge; negative before the first chunk."""
         return math.floor(self._place(seconds) + TOLERANCE)
 
     def end(self, seconds: float) -> int:
-        """The chunk after the last one that begins before a time."""
+        """Return the chunk after the last one that starts before a time."""
         return math.ceil(self._place(seconds) - TOLERANCE)
 
     def nearest(self, seconds: float) -> int:
-        """The chunk whose beginning is nearest to a time."""
+        """Return the chunk with the start nearest to a time."""
         return round(self._place(seconds))
 
     def whole_chunks(self, seconds: float) -> int:
@@ -71,12 +71,12 @@ class Clock:
         return math.ceil(seconds * float(self.rate) - TOLERANCE)
 
     def to_dict(self) -> dict[str, str]:
-        """Its JSON object; the offset only where there is one."""
+        """Return the JSON object; without the offset if it is 0."""
         return {"rate": str(self.rate), **({"offset": str(self.offset)} if self.offset else {})}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Clock:
-        """The clock of a JSON object. Raises ValueError for one that is none."""
+        """Return the clock of a JSON object. Raises ValueError if it is invalid."""
         texts = (values.get("rate", "4"), values.get("offset", "0"))
         if not all(isinstance(text, str) and STORED.fullmatch(text) for text in texts):
             raise ValueError(f"rate and offset are {texts[0]!r} and {texts[1]!r}")

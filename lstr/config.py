@@ -35,8 +35,8 @@ class Uses:
 class WindowConfig(Settings, frozen=True):
     """The settings of a model of any kind. Lengths are in chunks of 0.25 s. The class of a kind adds its own.
 
-    The defaults are those of the published THUMOS'14 LSTR, save for `grid`: the published batch evaluation slides
-    its grid, the published stream and the models trained here keep it fixed.
+    The defaults are the settings of the published THUMOS'14 LSTR, except for `grid`: the published batch evaluation
+    slides its grid, the published stream and the models trained here keep it fixed.
 
     Raises ConfigError that names the field and its value.
     """
@@ -44,11 +44,11 @@ class WindowConfig(Settings, frozen=True):
     uses: ClassVar[Uses] = Uses()
 
     kind: str = ""
-    """One of `lstr.kinds.KINDS`; `lstr models` tells of each."""
+    """One of `lstr.kinds.KINDS`; `lstr models` describes each."""
     rgb_dim: SizeOrZero = 2048
-    """Width of the appearance feature; 0 leaves that stream out."""
+    """Width of the appearance feature; 0 disables that stream."""
     flow_dim: SizeOrZero = 1024
-    """Width of the motion feature; 0 leaves that stream out."""
+    """Width of the motion feature; 0 disables that stream."""
     d_model: Size = 1024
     n_heads: Size = 16
     d_feedforward: Size = 1024
@@ -84,7 +84,7 @@ class WindowConfig(Settings, frozen=True):
         self.check()
 
     def check(self) -> None:
-        """Raise ConfigError for settings that exclude each other; a kind adds those of its own."""
+        """Raise ConfigError for settings that exclude each other; a kind adds its own checks."""
         super().__post_init__()
         if self.rgb_dim + self.flow_dim == 0:
             raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "Keep at least one of the two streams.")

@@ -26,7 +26,7 @@ WEIGHT_BYTES = 256
 
 
 class PureStep(nn.Module):
-    """A step whose inputs and outputs are tensors."""
+    """A step with tensors as inputs and outputs."""
 
     def __init__(self, model: Model, plan: Plan, tensors: Tensors) -> None:
         super().__init__()

@@ -155,7 +155,7 @@ def from_json(text: Any) -> WindowConfig:
 
 
 def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Settings without those that other kinds alone have, whose default says nothing. Raises ConfigError at another."""
+    """Return settings without those of other kinds at their defaults. Raises ConfigError for other values."""
     known = defaults(KINDS[kind].config)
     for name in (name for name in values if name not in known):
         having = {other: config for other in OURS if name in defaults(config := KINDS[other].config)}
@@ -216,7 +216,7 @@ def read_published(
 
 
 def name_kind(error: LstrError, kind: str, fitting: Sequence[str]) -> LstrError:
-    """Return the error with a hint that says which kind was assumed, and how to name another that may fit."""
+    """Return the error with a hint: the assumed kind, and how to name another one that may fit."""
     others = [name for name in fitting if name != kind]
     hint = f"{error.hint} It was read as kind {kind}"
     hint += f"; if it is of kind {' or '.join(others)}, add --set model.kind={others[0]}" if others else "."

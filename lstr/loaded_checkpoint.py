@@ -106,7 +106,7 @@ def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fault_of_rules(classes: Sequence[str], stored: Mapping[str, Mapping[str, float]] | None) -> str:
-    """Return the error in the classes and thresholds of a model, as a phrase; empty if there is none."""
+    """Return the error in the classes and thresholds of a model, as a phrase; empty without an error."""
     if not classes:
         return "it has no classes"
     for label, rules in (stored or {}).items():

@@ -1,4 +1,4 @@
-"""Configuration: structs whose fields msgspec checks, and changes to them by name."""
+"""Configuration: structs with fields that msgspec checks, and changes to them by name."""
 
 from __future__ import annotations
 
@@ -146,12 +146,12 @@ def to_json(config: Settings) -> str:
 
 @cache
 def _checker(kind: type) -> type[msgspec.Struct]:
-    """A struct of the same fields that checks nothing else: msgspec checks what it converts, never a call."""
+    """A struct of the same fields without other checks: msgspec checks conversions, but not calls."""
     return msgspec.defstruct(kind.__name__, list(field_types(kind).items()))
 
 
 def _read(value: Any, kind: Any) -> Any:
-    """A value, where text stands for a list its parts between commas; blanks around text do not count."""
+    """Return a value; text for a list is split at commas, and surrounding blanks are removed."""
     if not isinstance(value, str):
         return value
     info = inspect.type_info(kind)

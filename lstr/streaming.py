@@ -1,10 +1,10 @@
-"""Exact inference one chunk at a time, at a cost and a memory that do not grow (paper, section 3.6).
+"""Exact inference one chunk at a time, with constant cost and memory (paper, section 3.6).
 
     state = create(model)
     for rgb, flow in chunks:
         scores = step(model, state, rgb, flow)
 
-What a step costs and a stream keeps is stated in `lstr.models.lstr_step` for LSTR.
+`lstr.models.lstr_step` describes the step and the memory of LSTR.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Features = Tensor | NDArray[np.float32]
 
 @dataclass
 class StreamState:
-    """The memory of one stream, or of several that step together. Make it with `create`.
+    """The memory of one stream, or of several that step together. Create it with `create`.
 
-    It belongs to the weights the model had then.
+    It is valid for the weights that the model had at that time.
     """
 
     config: WindowConfig
@@ -54,9 +54,15 @@ class StreamState:
 
 
 def create(model: Model, n_streams: int = 1, like: StreamState | None = None) -> StreamState:
-    """Return streams before their first chunk; with `like`, a state of the same model, they share its constants.
+    """Return the state of new streams.
 
-    Raises LstrError if the model is in training mode.
+    Args:
+        model: The model, in evaluation mode.
+        n_streams: Number of streams that step together.
+        like: A state of the same model; its constants are shared.
+
+    Raises:
+        LstrError: The model is in training mode.
     """
     _check_model(model, None if like is None else like.config)
     if n_streams < 1:
@@ -68,9 +74,10 @@ def create(model: Model, n_streams: int = 1, like: StreamState | None = None) ->
 
 
 def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
-    """Forget every chunk of the given streams, by default of all, as if they had just been created.
+    """Forget every chunk of the given streams, by default of all streams.
 
-    Raises LstrError for a stream that the state does not have.
+    Raises:
+        LstrError: The state does not have one of the streams.
     """
     which = slice(None) if streams is None else list(streams)
     if wrong := [n for n in streams or () if not 0 <= n < len(state.chunks)]:
@@ -82,18 +89,25 @@ def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
 
 
 def step(model: Model, state: StreamState, rgb: Features | None, flow: Features | None) -> Tensor:
-    """Return class scores (C,) of the next chunk, from its features rgb (rgb_dim,) and flow (flow_dim,).
+    """Return the class scores of the next chunk.
 
-    A state of B streams takes rgb (B, rgb_dim) and flow (B, flow_dim), the next chunk of each, and returns (B, C). The
-    scores are a softmax over the model's classes, float32 on the CPU, equal to `lstr.batch.predict` at this chunk. A
-    feature that the model does not use is None. Raises LstrError on features that do not fit or are not finite;
-    the state is then unchanged.
+    Args:
+        model: The model of the state.
+        state: Streams of `create`; changed in place.
+        rgb: (rgb_dim,), or (B, rgb_dim) for B streams; None if the model does not use it.
+        flow: (flow_dim,), or (B, flow_dim); None if the model does not use it.
+
+    Returns:
+        (C,) or (B, C), a softmax over the classes, float32 on the CPU, equal to `lstr.batch.predict` at this chunk.
+
+    Raises:
+        LstrError: The features do not fit or are not finite; the state is then unchanged.
     """
     return step_ahead(model, state, rgb, flow)[..., 0, :]
 
 
 def step_ahead(model: Model, state: StreamState, rgb: Features | None, flow: Features | None) -> Tensor:
-    """Like `step`, with future chunks: (1 + n_ahead, C) or (B, 1 + n_ahead, C); entry 0 is the chunk itself."""
+    """Like `step`, with future chunks: return (1 + n_ahead, C) or (B, 1 + n_ahead, C); entry 0 is the chunk itself."""
     single = len(state.chunks) == 1 and any(part is not None and np.ndim(part) == 1 for part in (rgb, flow))
     parts = [part if part is None or isinstance(part, Tensor) else np.asarray(part) for part in (rgb, flow)]
     if single:
@@ -106,10 +120,19 @@ def step_ahead(model: Model, state: StreamState, rgb: Features | None, flow: Fea
 def step_streams(
     model: Model, state: StreamState, streams: Sequence[int], rgb: Features | None, flow: Features | None
 ) -> Tensor:
-    """Like `step_ahead` for n different streams of a state: rgb (n, rgb_dim), flow (n, flow_dim), in their order.
+    """Like `step_ahead` for n different streams of a state; the other streams do not change.
 
-    The other streams do not change. Returns (n, 1 + n_ahead, C). Consecutive streams are cheaper; a captured step costs
-    the same for any number.
+    Consecutive streams are cheaper; a captured step costs the same for any number.
+
+    Args:
+        model: The model of the state.
+        state: Streams of `create`; changed in place.
+        streams: Indices of n streams.
+        rgb: (n, rgb_dim), in the order of `streams`.
+        flow: (n, flow_dim).
+
+    Returns:
+        (n, 1 + n_ahead, C).
     """
     _check_model(model, state.config)
     features, which = _join_features(model, rgb, flow, len(streams)), list(streams)
@@ -137,9 +160,12 @@ def can_capture(model: Model) -> bool:
 
 
 def capture(model: Model, state: StreamState) -> None:
-    """Capture the steps of streams on a GPU, which are replayed from now on, and with `reset` for the next streams too.
+    """Capture the steps of streams on a GPU and replay them from now on, also after `reset`.
 
-    No other thread may capture or synchronise the whole device meanwhile. Raises LstrError unless `can_capture`.
+    No other thread may capture or synchronise the whole device at the same time.
+
+    Raises:
+        LstrError: The model is not on a GPU.
     """
     _check_model(model, state.config)
     if not can_capture(model):
@@ -150,7 +176,11 @@ def capture(model: Model, state: StreamState) -> None:
 
 
 def save(path: str | Path, state: StreamState) -> None:
-    """Write the streams to a file, completely or not at all. Raises CheckpointError if it cannot be written."""
+    """Write the streams to a file, completely or not at all.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
     content = {
         "format": STATE_FORMAT,
         "config": to_json(state.config),
@@ -164,7 +194,9 @@ def save(path: str | Path, state: StreamState) -> None:
 def restore(path: str | Path, model: Model) -> StreamState:
     """Return the streams that `save` wrote, for the same model; they continue exactly where they stopped.
 
-    Raises CheckpointError if the file is missing or damaged, LstrError if the model has another shape or other weights.
+    Raises:
+        CheckpointError: The file is missing or damaged.
+        LstrError: The model has another shape or other weights.
     """
     saved = checkpoint.read(path)
     if not isinstance(saved, dict) or saved.get("format") != STATE_FORMAT:

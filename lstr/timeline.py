@@ -66,14 +66,21 @@ def iso(wall: datetime) -> str:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """When a class begins and ends. Lengths in seconds, rounded to whole chunks.
+    """The rules that turn the scores of a class into actions. Lengths are in seconds, rounded to whole chunks.
 
-    It begins when its score reaches `on` and ends when it falls below `off` (hysteresis). Two parts with at most
-    `merge_gap` between them are one action, and one shorter than `min_length` is none, unless it is on when the source
-    ends. With `highest` a chunk in which another action scores higher is below both thresholds: of actions that never
-    happen together only one is on. Its start is told `backdate` before the chunk that reached `on`, as long as such
-    actions have usually lasted by then; not before the end of the one before it, with `highest` of any action, nor in
-    chunks that nobody has seen. Raises ConfigError.
+    Args:
+        on: Start threshold: an action starts when its score reaches this.
+        off: End threshold: an action ends when its score falls below this (hysteresis).
+        min_length: Ignore shorter actions, except an action that is active when the source ends.
+        merge_gap: Join parts of an action with at most this time between them.
+        highest: Count a chunk as below both thresholds if another action has a higher score, for actions that never
+            happen at the same time.
+        backdate: Report the start this much before the chunk that reached `on`, because such actions have usually
+            lasted that long by then; never before the end of the previous action of the class (with `highest` of any
+            class), nor in missing chunks.
+
+    Raises:
+        ConfigError: A value is out of range.
     """
 
     on: float = 0.5
@@ -88,12 +95,12 @@ class Thresholds:
         if not (0 <= self.on <= 1 and 0 <= self.off <= 1):
             wrong = self.off if 0 <= self.on <= 1 else self.on
             raise ConfigError(
-                f"A threshold of {wrong:g} is never crossed as meant: scores are from 0 to 1.",
+                f"The threshold {wrong:g} is out of range: scores are from 0 to 1.",
                 f"give scores, not percent, for example {EXAMPLE}.",
             )
         if self.off > self.on:
             raise ConfigError(
-                f"A class cannot begin at a score of {self.on:g} and end below {self.off:g}.",
+                f"The end threshold {self.off:g} is above the start threshold {self.on:g}.",
                 f"let 0 <= off <= on, for example {EXAMPLE}.",
             )
         lengths = {"A minimum length": self.min_length, "A gap": self.merge_gap, "A backdate": self.backdate}
@@ -102,35 +109,37 @@ class Thresholds:
                 raise ConfigError(f"{name} of {length:g} s is no length.", "give seconds from 0 up.")
 
     def min_chunks(self, clock: Clock = CLOCK) -> int:
-        """Chunks that an action must last."""
+        """Return the minimum length of an action in chunks."""
         return max(1, clock.chunks_for(self.min_length))
 
     def gap_chunks(self, clock: Clock = CLOCK) -> int:
-        """Chunks between two parts of one action, at most."""
+        """Return the maximum number of chunks between two parts of an action."""
         return clock.whole_chunks(self.merge_gap)
 
     def backdate_chunks(self, clock: Clock = CLOCK) -> int:
-        """Chunks from the reported start of an action to the chunk that reached `on`."""
+        """Return the number of chunks from the reported start of an action to the chunk that reached `on`."""
         return clock.whole_chunks(self.backdate)
 
     def delays(self, clock: Clock = CLOCK) -> dict[str, float]:
-        """Seconds that these rules add: `started` comes that much after the end of an action's first chunk, and `ended`
-        after that of the first chunk below `off`; both come at once where the source ends."""
+        """Return the delay in seconds of `started` and `ended` by these rules.
+
+        `started` is relative to the end of the first chunk of an action, `ended` to the end of the first chunk below
+        `off`. At the end of the source both come at once.
+        """
         chunks = {"started": self.min_chunks(clock) - 1, "ended": self.gap_chunks(clock)}
         return {name: clock.length(number) for name, number in chunks.items()}
 
     def stored(self) -> dict[str, Any]:
-        """The values that a checkpoint carries; `highest` and `backdate` only where they do something, for earlier
-        versions do not know them."""
+        """Return the values for a checkpoint, without unused `highest` and `backdate`: earlier versions lack them."""
         return {name: value for name, value in asdict(self).items() if name not in ("highest", "backdate") or value}
 
     def to_dict(self, clock: Clock = CLOCK) -> dict[str, Any]:
-        """The thresholds' JSON object, with the delays they add."""
+        """Return the JSON object of the thresholds, with their delays."""
         return {**self.stored(), "delay": self.delays(clock)}
 
 
 def check_kinds(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for what is text, say, in the place of a number."""
+    """Raise ConfigError for a value of the wrong type, for example text."""
     for name, value in values.items():
         if not isinstance(value, bool | np.bool_ if name == "highest" else int | float | np.number):
             kind = "true or false" if name == "highest" else "a number"
@@ -175,13 +184,17 @@ class _Run:
 
 @dataclass
 class Timeline:
-    """Turns one score vector per chunk into events; several classes may be on at once. Background is never an event.
+    """Turns one score vector per chunk into events; several classes may be active at once, Background never.
 
-    `thresholds` are one for all classes, or one per class (a class without gets the default). `clock` says when chunks
-    are. It keeps what is on and nothing of what has ended, so its memory grows neither with an action's length nor with
-    their number. The events of a chunk never change later, and are the same whatever follows; `segments_in` all of them
-    are those of the whole curve of scores: runs by hysteresis, near ones merged, then short ones dropped that are not
-    on at the end, and starts backdated.
+    Only active actions are kept, so memory grows neither with the length of an action nor with the number of actions.
+    The events of a chunk never change later and do not depend on later chunks. All events together (`segments_in`)
+    equal the result on the whole curve of scores: runs by hysteresis, merged across gaps, without short ones, except
+    at the end, and with backdated starts.
+
+    Args:
+        classes: The names of the columns of scores.
+        thresholds: Rules for all classes, or by class; a class without rules has the defaults.
+        clock: The times of chunks.
     """
 
     classes: tuple[str, ...]
@@ -208,11 +221,16 @@ class Timeline:
         self._horizon = self.clock.whole_chunks(HORIZON_SECONDS)
 
     def push(self, time: float, scores: NDArray[np.floating], ahead: NDArray[np.floating] | None = None) -> list[Event]:
-        """Events decided at the end of a chunk, `time` in seconds, scores (C,).
+        """Return the events that are decided at the end of a chunk.
 
-        `ahead` (H, C) are the scores of the chunks to come, of a model that anticipates: a class that is not on and
-        reaches its `on` within 2 s is `expected`, once until it has `started`, or `lapsed` because none of them reaches
-        its `off`. Raises LstrError for scores of another shape or not from 0 to 1, and for a chunk before the last one.
+        Args:
+            time: The end of the chunk in seconds.
+            scores: (C,), from 0 to 1.
+            ahead: (H, C), scores of the next chunks of a model with anticipation. An inactive class that reaches its
+                `on` within 2 s is `expected`, once, until it has `started`, or `lapsed` if none reaches its `off`.
+
+        Raises:
+            LstrError: The scores have another shape or range, or the chunk is before the last one.
         """
         chunk, scores = self.clock.nearest(time) - 1, np.asarray(scores)
         wrong = f"of shape {scores.shape}" if scores.shape != (len(self.classes),) else ""
@@ -244,10 +262,10 @@ class Timeline:
         return events
 
     def finish(self, time: float) -> list[Event]:
-        """End what is still on, and expected, when the source ends at `time` seconds; it can then begin anew.
+        """Return the events at the end of the source, at `time` seconds; the timeline can then be used again.
 
-        What is on has then started, however short: nobody knows how long it would have lasted. Its `ended` says that it
-        was `still_on`.
+        An active action has started, even if it is shorter than `min_length`, because its full length is unknown; its
+        `ended` has `still_on`.
         """
         events: list[Event] = []
         self._newest, self._seen_since, self._ends = 0, None, {}
@@ -259,7 +277,7 @@ class Timeline:
         return events + [event for c in sorted(self._announced) for event in self._lapse(c, time)]
 
     def describe(self) -> dict[str, Any]:
-        """The rules as a timeline file has them: one for all classes, or one per class."""
+        """Return the rules as they are stored in a timeline file: for all classes, or by class."""
         if isinstance(self.thresholds, Thresholds):
             return self.thresholds.to_dict(self.clock)
         return {self.classes[c]: rules.to_dict(self.clock) for c, rules in self._rules.items()}
@@ -289,7 +307,7 @@ class Timeline:
         return events
 
     def _start(self, c: int, time: float) -> Event:
-        """Return its `started`; it is no longer expected."""
+        """Return the `started` event of a class, which is no longer expected."""
         run = self._runs[c]
         run.started = True
         self._announced.pop(c, None)
@@ -319,7 +337,7 @@ class Timeline:
 
 
 def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Thresholds:
-    """The default thresholds with `stored` and then `overrides` over them; see `thresholds_of`."""
+    """Return the default thresholds, replaced by `stored` and then by `overrides`; see `thresholds_of`."""
     chosen = {name: value for name, value in overrides.items() if value is not None}
     merged = {**asdict(DEFAULT), **stored, **chosen}
     check_kinds(merged)
@@ -333,10 +351,15 @@ def changed(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Threshol
 def thresholds_of(
     loaded: Checkpoint, overrides: Mapping[str, Any] | None = None
 ) -> Thresholds | Mapping[str, Thresholds]:
-    """A checkpoint's thresholds, by class where `lstr evaluate` or `lstr learn` has chosen them, else the default ones.
+    """Return the thresholds of a checkpoint, by class if `lstr evaluate` or `lstr learn` chose them, else the defaults.
 
-    `overrides` (values of Thresholds by name; None overrides nothing) replace both, for all classes. Where only one of
-    `on` and `off` is overridden and contradicts the other, the other follows it. Raises ConfigError.
+    Args:
+        loaded: The checkpoint.
+        overrides: Values of Thresholds by name for all classes; None overrides nothing. If only one of `on` and `off`
+            is overridden and contradicts the other, the other follows it.
+
+    Raises:
+        ConfigError: A value is out of range.
     """
     stored = loaded.extra.get("thresholds")
     if not stored:

@@ -43,7 +43,7 @@ def open_array(path: Path) -> np.memmap:
 
 
 def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool) -> np.ndarray:
-    """Map an array whose header was read before. Raises OSError or ValueError."""
+    """Map an array after its header was read. Raises OSError or ValueError."""
     return np.asarray(np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C"))
 
 

@@ -34,7 +34,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_bytes(path: Path, most: int = MOST) -> bytes:
-    """Return the bytes of a file on a disk. Raises OSError, whose message is a phrase about the file."""
+    """Return the bytes of a file on a disk. Raises OSError with a phrase about the file as its message."""
     with open(path, "rb", opener=_opener) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:

@@ -240,7 +240,7 @@ def module_list(modules: Iterable[nn.Module]) -> Sequence[Any]:
 
 
 class Stack(nn.Module):
-    """Layers of one shape one after the other, then a LayerNorm."""
+    """A sequence of layers of one shape, then a LayerNorm."""
 
     layers: Sequence[Any]
     """DecoderLayer or EncoderLayer, all of one class"""

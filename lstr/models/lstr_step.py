@@ -1,7 +1,7 @@
 """What a stream of LSTR keeps between chunks, and the arithmetic that makes that enough (paper, section 3.6).
 
 Keys and values are linear in token plus position. So each is a sum of a part of the chunk, computed when it arrives,
-and a part of the position, computed once (`Constants`). What is left of a step:
+and a part of the position, computed once (`Constants`). A step computes:
 
 - Decoder, every chunk: query, key and value of the newest chunk; then all layers for all work tokens, whose slots move
   with every chunk, except the last layer, which only the newest chunk needs.
@@ -195,7 +195,7 @@ def step(
 
 
 def of_work(model: LSTR, tokens: Tensor) -> Tensors:
-    """Return what is kept of work tokens (..., D): the tokens, and their projections without positions."""
+    """Return the stored tensors of work tokens (..., D): the tokens, and their projections without positions."""
     kept = {"work": tokens}
     if model.integration not in ("mlp", "joined"):
         kept["work_qkv"] = model.dec_modules.layers[0].self_attn.project(tokens, 0, 3)

@@ -75,7 +75,7 @@ def attend_to_best_of(
 
 
 class BestLayer(DecoderLayer):
-    """A decoder layer whose attention is `attend_to_best`, with GELU in its feed-forward."""
+    """A decoder layer with `attend_to_best` as attention, and GELU in its feed-forward."""
 
     def after_cross(self, x: Tensor, attended: Tensor) -> Tensor:
         """See `DecoderLayer.after_cross`."""
@@ -88,7 +88,7 @@ class BestLayer(DecoderLayer):
 
 
 class BestEncoderLayer(EncoderLayer):
-    """A self-attention layer whose attention is `attend_to_best`, with GELU in its feed-forward."""
+    """A self-attention layer with `attend_to_best` as attention, and GELU in its feed-forward."""
 
     def look(self, x: Tensor, counted: Tensor | None) -> Tensor:
         """x (B, N, D), of which counted (B, N) exist, to (B, N, D)."""

@@ -106,7 +106,7 @@ class OadTR(FixedWindow):
     scoring_rule = ScoringRule("OadTR", "whole windows", "left out alone")
 
     def outputs(self) -> Outputs:
-        """Return the newest chunk and the chunks after it, whose mean weighs half as much in the loss."""
+        """Return the newest chunk and the chunks after it; their mean has half the weight in the loss."""
         outputs = super().outputs()
         return replace(outputs, parts=(outputs.parts[0], replace(outputs.parts[1], weight=0.5)))
 

@@ -135,7 +135,7 @@ class Published:
         return found
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that follow from what `shapes` found; `changes` are those of the caller.
+        """Return the settings that follow from what `shapes` found; `changes` come from the caller.
 
         Raises CheckpointError if features may be split in several ways.
         """
@@ -163,7 +163,7 @@ def with_prefixes(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> di
 
 
 def packed_blocks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Published tensors of blocks under the names of `CausalBlock`; tables of row numbers are left out.
+    """Return published tensors of blocks under the names of `CausalBlock`, without tables of row numbers.
 
     Queries, keys and values become one projection, convolutions over one place linear layers. A block with one
     attention calls it `attention`, whether it looks at itself or at others.

@@ -1,10 +1,10 @@
-"""TeSTra (Zhao and Krähenbühl, ECCV 2022): an LSTR whose long memory is a sum over time under a kernel.
+"""TeSTra (Zhao and Krähenbühl, ECCV 2022): an LSTR with a long memory that is a sum over time under a kernel.
 
 Long tokens have no positions, so score and value of a chunk in stage 1 never change. Instead there is a kernel over the
 slots: box, all slots alike, or Laplace, `config.decay` times as much for each slot further back. Every decoder layer
 attends to the work tokens too, as they enter the decoder. Everything else, names of weights included, is LSTR's.
 
-The scores are those of the published batch evaluation. The published stream departs from it: it omits the bias of the
+The scores equal the published batch evaluation. The published stream departs from it: it omits the bias of the
 values, counts chunk 0 twice in each of its sums and, with the box kernel, never drops a chunk. Here a stream keeps
 scores and values of chunks in rings (`lstr.models.lstr_step`), which is exact.
 """
@@ -55,7 +55,7 @@ class TeSTraConfig(LSTRConfig, frozen=True):
 
 
 class TeSTra(LSTR):
-    """An LSTR without positions in the long memory, with a kernel there, whose decoder sees the work tokens twice."""
+    """An LSTR with a kernel instead of positions in the long memory, and a decoder that sees the work tokens twice."""
 
     config: TeSTraConfig
     sees_work = True
@@ -89,7 +89,7 @@ README = "TeSTra's README"
 
 
 class PublishedTeSTra(PublishedLSTR):
-    """The published code of TeSTra, whose tensors are named and shaped as an LSTR's, save where it anticipates."""
+    """The published code of TeSTra. Its tensors have the names and shapes of LSTR's, except with anticipation."""
 
     config = PUBLISHED
     names = {"dec_query.": "future_tokens."}

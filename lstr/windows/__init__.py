@@ -1,1 +1,1 @@
-"""What the model sees of a video at one chunk, and what it loses."""
+"""Windows: the chunks that a model takes as input at one chunk, and its losses."""

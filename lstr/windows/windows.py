@@ -24,7 +24,7 @@ FEATURES = ("long", "work", "older", "context")
 
 @dataclass(frozen=True)
 class Part:
-    """Outputs whose losses are averaged together."""
+    """Outputs with losses that are averaged together."""
 
     rows: NDArray[np.int64]
     """(n,) which of the N outputs, in order"""
@@ -143,7 +143,7 @@ class WindowIndices(Windows):
     """
 
     def after(self, starts: Tensor) -> WindowIndices:
-        """Return the same in rows of several videos one after the other; `starts` (B,) are those of each video."""
+        """Return the same for concatenated videos; `starts` (B,) are their first rows."""
         return replace(self, **{name: getattr(self, name) + starts[:, None] for name in FEATURES})
 
     def gather(self, features: Tensor | NDArray[np.float32]) -> Windows:
@@ -161,7 +161,7 @@ class WindowIndices(Windows):
 
 
 def window_indices(ends: NDArray[np.int64], config: WindowConfig, stretched: bool = False) -> WindowIndices:
-    """Return the indices of windows that end at chunks `ends` (B,), each of its own video; `stretched` as `gather`."""
+    """Return the indices of windows that end at chunks `ends` (B,), each of another video; `stretched` as `gather`."""
     long, long_mask = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
     if config.uses.padded:  # chunk 0 is in no history before it leaves the work memory
         long_mask = long_mask & (memory.work_start(ends, config) > 0)[:, None]
