@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from lstr.errors import ExtractorError, NetworkRuntimeError, RecipeError
 from lstr.extractors.flow.workers import ALGORITHMS, ChunkFlow, FlowWorkers, default_workers
-from lstr.extractors.networks.converted_networks import open_graph, open_network
 from lstr.extractors.networks.crops import views_of
 from lstr.extractors.networks.runtime import (
     AUTO,
@@ -140,6 +139,9 @@ class TwoStream:
 
         Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then.
         """
+        # features that are stored need no networks, and so none of what runs them
+        from lstr.extractors.networks.converted_networks import open_graph, open_network
+
         _check_not_forked()
         options = self.options
         with self._lock:

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from lstr.errors import NetworkRuntimeError, first_line
 from lstr.extractors.devices import extensions, fast_precision
-from lstr.extractors.networks.graph_file import FEATURES, IMAGES, export_graph
 from lstr.extractors.networks.network import quiet
 from lstr.extractors.networks.runtime import (
     AUTO,
+    FEATURES,
+    IMAGES,
     USE_TORCH,
     NetworkJob,
     RunningNetwork,
@@ -70,6 +71,7 @@ class OnnxNetwork(RunningNetwork):
     @staticmethod
     def convert(job: NetworkJob) -> list[bytes]:
         """Return a network of torch as an ONNX file."""
+        from lstr.extractors.networks.graph_file import export_graph  # not loaded by a run, which converts nothing
         from lstr.extractors.networks.torch_runtime import PooledNetwork
 
         return [export_graph(PooledNetwork(job, job.exact_precision), job.example(), "n", OPSET)]

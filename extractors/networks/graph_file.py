@@ -13,11 +13,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lstr.errors import WeightsError
+from lstr.extractors.networks.runtime import FEATURES, IMAGES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
 # What our exporters write of models and feature networks. None reads a file, asks for the time or for chance.
 OPERATIONS = frozenset(
     "Abs Add And ArgMax AveragePool BatchNormalization Cast Ceil Clip Concat Constant ConstantOfShape Conv "

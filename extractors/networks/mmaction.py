@@ -42,7 +42,7 @@ LAYERS = ("Conv", "Conv2d", "BN", "BN2d", "SyncBN", "GN", "IN", "LN", "ReLU", "R
 FETCHING = ("pretrained", "weights", "init_cfg", "checkpoint_path")
 LARGEST = 4096  # number in a backbone: larger ones would take all memory
 WIDEST = 16  # factor of all widths
-KNOWN = f"choose {', '.join(BACKBONES)} or a classifier of torchvision, with numbers and names as arguments."
+ACCEPTED_HINT = f"choose {', '.join(BACKBONES)} or a classifier of torchvision, with numbers and names as arguments."
 
 
 class RecogniserMaps(Recognizer2D):
@@ -56,7 +56,7 @@ class RecogniserMaps(Recognizer2D):
 def read_recogniser(config_path: str, stream: str) -> Network:
     """Run an mmaction2 config file, and return the network that it describes.
 
-    Raises MissingPathError where there is no such file, RecipeError when it has no 2D recogniser for that stream.
+    Raises MissingPathError for a missing file, RecipeError for one without a 2D recogniser for the stream.
     """
     if not Path(config_path).is_file():
         raise MissingPathError(f"{config_path} does not exist.", CONFIGS)
@@ -115,7 +115,7 @@ def build_recogniser(backbone: Mapping) -> nn.Module:
     named = kind.removeprefix(TORCHVISION) if isinstance(kind, str) else ""
     is_classifier = named != kind and named in torchvision.models.list_models(module=torchvision.models)
     if kind not in BACKBONES and not is_classifier:
-        raise RecipeError(f"The type {str(kind)[:40]!r} of the backbone is unknown.", KNOWN)
+        raise RecipeError(f"The type {str(kind)[:40]!r} of the backbone is unknown.", ACCEPTED_HINT)
     pending = [(name, value) for name, value in backbone.items() if name != "type"]
     while pending:
         name, value = pending.pop()
@@ -131,7 +131,9 @@ def build_recogniser(backbone: Mapping) -> nn.Module:
         elif isinstance(value, int | float):
             is_valid &= abs(value) <= (WIDEST if name in ("widen_factor", "width_mult") else LARGEST)
         if not is_valid:
-            raise RecipeError(f"The backbone {kind} has an entry {name[:40]!r} that a recipe may not have.", KNOWN)
+            raise RecipeError(
+                f"The backbone {kind} has an entry {name[:40]!r} that a recipe may not have.", ACCEPTED_HINT
+            )
     init_default_scope("mmaction")
     try:
         with quiet():

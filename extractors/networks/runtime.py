@@ -31,6 +31,7 @@ AUTO = "auto"
 INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr-video[onnxruntime]"'}
 USE_TORCH = "leave it to torch: --set runtime=torch."
 
+IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
 FORMAT = 1  # of stored converted networks; raise it when conversion changes
 MIN_COSINE = 0.98  # of an int8 network's features to torch's
 SUFFIX = ".network"

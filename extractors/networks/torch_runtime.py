@@ -309,8 +309,8 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
 class TorchNetwork(RunningNetwork):
     """A RunningNetwork of torch, on any device.
 
-    On a GPU it has a lane of its own, is captured for the numbers of images that `prepare` names, and crops there what
-    `of_fitted` gives it, because ten crops would take ten times as long to copy.
+    On a GPU it has its own lane. `prepare` captures it for numbers of images, and `of_fitted` crops images there:
+    copying ten crops would take ten times as long.
     """
 
     runtime = "torch"

@@ -27,7 +27,6 @@ from lstr.extractors.networks.archive import (
     Archive,
     is_archive,
 )
-from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.manifest import PublishedFile, read_manifest
 from lstr.extractors.networks.network import is_network_name
 from lstr.extractors.networks.weights_file import Origin, WeightSources
@@ -113,6 +112,8 @@ class ModelFile:
     def graph(self, name: str) -> bytes:
         """The graph of a stream's network, or of the step, `lstr`. Raises CheckpointError."""
         with refusals(self.path):
+            from lstr.extractors.networks.graph_file import check_graph  # only exported models have graphs
+
             content = Archive(self.path).read(f"{name}{GRAPH}")
             check_graph(content, f"{name}{GRAPH} in {self.path}")
             return content
