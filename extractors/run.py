@@ -1,6 +1,7 @@
 """Networks that were built, on chunks: their features in numpy, whatever computes them."""
 
 import os
+import threading
 from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -9,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from lstr.extractors.networks.runtime import (
 )
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.stages import DECODE, NETWORK, Ahead, StepSeconds, closed_after, torch_threads
+from lstr.extractors.stages import DECODE, NETWORK, closed_after, torch_threads
 from lstr.extractors.streams import PICTURES, STREAMS
 from lstr.extractors.video.frames import Chunk
 from lstr.files.home import home
@@ -39,6 +39,7 @@ IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network 
 GPU_THREADS = 2  # one resizes images while the other waits for its features
 CONVERTED = "runtimes"  # folder of converted networks in the home folder
 
+T = TypeVar("T")
 _computing: set[int] = set()  # the process that has run networks, also as its forks inherit it
 
 
@@ -74,8 +75,86 @@ class RunOptions:
     threads: int = field(default_factory=default_workers)
 
 
+@dataclass
+class StepSeconds:
+    """Seconds that each step worked, in all its threads together. Steps overlap, so the sum is not a duration."""
+
+    decode: float = 0.0
+    flow: float = 0.0
+    # all streams but flow
+    rgb_network: float = 0.0
+    flow_network: float = 0.0
+
+
 # A chunk, and its flow on its way.
 Pending = tuple[Chunk, ChunkFlow | None]
+
+
+class Ahead(Generic[T]):
+    """A queue of what is decoded in a thread called `name`, in order, at most `n` items ahead.
+
+    Iterate over it, or `take` while items are `waiting`. `changed` is notified of each item, and of the end. After the
+    end `error` is what the thread raised; iterating raises it where the item would have come.
+    """
+
+    def __init__(self, items: Iterable[T], n: int, name: str, changed: threading.Condition | None = None):
+        self._items, self._n = items, n
+        self._made: deque[T] = deque()
+        self._change = changed or threading.Condition()
+        self.error: BaseException | None = None
+        self.ended = self._stopped = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            with closed_after(self._items) as source:
+                for item in source:
+                    with self._change:
+                        self._made.append(item)
+                        self._change.notify_all()
+                        self._change.wait_for(lambda: len(self._made) < self._n or self._stopped)
+                        if self._stopped:
+                            break
+        except BaseException as error:  # for the one who takes the items, whatever it is
+            DECODE.mark(error)
+            self.error = error
+        with self._change:
+            self.ended = True
+            self._change.notify_all()
+
+    @property
+    def waiting(self) -> int:
+        """Number of items to take."""
+        return len(self._made)
+
+    def take(self) -> T:
+        """Return the oldest item; one must be waiting."""
+        with self._change:
+            item = self._made.popleft()
+            self._change.notify_all()
+        return item
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._made or self.ended)
+            if not self._made:
+                break
+            yield self.take()
+        if self.error:
+            raise self.error
+
+    def stop(self) -> None:
+        """Make no more after the item that the thread is at."""
+        with self._change:
+            self._stopped = True
+            self._change.notify_all()
+
+    def close(self) -> None:
+        """Stop, and wait until the thread has closed `items`."""
+        self.stop()
+        self._thread.join()
 
 
 class LazyNetworks(UserDict[str, Any]):
@@ -122,7 +201,7 @@ class TwoStream:
         """Why a runtime that was to be used is not; `prepare` adds to it."""
         self._running: dict[str, RunningNetwork] = {}
         self._hashes = {stream: part.sha256 for stream, part in recipe.parts.items()}
-        self._lock = Lock()
+        self._lock = threading.Lock()
 
     def copy(self, recipe: Recipe | None = None, options: RunOptions | None = None) -> "TwoStream":
         """Return the same networks by another recipe, or run in another way."""
@@ -142,7 +221,14 @@ class TwoStream:
         # features that are stored need no networks, and so none of what runs them
         from lstr.extractors.networks.converted_networks import open_graph, open_network
 
-        _check_not_forked()
+        # Threads of libraries do not come along with a fork, and what waits for them waits forever.
+        if not _computing:
+            _computing.add(os.getpid())
+        if os.getpid() not in _computing:
+            raise ExtractorError(
+                "This process was forked from one that has run feature networks, whose threads did not come along.",
+                'start processes with `multiprocessing.get_context("spawn")`, or fork before the first detection.',
+            )
         options = self.options
         with self._lock:
             if stream in self._running:
@@ -187,42 +273,43 @@ class TwoStream:
         features = network(crops.reshape(-1, *crops.shape[2:]))  # (B · crops, D)
         return features.reshape(*crops.shape[:2], -1).mean(1)
 
-    def rows(self, chunks: Iterable[Chunk], workers: FlowWorkers | None, live: bool = False) -> Iterator[FeatureRow]:
+    def rows(
+        self,
+        chunks: Iterable[Chunk | tuple[Chunk, NDArray[np.uint8]]],
+        workers: FlowWorkers | None = None,
+        live: bool = False,
+        threads: int = 0,
+    ) -> Iterator[FeatureRow]:
         """Yield feature rows of chunks in order, while later chunks are decoded and computed in threads.
 
         A bounded number of chunks is read ahead. Those of a live source go through the networks one by one; no row
-        waits for the next chunk. A row never depends on a later chunk. `workers` may be None if no
-        network takes flow. Close the generator to end its threads. Raises FlowError, RecipeError for workers of
-        another algorithm, and what `chunks` raises.
+        waits for the next chunk. A row never depends on a later chunk. `workers` may be None if no network takes flow,
+        or if chunks come as pairs with their flow (10, H, W); `threads` is then the number that flow would have. Close
+        the generator to end its threads. Raises FlowError, RecipeError for workers of another algorithm, and what
+        `chunks` raises.
         """
-        workers = self._check_workers(workers)
 
         def read() -> Iterator[Pending]:
-            with closed_after(self._timed(chunks)) as source:
-                for chunk in source:
-                    yield chunk, workers.submit(chunk.frames) if workers else None
+            with closed_after(chunks) as source:
+                while True:
+                    start = perf_counter()
+                    item = next(source, None)
+                    self.seconds.decode += perf_counter() - start
+                    if item is None:
+                        return
+                    if isinstance(item, tuple):
+                        yield item[0], ChunkFlow.ready(item[1])
+                    else:
+                        yield item, workers.submit(item.frames) if workers else None
 
-        return self._rows(read(), workers, self.options.threads, workers.ahead if workers else 0, live)
-
-    def rows_with_flow(self, chunks: Iterable[tuple[Chunk, NDArray[np.uint8]]], threads: int) -> Iterator[FeatureRow]:
-        """Yield the same as `rows`, for chunks with their flow (10, H, W) and frames as `picture_of` takes them.
-
-        `threads` is the number that flow would have.
-        """
-        pending = ((chunk, ChunkFlow.ready(flow)) for chunk, flow in chunks)
-        return self._rows(self._timed(pending), None, threads or self.options.threads, 2 * threads)
-
-    def _rows(
-        self, reading: Iterator[Pending], workers: FlowWorkers | None, threads: int, more: int, live: bool = False
-    ) -> Iterator[FeatureRow]:
-        """Yield rows, with `more` chunks than a batch read ahead."""
-        batch = 1 if live else self.batch
+        workers = self._check_workers(workers) if not threads else None
+        batch, more = 1 if live else self.batch, workers.ahead if workers else 2 * threads
         if self.device != "cpu":
             self.prepare(1, batch)  # graphs are best captured while no flow is on the GPU
-        with closing(Ahead(reading, batch + more, "reader")) as chunks:  # it reads while the networks are compiled
+        with closing(Ahead(read(), batch + more, "reader")) as pending:  # it reads while the networks are compiled
             self.prepare(batch)
             pool, threads = self.open_pool(workers, threads)
-            source, started = iter(chunks), deque[Future[list[FeatureRow]]]()
+            source, started = iter(pending), deque[Future[list[FeatureRow]]]()
             # as many batches wait as there are threads, so that none is idle while the rows are used
             max_started = 1 if live else 2 * threads
             with torch_threads() if "torch" in self.runtimes.values() else nullcontext():
@@ -263,7 +350,7 @@ class TwoStream:
         No thread waits for flow, so that flow and networks share the threads of `pool`.
         """
         parts = [part for _, flow in ready if flow for part in flow.parts]
-        rows, missing, lock = Future[list[FeatureRow]](), len(parts) + 1, Lock()
+        rows, missing, lock = Future[list[FeatureRow]](), len(parts) + 1, threading.Lock()
 
         def compute() -> None:
             try:
@@ -271,8 +358,9 @@ class TwoStream:
                     import torch
 
                     torch.set_num_threads(1)
-                rows.set_result(NETWORK(self._batch)(ready))
+                rows.set_result(self._batch(ready))
             except BaseException as error:  # for the caller that waits for the rows
+                NETWORK.mark(error)
                 rows.set_exception(error)
 
         def count(_: object) -> None:
@@ -292,7 +380,7 @@ class TwoStream:
         return rows
 
     def _batch(self, ready: Sequence[Pending]) -> list[FeatureRow]:
-        seconds = StepSeconds()
+        flow_seconds = rgb_network = flow_network = 0.0
         features: dict[str, NDArray[np.float32]] = {}
         for stream in self.streams:
             flows = [part.result() if part and stream == "flow" else None for _, part in ready]
@@ -304,12 +392,14 @@ class TwoStream:
             else:
                 features[stream] = self.pooled(stream, np.stack([view.of(image) for image in images]))
             if stream == "flow":
-                seconds.flow_network += perf_counter() - start
+                flow_network += perf_counter() - start
+                flow_seconds = sum(part.seconds for _, part in ready if part)  # which `result` has set
             else:
-                seconds.rgb_network += perf_counter() - start
-        seconds.flow = sum(part.seconds for _, part in ready if part)  # which `result` has set
-        with self._lock:
-            self.seconds.add(seconds)
+                rgb_network += perf_counter() - start
+        with self._lock:  # batches run in several threads
+            self.seconds.flow += flow_seconds
+            self.seconds.rgb_network += rgb_network
+            self.seconds.flow_network += flow_network
         return [
             FeatureRow(chunk.index, chunk.end_time, {stream: rows[n] for stream, rows in features.items()})
             for n, (chunk, _) in enumerate(ready)
@@ -326,18 +416,6 @@ class TwoStream:
                 "choose the flow algorithm of the recipe.",
             )
         return workers
-
-    def _timed(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the same items; the time until each counts as decoding."""
-        with closed_after(items) as source:
-            while True:
-                start = perf_counter()
-                with DECODE:
-                    item = next(source, None)
-                self.seconds.decode += perf_counter() - start
-                if item is None:
-                    return
-                yield item
 
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
         """Set a random network's batch-norm statistics to those of images (N, H, W, C).
@@ -359,20 +437,6 @@ def run_on(twostream: TwoStream, wanted: str = AUTO, threads: int | None = None)
     """
     choose_runtime(wanted, twostream.device)
     return twostream.copy(options=RunOptions(wanted, home() / CONVERTED, threads or default_workers()))
-
-
-def _check_not_forked() -> None:
-    """Remember that this process runs networks. Raises ExtractorError where the process that it was forked from did.
-
-    Threads of libraries do not come along, and what waits for them waits forever.
-    """
-    if not _computing:
-        _computing.add(os.getpid())
-    elif os.getpid() not in _computing:
-        raise ExtractorError(
-            "This process was forked from one that has run feature networks, whose threads did not come along.",
-            'start processes with `multiprocessing.get_context("spawn")`, or fork before the first detection.',
-        )
 
 
 def _evaluation_network(networks: "Mapping[str, nn.Module]", stream: str, device: str) -> "nn.Module":

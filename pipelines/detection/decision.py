@@ -316,11 +316,12 @@ class Outlet:
         if self.error:
             return None
         try:
-            with WRITE if self.sink.needs_all else nullcontext():
-                return method(given)
+            return method(given)
         except Exception as error:
-            if not self._changed and self.sink.needs_all:
-                raise
+            if self.sink.needs_all:
+                WRITE.mark(error)
+                if not self._changed:
+                    raise
             with self._changed or nullcontext():
                 self.error = error
                 if self._changed:

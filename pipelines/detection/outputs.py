@@ -81,12 +81,15 @@ class JsonLines(Sink):
         lines = [json.dumps({**self._prefix, **value}, ensure_ascii=False) + "\n" for value in values]
         if not lines:
             return
-        with WRITE:  # a pipe whose reader has gone ends the run
-            assert self._stream, "it is open"
+        assert self._stream, "it is open"
+        try:
             if self.needs_all and not os.fstat(self._stream.fileno()).st_nlink:  # the lines would be lost
                 raise unwritable(Path(self._stream.name), OSError(errno.ENOENT, "it was deleted meanwhile"))
             self._stream.write("".join(lines))  # in one call, because several cameras may share a stream
             self._stream.flush()
+        except Exception as error:
+            WRITE.mark(error)  # a pipe whose reader has gone ends the run
+            raise
 
 
 def open_lines(folder: Path, source: Opened) -> TextIO:

@@ -366,8 +366,11 @@ class Streams:
         for stream in MODEL_STREAMS:
             present = [features for row in rows if (features := getattr(row, stream)) is not None]
             stacked.append(self._as_input(np.stack(present)) if present else None)
-        with MODEL:
+        try:
             return np.asarray(self._streaming.step_streams(self._model, self._state, places, *stacked))
+        except Exception as error:
+            MODEL.mark(error)
+            raise
 
     def reset(self, places: Sequence[int]) -> None:
         """Forget every chunk at some places."""

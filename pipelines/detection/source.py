@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK
 from lstr.errors import VideoError
-from lstr.extractors.run import FeatureRow
-from lstr.extractors.stages import DECODE, Ahead, closed_after
+from lstr.extractors.run import Ahead, FeatureRow
+from lstr.extractors.stages import closed_after
 from lstr.extractors.video.frames import (
     FPS,
     GAP_SECONDS,
@@ -86,7 +86,7 @@ class Source:
         """
 
     def _read(self, chunks: Iterator[Chunk], batch: int, changed: threading.Condition) -> None:
-        self.chunks = Ahead(DECODE.over(chunks), batch + QUEUED, f"reader of {self.id}", changed)
+        self.chunks = Ahead(chunks, batch + QUEUED, f"reader of {self.id}", changed)
 
     def stop(self) -> None:
         """Read no more, without waiting for the thread."""

@@ -25,7 +25,8 @@ from lstr.errors import CacheError, MissingPathError, OutputError, VideoError
 from lstr.extractors.flow.workers import ALGORITHMS, FlowWorkers
 from lstr.extractors.networks.crops import WITHOUT_COLOUR, Movement, grey_of, picture_of, shaken
 from lstr.extractors.recipe import Recipe
-from lstr.extractors.stages import DECODE, WRITE, ahead, closed_after
+from lstr.extractors.run import Ahead
+from lstr.extractors.stages import WRITE
 from lstr.extractors.video.frames import CHUNK, Chunk, n_frames_until
 from lstr.extractors.video.probe import Video
 from lstr.extractors.video.reader import FrameReader
@@ -175,10 +176,10 @@ class ChunkCache:
         in_flight = workers.ahead if workers else FRAMES_AHEAD
         array = self._array(sha256)
         checks: list[int] = []
-        submitted = ((chunk, workers.submit(chunk.frames) if workers else None) for chunk in DECODE.over(chunks))
+        submitted = ((chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks)
         with replacing(array) as temporary:
             rows = RowFile(temporary, shape, "|u1")
-            with closing(rows), closed_after(ahead(submitted, in_flight, "reader")) as reading:
+            with closing(rows), closing(Ahead(submitted, in_flight, "reader")) as reading:
                 for chunk, flow in reading:
                     if keeps == GREY:
                         planes = _greys(chunk.frames)

@@ -1,15 +1,17 @@
 """The networks of an extraction, and one video to its arrays and its record: what every engine runs."""
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path, PurePath
-from threading import Lock
+from queue import SimpleQueue
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,8 +22,8 @@ from lstr.extractors.networks.build import build_network
 from lstr.extractors.networks.weights_file import ModelCard, WeightSources, network_file, read_card, sha256_of
 from lstr.extractors.networks.weights_folder import blind_fold, cards_of
 from lstr.extractors.presets import shape_of
-from lstr.extractors.run import FeatureRow, TwoStream, run_on
-from lstr.extractors.stages import WRITE, StepSeconds, closed_after, merged
+from lstr.extractors.run import FeatureRow, StepSeconds, TwoStream, run_on
+from lstr.extractors.stages import WRITE, closed_after
 from lstr.extractors.twostream import build_twostream, calibration_of, rebuild_twostream
 from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk
 from lstr.extractors.video.inputs import local_copy
@@ -40,6 +42,7 @@ from lstr.pipelines.features.recipes import StoredRecipe
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.sampled_inputs import sampled_inputs
 
+T = TypeVar("T")
 SAMPLED_VIDEOS = 50  # or up to twice as many, whose shapes tell the shape of all
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance per channel
 CACHED_FOLDS = 4  # pairs of networks in memory besides that of all videos; each takes some 100 MB and a second to make
@@ -170,7 +173,7 @@ class FoldNetworks:
             elif source and (card := read_card(network_file(source, stream))):
                 self.cards[stream] = (card,)
         self._cached = lru_cache(CACHED_FOLDS)(self._build)
-        self._lock = Lock()
+        self._lock = threading.Lock()
 
     def of(self, video_id: str, sha256: str | None) -> tuple[TwoStream, dict[str, Any]]:
         """Return the networks for a video of this id, and of a file with this SHA-256 if it is known.
@@ -287,7 +290,7 @@ class VideoExtractor:
             chunks_with_flow = (
                 (Chunk(index, (index + 1) * CHUNK_SECONDS, frames), flow) for index, (frames, flow) in enumerate(read)
             )
-            rows = twostream.rows_with_flow(chunks_with_flow, self.flow.workers if self.flow else 0)
+            rows = twostream.rows(chunks_with_flow, threads=self.flow.workers if self.flow else 0)
             name, announced = cached.record["source"], facts["announced_chunks"]
             try:
                 arrays, _ = yield from _write_arrays(video_id, folder, twostream, rows, name, announced)
@@ -381,3 +384,42 @@ def _write_arrays(
             for file in files.values():
                 file.finish()
             return {stream: fingerprints(file.path) for stream, file in files.items()}, n_rows
+
+
+def merged(makers: Iterable[Callable[[], Iterable[T]]], n: int) -> Generator[T, None, None]:
+    """Yield the items of many iterables as they come, `n` of these made at a time, each in its own thread.
+
+    Those of one iterable stay in order. What one raises ends all. Close the generator to let each thread close its own,
+    after the item it is at.
+    """
+    made: SimpleQueue[T | Future] = SimpleQueue()
+    stopped = threading.Event()
+
+    def work(make: Callable[[], Iterable[T]]) -> None:
+        if stopped.is_set():
+            return
+        try:
+            with closed_after(make()) as source:
+                for item in source:
+                    made.put(item)
+                    if stopped.is_set():
+                        break
+        except BaseException:
+            stopped.set()  # before this thread takes the next one
+            raise
+
+    with ThreadPoolExecutor(n, "merged") as pool:
+        try:
+            left = 0
+            for make in makers:
+                pool.submit(work, make).add_done_callback(made.put)
+                left += 1
+            while left:
+                item = made.get()
+                if isinstance(item, Future):
+                    left -= 1
+                    item.result()  # raises what ended it
+                else:
+                    yield item
+        finally:
+            stopped.set()

@@ -71,7 +71,7 @@ def chunks(n: int, height: int = 48, width: int = 64) -> list:
 
 
 def rows(made: TwoStream, video: list) -> list:
-    return list(made.rows_with_flow(iter(video), 1))
+    return list(made.rows(iter(video), threads=1))
 
 
 @pytest.mark.parametrize("crops", [1, 2, 10])

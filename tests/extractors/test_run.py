@@ -37,7 +37,7 @@ options = RunOptions(runtime, store=folder / "converted", threads=1)
 twostream = build_as(recipe, WeightSources({"flow": str(folder / "m.lstr")}), "cpu").copy(options=options)
 flows = np.load(folder / "flow.npy")
 chunks = [(Chunk(i, i / 4, np.zeros((6, 1, 1, 3), np.uint8)), flow) for i, flow in enumerate(flows)]
-np.save(folder / "found.npy", [row.flow for row in twostream.rows_with_flow(chunks, 1)])
+np.save(folder / "found.npy", [row.flow for row in twostream.rows(chunks, threads=1)])
 assert not twostream.warnings and twostream.runtimes == {"flow": runtime}
 """
 

@@ -1,17 +1,25 @@
 """Stages in threads of their own: order, bounds, failures, and their end."""
 
 import threading
+from contextlib import closing
 from functools import partial
 from itertools import count
 
 import pytest
 import torch
 
-from lstr.extractors.stages import ahead, merged, torch_threads
+from lstr.extractors.run import Ahead
+from lstr.extractors.stages import torch_threads
+from lstr.pipelines.features.video import merged
 
 
 def running(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def ahead(items, n, name):
+    with closing(Ahead(items, n, name)) as made:
+        yield from made
 
 
 @pytest.mark.parametrize("n", [1, 2, 50])
