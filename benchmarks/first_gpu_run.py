@@ -134,9 +134,9 @@ def install(work: Path, dry: bool) -> dict:
     if wheels:
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", work / "site"]
         subprocess.run([*command, *wheels], check=True)
-    from lstr.extractors.flow import tvl1
+    from lstr.extractors.flow.workers import has_native
 
-    if not tvl1.available():
+    if not has_native():
         subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], check=True, cwd=ROOT)
     return {"installed": [wheel.name for wheel in wheels]}
 
@@ -164,9 +164,9 @@ def flow(work: Path, dry: bool) -> dict:
     import numpy as np
     import torch
 
-    from lstr.extractors.flow import tvl1, tvl1_gpu
+    from lstr.extractors.flow import tvl1_gpu
     from lstr.extractors.flow.tvl1_gpu import flow_between
-    from lstr.extractors.flow.workers import FlowWorkers
+    from lstr.extractors.flow.workers import FlowWorkers, native_flow
     from lstr.extractors.video.frames import chunks_of
     from lstr.extractors.video.probe import probe
     from lstr.extractors.video.reader import FrameReader
@@ -175,7 +175,7 @@ def flow(work: Path, dry: bool) -> dict:
     path = next(iter(sorted((CARRIED / "videos").glob("*")) or sorted((work / "videos").rglob("*.mp4"))))
     frames = np.stack([chunk.frames for chunk in chunks_of(FrameReader(probe(path)).frames(long_side))][:16])
     grey = torch.from_numpy(frames.astype(np.float32).mean(-1).astype(np.uint8))
-    expected = np.stack([tvl1.flow(a.numpy(), b.numpy()) for a, b in zip(grey[0], grey[0, 1:], strict=False)])
+    expected = np.stack([native_flow(a.numpy(), b.numpy()) for a, b in zip(grey[0], grey[0, 1:], strict=False)])
     made: dict = {"size": frames.shape[2:4]}
     for kernel in () if dry else tvl1_gpu.OPENERS:
         os.environ[tvl1_gpu.VARIABLE] = kernel

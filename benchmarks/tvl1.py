@@ -14,7 +14,7 @@ from types import ModuleType
 import cv2
 import numpy as np
 
-from lstr.extractors.flow import tvl1
+from lstr.extractors.flow import workers
 from lstr.extractors.flow.workers import opencv_flow
 from lstr.extractors.video.frames import chunks_of
 from lstr.extractors.video.probe import probe
@@ -56,19 +56,19 @@ def load_kernel(path: Path) -> ModuleType:
 
 def against(before: ModuleType, grey, variant: str) -> dict:
     """The kernel of today and one before on the same pairs in turns: the median ratio of their processor times."""
-    now, ratios, equal = tvl1._tvl1, [], 0
+    now, ratios, equal = workers._tvl1, [], 0
     for number, pair in enumerate(grey):
         kernels = (before, now) if number % 2 else (now, before)
         flows, seconds = {}, {}
         for kernel in kernels:
-            tvl1._tvl1 = kernel
-            tvl1._spare.clear()  # their memory differs in size
-            tvl1.flow(*pair, variant)
-            (flows[kernel],), seconds[kernel] = timed(lambda a, b: tvl1.flow(a, b, variant), [pair])
+            workers._tvl1 = kernel
+            workers._spare.clear()  # their memory differs in size
+            workers.native_flow(*pair, variant)
+            (flows[kernel],), seconds[kernel] = timed(lambda a, b: workers.native_flow(a, b, variant), [pair])
         ratios.append(seconds[now] / seconds[before])
         equal += np.array_equal(flows[now], flows[before])
-    tvl1._tvl1 = now
-    tvl1._spare.clear()
+    workers._tvl1 = now
+    workers._spare.clear()
     return {"time_of_before": round(median(ratios), 3), "equal": equal, "of": len(ratios)}
 
 
@@ -76,7 +76,7 @@ def measure(pairs, size: tuple[int, int]) -> dict:
     """Both kernels on grey pairs of one size (width, height)."""
     grey = grey_pairs(pairs, size)
     theirs, slow = timed(opencv_flow, grey)
-    ours, fast = timed(tvl1.flow, grey)
+    ours, fast = timed(workers.native_flow, grey)
     difference = [np.hypot(*(a - b).transpose(2, 0, 1)) for a, b in zip(theirs, ours, strict=True)]
     return {
         "size": list(size),
@@ -108,7 +108,7 @@ def main() -> None:
         before = load_kernel(options.before)
         for size in SIZES:
             grey = grey_pairs(pairs, size)
-            changes[f"{size[0]}x{size[1]}"] = {v: against(before, grey, v) for v in tvl1.variants()}
+            changes[f"{size[0]}x{size[1]}"] = {v: against(before, grey, v) for v in workers.variants()}
         print(changes)
     write_json(
         options.output,
@@ -117,7 +117,7 @@ def main() -> None:
             **({"against_before": changes} if changes else {}),
             "unit": "pairs a second of processor time",
             **about_machine(opencv=cv2.__version__),
-            "instruction_set": tvl1.variants()[-1],
+            "instruction_set": workers.variants()[-1],
             "videos": [video.name for video in options.videos],
         },
     )

@@ -1,7 +1,7 @@
 """Optical flow between the six frames of a chunk, in threads.
 
 The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
-`-a=tvl1 -b=20`). Here it is computed by the compiled kernel of `tvl1` where it was built, by OpenCV itself otherwise,
+`-a=tvl1 -b=20`). Here it is computed by the compiled kernel tvl1.c where it was built, by OpenCV itself otherwise,
 or on a GPU by `tvl1_gpu`: backends, whose result is the same. DIS is another algorithm, many times cheaper, and makes
 other features: it is part of the recipe. Neither the kernel nor OpenCV holds Python's lock while it computes.
 `difference` needs no flow: it is the change between frames, after the RGB differences of TSN (Wang et al. 2016, 3.2).
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -23,9 +24,13 @@ from numpy.typing import NDArray
 
 from lstr.errors import FlowError
 from lstr.extractors.devices import has_gpu
-from lstr.extractors.flow import tvl1
-from lstr.extractors.flow.tvl1 import BOUND
+from lstr.extractors.flow.tvl1 import BOUND, SCALES, SMALLEST, STEP
 from lstr.extractors.stages import FLOW
+
+try:
+    from lstr.extractors.flow import _tvl1
+except ImportError:
+    _tvl1 = None  # type: ignore[assignment]  # not compiled on this machine
 
 if TYPE_CHECKING:
     from lstr.extractors.flow.tvl1_gpu import BatchingThread
@@ -93,10 +98,79 @@ def opencv_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[
     return _calculate("tvl1", make, before, after)
 
 
-def tvl1_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """TV-L1 by the compiled kernel; by OpenCV without it, and for images smaller than it takes. As `opencv_flow`."""
-    native = tvl1.available() and min(before.shape) >= tvl1.SMALLEST
-    return tvl1.flow(before, after) if native else opencv_flow(before, after)
+def has_native() -> bool:
+    """Return whether the TV-L1 kernel was compiled on this machine."""
+    return _tvl1 is not None
+
+
+def variants() -> tuple[str, ...]:
+    """Return the instruction sets that this processor can run, slowest first; the last one is used."""
+    return _tvl1.variants() if _tvl1 else ()
+
+
+class Scratch:
+    """Memory for pairs of one size, of one thread at a time: of the kernel, of two pyramids, of flow of two scales."""
+
+    def __init__(self, h: int, w: int):
+        self.shape = (h, w)
+        self.kernel = np.empty(_tvl1.workspace_size(w, h), np.uint8)
+        # neighbouring scales take turns, because one is resized into the other
+        self.flow = np.empty((2, 2 * h * w), np.float32)
+        self.pyramids: tuple[list[NDArray[np.float32]], ...] = (
+            [np.empty((h, w), np.float32)],
+            [np.empty((h, w), np.float32)],
+        )
+        for scales in self.pyramids:
+            while len(scales) < SCALES:
+                smaller = np.asarray(cv2.resize(scales[-1], None, None, STEP, STEP, cv2.INTER_LINEAR), np.float32)
+                if min(smaller.shape) < SMALLEST:
+                    break
+                scales.append(smaller)
+
+
+_spare: list[Scratch] = []  # to use again, one per thread that ran at once
+
+
+def native_flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: str = "") -> NDArray[np.float32]:
+    """Return TV-L1 flow (H, W, 2) in pixels between two grey images (H, W) by the compiled kernel.
+
+    The result is that of OpenCV 5's DualTVL1OpticalFlow with its defaults. The image pyramid is OpenCV's own resize;
+    everything else is in tvl1.c. `variant` names an instruction set of variants(); their results are the same but for
+    rare roundings. Raises ValueError for other input.
+    """
+    for image in (before, after):
+        if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 2:
+            raise ValueError("a frame must be a grey uint8 array (H, W)")
+        if min(image.shape) < SMALLEST:
+            raise ValueError(f"a frame must have at least {SMALLEST} pixels per side, not {image.shape}")
+    if before.shape != after.shape:
+        raise ValueError(f"the two frames differ in size: {before.shape} and {after.shape}")
+    number = variants().index(variant) if variant else len(variants()) - 1
+    try:  # another thread may take the last one
+        # memory of another size is dropped: sources of two sizes take turns rarely
+        while (scratch := _spare.pop()).shape != before.shape:
+            pass
+    except IndexError:
+        scratch = Scratch(*before.shape)
+    for image, scales in zip((before, after), scratch.pyramids, strict=True):
+        scales[0][...] = image
+        for larger, smaller in pairwise(scales):
+            cv2.resize(larger, None, smaller, STEP, STEP, cv2.INTER_LINEAR)
+    coarser: NDArray[np.float32] | None = None
+    for scale, images in reversed([*enumerate(zip(*scratch.pyramids, strict=True))]):
+        h, w = images[0].shape
+        u = scratch.flow[scale % 2, : 2 * h * w].reshape(2, h, w)  # x and y lie in planes of their own
+        if coarser is None:
+            u.fill(0)
+        else:
+            for coarse, fine in zip(coarser, u, strict=True):
+                cv2.resize(coarse, (w, h), dst=fine, interpolation=cv2.INTER_LINEAR)
+            np.multiply(u, 1 / STEP, out=u)
+        _tvl1.solve_scale(*images, u[0], u[1], scratch.kernel, w, h, number)
+        coarser = u
+    field = u.copy().transpose(1, 2, 0)
+    _spare.append(scratch)
+    return field
 
 
 def algorithm_of(entry: str | None) -> str | None:
@@ -144,8 +218,12 @@ def choose_backend(
         wanted = os.environ.get("LSTR_FLOW_BACKEND") or "auto"
         if wanted not in BACKENDS:
             raise FlowError(f"LSTR_FLOW_BACKEND is {wanted!r}.", f"set it to one of {', '.join(BACKENDS)}.")
-    if algorithm == "tvl1" and wanted == "auto" and has_gpu_flow(device):
-        if not tvl1.available() or (threads or default_workers()) < GPU_THREADS:
+    is_slow = not has_native() or (threads or default_workers()) < GPU_THREADS
+    if algorithm == "tvl1" and wanted == "auto" and is_slow and device.startswith("cuda") and has_gpu():
+        from lstr.extractors.flow import tvl1_gpu
+
+        with suppress(FlowError):  # the GPU has no kernel that runs
+            tvl1_gpu.open_solver(device)
             return "cuda"
     if algorithm != "tvl1":
         if wanted in ("native", "cuda"):
@@ -155,27 +233,14 @@ def choose_backend(
         if not has_gpu():
             raise FlowError("There is no GPU to compute flow on.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`.")
         return "cuda"
-    if wanted == "native" and not tvl1.available():
+    if wanted == "native" and not has_native():
         raise FlowError(
             "The compiled TV-L1 kernel was not built here.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`."
         )
-    if wanted == "opencv" or not tvl1.available():
+    if wanted == "opencv" or not has_native():
         check_optflow()
         return "opencv"
     return "native"
-
-
-def has_gpu_flow(device: str) -> bool:
-    """Whether a device is a GPU with a kernel for TV-L1 that runs."""
-    if not device.startswith("cuda") or not has_gpu():
-        return False
-    from lstr.extractors.flow.tvl1_gpu import open_solver
-
-    try:
-        open_solver(device)
-    except FlowError:
-        return False
-    return True
 
 
 # Fields (2 · pairs, H, W), and the seconds that they took.
@@ -198,8 +263,11 @@ class ChunkFlow:
 
     def result(self) -> NDArray[np.uint8]:
         """Wait for it: (10, H, W), x and y interleaved. Raises what the computation raised."""
-        with FLOW:
+        try:
             fields, seconds = zip(*(part.result() for part in self.parts), strict=True)
+        except Exception as error:
+            FLOW.mark(error)
+            raise
         self.seconds = sum(seconds)
         return np.concatenate(fields)  # (10, H, W)
 
@@ -222,9 +290,7 @@ class FlowWorkers:
         self.workers = workers
         self.algorithm = algorithm
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
-        self._flow: Callable[..., NDArray[np.float32]] = opencv_flow if chosen == "opencv" else tvl1_flow
-        if algorithm != "tvl1":
-            self._flow = partial(dis_flow, algorithm)
+        self._is_native = chosen != "opencv" and has_native()
         # One thread per pair beats OpenCV's own threads, which would contend with these.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)
@@ -247,15 +313,20 @@ class FlowWorkers:
 
     def pair(self, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Flow of one pair of grey images (H, W) as (2, H, W), x then y."""
-        return to_bytes(self._flow(before, after)).transpose(2, 0, 1)
+        if self.algorithm != "tvl1":
+            flow = dis_flow(self.algorithm, before, after)
+        elif self._is_native and min(before.shape) >= SMALLEST:
+            flow = native_flow(before, after)
+        else:  # OpenCV takes smaller images than the kernel
+            flow = opencv_flow(before, after)
+        return to_bytes(flow).transpose(2, 0, 1)
 
     def submit(self, frames: NDArray[np.uint8]) -> ChunkFlow:
         """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
         if self.algorithm == DIFFERENCE:
             return ChunkFlow([self.pool.submit(_timed, partial(differences, frames))])
-        with FLOW:
-            grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
-        if self._batching and min(grey[0].shape) >= tvl1.SMALLEST:
+        grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
+        if self._batching and min(grey[0].shape) >= SMALLEST:
             return ChunkFlow([self._batching.submit(np.stack(grey))])
         pairs = [partial(self.pair, grey[i], grey[i + 1]) for i in range(PAIRS)]
         return ChunkFlow([self.pool.submit(_timed, pair) for pair in pairs])

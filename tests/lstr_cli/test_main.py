@@ -232,10 +232,10 @@ def test_doctor(lstr, monkeypatch):
     assert code == 0 and "–\tdefault model\tnone in" in out and "ok\tav\t" in out
     import cv2
 
-    from lstr.extractors.flow import tvl1
+    from lstr.extractors.flow import workers
 
     monkeypatch.delattr(cv2, "optflow")
-    monkeypatch.setattr(tvl1, "_tvl1", None)
+    monkeypatch.setattr(workers, "_tvl1", None)
     code, out, err = lstr("doctor")
     assert code == 1 and "MISSING" in out and "pip install --force-reinstall --no-deps opencv-contrib-python" in err
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lstr.extractors.flow import tvl1
+from lstr.extractors.flow import workers
 from lstr.pipelines import doctor
 
 
@@ -19,7 +19,7 @@ def test_without_a_gpu_the_build_of_torch_is_named(monkeypatch, cuda):
 
 @pytest.mark.parametrize("system, compiler", [("linux", "apt install gcc"), ("darwin", "xcode-select --install")])
 def test_a_missing_kernel_is_noted_at_the_installation(monkeypatch, system, compiler):
-    monkeypatch.setattr(tvl1, "_tvl1", None)
+    monkeypatch.setattr(workers, "_tvl1", None)
     monkeypatch.setattr(doctor.sys, "platform", system)
     (note,) = (line for line in doctor.notes().splitlines() if "optical flow" in line)
     assert "TV-L1 of OpenCV" in note and compiler in note

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.flow import tvl1
+from lstr.extractors.flow import workers
 
 
 def hard_frames(h: int, w: int) -> dict[str, np.ndarray]:
@@ -43,7 +43,7 @@ def grey_of(frames: np.ndarray) -> list[np.ndarray]:
 def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     """A Solve of `tvl1_gpu` by the compiled kernel of the processor."""
     flow, (h, w) = u.contiguous().clone(), i0.shape[1:]
-    scratch = np.empty(tvl1._tvl1.workspace_size(w, h), np.uint8)
+    scratch = np.empty(workers._tvl1.workspace_size(w, h), np.uint8)
     for before, after, field in zip(i0.numpy(), i1.numpy(), flow.numpy(), strict=True):
-        tvl1._tvl1.solve_scale(before, after, field[0], field[1], scratch, w, h, len(tvl1.variants()) - 1)
+        workers._tvl1.solve_scale(before, after, field[0], field[1], scratch, w, h, len(workers.variants()) - 1)
     return flow

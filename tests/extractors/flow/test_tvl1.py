@@ -14,7 +14,7 @@ from lstr.extractors.flow import workers as flow
 from tests.support.flow_frames import hard_frames
 
 pytestmark = pytest.mark.skipif(
-    not tvl1.available(),
+    not flow.has_native(),
     reason="the compiled kernel extractors/flow/_tvl1 was not built (no C compiler at install)",
 )
 
@@ -62,7 +62,7 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def same_as_opencv(before: np.ndarray, after: np.ndarray, variant: str = "") -> None:
-    ours, theirs = tvl1.flow(before, after, variant), opencv(before, after)
+    ours, theirs = flow.native_flow(before, after, variant), opencv(before, after)
     assert ours.shape == theirs.shape and ours.dtype == np.float32
     assert distance(ours, theirs) < AIM
     levels = np.abs(flow.to_bytes(ours).astype(int) - flow.to_bytes(theirs)).mean()
@@ -84,7 +84,7 @@ def test_same_as_opencv_on_a_moving_texture(motion):
 
 
 @opencv5
-@pytest.mark.parametrize("variant", tvl1.variants())
+@pytest.mark.parametrize("variant", flow.variants())
 def test_every_instruction_set_gives_opencvs_result(variant):
     same_as_opencv(*moved(91, 135, turn(degrees=1.0, dx=1.5), seed=3)[:2], variant)
 
@@ -155,29 +155,28 @@ def test_comparators_of_two_medians_on_all_zeros_and_ones():
 def test_near_opencv_on_hard_frames(before, after):
     frames = hard_frames(50, 61)
     before, after = frames[before], frames[after]
-    assert distance(tvl1.flow(before, after), opencv(before, after)) < BOUND
+    assert distance(flow.native_flow(before, after), opencv(before, after)) < BOUND
 
 
 @opencv5
-@pytest.mark.parametrize("variant", tvl1.variants())
+@pytest.mark.parametrize("variant", flow.variants())
 def test_same_as_opencv_across_a_cut(variant):
     """Wild motion: taps too far apart for a register, passes that end in doubt or one iteration too late."""
     before, after = (np.rint(texture(64, 96, seed)).astype(np.uint8) for seed in (11, 12))
-    assert distance(tvl1.flow(before, after, variant), opencv(before, after)) < BOUND
+    assert distance(flow.native_flow(before, after, variant), opencv(before, after)) < BOUND
 
 
-@pytest.mark.parametrize("variant", tvl1.variants())
+@pytest.mark.parametrize("variant", flow.variants())
 def test_what_the_memory_held_before_does_not_matter(variant, monkeypatch):
     """It is used again and never cleared as a whole; NaN anywhere would spread."""
     before, after, _ = moved(50, 71, turn(dx=1.5, degrees=1.0), seed=10)
-    clean = tvl1.flow(before, after, variant)
-    used = tvl1._Scratch(50, 71)
+    clean = flow.native_flow(before, after, variant)
+    used = flow.Scratch(50, 71)
     used.kernel.fill(0xFF)
-    used.flow(0, 50, 71).fill(np.nan)
-    used.flow(1, 50, 71).fill(np.nan)
-    monkeypatch.setattr(tvl1, "_spare", [used])
-    assert np.array_equal(tvl1.flow(before, after, variant), clean)
-    assert tvl1._spare == [used]
+    used.flow.fill(np.nan)
+    monkeypatch.setattr(flow, "_spare", [used])
+    assert np.array_equal(flow.native_flow(before, after, variant), clean)
+    assert flow._spare == [used]
 
 
 GREY = np.zeros((20, 20), np.uint8)
@@ -196,4 +195,4 @@ GREY = np.zeros((20, 20), np.uint8)
 )
 def test_other_input_is_refused(before, after):
     with pytest.raises(ValueError):
-        tvl1.flow(before, after)
+        flow.native_flow(before, after)

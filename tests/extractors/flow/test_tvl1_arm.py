@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lstr.extractors.flow import tvl1
+from lstr.extractors.flow import workers
 from tests.extractors.flow.test_tvl1 import (
     BOUND,
     MOTIONS,
@@ -20,7 +20,7 @@ from tests.support.flow_frames import hard_frames
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel extractors/flow/_tvl1 was not built"),
+    pytest.mark.skipif(not workers.has_native(), reason="the compiled kernel extractors/flow/_tvl1 was not built"),
 ]
 VARIANTS = ("plain", "neon")
 
@@ -32,13 +32,13 @@ def arm(request, tmp_path_factory) -> EmulatedKernel:
 
 @pytest.fixture
 def flow_on_arm(arm, monkeypatch):
-    """`tvl1.flow` with the emulated kernel; pyramids are made here."""
+    """`workers.native_flow` with the emulated kernel; pyramids are made here."""
 
     def flow(before: np.ndarray, after: np.ndarray, variant: str) -> np.ndarray:
         with monkeypatch.context() as patch:
-            patch.setattr(tvl1, "_tvl1", arm)
-            patch.setattr(tvl1, "_spare", [])
-            return tvl1.flow(before, after, variant)
+            patch.setattr(workers, "_tvl1", arm)
+            patch.setattr(workers, "_spare", [])
+            return workers.native_flow(before, after, variant)
 
     return flow
 

@@ -21,6 +21,7 @@ from lstr.extractors.flow.tvl1_cluster import (
     layouts,
     source,
 )
+from lstr.extractors.flow.workers import has_native, native_flow
 from tests.support.flow_frames import grey_of, hard_frames, real_frames
 from tests.support.host_kernel import FULL, HOPPER, HostKernel, build_host_kernel, need_nvrtc
 
@@ -30,7 +31,7 @@ QUICK = (1, 2, 5)  # warps, outer and inner iterations
 opencv5 = pytest.mark.skipif(
     int(cv2.__version__.split(".")[0]) < 5 or not hasattr(cv2, "optflow"), reason="parity is to OpenCV 5 with optflow"
 )
-needs_kernel = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+needs_kernel = pytest.mark.skipif(not has_native(), reason="the compiled kernel was not built")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_the_kernel_equals_opencv_on_real_pairs_and_cuts_to_the_end(host, shared
         host.iterations.clear()
         ours = solved(pair, host.solver(8))[0]
         assert np.array_equal(ours, opencv(*pair)), f"pair {number}"
-        assert number in CUTS or np.array_equal(ours, tvl1.flow(*pair)), f"pair {number}"
+        assert number in CUTS or np.array_equal(ours, native_flow(*pair)), f"pair {number}"
     assert max(host.iterations) > 1000, "the last one is a cut"
 
 
@@ -97,7 +98,7 @@ def textures(h: int, w: int) -> np.ndarray:
 def test_any_number_of_blocks_gives_the_same(h, w, host):
     """Bands that do not divide the height, a last band of one row, blocks without a row, rows longer than a block."""
     frames = textures(h, w)
-    want = tvl1.flow(*frames)
+    want = native_flow(*frames)
     fitting = [layout.blocks for layout in layouts(h, w, HOPPER)]
     assert {4, 8} <= set(fitting)
     for blocks in fitting:
@@ -154,4 +155,4 @@ def test_a_gpu_equals_the_processor_to_the_bit(w, h):
     )
     for k in range(len(frames) - 1):
         # the plain form takes roots in double, as OpenCV does
-        assert np.array_equal(on_gpu[k], tvl1.flow(frames[k], frames[k + 1], "plain")), f"pair {k}"
+        assert np.array_equal(on_gpu[k], native_flow(frames[k], frames[k + 1], "plain")), f"pair {k}"

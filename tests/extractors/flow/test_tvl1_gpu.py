@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.flow import tvl1, tvl1_gpu
+from lstr.extractors.flow import tvl1_gpu
 from lstr.extractors.flow import workers as flow
 from lstr.extractors.flow.tvl1_gpu import OPENERS, Solver, flow_between, flow_on
 from lstr.extractors.lanes import open_lane
@@ -46,16 +46,16 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 MOTIONS = [dict(dx=2.5, dy=-1.25), dict(dx=-6.0, dy=3.0), dict(degrees=2.0), dict(scale=1.03)]
 
 
-@pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+@pytest.mark.skipif(not flow.has_native(), reason="the compiled kernel was not built")
 @pytest.mark.parametrize("h, w", [(60, 80), (16, 17), (47, 33), (64, 101)])
 def test_scales_lead_to_the_compiled_kernels_flow(h, w):
     pairs = [moved(h, w, **motion, seed=seed) for seed, motion in enumerate(MOTIONS)]
     found = tvl1_gpu.solve_pyramids(torch.stack(batch(pairs), 1), compiled_solve).movedim(1, -1).numpy()
     for pair, ours in zip(pairs, found, strict=True):
-        assert distance(ours, tvl1.flow(*pair)) < CLOSE
+        assert distance(ours, flow.native_flow(*pair)) < CLOSE
 
 
-@pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+@pytest.mark.skipif(not flow.has_native(), reason="the compiled kernel was not built")
 def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeypatch):
     """The path of a GPU, by the CUDA kernel's source on the host: two chunks to planes."""
     host = build_host_kernel(tmp_path)
@@ -200,6 +200,6 @@ def test_a_gpu_gives_the_cpus_flow(kernel, monkeypatch):
     assert ours.device.type == "cuda" and ours.shape == (*before.shape, 2) and ours.dtype == torch.float32
     assert torch.isfinite(ours).all()  # one rounding may grow without bound where no motion explains the frames
     for a, b, got in zip(before[:-2].numpy(), after[:-2].numpy(), ours[:-2].cpu().numpy(), strict=True):
-        expected = tvl1.flow(a, b) if tvl1.available() else flow.opencv_flow(a, b)
+        expected = flow.native_flow(a, b) if flow.has_native() else flow.opencv_flow(a, b)
         assert distance(got, expected) < CLOSE
         assert np.abs(flow.to_bytes(got).astype(int) - flow.to_bytes(expected)).mean() <= 0.1

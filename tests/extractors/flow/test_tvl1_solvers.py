@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from lstr.errors import FlowError
-from lstr.extractors.flow import tvl1, tvl1_gpu, workers
+from lstr.extractors.flow import tvl1_gpu, workers
 from lstr.extractors.flow.tvl1_gpu import PAIR_FLOW, Solver, open_solver, small_pair, try_pair
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.lanes import open_lane
 from tests.support.flow_frames import compiled_solve
 
-pytestmark = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+pytestmark = pytest.mark.skipif(not workers.has_native(), reason="the compiled kernel was not built")
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 
@@ -55,7 +55,7 @@ def gpu(monkeypatch):
 
 def test_the_known_flow_is_that_of_the_pair():
     i0, i1 = small_pair()
-    flow = tvl1.flow(i0.byte().numpy(), i1.byte().numpy())
+    flow = workers.native_flow(i0.byte().numpy(), i1.byte().numpy())
     assert flow.mean((0, 1)) == pytest.approx(PAIR_FLOW, abs=1e-5)
     assert torch.equal(i0.byte().float(), i0), "whole grey levels"
 

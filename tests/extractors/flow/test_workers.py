@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from lstr.errors import FlowError
-from lstr.extractors.flow import tvl1
 from lstr.extractors.flow import workers as workers_module
 from lstr.extractors.flow.workers import (
     ALGORITHMS,
@@ -19,7 +18,7 @@ from lstr.extractors.flow.workers import (
     to_bytes,
 )
 
-needs_kernel = pytest.mark.skipif(not tvl1.available(), reason="the compiled kernel was not built")
+needs_kernel = pytest.mark.skipif(not workers_module.has_native(), reason="the compiled kernel was not built")
 
 
 def texture(shift: float) -> np.ndarray:
@@ -52,7 +51,7 @@ def test_what_computes_flow(monkeypatch):
     if not torch.cuda.is_available():
         with pytest.raises(FlowError, match="no GPU"):
             FlowWorkers(1, backend="cuda")
-    monkeypatch.setattr(tvl1, "_tvl1", None)
+    monkeypatch.setattr(workers_module, "_tvl1", None)
     assert choose_backend() == "opencv"
     with pytest.raises(FlowError, match="was not built") as caught:
         FlowWorkers(1, backend="native")
@@ -64,14 +63,15 @@ def test_what_computes_flow(monkeypatch):
 
 def test_auto_takes_a_gpu_unless_cores_are_many(monkeypatch):
     """By arithmetic: where the networks are on a GPU that has kernels for it."""
-    monkeypatch.setattr(workers_module, "has_gpu_flow", lambda device: device == "cuda:1")
+    monkeypatch.setattr(workers_module, "has_gpu", lambda: True)
+    monkeypatch.setattr("lstr.extractors.flow.tvl1_gpu.open_solver", lambda device: None)
     few, many = GPU_THREADS - 1, GPU_THREADS
-    monkeypatch.setattr(tvl1, "available", lambda: True)
+    monkeypatch.setattr(workers_module, "has_native", lambda: True)
     chosen = [choose_backend(device=device, threads=n) for device in ("cpu", "cuda:1") for n in (few, many)]
     assert chosen == ["native", "native", "cuda", "native"]
     assert choose_backend("tvl1", "native", "cuda:1", few) == "native"
     assert choose_backend("dis", "auto", "cuda:1", few) == "opencv"
-    monkeypatch.setattr(tvl1, "available", lambda: False)
+    monkeypatch.setattr(workers_module, "has_native", lambda: False)
     assert choose_backend(device="cuda:1", threads=many) == "cuda", "OpenCV is an order of magnitude behind"
 
 
