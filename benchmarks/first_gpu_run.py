@@ -167,9 +167,8 @@ def flow(work: Path, dry: bool) -> dict:
     from lstr.extractors.flow import tvl1_gpu
     from lstr.extractors.flow.tvl1_gpu import flow_between
     from lstr.extractors.flow.workers import FlowWorkers, native_flow
-    from lstr.extractors.video.frames import chunks_of
     from lstr.extractors.video.probe import probe
-    from lstr.extractors.video.reader import FrameReader
+    from lstr.extractors.video.reader import FrameReader, chunks_of
 
     device, long_side = ("cpu", 32) if dry else ("cuda", 320)
     path = next(iter(sorted((CARRIED / "videos").glob("*")) or sorted((work / "videos").rglob("*.mp4"))))

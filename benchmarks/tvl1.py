@@ -16,9 +16,8 @@ import numpy as np
 
 from lstr.extractors.flow import workers
 from lstr.extractors.flow.workers import opencv_flow
-from lstr.extractors.video.frames import chunks_of
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader
+from lstr.extractors.video.reader import FrameReader, chunks_of
 from lstr.files.content import write_json
 from lstr.pipelines.provenance import about_machine
 

@@ -28,10 +28,10 @@ from lstr.extractors.run import FeatureRow, TwoStream, run_on
 from lstr.extractors.stages import closed_after, torch_threads
 from lstr.extractors.streams import STREAMS
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk, SourceFrame, chunks_of
+from lstr.extractors.video.frames import CHUNK, CHUNK_SECONDS, Chunk
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader
+from lstr.extractors.video.reader import FrameReader, SourceFrame, chunks_of
 from lstr.kinds import configure, presets
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.pipelines.models import build, filled

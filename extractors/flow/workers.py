@@ -166,7 +166,7 @@ def native_flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: st
             for coarse, fine in zip(coarser, u, strict=True):
                 cv2.resize(coarse, (w, h), dst=fine, interpolation=cv2.INTER_LINEAR)
             np.multiply(u, 1 / STEP, out=u)
-        _tvl1.solve_scale(*images, u[0], u[1], scratch.kernel, w, h, number)
+        _tvl1.solve_scale(images[0], images[1], u[0], u[1], scratch.kernel, w, h, number)
         coarser = u
     field = u.copy().transpose(1, 2, 0)
     _spare.append(scratch)

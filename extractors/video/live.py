@@ -23,20 +23,18 @@ from typing import TYPE_CHECKING
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
 from lstr.extractors.video.containers import Opening
-from lstr.extractors.video.frames import (
-    GAP_SECONDS,
-    SILENCE_S,
-    Chunk,
-    Gap,
-    SourceFrame,
-    chunks_of,
-    merge_gaps,
-    next_time,
-    stretches,
-)
+from lstr.extractors.video.frames import FPS, GAP_SECONDS, SILENCE_S, Chunk, Gap, merge_gaps
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
-from lstr.extractors.video.reader import PacketSink, PyAVReader
+from lstr.extractors.video.reader import (
+    FASTEST_STEP,
+    SLOWEST_STEP,
+    PacketSink,
+    PyAVReader,
+    SourceFrame,
+    chunks_of,
+    stretches,
+)
 from lstr.files.names import shown
 
 if TYPE_CHECKING:  # most sources have no zones
@@ -286,7 +284,8 @@ class LiveReader:
             if self.clock == "wall":
                 time = Fraction(now - self._began).limit_denominator(1000)
             elif self.clock == AVERAGE_RATE:
-                time = next_time(before, frame.duration, silence)
+                step = frame.duration if FASTEST_STEP <= frame.duration <= SLOWEST_STEP else Fraction(1, FPS)
+                time = before + (Fraction(silence).limit_denominator(1000) if silence > GAP_SECONDS else step)
             time = max(time, before)
             self._origin, self._last = origin, (time, time - before)
             # in a container a frame may last until its clock has jumped

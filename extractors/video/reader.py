@@ -1,20 +1,22 @@
-"""Readers of anything FFmpeg opens, by PyAV: frames of files, addresses, cameras and pipes, and chunks of files.
+"""Readers of anything FFmpeg opens, by PyAV: frames of files, addresses, cameras and pipes, and their chunks at 24 FPS.
 
 With LSTR_DECODER=decord the frames of files come from decord, which took longer than PyAV on all videos of the tests.
 """
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import BinaryIO
 
 import av
+import cv2
 import numpy as np
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
@@ -32,7 +34,18 @@ from lstr.extractors.video.containers import (
     look,
     open_container,
 )
-from lstr.extractors.video.frames import CHUNK, Chunk, SourceFrame, chunks_of, shrink, upright, working_size
+from lstr.extractors.video.frames import (
+    CHUNK,
+    CHUNK_SECONDS,
+    FPS,
+    GAP_SECONDS,
+    HALF,
+    SILENCE_S,
+    Chunk,
+    n_frames_until,
+    upright,
+    working_size,
+)
 from lstr.extractors.video.probe import (
     AVERAGE_RATE,
     Video,
@@ -61,6 +74,24 @@ PLANAR = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
 DECORD_BYTES = 256 * 2**20  # decord decodes ahead without bound: all frames of a file may be in memory
 DECORD_SIDE = 16  # pixels; narrower frames come from decord with too many channels
 PYAV_HINT = "unset LSTR_DECODER: PyAV reads every video."
+
+
+SLOWEST_STEP, FASTEST_STEP = Fraction(10), Fraction(1, 240)  # seconds per frame that a source may declare
+SLOW_STEPS = 4  # longest gap, in steps of a source with less than two frames per second
+
+
+@dataclass(frozen=True)
+class SourceFrame:
+    """A decoded frame: seconds from the first frame, seconds it is shown, and how to make its image."""
+
+    time: Fraction
+    duration: Fraction
+    render: Callable[[], NDArray[np.uint8]]
+
+    @cached_property
+    def image(self) -> NDArray[np.uint8]:
+        """(H, W, 3) RGB, made when first read: frames that 24 FPS skips are never converted."""
+        return self.render()
 
 
 class Stamps:
@@ -273,6 +304,13 @@ def render(picture: av.VideoFrame, size: tuple[int, int], reformatter: VideoRefo
     return shrink(np.rot90(image, picture.rotation // 90) if picture.rotation else image, size)
 
 
+def shrink(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return (H, W, 3) RGB at (width, height) by area interpolation (part of the recipe)."""
+    if size == (image.shape[1], image.shape[0]):
+        return np.ascontiguousarray(image)
+    return np.asarray(cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
 class FrameReader(PyAVReader):
     """The frames of a probed file, once; with `allow_damaged` a damaged file ends where the damage begins.
 
@@ -334,6 +372,67 @@ def decord_frames(video: Video, long_side: int) -> Generator[SourceFrame, None, 
             yield SourceFrame(time, end - time, partial(shrink, image, size))
     except Exception as error:  # decord raises RuntimeError and its own types for every kind of failure
         raise VideoError(f"decord cannot read {video.path} ({first_line(error)}).", PYAV_HINT) from error
+
+
+def resample(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[SourceFrame]:
+    """Yield frames at 24 FPS from their own, never decreasing times, as FFmpeg's fps filter does, in exact arithmetic.
+
+    A frame's slot is floor(time · 24 + 1/2); output k, from `first` on, is the last frame whose slot is ≤ k; gaps
+    repeat. It looks ahead by one frame. The last frame is shown for its duration.
+    """
+    shown, k = None, first
+    for frame in frames:
+        slot = int(frame.time * FPS + HALF)
+        while shown is not None and k < slot:
+            yield shown
+            k += 1
+        shown = frame
+    if shown is not None:
+        for _ in range(k, n_frames_until(shown.time + shown.duration)):
+            yield shown
+
+
+def chunks_of(frames: Iterable[SourceFrame], first: int = 0, most: int | None = None) -> Iterator[Chunk]:
+    """Yield chunks of source frames, in order, each as soon as a later frame closes it; the short tail is dropped.
+
+    Those before chunk `first` are skipped, and their images never made. After `most` chunks no frame is read.
+    """
+    pending: list[NDArray[np.uint8]] = []
+    index = first
+    for frame in resample(frames, first * CHUNK):
+        pending.append(frame.image)
+        if len(pending) == CHUNK:
+            yield Chunk(index, (index + 1) * CHUNK_SECONDS, np.stack(pending))  # (6, H, W, 3)
+            index += 1
+            if most is not None and index - first >= most:
+                return
+            pending = []
+
+
+def stretches(
+    frames: Iterator[SourceFrame], step: Fraction | None = None
+) -> Iterator[tuple[int, Iterator[SourceFrame]]]:
+    """Yield frames cut at gaps: (first whole chunk, frames) of each stretch, to be read to its end before the next.
+
+    A gap is longer than GAP_SECONDS, and than SLOW_STEPS of the step before it; `step` is that before the first frame.
+    """
+    latest_step = step or Fraction(0)
+    ahead = next(frames, None)
+
+    def stretch() -> Iterator[SourceFrame]:
+        nonlocal ahead, latest_step
+        while ahead is not None:
+            frame, ahead = ahead, None
+            yield frame
+            ahead = next(frames, None)
+            if ahead is not None:
+                longest = min(max(Fraction(GAP_SECONDS), SLOW_STEPS * latest_step), Fraction(SLOW_STEPS * SILENCE_S))
+                latest_step = ahead.time - frame.time
+                if latest_step > longest:
+                    return
+
+    while ahead is not None:
+        yield -(-n_frames_until(ahead.time) // CHUNK), stretch()
 
 
 def probe_chunks(path: Path) -> Video:

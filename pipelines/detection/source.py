@@ -17,18 +17,9 @@ from lstr.chunk import CLOCK
 from lstr.errors import VideoError
 from lstr.extractors.run import Ahead, FeatureRow
 from lstr.extractors.stages import closed_after
-from lstr.extractors.video.frames import (
-    FPS,
-    GAP_SECONDS,
-    Chunk,
-    SourceFrame,
-    chunks_of,
-    shrink,
-    stretches,
-    working_size,
-)
+from lstr.extractors.video.frames import FPS, GAP_SECONDS, Chunk, working_size
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Input, Tell, find_videos, is_video_name
-from lstr.extractors.video.reader import open_chunks, probe_chunks
+from lstr.extractors.video.reader import SourceFrame, chunks_of, open_chunks, probe_chunks, shrink, stretches
 from lstr.files.names import shown
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.model import Networks, warnings_of_source

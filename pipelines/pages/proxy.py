@@ -12,10 +12,10 @@ from av.video.stream import VideoStream
 
 from lstr.errors import VideoError
 from lstr.extractors.video.containers import open_container
-from lstr.extractors.video.frames import FPS, resample
+from lstr.extractors.video.frames import FPS
 from lstr.extractors.video.inputs import PROXY_SUFFIX
 from lstr.extractors.video.probe import find_start, probe
-from lstr.extractors.video.reader import FrameReader
+from lstr.extractors.video.reader import FrameReader, resample
 from lstr.files.atomic import replacing
 
 LONG_SIDE = 640

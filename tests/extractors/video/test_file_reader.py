@@ -15,9 +15,9 @@ from av.video.reformatter import ColorRange, VideoReformatter
 
 from lstr.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video.containers import Opening
-from lstr.extractors.video.frames import CHUNK, chunks_of, shrink, working_size
+from lstr.extractors.video.frames import CHUNK, working_size
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader, PyAVReader, render
+from lstr.extractors.video.reader import FrameReader, PyAVReader, chunks_of, render, shrink
 from tests.support.videos import FULL, write_video
 
 

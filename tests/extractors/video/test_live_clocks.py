@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from lstr.errors import StalledError
-from lstr.extractors.video.frames import SourceFrame
 from lstr.extractors.video.inputs import parse_live
 from lstr.extractors.video.live import LiveReader
+from lstr.extractors.video.reader import SourceFrame
 from tests.support.clips import SIDE, indices, read, stdin
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, piped, served

@@ -18,10 +18,9 @@ import pytest
 
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.video import live
-from lstr.extractors.video.frames import chunks_of
 from lstr.extractors.video.inputs import LiveOptions, parse_live
 from lstr.extractors.video.live import LiveReader
-from lstr.extractors.video.reader import PyAVReader
+from lstr.extractors.video.reader import PyAVReader, chunks_of
 from lstr.files.atomic import write_text
 from tests.support.clips import SIDE, indices, read
 from tests.support.patience import patiently

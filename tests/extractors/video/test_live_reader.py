@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from lstr.errors import MissingPathError, StalledError, VideoError
-from lstr.extractors.video.frames import chunks_of
 from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
 from lstr.extractors.video.live import LiveReader
-from lstr.extractors.video.reader import PyAVReader, open_chunks
+from lstr.extractors.video.reader import PyAVReader, chunks_of, open_chunks
 from tests.support.clips import SIDE, clip, drained, indices, read, stdin
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, piped, served

@@ -12,9 +12,9 @@ from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.run import TwoStream
 from lstr.extractors.twostream import build_twostream
-from lstr.extractors.video.frames import n_frames_until, resample, shrink
+from lstr.extractors.video.frames import n_frames_until
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader, open_chunks
+from lstr.extractors.video.reader import FrameReader, open_chunks, resample, shrink
 from tests.support.videos import ffmpeg_24
 
 TABLE = Path(__file__).with_name("odd_videos.json")

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from lstr.extractors.video.exact_frames import index_frames
-from lstr.extractors.video.frames import resample
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader, PyAVReader
+from lstr.extractors.video.reader import FrameReader, PyAVReader, resample
 from tests.support.videos import FULL, OPEN_GROUPS, ffmpeg_24, remux, write_video
 
 TIMES = {

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from lstr.errors import VideoError
-from lstr.extractors.video.frames import resample
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader
+from lstr.extractors.video.reader import FrameReader, resample
 from lstr.pipelines.pages.proxy import is_playable, write_proxy
 
 
