@@ -35,8 +35,8 @@ from lstr_cli.options import (
 )
 
 if TYPE_CHECKING:  # they bring torch
-    from lstr.pipelines.detection.decision import Detected, Ended
-    from lstr.pipelines.detection.detect import DetectEvent
+    from lstr.pipelines.detection.decision import Ended
+    from lstr.pipelines.detection.detect import Detected, DetectEvent
     from lstr_cli.view import View
 
 STALLED = 1  # exit status if a live source sent nothing for too long

@@ -6,7 +6,7 @@ from pathlib import Path
 from lstr.errors import LstrError, OutputError
 from lstr.files.atomic import check_writable
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.detection.decision import Decided, Opened
+from lstr.pipelines.detection.decision import Decision, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.options import OutputOptions
 from lstr.pipelines.learning.learn import Event as LearnEvent
@@ -54,8 +54,8 @@ def demo(output: Path) -> Iterator[Event | Finished[tuple[Learnt, Path]]]:
         match seen:
             case Opened():
                 chunks = seen.status.total or 0
-            case Decided():
-                yield Progress(f"detect {seen.id}", seen.decision.chunk + 1, chunks)
+            case Decision():
+                yield Progress(f"detect {seen.source}", seen.chunk + 1, chunks)
             case Finished(detected):
                 assert detected.index, "several videos have an index"
                 yield Finished((learnt, detected.index.resolve()))

@@ -145,14 +145,6 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Decided:
-    """A source has a new decision, and its lines are written."""
-
-    id: str
-    decision: Decision
-
-
-@dataclass(frozen=True)
 class Ended:
     """A source ended and its files are written: its lstr-timeline/1 document, empty if none is kept, and its page."""
 
@@ -170,22 +162,7 @@ class Undecided:
     id: str
 
 
-@dataclass(frozen=True)
-class Detected:
-    """The result of all sources."""
-
-    timelines: dict[str, dict]
-    """By source, in the order of their ends."""
-    failures: tuple[Failed, ...] = ()
-    index: Path | None = None
-    """The page that links the pages of several sources."""
-    stalled: bool = False
-    """Whether a live source failed because it sent no frame for too long."""
-    left: bool = False
-    """Whether an interrupt ended the live sources."""
-
-
-SourceEvent = Opened | Decided | Ended | Undecided | Failed
+SourceEvent = Opened | Decision | Ended | Undecided | Failed
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.files.atomic import check_writable
 from lstr.labels.video_ids import check_match
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import Detected, Ended, MakeSink, Opened
+from lstr.pipelines.detection.decision import Ended, MakeSink, Opened
 from lstr.pipelines.detection.model import Networks, device_of, load_checkpoint, warnings_of
 from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions, by_kind
 from lstr.pipelines.detection.outputs import dated, truth_of
@@ -26,9 +26,26 @@ from lstr.pipelines.failures import FAILED, FailureLog
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.timeline import Thresholds
 
-DetectEvent = Event | Finished[Detected]
 # Videos decided at once by default: each holds some tens of chunks in memory.
 MAX_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Detected:
+    """The result of all sources."""
+
+    timelines: dict[str, dict]
+    """By source, in the order of their ends."""
+    failures: tuple[Failed, ...] = ()
+    index: Path | None = None
+    """The page that links the pages of several sources."""
+    stalled: bool = False
+    """Whether a live source failed because it sent no frame for too long."""
+    left: bool = False
+    """Whether an interrupt ended the live sources."""
+
+
+DetectEvent = Event | Finished[Detected]
 
 
 @dataclass(frozen=True)

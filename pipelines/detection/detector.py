@@ -13,11 +13,11 @@ from lstr.errors import ConfigError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.video.inputs import LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import Decided, Decision, Ended, Opened
+from lstr.pipelines.detection.decision import Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectEvent, DetectOptions, detect_sources
 from lstr.pipelines.detection.model import Networks, load_checkpoint
 from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions
-from lstr.pipelines.detection.source import FrameSource, Source, VectorSource
+from lstr.pipelines.detection.source import FrameSource, Source, vector_rows
 from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import warn
@@ -66,38 +66,8 @@ def detect(
         live=live or LiveOptions(),
         keep_going=False,
     )
-    with closing(detect_sources([source], options)) as events:
-        yield from decisions_of(events)
-
-
-def decisions_of(events: Iterable[DetectEvent], at_once: bool = False) -> Generator[Decision, None, None]:
-    """Yield the decisions of one source, with the events of its end as `detect` says; warn of notices.
-
-    The decision of a file is yielded when the next one is made, because the last one has the events of the end. Those
-    of a live source, and all with `at_once`, are yielded at once.
-    """
-    latest: Decision | None = None
-    try:
-        for event in events:
-            warn(event)
-            if isinstance(event, Opened):
-                at_once = at_once or event.live
-            elif isinstance(event, Decided):
-                before, latest = latest, event.decision
-                if at_once:
-                    yield latest
-                elif before:
-                    yield before
-            elif isinstance(event, Ended) and latest:
-                if not at_once:
-                    yield replace(latest, events=[*latest.events, *event.events])
-                elif event.events:
-                    yield replace(latest, events=[*event.events], gaps=[])
-                latest = None
-    except Exception:
-        if latest and not at_once:
-            yield latest
-        raise
+    with Decisions(detect_sources([source], options)) as decisions:
+        yield from decisions
 
 
 class Decisions(Iterator[Decision]):
@@ -110,21 +80,44 @@ class Decisions(Iterator[Decision]):
     last video, and `timelines` has all by id.
     """
 
-    def __init__(self, events: Generator[DetectEvent, None, None], at_once: bool):
+    def __init__(self, events: Generator[DetectEvent, None, None], at_once: bool = False):
         self._events, self._at_once = events, at_once
-        self._decisions = decisions_of(self._noted(), at_once)
+        self._decisions = self._decide()
         self.ended: list[Event] = []
         self.timeline: dict[str, Any] | None = None
         self.timelines: dict[str, dict[str, Any]] = {}
 
-    def _noted(self) -> Iterator[DetectEvent]:
-        for event in self._events:
-            if isinstance(event, Ended):
-                self.timeline = self.timelines[event.id] = event.timeline
-                self.ended = list(event.events)
-                if self._at_once:  # the last decision is already out
-                    continue
-            yield event
+    def _decide(self) -> Generator[Decision, None, None]:
+        """Yield the decisions, and warn of notices.
+
+        The decision of a file is yielded when the next one is made, because the last one has the events of the end.
+        Those of a live source, and all with `at_once`, are yielded at once.
+        """
+        latest: Decision | None = None
+        waits = not self._at_once
+        try:
+            for event in self._events:
+                warn(event)
+                if isinstance(event, Opened):
+                    waits = waits and not event.live
+                elif isinstance(event, Decision):
+                    before, latest = latest, event
+                    if not waits:
+                        yield latest
+                    elif before:
+                        yield before
+                elif isinstance(event, Ended):
+                    self.timeline = self.timelines[event.id] = event.timeline
+                    self.ended = [*event.events]
+                    last, latest = latest, None
+                    if last and waits:
+                        yield replace(last, events=[*last.events, *event.events])
+                    elif last and event.events and not self._at_once:
+                        yield replace(last, events=[*event.events], gaps=[])
+        except Exception:
+            if latest and waits:
+                yield latest
+            raise
 
     def __next__(self) -> Decision:
         return next(self._decisions)
@@ -198,7 +191,8 @@ class Detector(Checkpoint):
 
         Raises, when the decisions are taken, VideoError for an unsuitable vector, and as `lstr.detect`.
         """
-        return self._decisions(VectorSource("features", vectors), True, thresholds, ALL, LiveOptions())
+        source = Source("features", rows=vector_rows(vectors, self))
+        return self._decisions(source, True, thresholds, ALL, LiveOptions())
 
     def close(self) -> None:
         """Free the memory and threads of the networks; a later `detect` builds them again."""
@@ -257,7 +251,7 @@ def load(
     invalid override, and DeviceError.
     """
     if not isinstance(path, str | Path):
-        raise ConfigError(f"{path!r} is no path of a model.", "name a model file or checkpoint.")
+        raise ConfigError(f"{path!r} is not the path of a model.", "name a model file or checkpoint.")
     choose_device(device)
     loaded = load_checkpoint(Path(path), overrides, "cpu")
     chosen = NetworkOptions.of(networks, streams_of_checkpoint(loaded) or loaded.config.streams)

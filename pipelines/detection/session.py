@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.errors import VideoError
+from lstr.errors import OutputError, VideoError
 from lstr.extractors.devices import CAPTURING
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.stages import MODEL, torch_threads
@@ -19,17 +20,11 @@ from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Ended, MakeSink, Status, Undecided
 from lstr.pipelines.detection.model import Networks
-from lstr.pipelines.detection.options import (
-    ALL,
-    NO_FILES,
-    Limits,
-    NetworkOptions,
-    OutputOptions,
-)
+from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.source import LiveSource, Source
 from lstr.pipelines.detection.track import Event, NetworkPool, Shared, Track
-from lstr.pipelines.failures import FailureLog
-from lstr.pipelines.progress import Notice
+from lstr.pipelines.failures import Failure, FailureLog, failure_of
+from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds, thresholds_of
 
 if TYPE_CHECKING:  # a file needs no reader of live sources
@@ -39,6 +34,7 @@ if TYPE_CHECKING:  # a file needs no reader of live sources
 
 DEFAULT_NETWORKS, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
 STOP_S = 2.0  # FFmpeg may wait for longer than the readers of a session that ends
+TOO_SHORT = "a decision takes a quarter of a second of video, after `--start`; start earlier, or record it again."
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 
 
@@ -157,7 +153,12 @@ class Session:
                     try:
                         yield from track.report()
                         if track.is_finished:
-                            self._end(track)
+                            if track.source.video and not (track.status.decided or track.is_removed or track.error):
+                                # its frames end before those that its header promises
+                                track.failure = VideoError(
+                                    f"{track.source.origin} ended before the first decision.", TOO_SHORT
+                                )
+                            track.close(None if track.live else track.error)
                     except Exception as error:  # of a sink that needs all decisions
                         track.failure = track.failure or error
                         track.close(error)
@@ -282,37 +283,34 @@ class Session:
     def _step(self, tracks: Sequence[Track]) -> None:
         """Decide on the oldest ready chunk of each track."""
         assert self._streams
-        gaps = [track.gaps_before(track.ready[0][0].index) for track in tracks]
-        away = [t.place for t, missing in zip(tracks, gaps, strict=True) if any(g.reason == "unseen" for g in missing)]
+        away = []
+        batch: list[tuple[Track, list[Gap]]] = []
+        for track in tracks:
+            chunk = track.ready[0][0].index
+            if track.reader:
+                gaps = track.reader.missing_before(chunk)
+            else:
+                gaps = [Gap(track.next, chunk, "unseen")] if track.next is not None and chunk > track.next else []
+                track.next = chunk + 1
+            if any(gap.reason == "unseen" for gap in gaps):
+                away.append(track.place)
+            batch.append((track, gaps))
         if self._shared.on_gap == "reset" and away:
             self._streams.reset(away)
-        self._score(tracks, gaps)
-
-    def _score(self, tracks: Sequence[Track], gaps: Sequence[list[Gap]]) -> None:
-        """Decide by the scores of one step for all tracks or, if that fails, of a step for each."""
-        assert self._streams
-        try:
-            scores = self._streams.step([track.place for track in tracks], [track.ready[0][0] for track in tracks])
-        except Exception as error:
-            if len(tracks) == 1:
-                tracks[0].fail(error, drop_ready=True)
-                return
-            for track, missing in zip(tracks, gaps, strict=True):
-                self._score([track], [missing])
-            return
-        for track, missing, part in zip(tracks, gaps, scores, strict=True):
-            track.decide(missing, part)
-
-    def _end(self, track: Track) -> None:
-        """Close the sinks of a track whose decisions are all reported. Raises the error of one that needs all."""
-        source = track.source
-        if source.video and not (track.status.decided or track.is_removed or track.error):
-            # its frames end before those that its header promises
-            track.failure = VideoError(
-                f"{source.origin} ended before the first decision.",
-                "a decision takes a quarter of a second of video, after `--start`; start earlier, or record it again.",
-            )
-        track.close(None if track.live else track.error)
+        batches = [batch]
+        while batches:
+            batch = batches.pop(0)
+            try:
+                rows = [track.ready[0][0] for track, _ in batch]
+                scores = self._streams.step([track.place for track, _ in batch], rows)
+            except Exception as error:
+                if len(batch) == 1:
+                    batch[0][0].fail(error, drop_ready=True)
+                else:  # a step for each, to find the one that fails
+                    batches = [[entry] for entry in batch]
+                continue
+            for (track, gaps), part in zip(batch, scores, strict=True):
+                track.decide(gaps, part)
 
     def _settle(self, track: Track) -> Iterator[Event]:
         """Report the result of a source, by an event at least if it is live. Its place is free."""
@@ -326,14 +324,39 @@ class Session:
         for outlet in track.outlets:
             if outlet.dropped:
                 yield Notice(f"{outlet.dropped} decisions on {track.title} are not in {outlet.sink.name}: too slow.")
-        result = track.result
+        result, error = None, track.error
+        if track.live or not error:
+            if self._shared.output.timeline:
+                result = track.outlets[0].result if track.outlets else None
+            elif track.status.decided:
+                result = {}, None
         if result:  # none of a source that was interrupted before its first decision
             timeline, page = result
             yield Ended(track.id, timeline, page, track.final_events)
-        if error := track.error:
-            yield track.failed(error, self._log)
+        if error:
+            yield self._failed(track, error)
         elif not result and track.live:
             yield Undecided(track.id)
+
+    def _failed(self, track: Track, error: BaseException) -> Failed:
+        """Return the event of a failure. Raises the error without a log, and as `failure_of`.
+
+        A full disk ends no live source.
+        """
+        if not isinstance(error, Exception):
+            raise error
+        full = track.live and isinstance(error, OutputError)
+        failure = Failure(str(error), getattr(error, "hint", "")) if full else failure_of(error, track.title)
+        if self._log is None:
+            raise error
+        try:
+            failed = self._log.add(track.id, track.title, failure)
+        except OutputError:
+            if not full:
+                raise
+            failed = Failed(track.id, failure.reason, failure.hint)
+            self._log.events.append(failed)
+        return replace(failed, error=error)
 
 
 class Streams:

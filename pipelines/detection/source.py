@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK
 from lstr.errors import VideoError
@@ -168,31 +167,6 @@ class FrameSource(Source):
         self._read(chunks(), 1, changed)
 
 
-class VectorSource(Source):
-    """An iterable of feature vectors, one per chunk; their number is unknown.
-
-    Each is a vector (D,), appearance before motion, or a vector by stream: {"rgb": …, "flow": …}.
-    """
-
-    needs_networks = False
-
-    def __init__(self, source_id: str, vectors: Iterable[Any]):
-        super().__init__(source_id)
-        self._vectors = vectors
-
-    def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
-        """See Source."""
-        config, clock = networks.loaded.config, networks.loaded.clock
-        widths = {stream: width for stream, width in (("rgb", config.rgb_dim), ("flow", config.flow_dim)) if width}
-
-        def rows() -> Iterator[FeatureRow]:
-            with closed_after(iter(self._vectors)) as vectors:
-                for chunk, item in enumerate(vectors):
-                    yield FeatureRow(chunk, clock.at(chunk + 1), _vector_by_stream(item, widths, chunk))
-
-        self.rows = rows()
-
-
 class LiveSource(Source):
     """A camera, an address or standard input."""
 
@@ -227,7 +201,7 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
                 frame, given = item
                 image, is_finite = np.asarray(frame), math.isfinite(given)
             except (TypeError, ValueError, OverflowError) as error:
-                raise VideoError(f"Item {number} is no frame with its time ({error}).", PAIRS) from error
+                raise VideoError(f"Item {number} is not a frame with its time ({error}).", PAIRS) from error
             if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
                 raise VideoError(f"Frame {number} is {image.dtype} of shape {image.shape}.", PAIRS)
             if not is_finite:
@@ -238,7 +212,7 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
                 size = working_size(image.shape[1], image.shape[0], long_side)
             if time < last:
                 raise VideoError(
-                    f"The time of frame {number} is {float(time):g} s, and that of the one before {float(last):g} s.",
+                    f"The time of frame {number} is {float(time):g} s, the one before {float(last):g} s.",
                     "give times that do not decrease; start a new detection where a source starts over.",
                 )
             if 0 < number <= FIRST_STEPS:
@@ -246,7 +220,7 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
             if len(steps) == FIRST_STEPS and min(steps) > GAP_SECONDS:
                 times = ", ".join(f"{float(at):g}" for at in accumulate([first, *steps]))
                 raise VideoError(
-                    f"The first frames are at {times} s: nothing is seen of an action in such frames.",
+                    f"The first frames are at {times} s, too far apart to show an action.",
                     "give times in seconds: divide milliseconds by 1000.",
                 )
             if 0 < time - last <= GAP_SECONDS:
@@ -257,20 +231,29 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
             yield SourceFrame(time - first, step, partial(np.asarray, fitted))
 
 
-def _vector_by_stream(item: Any, wanted: Mapping[str, int], chunk: int) -> dict[str, NDArray[np.float32]]:
-    """Return the features of a chunk by stream. Raises VideoError if they do not have the `wanted` widths."""
-    hint = f"give a vector of {sum(wanted.values())} numbers for each chunk, or {dict(wanted)} by stream."
-    try:
-        if isinstance(item, Mapping):
-            found = {stream: np.array(item[stream], np.float32) for stream in wanted}
-        else:
-            cuts = [wanted["rgb"]] if len(wanted) > 1 else []
-            found = dict(zip(wanted, np.split(np.array(item, np.float32), cuts, axis=-1), strict=True))
-    except (TypeError, ValueError, KeyError) as error:
-        raise VideoError(f"Item {chunk} is no vector of features ({error!r}).", hint) from error
-    if wrong := next((stream for stream, vector in found.items() if vector.shape != (wanted[stream],)), None):
-        raise VideoError(f"The {wrong} features of chunk {chunk} have shape {found[wrong].shape}.", hint)
-    return found
+def vector_rows(vectors: Iterable[Any], loaded: Checkpoint) -> Iterator[FeatureRow]:
+    """Yield the features of a program, one vector per chunk, by stream.
+
+    Each is a vector (D,), appearance before motion, or a vector by stream: {"rgb": …, "flow": …}. Raises VideoError if
+    one does not have the widths that the model needs.
+    """
+    config, clock = loaded.config, loaded.clock
+    widths = {stream: width for stream, width in (("rgb", config.rgb_dim), ("flow", config.flow_dim)) if width}
+    hint = f"give a vector of {sum(widths.values())} numbers for each chunk, or {widths} by stream."
+    with closed_after(iter(vectors)) as items:
+        for chunk, item in enumerate(items):
+            try:
+                if isinstance(item, Mapping):
+                    found = {stream: np.array(item[stream], np.float32) for stream in widths}
+                else:
+                    cuts = [widths["rgb"]] if len(widths) > 1 else []
+                    found = dict(zip(widths, np.split(np.array(item, np.float32), cuts, axis=-1), strict=True))
+            except (TypeError, ValueError, KeyError) as error:
+                raise VideoError(f"Item {chunk} is not a vector of features ({error!r}).", hint) from error
+            for stream, vector in found.items():
+                if vector.shape != (widths[stream],):
+                    raise VideoError(f"The {stream} features of chunk {chunk} have shape {vector.shape}.", hint)
+            yield FeatureRow(chunk, clock.at(chunk + 1), found)
 
 
 def find_recorded(paths: Iterable[str | Path], tell: Tell | None = None) -> tuple[list[Path], dict[str, Path]]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,23 +17,13 @@ from lstr.errors import OutputError
 from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.frames import Chunk, Gap
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import (
-    Decided,
-    Decision,
-    End,
-    MakeSink,
-    Opened,
-    Outlet,
-    Sink,
-    SourceEvent,
-    Status,
-)
+from lstr.pipelines.detection.decision import Decision, End, MakeSink, Opened, Outlet, Sink, SourceEvent, Status
 from lstr.pipelines.detection.model import Networks, warnings_of, warnings_of_shape
 from lstr.pipelines.detection.options import Limits, OutputOptions
 from lstr.pipelines.detection.outputs import JsonLines, TimelineFiles, dated
 from lstr.pipelines.detection.source import Source
-from lstr.pipelines.failures import Failure, FailureLog, failure_of
-from lstr.pipelines.progress import Failed, Notice
+from lstr.pipelines.failures import failure_of
+from lstr.pipelines.progress import Notice
 from lstr.timeline import Event as ActionEvent
 from lstr.timeline import Thresholds, Timeline
 
@@ -107,7 +96,7 @@ class Track:
         self._spent_before = shared.spent()  # after its opening, which may build the networks
         self._n_warnings = 0  # that were reported
         self._close_time = 0.0
-        self._next: int | None = None  # the chunk that follows the latest one of a recorded source
+        self.next: int | None = None  # the chunk that follows the latest one of a recorded source
         self._shape: tuple[int, ...] = ()
         self._at: datetime | None = None
         self._starts: dict[str, datetime] = {}  # of active actions, in wall-clock time
@@ -143,15 +132,6 @@ class Track:
             outlet.has_ended or outlet.error is not None or (late and not (self.is_closed and outlet.sink.needs_all))
             for outlet in self.outlets
         )
-
-    @property
-    def result(self) -> tuple[dict, Path | None] | None:
-        """Its timeline, empty if none is kept, and its page, once its sinks are closed; None without a decision."""
-        if self.error and not self.live:
-            return None
-        if not self.shared.output.timeline:
-            return ({}, None) if self.status.decided else None
-        return self.outlets[0].result if self.outlets else None
 
     def has_batch(self, largest: int) -> bool:
         """Whether a batch of its chunks is waiting."""
@@ -192,13 +172,6 @@ class Track:
         else:
             self.ready.append((row, monotonic(), None))
 
-    def gaps_before(self, chunk: int) -> list[Gap]:
-        """Return what is missing before a chunk; chunks must come in order."""
-        if self.reader:
-            return self.reader.missing_before(chunk)
-        expected, self._next = self._next, chunk + 1
-        return [Gap(expected, chunk, "unseen")] if expected is not None and chunk > expected else []
-
     def decide(self, gaps: list[Gap], scores: NDArray[np.float32]) -> None:
         """Decide on the oldest chunk that is ready from the model's scores (1 + n_ahead, C)."""
         row, since, at = self.ready.popleft()
@@ -222,8 +195,8 @@ class Track:
         shared, source, output = self.shared, self.source, self.shared.output
         name = dated(self.id, output.folder) if self.live and output.folder else ""
         refresh = self.refresh if self.live else None
-        classes = shared.loaded.classes
-        opened = Opened(self.id, self.status, classes, refresh, source.origin, source.video, name, source.named)
+        about = (shared.loaded.classes, refresh, source.origin, source.video, name, source.named)
+        opened = Opened(self.id, self.status, *about)
         self.is_open = True
         self.status.total = source.n_chunks
         sinks: list[Sink] = []
@@ -252,7 +225,7 @@ class Track:
             status.latencies_ms.append(decision.latency_ms)
             for outlet in self.outlets:
                 outlet.take(decision)
-            yield Decided(self.id, decision)
+            yield decision
         yield from self.notices()
 
     def warnings(self) -> Iterator[Notice]:
@@ -302,26 +275,6 @@ class Track:
         self.source.stop()
         if drop_ready:
             self.ready.clear()
-
-    def failed(self, error: BaseException, log: FailureLog | None) -> Failed:
-        """Return the event of a failure. Raises the error without a log, and as `failure_of`.
-
-        A full disk ends no live source.
-        """
-        if not isinstance(error, Exception):
-            raise error
-        full = self.live and isinstance(error, OutputError)
-        failure = Failure(str(error), getattr(error, "hint", "")) if full else failure_of(error, self.title)
-        if log is None:
-            raise error
-        try:
-            failed = log.add(self.id, self.title, failure)
-        except OutputError:
-            if not full:
-                raise
-            failed = Failed(self.id, failure.reason, failure.hint)
-            log.events.append(failed)
-        return replace(failed, error=error)
 
     def close(self, error: BaseException | None = None) -> None:
         """Read no more and close its sinks, with its results unless there is an `error`. Raises as `open`."""

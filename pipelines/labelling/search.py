@@ -44,7 +44,7 @@ def find_proposals(
 ) -> Generator[Progress | SearchResult | Failed | Notice, None, None]:
     """Search each video for candidates; one that cannot be read has Failed. Raises as `detect_sources`."""
     # Here, because they bring torch, which the page does not need.
-    from lstr.pipelines.detection.decision import Decided, Ended, Opened
+    from lstr.pipelines.detection.decision import Decision, Ended, Opened
     from lstr.pipelines.detection.detect import DetectOptions, detect_sources
     from lstr.pipelines.detection.model import load_checkpoint
     from lstr.pipelines.detection.source import VideoSource
@@ -59,11 +59,11 @@ def find_proposals(
         for event in events:
             if isinstance(event, Opened):
                 rows, total = [], event.status.total or 0
-            elif isinstance(event, Decided):
-                scores = event.decision.scores
-                n_missing = round(event.decision.time / CHUNK_SECONDS) - 1 - len(rows)  # chunks without a decision
+            elif isinstance(event, Decision):
+                scores = event.scores
+                n_missing = round(event.time / CHUNK_SECONDS) - 1 - len(rows)  # chunks without a decision
                 rows += [np.zeros_like(scores)] * n_missing + [scores]
-                yield Progress(event.id, len(rows), total)
+                yield Progress(event.source, len(rows), total)
             elif isinstance(event, Ended):
                 yield SearchResult(
                     event.id, find_candidates(np.stack(rows), loaded.classes, thresholds) if rows else []

@@ -173,7 +173,7 @@ def test_checkpoints_that_do_not_fit(lstr, small_set, tmp_path):
     (tmp_path / "cut.pt").write_bytes(small_set.checkpoint.read_bytes()[:1000])
     for name in ("text.pt", "cut.pt", "none.pt"):
         mistake(lstr("detect", video, "-c", tmp_path / name), 4, name)
-    mistake(lstr("detect", video), 4, "no model to detect with", "-m FILE", "lstr learn")
+    mistake(lstr("detect", video), 4, "No model is named", "-m FILE", "lstr learn")
     mistake(lstr("detect", video, "-c", small_set.checkpoint, "-f", "pdf"), 2, "pdf")
     mistake(lstr("detect", video, "-c", small_set.checkpoint, "--set", "model.d_feedforward=99"), 4, "99")
 

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable
 from pathlib import Path
 
-from lstr.pipelines.detection.decision import Decided, Decision, Ended
+from lstr.pipelines.detection.decision import Decision, Ended
 from lstr.pipelines.detection.model import Networks
 from lstr.pipelines.detection.options import ALL, NO_FILES, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.session import Session
@@ -14,7 +14,7 @@ OWN = NetworkOptions()
 
 def decisions_of(events: Iterable) -> list[Decision]:
     """Every decision, in order, of a detection that runs to its end."""
-    return [event.decision for event in events if isinstance(event, Decided)]
+    return [event for event in events if isinstance(event, Decision)]
 
 
 def timelines_of(events: Iterable) -> dict[str, dict]:
@@ -53,3 +53,12 @@ def opened(loaded, made) -> Networks:
     networks = Networks(loaded)
     networks._made = made if len(made) == 3 else (*made, [])
     return networks
+
+
+def until(events: Iterable, kind: type, source_id: str) -> object:
+    """Take events up to one of such a kind of a source; return it."""
+    return next(
+        event
+        for event in events
+        if isinstance(event, kind) and (event.source if isinstance(event, Decision) else event.id) == source_id
+    )

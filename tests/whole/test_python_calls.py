@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lstr.errors import ConfigError, ExtractorError, VideoError
-from lstr.pipelines.detection.decision import Decided
+from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.detection.options import NetworkOptions
@@ -76,7 +76,7 @@ def test_a_fork_says_that_it_cannot_compute_features(small_set, options):
 def test_a_job_that_is_left_leaves_no_thread(small_set, options, how):
     before = {thread.ident for thread in threading.enumerate()}
     job = detect_sources([small_set.videos / "scene_00.mp4"], options)
-    next(event for event in job if isinstance(event, Decided))
+    next(event for event in job if isinstance(event, Decision))
     if how == "close":
         job.close()
     else:

@@ -10,7 +10,7 @@ import pytest
 
 from lstr.errors import VideoError
 from lstr.extractors.video.frames import Chunk
-from lstr.pipelines.detection.decision import Decided, Ended, Opened
+from lstr.pipelines.detection.decision import Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
@@ -18,7 +18,7 @@ from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed
-from tests.support.detections import opened
+from tests.support.detections import opened, until
 from tests.support.means import Means, tiny_checkpoint
 
 
@@ -29,9 +29,11 @@ def loaded(small_set):
 
 def seen(events) -> list[tuple]:
     """What was reported, without what differs from run to run."""
-    kinds = {Opened: "opened", Decided: "decided", Ended: "ended", Failed: "failed"}
+    kinds = {Opened: "opened", Decision: "decided", Ended: "ended", Failed: "failed"}
     found = [event for event in events if type(event) in kinds]
-    return [(kinds[type(e)], e.id, e.decision.scores.tobytes() if isinstance(e, Decided) else None) for e in found]
+    return [
+        (kinds[type(e)], *((e.source, e.scores.tobytes()) if isinstance(e, Decision) else (e.id, None))) for e in found
+    ]
 
 
 def written(folder) -> dict:
@@ -94,11 +96,6 @@ class Drawn(Source):
                 raise VideoError("It is damaged.", "record it again.")
         finally:
             self.closed.set()
-
-
-def until(events, kind, source_id: str):
-    """Run a session up to such an event of a source."""
-    return next(event for event in events if isinstance(event, kind) and event.id == source_id)
 
 
 def test_the_next_ones_run_ahead_and_no_farther(tmp_path, monkeypatch):

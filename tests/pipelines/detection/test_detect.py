@@ -10,7 +10,7 @@ from lstr.batch import predict
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError
 from lstr.extractors.run import FeatureRow
-from lstr.pipelines.detection.decision import Decided, Decision
+from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.model import find_checkpoint, load_checkpoint, make_default
 from lstr.pipelines.detection.options import OutputOptions
@@ -82,7 +82,7 @@ def test_each_line_is_out_before_the_next_decision(small_set, tmp_path):
 
     path = tmp_path / "scene_03.jsonl"
     running = run_recorded(Source("scene_03", rows=watched()), loaded, OutputOptions(tmp_path, ("jsonl",)))
-    for decision in (event.decision for event in running if isinstance(event, Decided)):
+    for decision in (event for event in running if isinstance(event, Decision)):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [line["chunk"] for line in lines if "chunk" in line] == list(range(decision.chunk + 1))
         assert pulled == list(range(decision.chunk + 1)), "it looked at a later chunk"
@@ -133,7 +133,7 @@ def test_the_writers_get_what_python_gets(small_set, tmp_path):
 
 
 def test_which_checkpoint(small_set, monkeypatch):
-    with pytest.raises(CheckpointError, match="no model to detect with") as caught:
+    with pytest.raises(CheckpointError) as caught:
         find_checkpoint(None)
     assert "-m FILE" in caught.value.hint and "lstr learn" in caught.value.hint and caught.value.exit_code == 4
     assert len(f"{caught.value}\n{caught.value.hint}".splitlines()) == 3

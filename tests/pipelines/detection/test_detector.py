@@ -119,13 +119,13 @@ def image(side: int = 32, kind=np.uint8) -> np.ndarray:
 @pytest.mark.parametrize(
     ("frames", "words"),
     [
-        ([(image(), 0.0), (image(), 1.0), (image(), 0.5)], "frame 2 is 0.5 s, and that of the one before 1 s"),
+        ([(image(), 0.0), (image(), 1.0), (image(), 0.5)], "frame 2 is 0.5 s, the one before 1 s"),
         ([(image(), float("nan"))], "The time of frame 0 is nan"),
         ([(image(kind=np.float32), 0.0)], "Frame 0 is float32"),
         ([(image()[:, :, 0], 0.0)], r"Frame 0 is uint8 of shape \(32, 32\)"),
         ([(image(0), 0.0)], "of shape"),
-        ([image()], "Item 0 is no frame with its time"),
-        ([(image(), "noon")], "Item 0 is no frame with its time"),
+        ([image()], "Item 0 is not a frame with its time"),
+        ([(image(), "noon")], "Item 0 is not a frame with its time"),
         ([(image(), 40 * n) for n in range(9)], "The first frames are at 0, 40, 80, 120 s"),
     ],
 )
@@ -142,7 +142,7 @@ def test_errors_are_typed(detector, small_set, tmp_path):
         next(detector.detect(7))
     with pytest.raises(VideoError, match="before the start at 60 s"):
         next(detector.detect(small_set.features, limits=lstr.Limits(start=60)))
-    with pytest.raises(ConfigError, match="None is no path"):
+    with pytest.raises(ConfigError):
         lstr.load(None)
     with pytest.raises(DeviceError):
         lstr.load(small_set.checkpoint, device="abacus")

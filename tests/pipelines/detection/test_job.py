@@ -12,7 +12,7 @@ from lstr.errors import MissingPathError, OutputError, VideoError
 from lstr.extractors.video import live
 from lstr.extractors.video.inputs import LiveOptions
 from lstr.labels.label_set import read_labels
-from lstr.pipelines.detection.decision import Decided, Ended, Opened
+from lstr.pipelines.detection.decision import Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
@@ -45,10 +45,10 @@ def test_stored_and_raw_and_live_sources_in_one_job(small_set, loaded, stream, t
         sources = [f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:1", tmp_path / "empty.mp4", small_set.features]
         events = list(detect_sources(sources, options))
     live, gone, stored = f"127.0.0.1-{port}", "127.0.0.1-1", [f"scene_0{k}" for k in range(4)]
-    assert Counter(event.id for event in events if isinstance(event, Decided)) == dict.fromkeys([*stored, live], 2)
+    assert Counter(event.source for event in events if isinstance(event, Decision)) == dict.fromkeys([*stored, live], 2)
     for source in (*stored, live):
-        kinds = [type(event) for event in events if getattr(event, "id", None) == source]
-        assert kinds == [Opened, Decided, Decided, Ended]
+        kinds = [type(e) for e in events if getattr(e, "id", getattr(e, "source", None)) == source]
+        assert kinds == [Opened, Decision, Decision, Ended]
     opened = {event.id: event for event in events if isinstance(event, Opened)}
     assert list(opened) == [*stored, live, gone] and opened[live].refresh and not opened["scene_00"].refresh
     assert opened[live].status.decided == 2 and opened["scene_00"].status.total == 2
@@ -77,7 +77,7 @@ def test_an_interrupt_is_the_end_of_live_sources_with_pages_and_index(loaded, st
         ids = {f"127.0.0.1-{port}" for port in (one, other)}
         job, seen = detect_sources([f"tcp://127.0.0.1:{port}" for port in (one, other)], options), set()
         while seen != ids:
-            seen |= {event.id for event in [next(job)] if isinstance(event, Decided)}
+            seen |= {event.source for event in [next(job)] if isinstance(event, Decision)}
         *ended, finished = [job.throw(KeyboardInterrupt()), next(job), next(job)]
         with pytest.raises(KeyboardInterrupt):
             next(job)
@@ -90,7 +90,7 @@ def test_files_that_are_deleted_while_they_are_written_are_an_error(small_set, l
     """What was decided went nowhere, and the job ended as if all were well."""
     output = OutputOptions(tmp_path / "out", ("jsonl",))
     job = detect_sources([small_set.features], DetectOptions(loaded, output=output))
-    next(event for event in job if isinstance(event, Decided))
+    next(event for event in job if isinstance(event, Decision))
     rmtree(tmp_path / "out")
     with pytest.raises(OutputError, match=r"scene_00\.jsonl cannot be written .it was deleted"):
         list(job)

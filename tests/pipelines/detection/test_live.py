@@ -19,7 +19,7 @@ from lstr.errors import StalledError
 from lstr.extractors.video.inputs import PROMPT, Input, LiveOptions, parse_live
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection import outputs
-from lstr.pipelines.detection.decision import Decided, Opened
+from lstr.pipelines.detection.decision import Decision, Opened
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.model import load_checkpoint, open_networks
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
@@ -61,8 +61,8 @@ def watched(given, loaded, networks, limits=FEW, on_gap="keep", **options):
     chosen = {"limits": limits, "on_gap": on_gap, "live": LiveOptions(**options), "log": FailureLog(None)}
     events = list(run_live(given, loaded, networks, **chosen))
     sources = [event for event in events if isinstance(event, Opened)]
-    made = [event for event in events if isinstance(event, Decided)]
-    return sources, {source.id: [e.decision for e in made if e.id == source.id] for source in sources}, events
+    made = [event for event in events if isinstance(event, Decision)]
+    return sources, {source.source: [e for e in made if e.id == source.id] for source in sources}, events
 
 
 def scores_of(decisions) -> np.ndarray:

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from lstr.pipelines.detection.decision import Decided, Ended
+from lstr.pipelines.detection.decision import Decision, Ended
 from lstr.pipelines.detection.options import NO_TIMELINE, Limits, OutputOptions
 from lstr.pipelines.detection.session import Session
 from tests.pipelines.detection.test_session import Kept, camera, stored
@@ -41,7 +41,7 @@ def test_nothing_is_kept_of_a_source_without_a_timeline(loaded, networks):
     assert ended.keys() == {"camera", "a"} and all(not one.timeline and one.page is None for one in ended.values())
     for name, one in ended.items():
         assert len(into[name]) == 22 and [e.event for e in into[name][-1].events] == [e.event for e in one.events]
-    assert sum(len(event.decision.events) for event in events if isinstance(event, Decided))
+    assert sum(len(event.events) for event in events if isinstance(event, Decision))
 
 
 def test_lines_are_written_without_a_timeline(loaded, networks, tmp_path):

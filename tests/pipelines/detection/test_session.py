@@ -22,7 +22,7 @@ from lstr.extractors.run import FeatureRow
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection import outputs
-from lstr.pipelines.detection.decision import Decided, Decision, End, Ended, Opened, Sink, Status, Undecided
+from lstr.pipelines.detection.decision import Decision, End, Ended, Opened, Sink, Status, Undecided
 from lstr.pipelines.detection.options import Limits, OutputOptions
 from lstr.pipelines.detection.outputs import JsonLines, TimelineFiles
 from lstr.pipelines.detection.session import Session
@@ -30,7 +30,7 @@ from lstr.pipelines.detection.source import FrameSource, Source
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
-from tests.support.detections import dated_file, opened
+from tests.support.detections import dated_file, opened, until
 from tests.support.feature_set import TINY
 from tests.support.means import Means, tiny_checkpoint
 from tests.support.served import piped
@@ -64,7 +64,7 @@ def stored(name: str, n: int) -> Source:
 
 
 def chunks_of(events, name: str) -> list[int]:
-    return [event.decision.chunk for event in events if isinstance(event, Decided) and event.id == name]
+    return [event.chunk for event in events if isinstance(event, Decision) and event.source == name]
 
 
 class Kept(Sink):
@@ -217,7 +217,7 @@ def test_a_file_that_ends_before_its_first_decision_has_failed(loaded, tmp_path)
     with Session(loaded, output=output) as session:
         session.add(stored("a", 4))
         events = session.events()
-        next(event for event in events if isinstance(event, Decided))
+        next(event for event in events if isinstance(event, Decision))
         assert [line["chunk"] for line in lines_of(tmp_path, "a") if "chunk" in line] == [0], "they are there at once"
         list(events)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -247,7 +247,7 @@ def test_a_live_source_has_the_time_of_the_wall_beside_seconds(loaded, networks,
         session.add(camera())
         events = list(session.events())
     ended = datetime.now().astimezone()
-    decisions = [event.decision for event in events if isinstance(event, Decided)]
+    decisions = [event for event in events if isinstance(event, Decision)]
     walls = [decision.at for decision in decisions]
     assert walls == sorted(walls) and all(began <= wall <= ended and wall.utcoffset() is not None for wall in walls)
     started = decisions[0].events
@@ -267,7 +267,7 @@ def test_a_live_source_has_the_time_of_the_wall_beside_seconds(loaded, networks,
     assert document["live"]["began"] <= first["start_at"] and document["best"]["at"]
     with Session(loaded, output=output, thresholds=ALWAYS) as session:
         session.add(stored("a", 3))
-        assert [event.decision.at for event in session.events() if isinstance(event, Decided)] == [None] * 3
+        assert [event.at for event in session.events() if isinstance(event, Decision)] == [None] * 3
     text = "".join(path.read_text() for path in tmp_path.glob("a.*"))
     assert '"still_on": true' in text and "_at" not in text and '"at"' not in text
 
@@ -295,7 +295,7 @@ def test_lines_of_events_only(loaded, networks, tmp_path):
             session.add(camera(name))
             events = list(session.events())
         lines = lines_of(tmp_path, name)
-        decided = [e for event in events if isinstance(event, Decided) for e in event.decision.events]
+        decided = [e for event in events if isinstance(event, Decision) for e in event.events]
         assert lines == [event.to_dict() for event in (*decided, *events[-1].events)]
         assert bool(lines) == (name == "busy")
 
@@ -314,21 +314,17 @@ def test_sources_come_and_go_while_others_run(loaded, networks, tmp_path):
     output = OutputOptions(tmp_path, ("json", "npy"))
     with Session(loaded, networks, 3, output=output) as session, closing(session.events()) as events:
         session.add(camera("stays"))
-
-        def until(kind, name: str) -> None:
-            next(event for event in events if isinstance(event, kind) and event.id == name)
-
-        until(Decided, "stays")
+        until(events, Decision, "stays")
         for round_ in range(20):
             passing = session.add(camera("passes"))
-            until(Decided, passing)
+            until(events, Decision, passing)
             status = session.status()  # a file that Ended may still be in it while its thread goes on to the next
             assert status.keys() - {"file"} == {"stays", "passes"} and status["passes"].decided > 0
             endless = session.add(stored("file", 1_000_000))
-            until(Decided, endless)
+            until(events, Decision, endless)
             for name in (passing, endless):
                 session.remove(name)
-                until(Ended, name)
+                until(events, Ended, name)
             if round_ == 4:
                 before = held()
         with pytest.raises(KeyError):
@@ -343,7 +339,7 @@ def test_sources_come_and_go_while_others_run(loaded, networks, tmp_path):
             next(events)
         assert not grown(), (before, held())
         session.remove("stays")
-        until(Ended, "stays")
+        until(events, Ended, "stays")
         assert next(events, None) is None
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith(("sink", "live", "networks"))]
     assert json.loads((tmp_path / "file.json").read_text())["decided"] >= 1
@@ -364,11 +360,11 @@ def test_a_camera_that_is_removed_before_its_first_decision_is_over_all_the_same
         session.add(camera("stays"))
         session.add(Input("silent", nothing))
         with closing(session.events()) as events:
-            for kind, name in ((Opened, "silent"), (Decided, "stays")):
-                next(event for event in events if isinstance(event, kind) and event.id == name)
+            for kind, name in ((Opened, "silent"), (Decision, "stays")):
+                until(events, kind, name)
             assert session.remove("silent") is True
             session.remove("stays")
-            over = [event for event in events if not isinstance(event, Notice | Decided)]
+            over = [event for event in events if not isinstance(event, Notice | Decision)]
     assert len(over) == 2 and Undecided("silent") in over and {type(event) for event in over} == {Ended, Undecided}
 
 
@@ -396,7 +392,7 @@ def test_three_days(tmp_path):
     with Session(checkpoint.load(tmp_path / "c.pt"), output=output) as session:
         session.add(stored("camera", 72 * hour))
         for event in session.events():
-            if isinstance(event, Decided) and event.decision.chunk == hour:
+            if isinstance(event, Decision) and event.chunk == hour:
                 first = held()
     assert held()[2] < first[2] + 50
     assert (tmp_path / "camera.html").stat().st_size > 72 * hour * 4 * 2

@@ -13,7 +13,7 @@ import pytest
 import lstr
 from lstr.errors import CheckpointError, ConfigError, DeviceError, NetworkRuntimeError, RecipeError
 from lstr.extractors.video.inputs import LiveOptions
-from lstr.pipelines.detection.decision import Decided
+from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.model import load_checkpoint, open_networks
@@ -144,8 +144,8 @@ def test_cameras_share_a_graph(files, tmp_path):
         names = {name: f"http://127.0.0.1:{port}/{name}.ts" for name in ("hall", "door", "yard")}
         options = DetectOptions(exported.path, names=names, live=PATIENT, limits=FIRST, keep_going=False)
         for event in detect_sources([], options):
-            if isinstance(event, Decided):
-                seen.setdefault(event.id, []).append(event.decision.scores)
+            if isinstance(event, Decision):
+                seen.setdefault(event.source, []).append(event.scores)
     assert seen.keys() == names.keys()
     for scores in seen.values():
         assert len(scores) == FIRST.max_chunks and abs(np.stack(scores) - expected[: len(scores)]).max() < 1e-5
