@@ -190,8 +190,8 @@ def show_findings(findings: "Findings", verdict: str | None = None) -> None:
     for entry in judged:
         name = f"{entry.name}: " if findings.several else ""
         console.show(f"{name}{sentence(entry.document['events'])}")
-    for table in event_tables(judged):
-        console.show_table(table.title, table.columns, table.rows, right=range(1, len(table.columns)))
+    for title, columns, rows in event_tables(judged):
+        console.show_table(title, columns, rows, right=range(1, len(columns)))
     if verdict:
         _show_means(judged)
         return

@@ -16,15 +16,24 @@ from lstr.labels.video_ids import check_match
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Ended, MakeSink, Opened
 from lstr.pipelines.detection.model import Networks, device_of, load_checkpoint, warnings_of
-from lstr.pipelines.detection.options import ALL, NO_FILES, Limits, NetworkOptions, OutputOptions, by_kind
+from lstr.pipelines.detection.options import (
+    ALL,
+    NO_FILES,
+    Limits,
+    NetworkOptions,
+    OutputOptions,
+    ThresholdChoice,
+    by_kind,
+    choose_thresholds,
+    is_values,
+)
 from lstr.pipelines.detection.outputs import dated, truth_of
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
 from lstr.pipelines.detection.track import Event
-from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice, choose_thresholds, delay_of
 from lstr.pipelines.failures import FAILED, FailureLog
 from lstr.pipelines.progress import Failed, Finished, Notice
-from lstr.timeline import Thresholds
+from lstr.timeline import Thresholds, changed
 
 # Videos decided at once by default: each holds some tens of chunks in memory.
 MAX_AT_ONCE = 4
@@ -97,7 +106,10 @@ def detect_sources(
     paths, live = by_kind((source for source in sources if not isinstance(source, Source)), options.names)
     skipped: list[str] = []
     features, videos = find_recorded(paths, skipped.append)
-    delay = delay_of(options.thresholds)  # raises for contradictions before the seconds that loading takes
+    rules = options.thresholds
+    if isinstance(rules, Mapping) and is_values(rules):
+        rules = changed({}, rules)  # raises for contradictions before the seconds that loading takes
+    delay = rules.delays() if isinstance(rules, Thresholds) else {}
     shared = options.networks if isinstance(options.networks, Networks) else None
     wanted = options.networks.options if isinstance(options.networks, Networks) else options.networks
     wanted = replace(wanted, device=device_of(options.checkpoint, wanted.device or options.device))

@@ -16,9 +16,8 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectEvent, DetectOptions, detect_sources
 from lstr.pipelines.detection.model import Networks, load_checkpoint
-from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions
+from lstr.pipelines.detection.options import ALL, Limits, NetworkOptions, ThresholdChoice
 from lstr.pipelines.detection.source import FrameSource, Source, vector_rows
-from lstr.pipelines.evaluation.threshold_choice import ThresholdChoice
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import warn
 from lstr.timeline import Event

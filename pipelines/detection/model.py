@@ -34,13 +34,13 @@ OpenNetworks = tuple[TwoStream, FlowWorkers | None, list[str]]
 
 
 def find_checkpoint(path: str | Path | None) -> Path:
-    """Return `path`, else $LSTR_CHECKPOINT, else the default model. Raises CheckpointError if there is none."""
+    """Return `path`, else $LSTR_CHECKPOINT, else the default model. Raises CheckpointError without one."""
     if named := path or os.environ.get("LSTR_CHECKPOINT"):
         return Path(named)
     default = default_model()
     if default is None:
         raise CheckpointError(
-            "There is no model to detect with: none was named, and none is the default one.",
+            "No model is named, and no default model is set.",
             "name a model file with -m FILE, or as `model` in the file of `lstr watch`;\n"
             "  to make one of your own labelled videos: lstr learn VIDEOS LABELS -o my.lstr",
         )
@@ -55,7 +55,7 @@ def make_default(path: str | Path) -> Path:
     packed = is_model(path)
     if packed and is_demo(open_model(path).about):
         raise CheckpointError(
-            f"{path} is a demo model, which is of no use for other videos.",
+            f"{path} is a demo model: its detections on other videos are meaningless.",
             "make a model of your own videos the default: lstr learn VIDEOS LABELS -o my.lstr",
         )
     kept, removed = DEFAULTS if packed else reversed(DEFAULTS)
@@ -71,7 +71,7 @@ def load_checkpoint(
 ) -> Checkpoint:
     """Load the checkpoint to use, its model on `device` (a GPU if there is one), or an exported model.
 
-    Raises CheckpointError if there is none or it cannot be read, and ConfigError for overrides of an exported model.
+    Raises CheckpointError if it is missing or cannot be read, and ConfigError for overrides of an exported model.
     """
     path = find_checkpoint(path)
     if not is_model(path) or (model := open_model(path)).exported is None:
@@ -195,5 +195,5 @@ def warnings_of_shape(loaded: Checkpoint, width: int, height: int) -> list[str]:
     share, side = min(parts, default=(1.0, ""))
     if share >= NEARLY_ALL:
         return []
-    what = f"of pictures of {width}×{height} pixels only the middle {100 * share:.0f} % of the {side} is seen"
-    return [f"{what}: {loaded.path} learnt from pictures of another shape."]
+    what = f"of frames of {width}×{height} pixels only the middle {100 * share:.0f} % of the {side} is seen"
+    return [f"{what}: {loaded.path} was trained on frames of another shape."]

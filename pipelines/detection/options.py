@@ -14,11 +14,20 @@ from lstr.extractors.streams import STREAMS
 from lstr.extractors.video.inputs import Input, find_videos, parse_live
 from lstr.files.names import fault_of
 from lstr.labels.label_set import Labels
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.settings import Positive, check_fields
+from lstr.timeline import Thresholds, changed, thresholds_of
 
 DEFAULT_FORMATS = ("json", "jsonl", "npy", "html")
 # Formats of a detection, which `lstr.pipelines.annotations.format` imports when they are written.
 FORMATS = ("json", "jsonl", "csv", "vtt", "eaf", "activitynet", "thumos", "npy", "png", "svg", "html", "mp4")
+
+NAMES = ("on", "off", "min_length", "merge_gap", "highest", "backdate")
+BY_NAME = f"use a Thresholds, or values of {', '.join(NAMES)} by name."
+
+# One Thresholds for all classes; values by name (those of NAMES; None leaves one as it is) for all
+# classes; a Thresholds or such values by class; or None for the checkpoint's own.
+ThresholdChoice = Thresholds | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Limits:
         return max(self.first + 1, CLOCK.end(self.start + self.duration))
 
     def of(self, n_chunks: int, name: str, clock: Clock = CLOCK) -> range:
-        """Return the chosen chunks of a source with `n_chunks`. Raises VideoError if there are none."""
+        """Return the chosen chunks of a source with `n_chunks`. Raises VideoError if no chunk is chosen."""
         first, end = max(0, clock.first(self.start)), n_chunks
         if self.duration is not None:
             end = min(n_chunks, max(first + 1, clock.end(self.start + self.duration)))
@@ -140,6 +149,41 @@ NO_FILES = OutputOptions()
 NO_TIMELINE = OutputOptions(timeline=False)
 
 
+def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thresholds | Mapping[str, Thresholds]:
+    """Return the thresholds to detect with: of all classes, or by class.
+
+    A class that the choice leaves out keeps the checkpoint's. Raises ConfigError for values that contradict each
+    other, and for a name that is neither a class nor a value.
+    """
+    if isinstance(choice, Thresholds):
+        return choice
+    if choice is not None and not isinstance(choice, Mapping):
+        raise ConfigError(f"{choice!r} are not thresholds.", BY_NAME)
+    if choice is None or is_values(choice):
+        return thresholds_of(loaded, choice)
+    own, stored = thresholds_of(loaded), loaded.extra.get("thresholds") or {}
+    chosen: dict[str, Thresholds] = {}
+    for label, values in choice.items():
+        if label not in loaded.classes:
+            raise ConfigError(
+                f"{label!r} is neither a class of {loaded.path} nor a threshold.",
+                f"its classes are {', '.join(loaded.classes)}; thresholds are {', '.join(NAMES)}.",
+            )
+        if isinstance(values, Thresholds):
+            chosen[label] = values
+        elif isinstance(values, Mapping) and is_values(values):
+            if any(value is not None for value in values.values()):
+                chosen[label] = changed(stored.get(label, {}), values)
+        else:
+            raise ConfigError(f"{values!r} are not thresholds of a class.", BY_NAME)
+    return {label: own if isinstance(own, Thresholds) else own[label] for label in loaded.classes} | chosen
+
+
+def is_values(choice: Mapping[str, Any]) -> bool:
+    """Return whether a mapping has thresholds by name, not by class."""
+    return all(name in NAMES and not isinstance(value, Thresholds | Mapping) for name, value in choice.items())
+
+
 def by_kind(sources: Iterable[str | Path], names: Mapping[str, str | Path]) -> tuple[list[Path], list[Input]]:
     """Return recorded and live sources, each in order; `names` are further live sources by their ids.
 
@@ -158,7 +202,7 @@ def by_kind(sources: Iterable[str | Path], names: Mapping[str, str | Path]) -> t
             )
         if parse_live(source) is None:
             raise MissingPathError(
-                f"{source} is no live source, and a file has its own name.",
+                f"{source} is not a live source: only live sources can be named.",
                 "name a camera, an address or -, as in --name door=rtsp://….",
             )
     parsed = [(source, parse_live(source)) for source in sources]

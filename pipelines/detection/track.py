@@ -194,9 +194,16 @@ class Track:
         """Open its sinks. Raises the error of one that needs all decisions and is waited for."""
         shared, source, output = self.shared, self.source, self.shared.output
         name = dated(self.id, output.folder) if self.live and output.folder else ""
-        refresh = self.refresh if self.live else None
-        about = (shared.loaded.classes, refresh, source.origin, source.video, name, source.named)
-        opened = Opened(self.id, self.status, *about)
+        opened = Opened(
+            self.id,
+            self.status,
+            shared.loaded.classes,
+            self.refresh if self.live else None,
+            source.origin,
+            source.video,
+            name,
+            source.named,
+        )
         self.is_open = True
         self.status.total = source.n_chunks
         sinks: list[Sink] = []
@@ -350,7 +357,7 @@ class NetworkPool:
         return bool(self._running and self._running[0][1].done()) or bool(self._next(tracks))
 
     def _next(self, tracks: Sequence[Track]) -> list[Track]:
-        """Return the tracks for the next batch: a file, or as many live sources as let free threads share the work."""
+        """Return the tracks for the next batch: a file, or live sources, shared by the free threads."""
         if len(self._running) > self._threads:
             return []
         turns = sorted(tracks, key=lambda track: (track.place < self._turn, track.place))

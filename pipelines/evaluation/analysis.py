@@ -122,7 +122,7 @@ def conventions(evaluation: Evaluation) -> dict[str, Any]:
     """Return mAP, mcAP, videos and chunks by the corrected and by the published convention, of the scored videos.
 
     Corrected: every chunk but ambiguous ones. Published: those that the published evaluation of the kind scores
-    (`lstr.metrics.scoring_rule`); its values are None if it scores no chunk. `seen` counts the videos that networks of
+    (`lstr.metrics.scoring_rule`); its values are None without a scored chunk. `seen` counts the videos that networks of
     their features have seen, if any.
     """
     split, seen, found = evaluation.split, evaluation.document.get("seen", ()), {}
@@ -230,8 +230,8 @@ def figure_at(document: Mapping[str, Any], path: Sequence[str]) -> float | None:
 def names_of(paths: Sequence[Path]) -> list[str]:
     """Return a short, unique name for each checkpoint.
 
-    It is that of the file, or of its folder if all files have the same name, with as many folders as it takes; else a
-    number.
+    It is the name of the file, or of its folder if all files have the same name, with more folders until it is
+    unique; else a number.
     """
     paths = [path.with_suffix("") if path.suffix in CHECKPOINT_SUFFIXES else path for path in paths]
     if len({path.name for path in paths}) == 1 < len({path.parent for path in paths}):

@@ -1,9 +1,11 @@
 """The thresholds of a checkpoint, chosen on scored videos: for the highest F1, or within a rate of false alarms."""
 
+import json
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics.actions import labelled_spans, largest_pairs, length_text, measure_events, overlaps, spans_of
 from lstr.metrics.intervals import interval_text, rate_interval
 from lstr.pipelines.evaluation.scoring import detect_events
-from lstr.pipelines.evaluation.threshold_choice import write_thresholds
 from lstr.pipelines.evaluation.thresholds import (
     DETECTIONS,
     FOUND,
@@ -28,6 +29,7 @@ from lstr.pipelines.evaluation.thresholds import (
     choose_without_each,
     count,
 )
+from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import Notice
 from lstr.timeline import DEFAULT, Thresholds
 
@@ -88,7 +90,7 @@ def at_level(on: float, rules: Thresholds = DEFAULT) -> Thresholds:
 def describe_curves(swept: Sweep) -> dict[str, Any]:
     """Return recall against false alarms per hour as JSON: a point for each level, of all classes and of each.
 
-    In a point of `together` every class has the same start threshold. A figure with nothing to divide by is None.
+    In a point of `together` every class has the same start threshold. A figure is None where its divisor is 0.
     """
 
     def points(labels: int, found: NDArray[np.int64], false: NDArray[np.int64]) -> list[dict[str, Any]]:
@@ -151,28 +153,24 @@ def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
     groups = [[c] for c in own] + ([rest] if rest else [])
     budget = per_hour * swept.hours
     is_short = budget < 1
-    options = []
+    # by group, (false alarms, labels found, level) of the levels worth a choice: more false alarms find more labels
+    options: list[list[tuple[int, int, int]]] = []
     for group in groups:
         found, false = swept.found[group].sum(axis=0), swept.false_alarms[group].sum(axis=0)
-        options.append(_efficient(found, false, math.ceil(MIN_SHARE * found.max()) if is_short else 0))
+        allowed = found >= (math.ceil(MIN_SHARE * found.max()) if is_short else 0)
+        options.append([])
+        for alarms in sorted({*false[allowed].tolist()}):
+            most = int(found[allowed & (false == alarms)].max())
+            if not options[-1] or most > options[-1][-1][1]:
+                first, stop = max(runs((false == alarms) & (found == most)), key=lambda run: run[1] - run[0])
+                # the middle of the longest run of levels is the furthest from a change
+                options[-1].append((alarms, most, (first + stop - 1) // 2))
     result: dict[str, float] = {}
     for group, k in zip(groups, _fill(options, math.floor(budget + 1e-9)), strict=True):
         labels = int(swept.labels[group].sum())
         drawn = (labels * LEVELS[k] + DEFAULT_LABELS * DEFAULT.on) / (labels + DEFAULT_LABELS)
         result |= {swept.classes[c]: round(min(drawn, LEVELS[k]), 2) if is_short else LEVELS[k] for c in group}
     return {label: result[label] for label in swept.classes}
-
-
-def _efficient(found: NDArray[np.int64], false: NDArray[np.int64], least: int) -> list[tuple[int, int, int]]:
-    """Return (false alarms, labels found, level) of the levels worth a choice: more false alarms find more labels."""
-    efficient: list[tuple[int, int, int]] = []
-    allowed = found >= least
-    for alarms in sorted({*false[allowed].tolist()}):
-        most = int(found[allowed & (false == alarms)].max())
-        if not efficient or most > efficient[-1][1]:
-            first, stop = max(runs((false == alarms) & (found == most)), key=lambda run: run[1] - run[0])
-            efficient.append((alarms, most, (first + stop - 1) // 2))  # the middle of the longest run of levels
-    return efficient
 
 
 def _fill(options: Sequence[Sequence[tuple[int, int, int]]], budget: int) -> list[int]:
@@ -241,24 +239,16 @@ def backdated(
     return plain
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Thresholds that a checkpoint now has."""
-
-    # their F1 on the videos that they were chosen on
-    f1: float | None = None
-    # the thresholds that were chosen without each video, by id
-    without: Mapping[str, Mapping[str, Thresholds]] = field(default_factory=dict)
-
-
 def choose_validated_thresholds(
     scored: Mapping[str, Scored], groups: Sequence[Sequence[str]], loaded: Checkpoint, false_alarms: float | None = None
-) -> Generator[Notice, None, Chosen]:
+) -> Generator[Notice, None, tuple[float | None, dict[str, Mapping[str, Thresholds]]]]:
     """Choose thresholds on videos that networks and models have not seen, and for each video those without it.
+
+    Return their F1, None where they aim at a rate, and the thresholds that were chosen without each video, by id.
 
     Args:
         scored: The videos by id.
-        groups: Ids of videos that are excluded together; a single group has no thresholds of its own.
+        groups: Ids of videos that are excluded together; a single group gets no separate thresholds.
         loaded: The checkpoint, which then has the thresholds.
         false_alarms: The rate per hour to aim at; None for the highest F1.
     """
@@ -273,25 +263,28 @@ def choose_validated_thresholds(
     each = [backdated(rules, own, classes) for rules, own in zip(each, remaining, strict=True)]
     yield from store_thresholds(backdated(by_class, videos, classes), videos, loaded, false_alarms)
     rules_of_groups = zip(groups, each, strict=True) if len(groups) > 1 else ()
-    return Chosen(f1, {video_id: rules for group, rules in rules_of_groups for video_id in group})
+    return f1, {video_id: rules for group, rules in rules_of_groups for video_id in group}
 
 
 def choose_training_thresholds(
     scored: Sequence[Scored], loaded: Checkpoint, false_alarms: float | None = None
-) -> Generator[Notice, None, Chosen]:
-    """Choose thresholds on videos that the networks have seen; use SINGLE_RECORDING if there are no videos."""
+) -> Generator[Notice, None, float | None]:
+    """Choose thresholds on videos that the networks have seen; use SINGLE_RECORDING if there are no videos.
+
+    Return their F1; None where they aim at a rate, and without videos.
+    """
     if not scored:
         if false_alarms is not None:
             yield Notice("no video is available to count false alarms on: the thresholds aim at no rate.")
         actions = [label for label in loaded.classes if label not in (BACKGROUND, AMBIGUOUS)]
         write_thresholds(loaded, dict.fromkeys(actions, SINGLE_RECORDING))
-        return Chosen()
+        return None
     rule = choose_rule(scored, loaded.classes, seen=True)
     by_class, f1 = rule.by_class, rule.f1
     if false_alarms is not None:
         by_class, f1 = choose_for_rate(scored, loaded.classes, false_alarms), None
     yield from store_thresholds(backdated(by_class, scored, loaded.classes), scored, loaded, false_alarms)
-    return Chosen(f1)
+    return f1
 
 
 def store_thresholds(
@@ -302,3 +295,25 @@ def store_thresholds(
         found = [detect_events(video.scores, loaded.classes, rules, video.truth) for video in scored]
         yield from map(Notice, doubts(measure_events(found, loaded.classes), false_alarms))
     write_thresholds(loaded, rules)
+
+
+def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
+    """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
+
+    A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError.
+    """
+    # Here, because they bring torch, which a detection may not need.
+    from lstr import checkpoint
+    from lstr.pipelines.model_files.packing import change_model
+
+    stored = {label: rules.stored() for label, rules in thresholds.items()}
+    if is_model(loaded.path):
+        return change_model(open_model(loaded.path), loaded.path, {"thresholds": stored}).path
+    extra = {**loaded.extra, "thresholds": stored}
+    if loaded.format == checkpoint.FORMAT:
+        content = checkpoint.read(loaded.path)
+        checkpoint.write_atomically(loaded.path, {**content, "extra": json.dumps(extra)})
+        return loaded.path
+    path = loaded.path.with_name(f"{loaded.path.stem}.thresholds.pt")
+    checkpoint.save(path, loaded.model, loaded.classes, loaded.recipe, loaded.metrics, extra, loaded.calibration)
+    return path

@@ -145,10 +145,9 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
     left = {i: path for i, path in videos.items() if i not in known}
     left = {i: path for i, path in left.items() if not (isinstance(path, Path) and sha256_of(path) in known)}
     if not left:
-        some, paths = f" of {len(videos)}" if videos else "", [str(model.path) for model in models]
-        who = f"{paths[0]} has not" if len(paths) == 1 else f"neither {' nor '.join(paths)} has"
+        paths = " and by ".join(str(model.path) for model in models)
         raise SeenError(
-            f"There is no labelled video{some} that {who} seen.",
+            f"None of the {len(videos)} labelled videos is unseen by {paths}.",
             "give videos with labels that no model here was trained on: only they show how good one is on new ones.",
         )
     return left
@@ -162,7 +161,7 @@ def _check_classes(models: Sequence[ModelFile], labels: Labels, source: str) -> 
             raise CheckpointError(
                 f"{models[0].path} and {model.path} know other classes: {few(sorted(known[0] ^ classes))} is known to "
                 "one alone.",
-                "evaluate each on labels of its own classes.",
+                "evaluate each model separately, on labels with its classes.",
             )
     if others := {*labels.classes} - {BACKGROUND, AMBIGUOUS} - known[0]:
         raise CheckpointError(

@@ -21,7 +21,7 @@ from lstr.pipelines.evaluation.analysis import (
     quoted_for,
     resample,
 )
-from lstr.pipelines.evaluation.chosen_thresholds import backdated, choose_for_rate, doubts
+from lstr.pipelines.evaluation.chosen_thresholds import backdated, choose_for_rate, doubts, write_thresholds
 from lstr.pipelines.evaluation.report import write_evaluation
 from lstr.pipelines.evaluation.scoring import (
     Fold,
@@ -31,7 +31,6 @@ from lstr.pipelines.evaluation.scoring import (
     labelled_segments,
     score_split,
 )
-from lstr.pipelines.evaluation.threshold_choice import write_thresholds
 from lstr.pipelines.evaluation.thresholds import Scored, choose_rule
 from lstr.pipelines.features.dataset import Split, network_overlap, read_dataset, training_warnings
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
@@ -79,7 +78,7 @@ class EvaluateOptions:
     allow_mismatch: bool = False
     allow_seen: bool = False
     folds: Sequence[Fold] = ()
-    """Scores of the videos by models that have not learnt from them, instead of the only checkpoint's own"""
+    """Scores of the videos by models that were not trained on them, instead of the only checkpoint's own"""
     model: Mapping[str, str] = field(default_factory=dict)
     """Model settings that the file of a published checkpoint lacks"""
     device: str | None = None
@@ -90,7 +89,7 @@ class EvaluateOptions:
         number or that no thresholds are chosen for, and for a report where thresholds are chosen."""
         check_fields(self)
         if self.choose_thresholds and self.output:
-            raise ConfigError("Thresholds are written into the model, and there is no report of them.", "leave out -o.")
+            raise ConfigError("Chosen thresholds are written into the model, without a report.", "leave out -o.")
         if self.false_alarms is None:
             return
         if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
@@ -132,7 +131,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     for other in opened[1:]:
         if other.clock != first.clock:
             raise RecipeError(
-                f"{first.path} and {other.path} have learnt from features of other rates.", "evaluate one by one."
+                f"{first.path} and {other.path} were trained on features of different rates.", "evaluate one by one."
             )
     data = read_dataset(
         list(options.features), options.labels, streams, options.dataset, skip_missing=skip, clock=first.clock

@@ -43,8 +43,8 @@ EVENTS = (
     "seconds from a found label's start to the announcement; below 0 it came early."
 )
 INSTANCES = (
-    "Each detection as it was told when it ended, with the mean score of its chunks; nothing is withdrawn later. Late: "
-    "seconds (median) from a found label's end until it was told. AP by "
+    "Each detection as it was announced when it ended, with the mean score of its chunks; nothing is withdrawn later. "
+    "Late: seconds (median) from a found label's end until it was announced. AP by "
     "ActivityNet's rules: from the highest score down a detection takes the free label of most overlap."
 )
 STARTS = "A start is said where the class of the highest score changes to an action."
@@ -52,7 +52,7 @@ SEGMENTS = (
     "Runs of the class with the highest score, background left out, as action segmentation is measured. A class's own "
     "edit score says how near the numbers of its segments are."
 )
-TOLERANCES = "Detections as lstr detect announces them, in as many pairs with labels as there can be."
+TOLERANCES = "Detections as lstr detect announces them, in as many pairs with labels as possible."
 AP_TITLE = "Average precision of each class"
 # The figures of a single checkpoint that the page does not fold
 UNFOLDED = ("found", "operating-curves", "delay", "confusion")
@@ -233,9 +233,9 @@ def _means(judged: Sequence[Evaluation]) -> list[Part]:
 
 def _events(judged: Sequence[Evaluation]) -> list[Part]:
     shown: list[Part] = []
-    for i, table in enumerate(event_tables(judged)):
-        shown.append({"text": f"{table.title[0].upper()}{table.title[1:]}." if i else EVENTS})
-        shown.append(draw_table(table.columns, table.rows, total=len(judged) == 1))
+    for i, (title, columns, rows) in enumerate(event_tables(judged)):
+        shown.append({"text": f"{title[0].upper()}{title[1:]}." if i else EVENTS})
+        shown.append(draw_table(columns, rows, total=len(judged) == 1))
     return shown
 
 
@@ -269,7 +269,7 @@ def _classes(document: dict[str, Any]) -> list[Part]:
 def _instances(document: dict[str, Any]) -> list[Part]:
     about = [INSTANCES, STARTS, SEGMENTS, TOLERANCES, ""]
     shown: list[Part] = []
-    for table, said in zip(class_tables(document), about, strict=True):
-        shown.append({"text": f"{table.title[0].upper()}{table.title[1:]}. {said}".rstrip()})
-        shown.append(draw_table(table.columns, table.rows, total=True))
+    for (title, columns, rows), note in zip(class_tables(document), about, strict=True):
+        shown.append({"text": f"{title[0].upper()}{title[1:]}. {note}".rstrip()})
+        shown.append(draw_table(columns, rows, total=True))
     return shown

@@ -41,7 +41,7 @@ CROSS_VALIDATED = "its actions decided by thresholds that were chosen on the oth
 
 @dataclass(frozen=True)
 class Fold:
-    """Scores (L, C) by video id, of a model that has learnt from none of these videos."""
+    """Scores (L, C) by video id, of a model that was trained on none of these videos."""
 
     scores: Mapping[str, Scores]
     # Thresholds by video id that were chosen without the video; the checkpoint's own where there are none
@@ -50,7 +50,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a split is scored, and what is no error."""
+    """How a split is scored, and what is allowed."""
 
     # Many windows at once, or one chunk at a time as `lstr detect` does; the scores are the same
     mode: Literal["batch", "stream"] = "batch"
@@ -143,7 +143,7 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
     """Raise CheckpointError or RecipeError unless checkpoint, labels and features belong together, and SeenError
     where networks of the features have seen a video to score.
 
-    What `scoring` allows is no error, but among the sentences to warn with, which are returned.
+    Return warnings about what `scoring` allows.
     """
     if with_ambiguous(loaded.classes, split.labels.classes) != split.labels.classes:
         ours, theirs = set(loaded.classes), set(split.labels.classes)
@@ -181,7 +181,7 @@ def score_split(
 
     A model that anticipates adds `anticipation`: mAP and mcAP of its scores for each later chunk, by how far ahead.
     Videos that networks of their features have seen are named in `seen`, with the streams, and those that the
-    checkpoint has learnt from in `learnt_from`. Raises as `check_fit`.
+    checkpoint was trained on in `learnt_from`. Raises as `check_fit`.
     """
     warnings = [*check_fit(loaded, split, scoring), *training_warnings(loaded)]
     split = split.narrowed(loaded.config, streams_of_checkpoint(loaded))
@@ -226,7 +226,7 @@ def score_split(
 
 
 def rule_of(loaded: Checkpoint) -> ScoringRule:
-    """Return how the published code of a checkpoint's kind chooses chunks; as LSTR's if none of its own is known."""
+    """Return how the published code of a checkpoint's kind chooses chunks; as LSTR's if its own is unknown."""
     return (loaded.model.scoring_rule or LSTR_RULE).of(loaded.config)
 
 

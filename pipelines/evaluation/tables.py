@@ -9,7 +9,6 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lstr.loaded_checkpoint import Checkpoint
@@ -56,15 +55,8 @@ RUN_SETTINGS = ("seed", "save_seconds")
 # How the common beginning of the names of several runs ends, which is not part of a name
 NAME_END = re.compile(r"[\W_]+(?:seed|run|s|r)?[\W_]*$", re.IGNORECASE)
 Entry = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class ResultTable:
-    """A table of texts: a row for each class and one for all together, or one for each checkpoint."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+# A title, the names of columns, and rows of texts: one for each class and one for all together, or one per checkpoint
+ResultTable = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 
 def figure_text(value: float | None, digits: int = 3) -> str:
@@ -113,14 +105,15 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
     else:
         events = judged[0].document["events"]
 
-        def recall_order(item: tuple[str, Entry]) -> float:
-            return -(item[1]["found"] / (item[1]["labels"] or math.inf))
-
-        name, entries = "class", sorted(events["per_class"].items(), key=recall_order)
+        of_class = events["per_class"]
+        by_recall = sorted(
+            of_class, key=lambda label: -(of_class[label]["found"] / (of_class[label]["labels"] or math.inf))
+        )
+        name, entries = "class", [(label, of_class[label]) for label in by_recall]
         entries.append(("together", events["together"]))
 
     def table(title: str, columns: Sequence[str], cells: Callable[[Entry], list[str]]) -> ResultTable:
-        return ResultTable(title, (name, *columns), [[label, *cells(one)] for label, one in entries])
+        return title, (name, *columns), [[label, *cells(one)] for label, one in entries]
 
     def start_text(one: Entry) -> str:
         median = one["kinds"]["start"]["median"]
@@ -178,17 +171,17 @@ def class_tables(document: Entry) -> list[ResultTable]:
             yield [name, *counts, *values, with_interval(one["mean"], one, "mean"), *seconds]
 
     return [
-        ResultTable(
+        (
             "AP of the detections as instances, by the IoU that a label asks for",
             ("class", "labels", "told", *(f"{least:g}" for least in instances["ious"]), "mean", "late, s"),
             list(ranked(instances, "labels", late=True)),
         ),
-        ResultTable(
+        (
             "AP of action starts, by the seconds that one may be off",
             ("class", "labels", "said", *(f"{offset} s" for offset in starts["offsets"]), "mean"),
             list(ranked(starts, "starts")),
         ),
-        ResultTable(
+        (
             "segments of the class with the highest score: F1 by IoU, and edit score",
             ("class", "labels", "said", *(f"F1 at {100 * least:g} %" for least in segments["overlaps"]), "edit score"),
             [
@@ -202,7 +195,7 @@ def class_tables(document: Entry) -> list[ResultTable]:
             ],
         ),
         *(
-            ResultTable(
+            (
                 f"F1 of detections whose {OFF[kind]} may be off by some seconds",
                 ("class", *(f"{seconds:g} s" for seconds in ONSETS)),
                 [

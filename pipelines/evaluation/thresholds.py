@@ -62,9 +62,9 @@ def choose_rule(
 
     The best rule of a grid overfits a few events. So the mean of each rule's F1 with those of its neighbours in all
     four values is compared, over all classes together. Each class then takes its own start threshold, by its own
-    counts and those of all others, which weigh no more than PRIOR_LABELS of its own. Of equal rules the one that delays
-    least is taken, and then the one nearest to the default. If actions never happen together (see `are_apart`), only
-    the highest of them is active.
+    counts and those of all others, which weigh at most as much as PRIOR_LABELS labels. Of equal rules the one that
+    delays least is taken, and then the one nearest to the default. If actions never happen together (see
+    `are_apart`), only the highest of them is active.
 
     Args:
         videos: The videos.
@@ -167,7 +167,7 @@ def count(
 ) -> NDArray[np.int64]:
     """Return the labels, detections and found labels (rules, actions, 3) in all videos, for each of the rules.
 
-    `rules` are the same for all actions, or as many for each by its name. Ambiguous detections are not counted.
+    `rules` are the same for all actions, or by action, the same number for each. Ambiguous detections are not counted.
     """
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     of_action = rules if isinstance(rules, Mapping) else dict.fromkeys(actions, rules)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
-from lstr.metrics.event_errors import JudgedEvents, judge_events
+from lstr.metrics.event_errors import judge_events
 from lstr.pipelines.evaluation.analysis import Findings
 from lstr.pipelines.evaluation.scoring import Evaluation
 from lstr.pipelines.evaluation.tables import words_of
@@ -32,7 +32,7 @@ ShownVideo = dict[str, Any]
 def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
     """Return what the page in `folder` shows of each checkpoint's videos, those with most errors first.
 
-    `held_out`: whether all are testing videos, which no checkpoint has learnt from. `models`: `name` and `videos`, each
+    `held_out`: whether all are testing videos, which no checkpoint was trained on. `models`: `name` and `videos`, each
     with `id`, `duration`, `chunks`, `begin` (seconds, where they do not begin at 0), `video` (its address, or None),
     `ahead` (seconds of a player's clock), `labels` (class, start, end, found or missed, kind), `detections` (class,
     start, end, verdict, score, time of the announcement, kind) and `curves` of classes that have either: the highest
@@ -54,22 +54,28 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
         for video in model["videos"]:
             rows = scores[video["id"]]
             video["curves"] = {c: encode_curve(rows[:, c], most) for c in _lanes(video) if len(rows)}
-        _add_addresses(entry, model["videos"], folder, addresses)
+        seconds = COPIED_SECONDS
+        for video in model["videos"]:
+            if video["id"] not in addresses:
+                addresses[video["id"]] = {"video": None}
+                record = entry.split.folder.read_record(video["id"]) or {}
+                source, is_same = Path(str(record.get("source") or "")), False
+                with suppress(OSError):  # the record may hold something that is not a file name
+                    is_same = source.is_file() and source.stat().st_size == record.get("bytes")
+                if is_same:
+                    copy = folder / "videos" / video["id"]
+                    playable = (find_playable(source, copy.parent, copy.name) if seconds > 0 else None) or source
+                    seconds -= 0 if playable == source else video["duration"]
+                    addresses[video["id"]] = {
+                        "video": video_url(playable, folder),
+                        "ahead": find_ahead(source, playable),
+                    }
+            video.update(addresses[video["id"]])
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     held_out = all(labels.videos[video["id"]].subset == "testing" for model in models for video in model["videos"])
     held_out = held_out and not any(entry.document.get("learnt_from") for entry in findings.judged)
     shown = {"classes": list(classes), "actions": actions, "colours": colours_of(classes)}
     return {**shown, "held_out": held_out, "models": models}
-
-
-def verdicts_of(judged: JudgedEvents) -> tuple[list[str], list[str]]:
-    """Return whether each label of an action is found or missed, and each detection found, false or left out."""
-    labels = [FOUND if found else MISSED for found in judged.found]
-    detections = [
-        LEFT_OUT if kind < 0 else FALSE if false else FOUND
-        for kind, false in zip(judged.detected, judged.false, strict=True)
-    ]
-    return labels, detections
 
 
 def encode_curve(curve: np.ndarray, most: int) -> str:
@@ -88,7 +94,11 @@ def _judged_videos(entry: Evaluation) -> list[ShownVideo]:
         for label, one in judge_events(events, classes).items():
             place = classes.index(label)
             label_kinds, detection_kinds = words_of(one)
-            of_labels, of_detections = verdicts_of(one)
+            of_labels = [FOUND if found else MISSED for found in one.found]
+            of_detections = [
+                LEFT_OUT if kind < 0 else FALSE if false else FOUND
+                for kind, false in zip(one.detected, one.false, strict=True)
+            ]
             labels += [
                 (place, *map(float, span), verdict, kind)
                 for span, verdict, kind in zip(one.truth, of_labels, label_kinds, strict=True)
@@ -108,21 +118,3 @@ def _judged_videos(entry: Evaluation) -> list[ShownVideo]:
 def _lanes(video: Mapping[str, Any]) -> list[int]:
     """Return the classes with a label or a detection, in their order."""
     return sorted({entry[0] for entry in (*video["labels"], *video["detections"])})
-
-
-def _add_addresses(entry: Evaluation, videos: list[ShownVideo], folder: Path, addresses: dict[str, ShownVideo]) -> None:
-    """Add the address of each video, None where its file is not on this machine, and by how much its clock is ahead."""
-    seconds = COPIED_SECONDS
-    for video in videos:
-        if video["id"] not in addresses:
-            addresses[video["id"]] = {"video": None}
-            record = entry.split.folder.read_record(video["id"]) or {}
-            source, is_same = Path(str(record.get("source") or "")), False
-            with suppress(OSError):  # the record may hold something that is not a file name
-                is_same = source.is_file() and source.stat().st_size == record.get("bytes")
-            if is_same:
-                copy = folder / "videos" / video["id"]
-                shown = (find_playable(source, copy.parent, copy.name) if seconds > 0 else None) or source
-                seconds -= 0 if shown == source else video["duration"]
-                addresses[video["id"]] = {"video": video_url(shown, folder), "ahead": find_ahead(source, shown)}
-        video.update(addresses[video["id"]])

@@ -19,7 +19,7 @@ from lstr.errors import CheckpointError, LstrError
 from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.weights_file import sha256_of
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent
-from lstr.pipelines.evaluation.threshold_choice import choose_thresholds
+from lstr.pipelines.detection.options import choose_thresholds
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.proposals import Candidate, find_candidates, propose
 from lstr.pipelines.labelling.values import About, Search

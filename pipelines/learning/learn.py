@@ -278,9 +278,10 @@ class Learner:
         scored = {i: Scored(own, labels.videos[i].segments) for i, own in scores.items()}
         if is_unseen:
             groups = folds_of([*scored], THRESHOLD_GROUPS) or [[*scored]]
-            chosen = yield from choose_validated_thresholds(scored, groups, loaded, false_alarms)
+            f1, without = yield from choose_validated_thresholds(scored, groups, loaded, false_alarms)
         else:
-            chosen = yield from choose_training_thresholds([*scored.values()], loaded, false_alarms)
+            without = {}
+            f1 = yield from choose_training_thresholds([*scored.values()], loaded, false_alarms)
         yield self.plan.progress(THRESHOLDS, 1, 1)
         about: dict[str, Any] = {
             "request": self.learning.request,
@@ -296,7 +297,7 @@ class Learner:
                     sorted(i for i in scores if folds[i] == number) for number in sorted({*folds.values()})
                 ]
                 for ids in about["folds"]:
-                    own = {i: chosen.without[i] for i in ids if i in chosen.without}
+                    own = {i: without[i] for i in ids if i in without}
                     measured.append(Fold({i: scores[i] for i in ids}, own))
         options = EvaluateOptions(
             [checkpoint],
@@ -317,7 +318,7 @@ class Learner:
                 case Finished(result):
                     document = result.document
         about["metrics"] = {name: value for name, value in document.items() if name not in LOCAL_ENTRIES}
-        about["metrics"]["thresholds_f1"] = chosen.f1
+        about["metrics"]["thresholds_f1"] = f1
         yield self.plan.progress(PACK)
         return about
 

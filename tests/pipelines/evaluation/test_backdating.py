@@ -48,7 +48,7 @@ def test_thresholds_out_of_fold_have_them_and_are_written_into_the_checkpoint(sm
         rows[:, 1] = one.scores[:, 1]
         hugs = [s for s in one.truth if s.label == "hug"]
         videos[f"v{seed}"] = Scored(rows, [Segment(s.start, s.end, hug, 1.0) for s in hugs])
-    decided = returned(choose_validated_thresholds(videos, [[i] for i in videos], loaded))
-    backdates = {i: rules[hug].backdate for i, rules in decided.without.items()}
+    _, without = returned(choose_validated_thresholds(videos, [[i] for i in videos], loaded))
+    backdates = {i: rules[hug].backdate for i, rules in without.items()}
     assert backdates.keys() == videos.keys() and 0.5 <= min(backdates.values()) <= max(backdates.values()) <= 1.0
     assert 0.5 <= thresholds_of(checkpoint.load(path))[hug].backdate <= 1.0

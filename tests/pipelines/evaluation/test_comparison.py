@@ -76,7 +76,7 @@ def test_what_cannot_be_compared(lstr, small_set, models, tmp_path):
     labels = json.loads(small_set.labels.read_text())
     seen = [small_set.videos / f"{i}.mp4" for i, video in labels["database"].items() if video["subset"] == "training"]
     code, _, err = lstr("evaluate", old, new, *seen, small_set.labels)
-    assert code == 4 and "no labelled video of 3 that neither" in err and "hint: " in err
+    assert code == 4 and "None of the 3 labelled videos" in err and "hint: " in err
     for words in ((old, small_set.labels), (small_set.videos, small_set.labels), (old, old)):
         code, _, err = lstr("evaluate", *words)
         assert code == 2 and "model files, videos and labels" in err

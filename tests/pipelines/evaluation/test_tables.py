@@ -35,9 +35,9 @@ def test_the_document_has_each_class_with_intervals(entry):
 
 def test_the_page_has_a_row_for_each_class(entry):
     tables = class_tables(entry.document)
-    assert len(tables) == 5 and all(len(row) == len(table.columns) for table in tables for row in table.rows)
-    for table in tables:
-        assert [row[0] for row in table.rows[:-1]] == ["kick", HOSTILE]
+    assert len(tables) == 5 and all(len(row) == len(columns) for _, columns, rows in tables for row in rows)
+    for _, _, rows in tables:
+        assert [row[0] for row in rows[:-1]] == ["kick", HOSTILE]
 
 
 def test_the_csv_has_every_figure(entry):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lstr import checkpoint
-from lstr.pipelines.evaluation.threshold_choice import write_thresholds
+from lstr.pipelines.evaluation.chosen_thresholds import write_thresholds
 from lstr.timeline import Thresholds, thresholds_of
 
 
