@@ -35,7 +35,6 @@ from lstr.extractors.streams import STREAMS
 from lstr.files.atomic import scratch, sweep
 from lstr.files.remote import Place
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent
-from lstr.pipelines.failures import Failure
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Share
 from lstr.pipelines.features.video import VideoExtractor, open_worker
 from lstr.pipelines.progress import Notice, Progress
@@ -112,7 +111,7 @@ def over_processes(
                     if video_id in suspects:
                         reason = f"{source} ended the process that extracted it, twice ({how})."
                         hint = "is memory short? try it alone, with --workers 1."
-                        yield Outcome.failed(video_id, source, Failure(reason, hint))
+                        yield Outcome(video_id, source, "failed", reason=reason, hint=hint)
                     else:  # another process may have used up the memory: it is tried a second time
                         waiting.append(worker.at)
                     if worker.ready:
@@ -305,9 +304,8 @@ def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
         raise DeviceError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
     except exceptions.RayError as error:  # each process that tried it died
         reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
-        return Outcome.failed(
-            video_id, source, Failure(reason, "extract it alone, without --set engine=ray, to see more.")
-        )
+        hint = "extract it alone, without --set engine=ray, to see more."
+        return Outcome(video_id, source, "failed", reason=reason, hint=hint)
 
 
 _worker: tuple[ExtractOptions, VideoExtractor, ExitStack] | None = None  # of this process, kept for the next video

@@ -102,11 +102,6 @@ class Outcome:
     # The traceback of an unexpected error
     traceback: str = ""
 
-    @classmethod
-    def failed(cls, video_id: str, source: Place, failure: Failure) -> "Outcome":
-        """Return the outcome of a video that cannot be extracted."""
-        return cls(video_id, source, "failed", **asdict(failure))
-
 
 @dataclass
 class Summary:

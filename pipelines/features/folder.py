@@ -38,7 +38,7 @@ from lstr.pipelines.features.feature_files import (
     refuse_pickles,
     stream_folders,
 )
-from lstr.pipelines.features.output_folder import read_calibration, read_recipe, read_record
+from lstr.pipelines.features.output_folder import read_recipe, read_record
 from lstr.pipelines.progress import ProgressCallback
 
 MAX_DIFFERENCE = 4  # rows by which two streams of a video may differ, because programs round its end in several ways
@@ -195,10 +195,6 @@ class FeatureFolder:
     def read_record(self, video_id: str) -> dict[str, Any] | None:
         """Return a video's record; None if it is missing or unreadable."""
         return read_record(self.record(video_id))
-
-    def calibration(self) -> dict[str, Any]:
-        """Return the statistics of random networks, as `read_calibration`."""
-        return read_calibration(self.paths[0])
 
 
 def open_folders(

@@ -253,7 +253,7 @@ class VideoExtractor:
             with self.folder.staged(video_id) as target, local_copy(source) as (path, origin):
                 record, note = yield from self._write(video_id, path, origin, target)
         except Exception as error:
-            yield Outcome.failed(video_id, source, failure_of(error, source))
+            yield Outcome(video_id, source, "failed", **asdict(failure_of(error, source)))
             return
         chunks, damaged = record["chunks"], record["decode_errors"] > 0
         reason = f"damaged: {chunks} of {record['announced_chunks']} chunks were kept" if damaged else ""

@@ -21,6 +21,7 @@ from lstr.loaded_checkpoint import Checkpoint
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
 from lstr.pipelines.features.dataset import LabelledVideo, Split
+from lstr.pipelines.features.output_folder import read_calibration
 from lstr.pipelines.model_files.networks import run_record
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.training import ranks
@@ -298,7 +299,7 @@ class ModelRun(Learner):
         settings = {name: value for name, value in self.settings.items() if name != "model"}
         extra = settings | run_record(folder.paths[0], self.folder.path)
         path, classes = self.folder.path / name, self.split.labels.classes
-        checkpoint.save(path, model, classes, self.recipe, metrics, extra, folder.calibration())
+        checkpoint.save(path, model, classes, self.recipe, metrics, extra, read_calibration(folder.paths[0]))
 
 
 def make_adam(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Adam:

@@ -13,7 +13,7 @@ from lstr.checkpoint import Bounded
 from lstr.errors import CheckpointError, ConfigError, RecipeError, WeightsError
 from lstr.extractors.networks.weights_file import read_content, read_state_dict
 from lstr.kinds import OURS, configure, make_model
-from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.output_folder import read_calibration
 from tests.support.feature_set import TINY
 
 CLASSES = ("Background", "fall")
@@ -100,7 +100,7 @@ def test_the_statistics_of_a_feature_folder_are_held_to_the_same(small_set, tmp_
         deflate(path, path)
         monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
     with pytest.raises(RecipeError, match=r"calibration\.pt(: rgb/.* is | is compressed| is damaged)"):
-        open_features(folder).calibration()
+        read_calibration(folder)
 
 
 def deflate(path: Path, target: Path) -> None:
