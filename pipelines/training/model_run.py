@@ -29,19 +29,21 @@ from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.loop import Run, rates
 from lstr.pipelines.training.run_folder import Position, RunFolder, Step
 from lstr.pipelines.training.window_samples import (
+    MAX_MEMORY_SHARE,
     MAX_READERS,
     Batch,
     InMemoryFeatures,
     Piece,
     count_steps,
     draw_windows,
-    fit_on,
     hide_slots,
     make_targets,
+    map_piece,
     predicted_chunks,
     read_ahead,
     read_windows,
     standardise,
+    stored_dtype,
 )
 from lstr.windows.windows import Supervision, WindowIndices, Windows, distillation, totals_of
 
@@ -83,7 +85,12 @@ class Learner(Run):
         super().__init__(model, make_adam(model, config), config.clip, unused=True)
         self.outputs = model.outputs()
         self.mean, self.std = (tensor.to(self.device) for tensor in statistics)
-        self.kept = InMemoryFeatures(videos, self.device) if fit_on(videos, self.device) else None
+        self.kept: InMemoryFeatures | None = None
+        if self.device.type == "cuda":  # a processor reads features from their files as well
+            n_values = sum(len(video.features) for video in videos) * videos[0].features[:0].shape[1]
+            free = torch.cuda.mem_get_info(self.device)[0]
+            if n_values * stored_dtype(videos).itemsize <= MAX_MEMORY_SHARE * free:
+                self.kept = InMemoryFeatures(videos, self.device)
         # Exponential moving average of the weights over steps (published code of MAT and CMeRT)
         named = model.named_parameters() if config.average else ()
         self.average = {name: tensor.detach().clone() for name, tensor in named}
@@ -135,17 +142,17 @@ class Learner(Run):
                     about, exists = map(torch.from_numpy, predicted)
                     rows.append(self.soft[v][about].masked_fill(~exists[:, None], 0))
                 soft = torch.stack(rows)
-            made = Piece(read, Supervision(targets, counts if share else torch.zeros_like(counts), soft=soft))
-            pieces.append(made.map(Tensor.pin_memory) if self.device.type == "cuda" else made)
+            made = read, Supervision(targets, counts if share else torch.zeros_like(counts), soft=soft)
+            pieces.append(map_piece(made, Tensor.pin_memory) if self.device.type == "cuda" else made)
         return Batch(pieces, len(drawn), sorted({self.videos[v].id for v, _ in share}))
 
     def move(self, piece: Piece) -> tuple[Windows, Supervision]:
         """Return windows and supervision on the device; nothing waits for it if the piece is pinned."""
-        moved = piece.map(lambda tensor: tensor.to(self.device, non_blocking=True))
-        if isinstance(moved.windows, WindowIndices):
+        windows, known = map_piece(piece, lambda tensor: tensor.to(self.device, non_blocking=True))
+        if isinstance(windows, WindowIndices):
             assert self.kept, "indices are of kept features"
-            return moved.windows.gather(self.kept.rows), moved.held
-        return moved.windows, moved.held
+            windows = windows.gather(self.kept.rows)
+        return windows, known
 
     def step(self, batch: Batch, number: int, lr: float) -> tuple[float, float, int]:
         """Take one step; return this process's part of the loss, the gradient's norm, and the windows of all.
@@ -153,7 +160,7 @@ class Learner(Run):
         The loss is a mean over what counts in the batches of all processes. A batch in which nothing counts changes
         nothing. Raises LstrError if loss or gradient is not finite, or memory runs out.
         """
-        counted = (totals_of(p.held.targets, p.held.counts, self.outputs, self.ignore) for p in batch.pieces)
+        counted = (totals_of(known.targets, known.counts, self.outputs, self.ignore) for _, known in batch.pieces)
         totals = ranks.sum_all([sum(part) for part in zip(*counted, strict=True)])
         if not any(totals):
             return 0.0, 0.0, batch.n_windows

@@ -154,14 +154,6 @@ class InMemoryFeatures:
         return window_indices(ends, config, stretched).after(torch.from_numpy(self.starts[which]))
 
 
-def fit_on(videos: list[LabelledVideo], device: torch.device) -> bool:
-    """Return whether a device is a GPU with room for the features; a processor reads them from their files as well."""
-    if device.type != "cuda":
-        return False
-    n_values = sum(len(video.features) for video in videos) * videos[0].features[:0].shape[1]
-    return n_values * stored_dtype(videos).itemsize <= MAX_MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
-
-
 def stored_dtype(videos: list[LabelledVideo]) -> torch.dtype:
     """Return the type in which every stored value is exact."""
     arrays = (array for video in videos for array in (video.features.rgb, video.features.flow))
@@ -169,23 +161,20 @@ def stored_dtype(videos: list[LabelledVideo]) -> torch.dtype:
     return torch.float16 if stored == {np.dtype(np.float16)} else torch.float32
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Windows (b) that were read, or the indices of those in kept features, and their supervision; on the CPU."""
+# Windows (b) that were read, or the indices of those in kept features, and their supervision.
+Piece = tuple[Windows | WindowIndices, Supervision]
 
-    windows: Windows | WindowIndices
-    held: Supervision
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Piece":
-        """Return the piece with every tensor changed."""
-        held, soft = self.held, self.held.soft
-        targets, counts, soft = change(held.targets), change(held.counts), None if soft is None else change(soft)
-        return Piece(self.windows.map(change), replace(held, targets=targets, counts=counts, soft=soft))
+def map_piece(piece: Piece, change: Callable[[Tensor], Tensor]) -> Piece:
+    """Return the piece with every tensor changed."""
+    windows, known = piece
+    soft = None if known.soft is None else change(known.soft)
+    return windows.map(change), replace(known, targets=change(known.targets), counts=change(known.counts), soft=soft)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One process's share of an optimiser step, in pieces that go through the model one after the other."""
+    """One process's share of an optimiser step, in pieces that go through the model one after the other; on the CPU."""
 
     pieces: list[Piece]
     # of all processes together

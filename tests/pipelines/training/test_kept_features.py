@@ -67,7 +67,7 @@ def test_a_process_without_windows_counts_none(monkeypatch):
     monkeypatch.setattr(ranks, "rank", lambda: 1)
     monkeypatch.setattr(ranks, "world_size", lambda: 2)
     batch = learner.make_batch([(0, 30)])
-    assert batch.n_windows == 1 and batch.videos == [] and not batch.pieces[0].held.counts.any()
+    assert batch.n_windows == 1 and batch.videos == [] and not batch.pieces[0][1].counts.any()
 
 
 @pytest.mark.parametrize(
