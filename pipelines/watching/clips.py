@@ -138,6 +138,12 @@ class Clips:
                 )
             return self._rings[source].take
 
+    def forget(self, source: str) -> None:
+        """Keep no packets of a source any more."""
+        with self._lock:
+            self._rings.pop(source, None)
+            self._delays.pop(source, None)
+
     def set_delay(self, source: str, seconds: float) -> None:
         """Keep packets for as long as the thresholds of a source delay a decision."""
         with self._lock:

@@ -162,6 +162,11 @@ class Dashboard:
                 self.version += attribute in ("thresholds", "zones", "drawn") and getattr(source, attribute) != shown
                 setattr(source, attribute, shown)
 
+    def remove_source(self, name: str) -> None:
+        """Show a source no longer."""
+        with self.lock:
+            self.version += self.sources.pop(name, None) is not None
+
     def show_event(self, event: WatchedEvent, phase: str) -> None:
         """Show an event that is `new`, has changed (`update`) or has come to its `end`."""
         with self.lock:  # so that of two threads the later one has the newer event

@@ -91,7 +91,7 @@ class History:
                 )
             else:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path.touch(mode=0o600)  # it tells when people are at home
+                path.touch(mode=0o600)  # addresses that were added on the page may contain passwords
                 self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
                 # readers such as `lstr events` do not wait for the writer, nor it for them
                 self._connection.execute("PRAGMA journal_mode=WAL")

@@ -69,14 +69,21 @@ class Policy:
         """
         with self._lock:
             kept = [other for other in self.snoozes() if (other.source, other.action) != (source, action)]
-            kept += [Snooze(source, action, until)] if until else []
-            self._history.set_value(SNOOZES, msgspec.to_builtins(kept) or None)
+            self._keep([*kept, Snooze(source, action, until)] if until else kept)
+
+    def forget(self, source: str) -> None:
+        """End all snoozes of a source."""
+        with self._lock:
+            self._keep([snooze for snooze in self.snoozes() if snooze.source != source])
 
     def snoozes(self, now: datetime | None = None) -> list[Snooze]:
         """Return the snoozes at a time, by default now."""
         now = now or datetime.now().astimezone()
         kept = msgspec.convert(self._history.value(SNOOZES) or [], list[Snooze])
         return [snooze for snooze in kept if snooze.until is None or snooze.until > now]
+
+    def _keep(self, snoozes: list[Snooze]) -> None:
+        self._history.set_value(SNOOZES, msgspec.to_builtins(snoozes) or None)
 
 
 class Recorder:

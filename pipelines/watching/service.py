@@ -11,15 +11,17 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from lstr.errors import HistoryError, LstrError
+from lstr.errors import CheckpointError, ExtractorError, HistoryError, LstrError
+from lstr.extractors.video.inputs import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.files.home import home
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import MakeSink, Status
+from lstr.pipelines.detection.model import find_checkpoint
 from lstr.pipelines.failures import describe_error
 from lstr.pipelines.pages.server import SavedAddress, Server
 from lstr.pipelines.watching.clips import Clips
-from lstr.pipelines.watching.config import CLIPS, HISTORY, SourceConfig, WatchConfig
+from lstr.pipelines.watching.config import CLIPS, HISTORY, Address, SourceConfig, WatchConfig
 from lstr.pipelines.watching.dashboard import Dashboard, DashboardSink
 from lstr.pipelines.watching.event import WatchedEvent
 from lstr.pipelines.watching.history import History, lock_folder
@@ -31,9 +33,10 @@ from lstr.pipelines.watching.worker import Worker, rules_of
 CLEAN_INTERVAL_S = 3600.0  # between two searches for events that are too old
 DAY_S = 86_400.0
 STUCK_S = 60.0  # without a sign of life, after which a worker counts as stuck
-# What the history keeps across restarts: names of paused sources, and zones that were drawn on the page by the name of
-# their source, which may be an empty list.
-PAUSED, ZONES = "paused", "zones"
+MAX_SOURCES = 64  # each has a connection and threads of its own
+# What the history keeps across restarts: names of paused sources, added sources with their addresses, and zones that
+# were drawn on the page by the name of their source, which may be an empty list.
+PAUSED, ADDED, ZONES = "paused", "added", "zones"
 
 
 class Service:
@@ -72,6 +75,12 @@ class Service:
         self.server: Server | None = None
 
     @property
+    def sources(self) -> dict[str, SourceConfig]:
+        """All sources by name, paused ones too. A name of the file is the file's."""
+        added = self.history.value(ADDED) or {}
+        return {name: SourceConfig(Address(address)) for name, address in added.items()} | {**self.config.sources}
+
+    @property
     def paused(self) -> list[str]:
         """Names of paused sources."""
         return list(self.history.value(PAUSED) or ())
@@ -89,6 +98,44 @@ class Service:
             self.dashboard.update_source(name, paused=paused, trouble="")
             self._distribute()
 
+    def add(self, name: str, address: str) -> None:
+        """Watch a source that the file does not name, also after a restart. Raises LstrError."""
+        with self._lock:
+            try:
+                find_checkpoint(self.config.model)
+            except CheckpointError as error:
+                hint = f'name one in {self.config.path}: model = "FILE", and start the service again.'
+                raise LstrError(str(error), hint) from error
+            try:
+                parsed = None if address == "-" else parse_live(address)
+            except ExtractorError as error:
+                raise LstrError(str(error), error.hint) from error
+            if parsed is None:
+                raise LstrError("That is neither a camera nor an address.", "write one such as rtsp://camera/stream.")
+            sources = self.sources
+            if name in sources:
+                raise LstrError(f"There is a source {name!r} already.", "choose another name.")
+            if len(sources) >= MAX_SOURCES:
+                raise LstrError(f"There are {len(sources)} sources already.", "remove one of them first.")
+            self._keep(ADDED, name, address)
+            self._distribute()
+
+    def remove(self, name: str) -> None:
+        """Forget a source that was added. Raises LstrError for one of the file and an unknown one."""
+        with self._lock:
+            self._check_source(name)
+            if name in self.config.sources:
+                raise LstrError(f"{name!r} is in {self.config.path}.", "remove it there, and start the service again.")
+            self._keep(ADDED, name, None)
+            self._keep(ZONES, name, None)
+            self.history.set_value(PAUSED, sorted({*self.paused} - {name}))
+            self.policy.forget(name)
+            self.dashboard.snoozes = self.policy.snoozes()
+            self.dashboard.remove_source(name)
+            if self.clips:
+                self.clips.forget(name)
+            self._distribute()
+
     def draw(self, name: str, zones: Zones | None) -> None:
         """Use these zones of a source from its next chunk on, also after a restart. None takes those of the file.
 
@@ -96,8 +143,7 @@ class Service:
         """
         with self._lock:
             self._check_source(name)
-            values = (self.history.value(ZONES) or {}) | {name: zones}
-            self.history.set_value(ZONES, {other: drawn for other, drawn in values.items() if drawn is not None})
+            self._keep(ZONES, name, zones)
             self._distribute()
 
     def snooze(self, source: str | None, action: str | None, seconds: float) -> None:
@@ -144,25 +190,32 @@ class Service:
         return any(worker.thread.is_alive() for worker in self.workers.values())
 
     def _check_source(self, name: str) -> None:
-        if name not in self.config.sources:
-            raise LstrError(f"There is no source {name!r}.", f"choose one of {', '.join(self.config.sources)}.")
+        if name not in self.sources:
+            raise LstrError(f"There is no source {name!r}.", f"choose one of {', '.join(self.sources)}.")
+
+    def _keep(self, key: str, name: str, value: Any) -> None:
+        """Keep a value of a source across restarts; None deletes it."""
+        values = (self.history.value(key) or {}) | {name: value}
+        self.history.set_value(key, {other: kept for other, kept in values.items() if kept is not None})
 
     def _distribute(self) -> None:
-        """Give each worker the sources that are not paused, and start the workers."""
-        sources, paused, drawn = self.config.sources, {*self.paused}, self.history.value(ZONES) or {}
+        """Give each worker its sources, and a new model a worker."""
+        sources, paused, drawn = self.sources, {*self.paused}, self.history.value(ZONES) or {}
+        groups: dict[Path | None, dict[str, SourceConfig]] = {model: {} for model in self.workers}
         zones = {name: source.zones for name, source in sources.items()}
         self.zones = zones | {name: parse_zones(kept) for name, kept in drawn.items() if name in zones}
-        groups: dict[Path | None, dict[str, SourceConfig]] = {}
         for name, source in sources.items():
             shown = {"zones": self.zones[name], "drawn": name in drawn}
             self.dashboard.update_source(name, address=source.address, paused=name in paused, **shown)
-            groups.setdefault(source.model or self.config.model, {})[name] = source
+            group = groups.setdefault(source.model or self.config.model, {})
+            if name not in paused:
+                group[name] = source
         for model, group in groups.items():
             if model not in self.workers:
                 config, shared = self.config, (self._sinks, self.log, self.dashboard, self.clips)
-                options = config.actions, config.timeout, *shared, lambda name: self.zones.get(name, ())
-                self.workers[model] = self._stack.enter_context(Worker(model, len(group), *options))
-            self.workers[model].set_sources({name: source for name, source in group.items() if name not in paused})
+                worker = Worker(model, config.actions, config.timeout, *shared, lambda name: self.zones.get(name, ()))
+                self.workers[model] = self._stack.enter_context(worker)
+            self.workers[model].set_sources(group)
 
     def _sinks(self, loaded: Checkpoint) -> list[MakeSink]:
         found: Any = loaded.about
@@ -217,7 +270,7 @@ class Service:
         for worker in [*self.workers.values()]:
             worker.tick()
         with self._lock:
-            sources, paused, status = self.config.sources, {*self.paused}, self.status()
+            sources, paused, status = self.sources, {*self.paused}, self.status()
             models = {name: source.model or self.config.model for name, source in sources.items()}
             self.notifications.show_sources({name: self.workers[model].actions for name, model in models.items()})
             for name in sources:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from lstr.pipelines.pages.page import build_page
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.server import event_stream, page_response, read_json, refused
 from lstr.pipelines.watching.clips import EVENT_ID
+from lstr.pipelines.watching.config import NAME
 from lstr.pipelines.watching.dashboard import FULL_SCALE, NO_SCORE, Dashboard
 from lstr.pipelines.watching.history import EventFilter
 
@@ -35,6 +37,8 @@ MAX_EVENTS = 200  # in one answer
 STREAM_INTERVAL_S = 0.25  # between two pieces of a stream, as between two decisions
 # A page connects again after 12 s without a message.
 HEARTBEAT_S = 5.0
+# A line break in an address would add a request of its own to the host.
+NOT_IN_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
 OPEN_PATHS = ("/healthz",)  # without a token: it contains names of sources, but no address and no event
 SILENT_S = 60.0  # without a decision on a source, after which the service is unhealthy
@@ -47,6 +51,13 @@ class VerdictBody(Struct, forbid_unknown_fields=True):
     """A verdict on an event."""
 
     verdict: Literal["right", "wrong", ""]
+
+
+class SourceBody(Struct, forbid_unknown_fields=True):
+    """A source to add."""
+
+    name: Annotated[str, Meta(max_length=64)]
+    address: Annotated[str, Meta(max_length=2000)]
 
 
 class ZonesBody(Struct, forbid_unknown_fields=True):
@@ -102,6 +113,7 @@ class WatchSite:
             Route("/event/{id}/verdict", self._verdict, methods=["POST"]),
             Route("/source/{name}/zones", self._draw, methods=["POST"]),
             Route("/source/{name}/{operation}", self._source, methods=["POST"]),
+            Route("/sources", self._add, methods=["POST"]),
             Route("/snooze", self._snooze, methods=["POST"]),
             Route("/healthz", self._healthz),
         ]
@@ -180,9 +192,12 @@ class WatchSite:
         if await _read(request, dict[str, None]):
             raise RequestError("The request is not valid.", "reload the page.")
         name, operation = self._source_name(request), request.path_params["operation"]
-        if operation not in ("pause", "resume"):
+        if operation == "remove":
+            await run_in_threadpool(self.service.remove, name)
+        elif operation in ("pause", "resume"):
+            await run_in_threadpool(self.service.pause, name, operation == "pause")
+        else:
             raise HTTPException(404)
-        await run_in_threadpool(self.service.pause, name, operation == "pause")
         return JSONResponse({})
 
     async def _draw(self, request: Request) -> Response:
@@ -192,6 +207,16 @@ class WatchSite:
         except ValueError as error:
             raise RequestError(f"The zones are not valid: {error}", "draw them again.") from error
         await run_in_threadpool(self.service.draw, name, zones)
+        return JSONResponse({})
+
+    async def _add(self, request: Request) -> Response:
+        body = await _read(request, SourceBody)
+        name, address = body.name.strip(), body.address.strip()
+        if not NAME.fullmatch(name):
+            raise RequestError("That is not a name of a source.", "use letters, digits, spaces, points and hyphens.")
+        if not address or NOT_IN_ADDRESS.search(address):
+            raise RequestError("That is not an address.", "enter one such as rtsp://camera/stream; %20 is a space.")
+        await run_in_threadpool(self.service.add, name, address)
         return JSONResponse({})
 
     async def _snooze(self, request: Request) -> Response:

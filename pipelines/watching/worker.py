@@ -30,6 +30,7 @@ from lstr.timeline import DEFAULT, Thresholds, changed, thresholds_of
 
 RETRY_S = (5.0, 15.0, 60.0, 300.0)  # before a source that has ended or failed is opened again
 STABLE_S = 600.0  # of detection after which the next failure of a source counts as its first
+SPARE_PLACES = 8  # for sources that are added later
 POLL_S = 0.5
 
 
@@ -51,7 +52,6 @@ class Worker:
 
     Args:
         model: The model file, None for the default model.
-        places: Maximum number of sources.
         actions: The configuration of the actions.
         timeout: Seconds without a frame after which a source is lost.
         make_sinks: Returns the sinks of each source.
@@ -64,7 +64,6 @@ class Worker:
     def __init__(
         self,
         model: Path | None,
-        places: int,
         actions: Mapping[str, ActionConfig],
         timeout: float,
         make_sinks: Callable[[Checkpoint], Sequence[MakeSink]],
@@ -73,7 +72,7 @@ class Worker:
         clips: Clips | None,
         zones: Callable[[str], Zones],
     ):
-        self.model, self._places, self._actions, self._live = model, places, actions, LiveOptions(timeout=timeout)
+        self.model, self._actions, self._live = model, actions, LiveOptions(timeout=timeout)
         self._name = model.name if model else "the default model"
         self._make_sinks, self._log, self._zones = make_sinks, log, zones
         self._dashboard, self._clips = dashboard, clips
@@ -89,6 +88,9 @@ class Worker:
         self._inside: set[str] = set()
         # sources that were removed from it and have not ended yet
         self._leaving: set[str] = set()
+        self._places = 0
+        # whether the session has too few places: nothing is added to it, so that it ends
+        self._is_stale = False
         self._ending = False
         self.thread = threading.Thread(target=self._run, name="detection", daemon=True)
 
@@ -104,6 +106,11 @@ class Worker:
             for name in self._wanted.keys() - sources.keys():
                 self._remove(name)
             self._wanted = dict(sources)
+            if self._session and not self._is_stale and len(sources) > self._places:
+                self._log(f"{self._name} has no place for {len(sources)} sources: all of them start over.")
+                self._is_stale = True
+                for name in [*self._inside]:
+                    self._remove(name)
             self._add_due()
             self._changed.notify_all()
 
@@ -193,6 +200,7 @@ class Worker:
             networks.open()
             while not self._ending and self._due():
                 with self._changed:
+                    self._is_stale, self._places = False, len(self._wanted) + SPARE_PLACES
                     rules = rules_of(loaded, self._actions)
                     session = self._session = Session(
                         loaded,
@@ -262,7 +270,7 @@ class Worker:
     def _add_due(self) -> None:
         """Add the sources that are due to the session."""
         session = self._session
-        if session is None or self._ending:
+        if session is None or self._ending or self._is_stale:
             return
         for name in self._due():
             if name in self._inside:

@@ -65,7 +65,7 @@ class Calls:
 
     def __getattr__(self, name: str):
         """A method of the service that a page calls, such as `pause` or `draw`."""
-        if name not in ("pause", "snooze", "draw"):
+        if name not in ("pause", "add", "remove", "snooze", "draw"):
             raise AttributeError(name)
 
         def do(*given):

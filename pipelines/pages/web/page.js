@@ -26,7 +26,7 @@ document.addEventListener("pointerdown", ({ target }) => {
   for (const menu of document.querySelectorAll(".menu[open]")) if (!menu.contains(target)) menu.open = false;
 });
 document.addEventListener("keydown", (event) => {
-  const menu = event.key === "Escape" && event.target.closest(".menu[open]");
+  const menu = event.key === "Escape" && event.target.closest(".menu[open], #add[open]");
   if (!menu) return;
   menu.open = false;
   menu.querySelector("summary").focus();

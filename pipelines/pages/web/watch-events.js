@@ -48,7 +48,7 @@ function Events() {
   </div>
   <ol id="event-rows">${order.map((event, at) => html`<${EventRow} key=${event.id} event=${event} isFirst=${!at && !shownEvents.has(focused)} />`)}</ol>
   <p id="no-events" class="soft" hidden=${order.length > 0}>${isFiltered ? "No event fits: choose another action, source or day, or a lower score."
-    : "No event yet."}</p>
+    : sources.size ? "No event yet." : "No event yet: add a source first."}</p>
   <p class="older"><${Button} id="older" hidden=${atEnd} onClick=${() => askEvents(true)}>Older events<//></p>`;
 }
 const showEvents = () => render(html`<${Events} />`, $("events"));

@@ -17,7 +17,7 @@ const actionsOf = (source) => [...source.classes.keys()].filter((index) => !repo
 
 /* The whole of a source. */
 function readSource(state) {
-  const source = sources.get(state.name) ?? { name: state.name, events: [], inSight: false, shown: 0, size: null };
+  const source = sources.get(state.name) ?? { name: state.name, events: [], inSight: false, shown: 0, size: null, isSure: false };
   sources.set(state.name, source);
   Object.assign(source, { classes: state.classes, rules: state.rules, newest: -1, zones: state.zones, drawn: state.drawn, state });
   source.codes = new Uint8Array(source.classes.length * ROWS).fill(missing);
@@ -121,12 +121,19 @@ function SourceMenu({ source, actions }) {
     const menu = menuOf(event), [action, time] = [...menu.querySelectorAll("select")].map(({ value }) => value);
     act("snooze", { source: source.name, action: action || null, seconds: Number(time) }, () => { menu.open = false; });
   };
-  return html`<details class="menu"><summary aria-label=${"More for " + source.name}>More</summary>
+  const remove = (event) => {
+    const menu = menuOf(event);
+    if (source.isSure) return act(pathOf(source, "remove"), {}, () => { menu.open = false; });
+    source.isSure = true;
+    return showSource(source);
+  };
+  return html`<details class="menu" onToggle=${() => { source.isSure = false; showSource(source); }}><summary aria-label=${"More for " + source.name}>More</summary>
     <div class="sheet">
       <label>Snooze<select aria-label="Action">${options([["", "every action"], ...actions.map((label) => [label])])}</select></label>
       <label>for<select aria-label="For how long">${SNOOZES.map(([value, text]) => html`<option value=${value} selected=${value === "3600"}>${text}</option>`)}</select></label>
       <${Button} onClick=${snooze}>Snooze notifications<//><hr />
       <${Button} onClick=${(event) => { menuOf(event).open = false; editZones(source); }}>Zones: where motion counts<//>
+      <${Button} onClick=${remove}>${source.isSure ? "Press again to remove it" : "Remove this source"}<//>
     </div></details>`;
 }
 function frameLoaded(source) {
@@ -138,8 +145,9 @@ const showSource = (source) => source.part?.forceUpdate();
 function showSources() {
   const all = [...sources.values()], live = all.filter(({ state }) => state.link === "reading").length;
   render(html`${all.map((source) => html`<${Source} key=${source.name} source=${source} />`)}`, $("sources"));
+  $("no-sources").hidden = all.length > 0;
   $("legend-rule").hidden = !all.some(({ rules }) => Object.keys(rules).length);
-  showFacts([["Live", live + " of " + countText(all.length, "source")]]);
+  showFacts(all.length ? [["Live", live + " of " + countText(all.length, "source")]] : []);
   showEvents();
 }
 /* Load the latest frame of each visible source, once the last one has loaded. */

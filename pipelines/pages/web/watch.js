@@ -39,6 +39,7 @@ function readAll(state) {
   state.on.forEach(keepInLane);
   readSnoozes(state.snoozes);
   showSources();
+  $("add").open ||= !sources.size;
   widenAll();
   askEvents(false);
 }
@@ -67,6 +68,14 @@ function key(event) {
 }
 showClip(null);
 $("player").addEventListener("close", () => { closeMedia($("clip")); showClip(null); });
+$("add-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  $("add-told").textContent = "";
+  post("sources", { name: $("add-name").value, address: $("add-address").value }).then(() => {
+    $("add-form").reset();
+    $("add").open = false;
+  }, (error) => { $("add-told").textContent = error.message; });
+});
 document.addEventListener("keydown", key);
 new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));
 followTheme(redraw);

@@ -142,14 +142,16 @@ def test_an_event_is_shown_as_the_history_has_it(dashboard):
     assert dashboard.state()["on"] == []
 
 
-def test_sources_come_and_pause(dashboard):
+def test_sources_come_go_and_pause(dashboard):
     browser = dashboard.messages()
     next(browser)
     dashboard.update_source("garden", address="rtsp://u:hunter2@garden/s")
     dashboard.update_source("hall", paused=True)
+    dashboard.remove_source("kitchen")
+    dashboard.remove_source("kitchen")
     (sent,) = next(browser)
-    assert len(sent["state"]["sources"]) == 3 and "hunter2" not in json.dumps(sent)
-    assert dashboard.names == ["hall", "kitchen", "garden"] and source_of(dashboard)["link"] == "paused"
+    assert len(sent["state"]["sources"]) == 2 and "hunter2" not in json.dumps(sent)
+    assert dashboard.names == ["hall", "garden"] and source_of(dashboard)["link"] == "paused"
 
 
 def test_many_threads_at_once(dashboard):

@@ -73,7 +73,7 @@ def test_old_events_are_deleted_with_their_notices(history):
 
 
 def test_its_owner_alone_reads_it(history):
-    """It tells when people are at home; this holds for the other files of SQLite too."""
+    """Addresses that were added on the page may contain passwords; this holds for the other files of SQLite too."""
     history.begin(event(), [], NOW)
     found = [*history.path.parent.glob("history.sqlite*")]
     assert len(found) > 1 and all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in found)

@@ -108,7 +108,8 @@ def test_a_snooze_is_kept_over_a_restart_and_ends(policy_of, history):
     assert told() == ["yard falling"], "there is no such snooze"
     again.snooze(None, "running", None)
     assert told() == ["yard falling", "yard running"]
-    again.snooze("hall", None, None)
+    again.snooze("hall", "falling", now + timedelta(hours=1))
+    again.forget("hall")
     assert len(told()) == 3 and history.value("snoozed") is None
 
 

@@ -74,18 +74,27 @@ def test_a_source_that_ends_is_read_again_and_both_are_stored(small_set, stream,
 
 
 @pytest.mark.long
-def test_sources_are_paused_and_that_is_kept(small_set, stream, tmp_path):
-    with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None], [TS_HEAD, stream, None]) as other:
-        path = write(tmp_path, small_set, {"hall": one, "door": other})
-        with Service(read_config(path), print) as watching:
+def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream, tmp_path):
+    said: list[str] = []
+    with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
+        path = write(tmp_path, small_set, {"hall": one})
+        with Service(read_config(path), said.append) as watching:
+            until(lambda: "hall" in watching.status(), LONG)
+            watching.add("door", f"http://127.0.0.1:{other}/door")
             until(lambda: watching.status().keys() == {"hall", "door"}, LONG)
             watching.pause("hall")
             until(lambda: watching.status().keys() == {"door"}, LONG)
+            with pytest.raises(LstrError, match="already"):
+                watching.add("door", watching.sources["hall"].address)
             with pytest.raises(LstrError, match="no source 'x'"):
                 watching.pause("x")
-        with Service(read_config(path), print) as watching:
-            assert watching.paused == ["hall"]
-            until(lambda: watching.status().keys() == {"door"}, LONG)
+            with pytest.raises(LstrError, match="is in"):
+                watching.remove("hall")
+        with Service(read_config(path), said.append) as watching:
+            assert watching.paused == ["hall"] and watching.sources.keys() == {"hall", "door"}
+            watching.pause("door")
+            watching.remove("door")
+            assert watching.sources.keys() == {"hall"} == {*watching.paused}, "one that is added again is not paused"
 
 
 @pytest.mark.long
@@ -183,6 +192,17 @@ def test_channels_know_a_source_that_is_paused_from_the_start(packed, tmp_path, 
             until(lambda: shown, LONG)
             assert not any(worker.loaded for worker in watching.workers.values())
     assert shown[0] == {"hall": [*load_checkpoint(packed.checkpoint).classes[1:]]}
+
+
+def test_a_source_without_a_model_is_not_added(packed, tmp_path, monkeypatch, idle):
+    """It was, and stayed as it was for ever without a word."""
+    monkeypatch.setenv("LSTR_HOME", str(tmp_path / "empty"))
+    path = tmp_path / "watch.toml"
+    path.write_text(f'[sources.hall]\naddress = "http://127.0.0.1:9/hall"\nmodel = "{packed.checkpoint}"\n')
+    with Service(read_config(path), lambda text: None) as watching:
+        with pytest.raises(LstrError, match="no model") as caught:
+            watching.add("door", "http://127.0.0.1:9/door")
+        assert "model = " in caught.value.hint and watching.sources.keys() == {"hall"}
 
 
 def test_what_goes_wrong_on_the_way_ends_nothing(packed, tmp_path, monkeypatch, idle):

@@ -237,17 +237,31 @@ def test_what_is_wanted_of_the_service(tab, service):
     page.locator("#snoozes").get_by_role("button", name="End").click()
     service.dashboard.snoozes = [Snooze("hall", "fall", now() + timedelta(seconds=1.5))]
     until(page, "!document.querySelector('#snoozes li')")
+    page.click("#add summary")
+    page.fill("#add-name", "../hall")
+    page.fill("#add-address", "rtsp://garage/s")
+    page.keyboard.press("Enter")
+    until(page, "$('add-told').textContent.includes('not a name')")
+    page.fill("#add-name", "garage")
+    page.keyboard.press("Enter")
+    until(page, "!$('add').open")
+    page.locator(".menu summary").first.click()
+    page.get_by_role("button", name="Remove this source").first.click()
+    page.get_by_role("button", name="Press again").first.click()
     wanted = [("pause", "hall", True), ("snooze", "hall", "fall", 3600.0), ("snooze", "hall", "fall", 0.0)]
+    wanted += [("add", "garage", "rtsp://garage/s"), ("remove", "hall")]
     deadline = time.monotonic() + 5
     while service.calls.done != wanted:
         assert time.monotonic() < deadline, service.calls.done
         time.sleep(0.02)
     service.dashboard.update_source("hall", paused=True)
     page.get_by_role("button", name="Resume hall").wait_for()
+    service.dashboard.remove_source("hall")
+    until(page, "document.querySelectorAll('.source').length === 1")
 
 
 def test_a_page_goes_on_with_a_service_that_was_started_again(tab, service):
-    page = tab(expected="Failed to load resource")  # of the server that is gone, or a frame of a source that is
+    page = tab(expected="ERR_")
     until(page, f"{LANE_INK} > 200")
     port, kept = service.server.port, service.server.address.partition("token=")[2]
     service.server.__exit__(None, None, None)

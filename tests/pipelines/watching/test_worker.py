@@ -38,7 +38,7 @@ def running(model: Path, log: list[str], sinks: Sequence[MakeSink] = ()) -> Iter
     """A worker whose sources are shown on a dashboard, `made.dashboard`; it ticks as in a service."""
     with TemporaryDirectory() as folder, closing(History(Path(folder) / "history.sqlite")) as history:
         dashboard, ended = Dashboard(history), threading.Event()
-        with Worker(model, 4, {}, 300.0, lambda loaded: sinks, log.append, dashboard, None, lambda name: ()) as made:
+        with Worker(model, {}, 300.0, lambda loaded: sinks, log.append, dashboard, None, lambda name: ()) as made:
             made.dashboard = dashboard
 
             def tick() -> None:
@@ -162,3 +162,16 @@ def test_it_is_alive_while_a_camera_is_silent_and_while_its_model_cannot_be_load
             until(lambda: made.alive > before + 1.0, LONG)
             (state,) = made.dashboard.state()["sources"]
     assert state["name"] == "door" and "none.lstr" in state["trouble"] and "none.lstr" in log[-1]
+
+
+def test_more_sources_than_there_was_place_for_are_all_opened(model, monkeypatch):
+    """Those that were added last stayed as they were until the service was started again."""
+    monkeypatch.setattr(worker, "SPARE_PLACES", 0)
+    log: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent, running(model, log) as made:
+        wanted = {name: source(silent.getsockname()[1]) for name in ("hall", "door", "yard")}
+        made.set_sources({"hall": wanted["hall"]})
+        until(lambda: made.status().keys() == {"hall"}, LONG)
+        made.set_sources(wanted)
+        until(lambda: made.status().keys() == wanted.keys(), LONG)
+    assert log.count("small.lstr has no place for 3 sources: all of them start over.") == 1

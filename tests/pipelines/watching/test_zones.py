@@ -55,3 +55,12 @@ def test_what_is_drawn_stands_before_the_file_and_is_kept(tmp_path):
         assert zones(watching, "hall") == TOP and shown(watching) == (TOP, False)
     with Service(read_config(path), said.append) as watching:
         assert shown(watching) == (TOP, False)
+
+
+def test_a_source_that_is_removed_takes_its_zones_along(tmp_path):
+    with Service(read_config(configure(tmp_path)), lambda text: None) as watching:
+        watching.add("garage", "http://127.0.0.1:9/garage")
+        watching.draw("garage", LEFT)
+        watching.remove("garage")
+        watching.add("garage", "http://127.0.0.1:9/other")
+        assert zones(watching, "garage") == () and shown(watching, "garage") == ((), False)
