@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.errors import MissingPathError, VideoError
+from lstr.extractors.stages import PROBE
 from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
 from lstr.files.names import STDIN
@@ -306,3 +307,15 @@ def damaged(name: str, what: str) -> VideoError:
         "`lstr extract --allow-damaged` keeps what precedes the damage; `ffmpeg -i FILE -c:v libx264 repaired.mp4` "
         "mends what it can.",
     )
+
+
+def probe_chunks(path: Path) -> Video:
+    """Return a video's facts. Raises MissingPathError or VideoError, also if it is shorter than one chunk."""
+    with PROBE:
+        video = probe(path)
+    if video.n_chunks == 0:
+        raise VideoError(
+            f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 per second.",
+            "choose a video of at least a quarter of a second.",
+        )
+    return video

@@ -54,7 +54,7 @@ from lstr.extractors.video.probe import (
     damaged,
     frame_step,
     missing_end,
-    probe,
+    probe_chunks,
     unreadable,
 )
 from lstr.files.names import shown
@@ -433,18 +433,6 @@ def stretches(
 
     while ahead is not None:
         yield -(-n_frames_until(ahead.time) // CHUNK), stretch()
-
-
-def probe_chunks(path: Path) -> Video:
-    """Return a video's facts. Raises MissingPathError or VideoError, also if it is shorter than one chunk."""
-    with PROBE:
-        video = probe(path)
-    if video.n_chunks == 0:
-        raise VideoError(
-            f"{path} lasts {video.duration:.2f} s, less than one chunk of {CHUNK} frames at 24 per second.",
-            "choose a video of at least a quarter of a second.",
-        )
-    return video
 
 
 def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator[Chunk]]:

@@ -18,7 +18,8 @@ from lstr.extractors.run import Ahead, FeatureRow
 from lstr.extractors.stages import closed_after
 from lstr.extractors.video.frames import FPS, GAP_SECONDS, Chunk, working_size
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, Input, Tell, find_videos, is_video_name
-from lstr.extractors.video.reader import SourceFrame, chunks_of, open_chunks, probe_chunks, shrink, stretches
+from lstr.extractors.video.probe import probe_chunks
+from lstr.extractors.video.reader import SourceFrame, chunks_of, open_chunks, shrink, stretches
 from lstr.files.names import shown
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.model import Networks, warnings_of_source

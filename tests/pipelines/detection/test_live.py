@@ -330,7 +330,7 @@ def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_pa
         (["--name", "a/b=camera:0"], "'a/b' cannot name a source"),
         (["--name", "..=camera:0"], "'..' cannot name a source"),
         (["--name", "door"], "is not NAME=SOURCE"),
-        (["--name", "door=game.mp4"], "game.mp4 is no live source"),
+        (["--name", "door=game.mp4"], "game.mp4 is not a live source"),
         (["--name", "a=tcp://h:1", "--name", "a=tcp://h:2"], "repeats a name or a value"),
         ([], "Missing argument 'SOURCE...'"),
         (["tcp://h:1", "-o", "x", "-f", "json", "--events-only"], "about the lines of jsonl"),

@@ -132,7 +132,7 @@ def test_a_video_is_known_by_content_under_another_name(models, small_set, tmp_p
     renamed = tmp_path / "other.mp4"
     shutil.copy(first, renamed)
     assert unseen({"other": renamed}, opened).keys() == {"other"}
-    with pytest.raises(SeenError, match=r"seen\.lstr has not seen"):
+    with pytest.raises(SeenError):
         unseen({"other": renamed}, [seen])
     with pytest.raises(SeenError):
         unseen({opened[0].checkpoint("cpu").metrics["training_videos"][0]: tmp_path / "gone.mp4"}, opened)
