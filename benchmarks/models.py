@@ -55,7 +55,7 @@ class KindsBench:
     def __post_init__(self) -> None:
         for kind in self.kinds:
             if kind not in KINDS:
-                raise ConfigError(f"There is no kind {kind!r}.", f"Choose one of: {', '.join(KINDS)}.")
+                raise ConfigError(f"Unknown kind of model: {kind!r}.", f"Choose one of: {', '.join(KINDS)}.")
 
     @property
     def measured(self) -> dict[str, WindowConfig]:

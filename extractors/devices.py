@@ -74,21 +74,21 @@ def choose_device(wanted: str | None) -> str:
         return wanted
     kind, _, number = wanted.partition(":") if isinstance(wanted, str) else ("", "", "")
     if kind != "cuda" or (number and not number.isdecimal()) or wanted.endswith(":"):
-        raise DeviceError(f"{wanted!r} is no device that networks run on here.", "choose cpu, cuda or cuda:N.")
+        raise DeviceError(f"{wanted!r} is not a device for networks on this machine.", "choose cpu, cuda or cuda:N.")
     if find_spec("torch") is None:
-        raise DeviceError(f"There is no device {wanted}: torch is not installed, which computes on it.", LEAVE_OUT)
+        raise DeviceError(f"Device {wanted} is not available: torch is not installed.", LEAVE_OUT)
     import torch
 
     if not torch.version.cuda and not torch.version.hip:
         raise DeviceError(
-            f"There is no device {wanted}: the torch installed here is a build for the processor alone.",
+            f"Device {wanted} is not available: the installed torch is a CPU-only build.",
             f"{LEAVE_OUT} https://pytorch.org/get-started has the builds for GPUs.",
         )
     if not torch.cuda.is_available():
-        raise DeviceError(f"There is no device {wanted}: torch finds no GPU that it can use.", LEAVE_OUT)
+        raise DeviceError(f"Device {wanted} is not available: torch finds no usable GPU.", LEAVE_OUT)
     if number and int(number) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
-        raise DeviceError(f"There is no device {wanted}: this machine has {count}, counted from 0.", LEAVE_OUT)
+        raise DeviceError(f"Device {wanted} is not available: this machine has {count}, counted from 0.", LEAVE_OUT)
     return wanted
 
 

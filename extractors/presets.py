@@ -191,7 +191,7 @@ def read_preset(path: str | Path) -> Preset:
     except (ValueError, RecursionError) as error:
         raise RecipeError(f"{path} is not JSON ({error}).", "see the documentation, page Recipes.") from error
     if not isinstance(values, dict):
-        raise RecipeError(f"{path} is no JSON object.", f"write entries among: {', '.join(ENTRIES)}.")
+        raise RecipeError(f"{path} is not a JSON object.", f"write entries among: {', '.join(ENTRIES)}.")
     named = values.pop("based_on", "kinetics")
     if not isinstance(named, str) or named not in PRESETS:
         raise RecipeError(f"{path}: based_on is {brief(named)}.", f"choose one of: {', '.join(PRESETS)}.")

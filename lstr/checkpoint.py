@@ -132,7 +132,7 @@ def read(path: str | Path) -> Any:
         with path.open("rb") as file:
             head = file.read(2)
     except FileNotFoundError as error:
-        raise CheckpointError(f"There is no checkpoint {path}.", "Train one with: lstr train, or lstr demo") from error
+        raise CheckpointError(f"Checkpoint not found: {path}.", "Train one with: lstr train, or lstr demo") from error
     except OSError as error:
         raise CheckpointError(
             f"The checkpoint {path} cannot be read ({error}).", "Check the file's permissions."

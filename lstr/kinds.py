@@ -149,7 +149,7 @@ def from_json(text: Any) -> WindowConfig:
     try:
         values = msgspec.convert(json.loads(text), dict[str, Any])
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"The configuration is no JSON object ({error}).", "Save the checkpoint again.") from error
+        raise ConfigError(f"The configuration is not a JSON object ({error}).", "Save the checkpoint again.") from error
     config = kind_named(values.get("kind", "lstr")).config
     return build(config, values, strict=True)
 
@@ -160,7 +160,7 @@ def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
     for name in (name for name in values if name not in known):
         having = {other: config for other in OURS if name in defaults(config := KINDS[other].config)}
         if not having:
-            raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(known)}.")
+            raise ConfigError(f"Unknown setting: {name!r}.", f"Choose one of: {', '.join(known)}.")
         for config in having.values():
             if convert(config, name, values[name]) != defaults(config)[name]:
                 shown = str(values[name]).lower() if isinstance(values[name], bool) else repr(values[name])

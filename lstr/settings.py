@@ -98,7 +98,7 @@ def build(kind: type[Config], values: Mapping[str, Any], strict: bool = False) -
     types = field_types(kind)
     for name in values:
         if name not in types:
-            raise ConfigError(f"There is no setting {name!r}.", f"Choose one of: {', '.join(types)}.")
+            raise ConfigError(f"Unknown setting: {name!r}.", f"Choose one of: {', '.join(types)}.")
     read = dict(values) if strict else {name: _read(value, types[name]) for name, value in values.items()}
     try:
         return msgspec.convert(read, kind, strict=strict)

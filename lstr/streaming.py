@@ -81,7 +81,7 @@ def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
     """
     which = slice(None) if streams is None else list(streams)
     if wrong := [n for n in streams or () if not 0 <= n < len(state.chunks)]:
-        raise LstrError(f"There is no stream {wrong[0]}.", f"the state has streams 0 to {len(state.chunks) - 1}.")
+        raise LstrError(f"The state has no stream {wrong[0]}.", f"it has streams 0 to {len(state.chunks) - 1}.")
     state.chunks[which] = 0
     for tensor in state.tensors.values():
         if tensor.is_floating_point():  # a number that overflowed would outlive its video: 0 times it is not 0

@@ -106,7 +106,7 @@ class Thresholds:
         lengths = {"A minimum length": self.min_length, "A gap": self.merge_gap, "A backdate": self.backdate}
         for name, length in lengths.items():
             if not 0 <= length < math.inf:
-                raise ConfigError(f"{name} of {length:g} s is no length.", "give seconds from 0 up.")
+                raise ConfigError(f"{name} of {length:g} s is not a valid length.", "give seconds from 0 up.")
 
     def min_chunks(self, clock: Clock = CLOCK) -> int:
         """Return the minimum length of an action in chunks."""

@@ -118,7 +118,7 @@ def command(paths, settings, to, as_json, **others):
             sys.exit(console.PARTIAL_FAILURE)
         return
     if others["false_alarms"] is not None and not others["choose_thresholds"]:
-        raise click.UsageError("--false-alarms says how thresholds are chosen: add --choose-thresholds.")
+        raise click.UsageError("--false-alarms needs --choose-thresholds.")
     # The last path is a feature folder, even if it is missing.
     folders = [at == len(paths) - 1 or Path(p).is_dir() or is_feature_folder(Path(p)) for at, p in enumerate(paths)]
     first = folders.index(True)

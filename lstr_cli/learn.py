@@ -147,7 +147,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
             console.say(f"report: {learnt.report.resolve()}")
     if learnt.failed:
         some = ", ".join(failed.id for failed in learnt.failed[:5])
-        console.say(f"{len(learnt.failed)} videos were left out: {some}")
+        console.say(f"{len(learnt.failed)} videos were skipped: {some}")
         sys.exit(console.PARTIAL_FAILURE)
 
 
@@ -242,7 +242,7 @@ def _say_plan(planned: "Learning") -> None:
     console.show_table("plan, by the speed of this machine", ("", "step", "time"), rows, (0, 2), is_result=False)
     within = f" (may take {console.clock(plan.budget)})" if plan.budget else ""
     epochs = [f"{n} epochs of {plan.draws} images for {stream}" for stream, n in plan.epochs.items() if n]
-    epochs += [f"the {stream} network as it is" for stream, n in plan.epochs.items() if not n]
+    epochs += [f"the {stream} network unchanged" for stream, n in plan.epochs.items() if not n]
     size = f"{plan.bytes / 1e6:.0f} MB of disk"
     console.say(f"about {console.clock(plan.seconds)} in all{within}; {', '.join(epochs)}; {size}")
     models = " and ".join("+".join(streams) for streams in plan.models)

@@ -36,7 +36,7 @@ GROUPS = {
         "evaluate": "Measure a model: per-frame mAP next to two baselines.",
         "pack": "Pack a run and its networks into one model file.",
         "unpack": "Unpack a model file into its checkpoint and networks.",
-        "quantise": "Write a faster model file whose networks compute in int8.",
+        "quantise": "Write a faster model file with networks in int8.",
         "export": "Write a model file that runs without torch.",
     },
     "Research": {
@@ -58,7 +58,7 @@ MORE_MEMORY = "close other programs, or raise what this command may have (`ulimi
 # In what is raised where a library finds no room to be loaded in.
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
 NOT_SMALL = "pip install 'lstr-video[learn]' has all of it; a small install runs what `lstr export` wrote."
-DRAWN = "pip install matplotlib: pictures are drawn with it; pages and videos do without it."
+DRAWN = "pip install matplotlib (only pages and videos do not need it)."
 # What a small install leaves out, by what is imported of it.
 PARTS = {
     "torch": "PyTorch",
@@ -161,7 +161,7 @@ def _run(interruptions: Interruptions) -> int:
             code = _fail(f"This needs {part}, which is not installed.", DRAWN if part == "Matplotlib" else NOT_SMALL, 2)
         else:
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
-            code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report what it prints.", 1)
+            code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report its output.", 1)
     if why := why or refusal(sys.stdout):
         return _fail(f"Standard output cannot be written ({why}).", UNPRINTED, 1)
     return code or 0

@@ -196,5 +196,5 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
         console.say_next("lstr", "extract", *sources, "-o", features, "--recipe", weights.path)
     if result.failed:
         some = ", ".join(failed.id for failed in result.failed[:5])
-        console.say(f"{len(result.failed)} of {result.n_videos} videos were left out: {some}")
+        console.say(f"{len(result.failed)} of {result.n_videos} videos were skipped: {some}")
         sys.exit(console.PARTIAL_FAILURE)

@@ -18,7 +18,7 @@ SMALL_PACKAGES = "onnxruntime av opencv-python-headless numpy".split()
 # The networks of the published features; others of torchvision would add seconds of imports.
 BUILT_NETWORKS = ("resnet50", "bninception")
 LIBRARIES = "apt install libgl1 libglib2.0-0 libxcb1, which OpenCV wants; docs/how-to/install.md."
-CPU_BUILD = "docs/how-to/install.md says how to install the build for processors, without NVIDIA's libraries."
+CPU_BUILD = "see docs/how-to/install.md to install the CPU-only build, without NVIDIA's libraries."
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def failure_of(error: Exception, subject: object) -> Failure:
     action = stage.action if stage else "the work on it"
     reason = f"{subject}: {action} failed unexpectedly ({describe_error(error)})."
     trace = without_credentials("".join(traceback.format_exception(error)))
-    return Failure(reason, "run it again with LSTR_DEBUG=1 and report what it prints.", trace)
+    return Failure(reason, "run it again with LSTR_DEBUG=1 and report its output.", trace)
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def open_solver(device: torch.device | str) -> Solver:
     """
     device, wanted = torch.device(device), os.environ.get(VARIABLE, "")
     if wanted and wanted not in OPENERS:
-        raise FlowError(f"{VARIABLE} is {wanted!r}, which is none of {', '.join(OPENERS)}.", f"unset {VARIABLE}.")
+        raise FlowError(f"{VARIABLE} is {wanted!r}, not one of {', '.join(OPENERS)}.", f"unset {VARIABLE}.")
     if device.type != "cuda":
         raise FlowError(f"No kernel of TV-L1 in torch runs on {device}.", OTHER_BACKEND)
     if device.index is None:

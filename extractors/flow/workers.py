@@ -227,11 +227,11 @@ def choose_backend(
             return "cuda"
     if algorithm != "tvl1":
         if wanted in ("native", "cuda"):
-            raise FlowError(f"There is no {wanted} kernel for {algorithm}.", "unset LSTR_FLOW_BACKEND.")
+            raise FlowError(f"No {wanted} kernel is available for {algorithm}.", "unset LSTR_FLOW_BACKEND.")
         return "opencv"
     if wanted == "cuda":
         if not has_gpu():
-            raise FlowError("There is no GPU to compute flow on.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`.")
+            raise FlowError("No GPU is available to compute flow.", "unset LSTR_FLOW_BACKEND, or see `lstr doctor`.")
         return "cuda"
     if wanted == "native" and not has_native():
         raise FlowError(

@@ -207,7 +207,7 @@ def check(names: Iterable[str]) -> Iterator[dict[str, Any]]:
         called = next((e for e in read_manifest() if e.name == path.name and e.sha256_prefix), None)
         if called and called != entry:
             want = called.sha256_prefix or ""
-            reason = f"its SHA-256 begins with {sha256[: len(want)]}, that of the published file with {want}"
+            reason = f"its SHA-256 begins with {sha256[: len(want)]}, the published file with {want}"
             yield verdict | {"state": "damaged", "published": None, "reason": reason}
             continue
         try:

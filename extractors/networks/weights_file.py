@@ -143,7 +143,7 @@ def read_card(path: str | Path) -> ModelCard | None:
         card = built(ModelCard, entries)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise WeightsError(
-            f"{path} does not state in a form known here what it was trained on.",
+            f"{path} does not state its training data in a known form.",
             "use the lstr that made it, or train again with `lstr finetune`.",
         ) from error
     if not is_slug(card.name):

@@ -118,7 +118,7 @@ def _videos_of(
         if not paths:
             raise MissingPathError(
                 f"{named} holds no video.",
-                f"name the files, whatever their endings; in a folder, videos end in {', '.join(list(suffixes)[:5])} …",
+                f"name the files with any ending; in a folder, videos end in {', '.join(list(suffixes)[:5])} …",
             )
         yield from ((path, named) for path in paths)
     elif named.exists():
@@ -168,7 +168,7 @@ def describe_skipped(folder: object, others: Iterable[PurePath], unreadable: Seq
     if more := endings.total() - sum(number for _, number in endings.most_common(ENDINGS_SHOWN)):
         parts.append(f"{more} more")
     parts += [f"the unreadable folder {path}" for path in unreadable[:ENDINGS_SHOWN]]
-    return f"{folder}: skipped {', '.join(parts)}; a file that is named is read, whatever its ending."
+    return f"{folder}: skipped {', '.join(parts)}; a named file is read with any ending."
 
 
 def is_video_name(path: PurePath, suffixes: Collection[str]) -> bool:
@@ -313,17 +313,17 @@ def parse_live(source: str | Path) -> Input | None:
             )
         if not device.exists():
             present = ", ".join(sorted(map(str, device.parent.glob("video*")))) or "none"
-            raise MissingCameraError(f"There is no camera {device}.", f"plug it in; found: {present}.")
+            raise MissingCameraError(f"Camera {device} not found.", f"connect it; available: {present}.")
         return Input(f"camera-{device.name.removeprefix('video')}", str(device), demuxer="v4l2")
     if text.startswith("camera:"):
-        raise MissingPathError(f"{text} is no camera.", "number it, as in camera:0; `ls /dev/video*` shows them.")
+        raise MissingPathError(f"{text} is not a camera.", "number it, as in camera:0; `ls /dev/video*` shows them.")
     address = ADDRESS.match(text)
     if not address:
         return None
     scheme = address[1].lower()
     if scheme not in NETWORK:
         known = ", ".join(f"{name}://" for name in NETWORK)
-        raise MissingPathError(f"{scheme}:// is no source.", f"name a path, a camera, or an address with {known}.")
+        raise MissingPathError(f"{scheme}:// is not supported.", f"name a path, a camera, or an address with {known}.")
     try:
         url = urlsplit(text)
         parts = [url.hostname or "", str(url.port or ""), *url.path.split("/")]

@@ -171,7 +171,7 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
         raise MissingPathError(f"{path} is a folder, not a video.", "name a file in it.")
     if not path.is_file():  # a FIFO would be waited for
         hint = f"pipe it in, where it is a video: `lstr detect - < {shlex.quote(str(path))} -m MODEL`."
-        raise VideoError(f"{path} is no file on a disk, such as a pipe.", hint)
+        raise VideoError(f"{path} is not a regular file, but for example a pipe.", hint)
     if path.stat().st_size == 0:
         raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")
     try:
@@ -289,7 +289,9 @@ def unreadable(name: str, error: Exception) -> VideoError:
     if "://" in name:
         return VideoError(f"{name} cannot be read ({reason}).", "check that it is on, and its address.")
     if name == STDIN:
-        return VideoError(f"{name} is no readable video ({reason}).", "check what the command before the pipe writes.")
+        return VideoError(
+            f"{name} is not a readable video ({reason}).", "check the output of the command before the pipe."
+        )
     hint = OTHERS.get(Path(name).suffix.lower(), "play it with `ffplay`, or convert it with `ffmpeg`.")
     return VideoError(f"{name} is not a readable video ({reason}).", hint)
 

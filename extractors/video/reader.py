@@ -321,7 +321,7 @@ class FrameReader(PyAVReader):
         self.video = video
         self.decoder = os.environ.get("LSTR_DECODER") or "pyav"
         if self.decoder not in ("pyav", "decord"):
-            raise VideoError(f"There is no decoder {self.decoder!r}.", "set LSTR_DECODER to pyav or decord.")
+            raise VideoError(f"Unknown decoder: {self.decoder!r}.", "set LSTR_DECODER to pyav or decord.")
         if self.decoder == "decord" and not find_spec("decord"):
             raise VideoError("decord is not installed.", PYAV_HINT)
         super().__init__(video.path, "stop" if allow_damaged else "raise")

@@ -35,7 +35,7 @@ def parse_zones(value: Any) -> Zones:
 
 def _zone(value: Any, called: str) -> Zone:
     if not isinstance(value, list):
-        raise ValueError(f"{called} is no list of corners, as [[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]].")
+        raise ValueError(f"{called} is not a list of corners such as [[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]].")
     if not LEAST_CORNERS <= len(value) <= MOST_CORNERS:
         raise ValueError(f"{called} has {len(value)} corners; it has {LEAST_CORNERS} to {MOST_CORNERS}.")
     zone = tuple(_corner(corner, f"{called}, corner {n}") for n, corner in enumerate(value, 1))
@@ -49,7 +49,7 @@ def _corner(value: Any, called: str) -> Corner:
     if not pair or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in value):
         raise ValueError(f"{called} is not two numbers, as [0.1, 0.2].")
     if not all(0 <= part <= 1 for part in value):  # nor is NaN
-        raise ValueError(f"{called} is not within the picture: both numbers are from 0 to 1.")
+        raise ValueError(f"{called} is not within the frame: both numbers must be from 0 to 1.")
     return float(value[0]), float(value[1])
 
 

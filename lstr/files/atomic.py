@@ -96,7 +96,7 @@ def unwritable(folder: Path, error: OSError) -> OutputError:
 def check_exists(path: Path) -> None:
     """Raise OutputError if a file was deleted during the work, because its folder has lost earlier results too."""
     if not path.exists():
-        raise unwritable(path.parent, OSError(errno.ENOENT, "it was deleted meanwhile"))
+        raise unwritable(path.parent, OSError(errno.ENOENT, "it was deleted while in use"))
 
 
 def check_writable(folder: Path) -> None:

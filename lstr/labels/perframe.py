@@ -89,7 +89,7 @@ def read_data_info(
         where = f"in {', '.join(map(str, folders))}" if folders else f"because no folder {TARGETS} exists"
         raise LabelsError(
             f"{path}, {name}: {len(missing)} videos have no targets {where}: {', '.join(missing[:3])}.",
-            f"Put them in {TARGETS}/ beside the features, or leave these videos out with --set skip_missing=true.",
+            f"Put them in {TARGETS}/ next to the features, or skip these videos with --set skip_missing=true.",
         )
     return Labels(tuple(classes), videos)
 

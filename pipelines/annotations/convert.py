@@ -45,7 +45,7 @@ def convert(
         annotated = annotated.merged(read_annotations(path, options))
     if missing := [name for name in options.rename if name not in annotated.classes]:
         known = ", ".join(map(repr, annotated.classes)) or "none"
-        raise LabelsError(f"There is no class {missing[0]!r} to rename.", f"the classes are: {known}.")
+        raise LabelsError(f"Cannot rename the unknown class {missing[0]!r}.", f"the classes are: {known}.")
     names = {name: options.rename.get(name, name) for name in annotated.classes}
     only = next(iter(annotated.videos)) if len(annotated.videos) == 1 else ""
     meant = only or (plain_id(place.absolute().as_posix(), annotated.videos) if place else "")

@@ -114,7 +114,7 @@ class Tsv(Format):
         if unread:
             sentence = f"columns that are not read: {', '.join(repr(column.name) for column in unread)}"
             if "video" not in layout.others and any(len(texts) > 1 for texts in unread.values()):
-                sentence = f"no column says which video a row is of, so that all are of {video_id!r}; {sentence}"
+                sentence = f"no column names the video, so all rows belong to {video_id!r}; {sentence}"
             notes.append(Note("columns", sentence))
         videos = {i: VideoLabels(subsets.get(i, ""), lengths.get(i), tuple(found)) for i, found in segments.items()}
         return AnnotationSet(videos, (), tuple(notes))

@@ -78,7 +78,7 @@ class Elan(Format):
         notes = []
         if other := next((one for one in media[1:] if one[1] != origin), None):
             here, there = (f"{Path(name).name!r} at {start / 1000:g} s" for name, start in (media[0], other))
-            sentence = f"time 0 is in {here} and in {there}: times are read as those of the first"
+            sentence = f"time 0 is in {here} and in {there}: times are relative to the first"
             notes.append(Note("several media", sentence))
         return AnnotationSet({video_id: video}, tuple(classes), tuple(notes))
 

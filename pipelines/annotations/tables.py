@@ -135,7 +135,7 @@ def frame_rate(what: str, video_id: str, options: ConvertOptions) -> float:
     rate = options.frames or options.rate_of(video_id)
     if rate is None:
         raise LabelsError(
-            f"{what}, and does not say how many a second has.",
+            f"{what}, without a frame rate.",
             "convert them to seconds, by the rates of the videos or by one rate: `lstr labels convert FILE "
             "--video VIDEOS -o labels.json`, or `lstr labels convert FILE --frames 30 -o labels.json`.",
         )

@@ -179,7 +179,7 @@ def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = 
     if known:
         return [f"{loaded.path} was trained on {source_id}: on new videos it is likely to do worse."]
     if is_demo(loaded.about) and source_id not in (loaded.about.get("videos") or ()):
-        return [f"{loaded.path} is a demo model: it has only seen drawings, so what it says of other videos is chance."]
+        return [f"{loaded.path} is a demo model, trained on rendered figures: its results on other videos are random."]
     return []
 
 

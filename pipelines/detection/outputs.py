@@ -84,7 +84,7 @@ class JsonLines(Sink):
         assert self._stream, "it is open"
         try:
             if self.needs_all and not os.fstat(self._stream.fileno()).st_nlink:  # the lines would be lost
-                raise unwritable(Path(self._stream.name), OSError(errno.ENOENT, "it was deleted meanwhile"))
+                raise unwritable(Path(self._stream.name), OSError(errno.ENOENT, "it was deleted while in use"))
             self._stream.write("".join(lines))  # in one call, because several cameras may share a stream
             self._stream.flush()
         except Exception as error:

@@ -40,7 +40,7 @@ from lstr.settings import Count, check_fields
 from lstr.timeline import DEFAULT
 
 RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
-OTHER_CHUNKS = "the checkpoints are scored on different chunks: their differences are not those of the models alone."
+OTHER_CHUNKS = "the checkpoints are scored on different chunks, so their differences are not due to the models alone."
 CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: what is detected there is held out no more."
 
 

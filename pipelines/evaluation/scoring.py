@@ -35,7 +35,7 @@ from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 Scores = NDArray[np.float32]
 Rules = Mapping[str, Thresholds]
-MEASURED_BY_FOLDS = "each scored by a model and by feature networks that have not learnt from it"
+MEASURED_BY_FOLDS = "each scored by a model and feature networks that were not trained on it"
 CROSS_VALIDATED = "its actions decided by thresholds that were chosen on the other videos"
 
 

@@ -135,7 +135,7 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
             lambda one: [*(str(one["kinds"]["labels"][kind]) for kind in OF_LABELS), start_text(one)],
         ),
         table(
-            "false alarms by what they are",
+            "false alarms by kind",
             ("false alarms", *OF_FALSE_ALARMS.values()),
             lambda one: [
                 str(one["false_alarms"]),

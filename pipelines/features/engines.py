@@ -146,7 +146,7 @@ def main() -> None:
                 video_id, source = connection.recv()
                 yield from extractor.extract(video_id, source)
 
-    serve_parent(work, "run it again with --workers 1 and LSTR_DEBUG=1, and report what it prints.")
+    serve_parent(work, "run it again with --workers 1 and LSTR_DEBUG=1, and report its output.")
 
 
 Portion = tuple[int, int]  # the cores and GPUs of a node that one video takes

@@ -94,7 +94,7 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
     if path.suffix in CHECKPOINTS and path.is_file():
         loaded = checkpoint.load(path)
         if loaded.recipe is None:
-            raise RecipeError(f"{path} does not say how its features were made.", f"choose: {', '.join(PRESETS)}.")
+            raise RecipeError(f"{path} does not record the recipe of its features.", f"choose: {', '.join(PRESETS)}.")
         known: dict[str, str | None] = {}
         with suppress(WeightsError):  # gone: whoever needs them says so, where no others are named
             known = find_networks(loaded)
@@ -146,7 +146,7 @@ def choose_recipe(
     stream_of |= {"--set recipe.flow_algorithm": "flow"} if algorithm else {}
     for option, stream in stream_of.items():
         if stream not in present:
-            raise RecipeError(f"{option} is of the {stream} stream, which is left out.", f"leave out {option}.")
+            raise RecipeError(f"{option} is of the {stream} stream, which is skipped.", f"leave out {option}.")
     if isinstance(recipe, StoredRecipe):
         return replace(recipe, recipe=recipe.recipe.narrowed(present))
     changes: dict[str, Any] = {}

@@ -88,7 +88,7 @@ def check_model(model: Path) -> None:
         open_model(model)
     elif not model.is_file():
         raise CheckpointError(
-            f"There is no model {model}.", "name a model file, as `lstr learn` makes it, with -m FILE."
+            f"Model file not found: {model}.", "name a model file, as `lstr learn` makes it, with -m FILE."
         )
 
 

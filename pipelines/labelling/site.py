@@ -250,7 +250,7 @@ class Site:
         try:
             self.project.since(revision)
         except ConflictError:
-            return Response("event: anew\ndata: \n\n", media_type="text/event-stream")
+            return Response("event: restart\ndata: \n\n", media_type="text/event-stream")
         return event_stream(self.stream(revision))
 
     async def stream(self, revision: int) -> AsyncIterator[str]:

@@ -72,7 +72,7 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
         named = {i: TESTING if i in testing else TRAINING for i in named}
         sentence = f"measured on models that each lacked the video, in {len(folds)} folds of all {len(training)} videos"
         if testing:
-            sentence = f"measured on the {count_videos(testing)} that the labels hold out, which teach nothing"
+            sentence = f"measured on the {count_videos(testing)} that the labels hold out"
     elif {TESTING, VALIDATION} & {*named.values()}:
         if not testing:
             named = {i: TESTING if subset == VALIDATION else subset for i, subset in named.items()}

@@ -104,8 +104,8 @@ class LearnPlan:
             return ""
         if self.is_one_recording:
             return (
-                "the model is trained on one recording and may work for that one alone, and there is no other one to "
-                "choose thresholds on: label a second one before you rely on it."
+                "the model is trained on one recording and may work for that one alone, without another recording "
+                "to choose thresholds on: label a second one before you rely on it."
             )
         return (
             "thresholds are chosen on videos that the networks have learnt from, which score higher than new ones: "

@@ -137,7 +137,7 @@ class Planner:
             try:
                 return division, self.plan(division, is_last=False)
             except TooShortError as error:
-                yield Notice(f"{error} So videos are held out to measure on, and not learnt from.")
+                yield Notice(f"{error} So videos are held out for measuring and not used for training.")
                 division = held_out
         return division, self.plan(division, is_last=True)
 
@@ -261,7 +261,7 @@ def measure_chunks(sources: Sequence[Place], preset: Preset) -> float:
             for pending in [workers.submit(chunk.frames) for chunk in chunks] if workers else []:
                 pending.result()
             return (perf_counter() - start) / max(1, len(chunks))
-    raise VideoError("None of the labelled videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
+    raise VideoError("None of the labelled videos can be read.", "run `lstr info VIDEO` to see the reason.")
 
 
 def measure_training(

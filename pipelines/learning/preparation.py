@@ -92,7 +92,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     yield from failed.values()
     needed = [i for i in labelled if labels.videos[i].subset == TRAINING] or [*labelled]
     if needed and not any(i in headers and headers[i].chunks for i in needed):
-        raise VideoError("None of the training videos can be read.", "`lstr info VIDEO` says what is wrong with one.")
+        raise VideoError("None of the training videos can be read.", "run `lstr info VIDEO` to see the reason.")
     present, seen = [i for i in found if i not in failed], seen_videos(labelled, networks)
     division = divide(labels, present, seen, N_FOLDS if options.folds is None else options.folds)
     check_division(options, division)
@@ -102,7 +102,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     if is_chosen_here and not folds_of(division.of(TRAINING)):
         features = ONE_RECORDING
         possible, networks = (features,), settle(features, settings, options.init, device)
-        yield Notice(f"there is a single recording, which is learnt best with the recipe {features[0]}.")
+        yield Notice(f"for a single recording the best recipe is {features[0]}.")
     elif is_chosen_here:
         possible = SEVERAL_RECORDINGS, ONE_RECORDING
     yield from options.check(division.labels, found, answered=ANSWERED_FINDINGS)
@@ -197,7 +197,7 @@ def check_division(options: LearnOptions, division: Division) -> None:
     names = [name for name in ("train.eval_every", "train.patience") if options.model_settings.get(name, "0") != "0"]
     if names and (division.folds or not division.of(VALIDATION)):
         raise ConfigError(
-            f"{names[0]} chooses the epoch by validation videos, and here there are none.",
+            f"{names[0]} chooses the epoch on validation videos, but no video is for validation.",
             "leave it out, or label some as validation and add --set learn.folds=0.",
         )
 

@@ -203,7 +203,7 @@ def networks_of(
         )
     if recipe is None:
         raise CheckpointError(
-            f"{loaded.path} does not say how its features were made, so raw video cannot be scored with it.",
+            f"{loaded.path} does not record the recipe of its features, so it cannot score raw video.",
             "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
         )
     requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe

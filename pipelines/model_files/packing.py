@@ -82,7 +82,7 @@ def write_model(path: str | Path, checkpoint: Path, weights: Path | None, about:
     loaded = interpret(checkpoint, content)
     if (loaded.recipe is None and not loaded.store) or loaded.format != FORMAT:
         raise CheckpointError(
-            f"{checkpoint} does not say how its features were made, so its model file could not process a video.",
+            f"{checkpoint} does not record the recipe of its features, so its model file could not process a video.",
             "train it with `lstr train` on features that `lstr extract` made, or add --set features.rate=4.",
         )
     recipe = Recipe.from_dict(loaded.recipe, checkpoint) if loaded.recipe else None
@@ -144,7 +144,7 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
             message = f"{first.path} and {member.path} have different classes, or in another order."
             raise CheckpointError(message, AVERAGE_HINT)
         if member.recipe is None or member.format != FORMAT or member.config.kind == "average":
-            what = "is an average already" if member.config.kind == "average" else "does not say how features are made"
+            what = "is an average already" if member.config.kind == "average" else "does not record a recipe"
             raise CheckpointError(f"{member.path} {what}, and cannot be part of an average.", AVERAGE_HINT)
     recipes = [Recipe.from_dict(m.recipe, m.path).narrowed(streams_of_model(m.config.streams)) for m in members]
     parts: dict[str, Any] = {}

@@ -212,7 +212,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
     subsets = " and ".join(sorted({labels.videos[i].subset for i in others}))
     yield from report_skipped(
         (absent, f"labelled in {options.labels_named}, but not among the videos", True),
-        ([i for i in unused if i not in labels.videos], f"left out, having no label in {options.labels_named}", True),
+        ([i for i in unused if i not in labels.videos], f"skipped, without a label in {options.labels_named}", True),
         (others, f"kept unseen, being labelled as {subsets}", False),
     )
     used = {i: found[i] for i in (*training, *validation)}

@@ -87,7 +87,7 @@ def main() -> None:
     def work(connection: Connection) -> Generator[Progress | Step, None, None]:
         yield from train_network(*connection.recv())
 
-    hint = "run it again with LSTR_DEBUG=1, and report what it prints."
+    hint = "run it again with LSTR_DEBUG=1, and report its output."
     serve_parent(work, hint)
 
 

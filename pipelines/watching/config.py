@@ -118,7 +118,7 @@ class Secret(str):
                 raise ValueError(f"its file cannot be read ({error}).") from error
         found = os.environ.get(parts[2])
         if found is None:
-            raise ValueError(f"there is no environment variable {parts[2]}.")
+            raise ValueError(f"the environment variable {parts[2]} is not set.")
         try:
             found.encode()  # Python keeps bytes that are not UTF-8 as surrogates, which the MQTT library cannot send
         except UnicodeEncodeError as error:
@@ -151,7 +151,7 @@ def path_in(folder: Path, text: str) -> Path:
         path = folder / Path(text).expanduser()
         path.exists()
     except RuntimeError as error:
-        raise ValueError(f"there is no home {Path(text).parts[0]}.") from error
+        raise ValueError(f"the home folder {Path(text).parts[0]} does not exist.") from error
     except OSError as error:
         raise ValueError(f"it cannot be a path ({error.strerror}).") from error
     if "\0" in text:
@@ -289,7 +289,7 @@ def read_config(path: str | Path) -> WatchConfig:
             raise ValueError("write it in quotation marks.")
         found_path = path_in(folder, value)
         if not found_path.exists():
-            raise ValueError(f"there is no file {found_path}.")
+            raise ValueError(f"file not found: {found_path}.")
         return found_path
 
     def convert(entry: str, value: Any, kind: Any) -> Any:
@@ -327,10 +327,10 @@ def read_config(path: str | Path) -> WatchConfig:
         elif name != "data":
             found[fields[name].name] = convert(name, value, fields[name].type)
     if not found["sources"] and not any(error.startswith("sources") for error in errors):
-        errors.append("there is no source; add a table [sources.NAME] with an address.")
+        errors.append("no source is defined; add a table [sources.NAME] with an address.")
     for name, action in found.get("actions", {}).items():
         unknown = [channel for channel in (action and action.notify) or () if channel not in found.get("channels", {})]
-        errors += [f"actions.{name}.tell: there is no channel {channel!r}." for channel in unknown]
+        errors += [f"actions.{name}.tell: unknown channel {channel!r}." for channel in unknown]
     if errors:
         raise _error_of(path, errors)
     return WatchConfig(path, **found)
@@ -434,7 +434,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path} is larger than {MAX_BYTES:,} bytes.", "name a TOML file.")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"There is no file {path}.", f"write one: lstr watch --init {path}") from error
+        raise ConfigError(f"File not found: {path}.", f"write one: lstr watch --init {path}") from error
     except tomllib.TOMLDecodeError as error:
         hint = "fix that line; put names with spaces or letters other than A to Z in quotation marks."
         raise ConfigError(f"{path} is not TOML: {error}.", hint) from error

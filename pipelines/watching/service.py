@@ -191,7 +191,7 @@ class Service:
 
     def _check_source(self, name: str) -> None:
         if name not in self.sources:
-            raise LstrError(f"There is no source {name!r}.", f"choose one of {', '.join(self.sources)}.")
+            raise LstrError(f"Unknown source: {name!r}.", f"choose one of {', '.join(self.sources)}.")
 
     def _keep(self, key: str, name: str, value: Any) -> None:
         """Keep a value of a source across restarts; None deletes it."""

@@ -37,7 +37,7 @@ def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):
         ("finetune", small_set.videos, *labels, "-o", tmp_path / "weights"),
         ("bench",),
     ):
-        mistake(lstr(*command), 2, "There is no device cuda", "LSTR_DEVICE=cpu")
+        mistake(lstr(*command), 2, "Device cuda is not available", "LSTR_DEVICE=cpu")
     assert list(tmp_path.glob("*/*")) == []
 
 

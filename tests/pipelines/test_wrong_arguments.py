@@ -102,7 +102,7 @@ def test_streams_are_counted(detector):
     state = lstr.create(detector.model, n_streams=2)
     for wrong in (5, -1):
         assert refused(lambda: streaming.reset(state, [wrong])) == (  # noqa: B023 - called at once
-            f"There is no stream {wrong}.",
+            f"Unknown stream: {wrong}.",
             "the state has streams 0 to 1.",
         )
 

@@ -101,7 +101,7 @@ def test_the_environment_names_a_kernel(gpu, monkeypatch):
         open_solver("cuda")
     assert "unset LSTR_FLOW_KERNEL" in caught.value.hint
     monkeypatch.setenv("LSTR_FLOW_KERNEL", "clusters")
-    with pytest.raises(FlowError, match="'clusters', which is none of cluster, triton"):
+    with pytest.raises(FlowError, match="'clusters', not one of cluster, triton"):
         open_solver("cpu")
 
 

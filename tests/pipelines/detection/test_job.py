@@ -101,7 +101,7 @@ def test_files_that_are_deleted_while_they_are_written_are_an_error(small_set, l
         while not list((tmp_path / "out").glob("*.jsonl")):  # a thread opens it
             sleep(0.01)
         rmtree(tmp_path / "out")
-        with pytest.raises(OutputError, match="it was deleted meanwhile"):
+        with pytest.raises(OutputError, match="it was deleted while in use"):
             list(job)
 
 

@@ -263,7 +263,7 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code
     if sent == signal.SIGTERM:
         assert b"error: Terminated." in err
     else:
-        assert b"error:" not in err and f"left by Ctrl-C; what was seen is in {tmp_path}." in err.decode()
+        assert b"error:" not in err and f"left by Ctrl-C; the results so far are in {tmp_path}." in err.decode()
 
 
 @pytest.mark.long

@@ -149,7 +149,7 @@ def test_another_fold_than_the_recipes_is_refused(finetuned, tmp_path):
         networks.of("scene_00", None)
     assert caught.value.exit_code == 4 and "--weights flow=DIR" in caught.value.hint
     shutil.copy(harmed / "fold_2" / "flow.pth", harmed / "fold_1" / "flow.pth")
-    with pytest.raises(WeightsError, match="does not say that it is the flow network without fold 1"):
+    with pytest.raises(WeightsError, match="is not marked as the flow network without fold 1"):
         FoldNetworks(networks.twostream)
 
 

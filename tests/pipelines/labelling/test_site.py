@@ -157,7 +157,7 @@ def test_a_tab_gets_what_it_missed_and_what_comes(labelling, visitor):
     assert [line for line in text.splitlines() if line.startswith("id: ")] == [
         f"id: {number}" for number in (2, 3, 4, 5)
     ]
-    assert "event: anew" in read_events(labelling, visitor, 99, "event:")
+    assert "event: restart" in read_events(labelling, visitor, 99, "event:")
 
 
 def test_23_976_and_a_start_after_the_containers(tmp_path):

@@ -61,7 +61,7 @@ def test_a_folder_that_is_deleted_meanwhile_ends_the_run(tmp_path):
             rmtree(tmp_path / "weights")
 
     job = planted_training(("flow",), epochs=3, draws=8, batch_size=8)
-    with pytest.raises(OutputError, match="weights cannot be written .it was deleted meanwhile"):
+    with pytest.raises(OutputError, match="weights cannot be written .it was deleted while in use"):
         train(job, tmp_path / "weights", tell=delete)
 
 

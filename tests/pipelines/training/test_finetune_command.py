@@ -59,7 +59,7 @@ def test_from_videos_to_weights(finetune, acted, tmp_path):
     (videos / "cut.mp4").write_bytes(whole[: len(whole) // 2])
     given = {"videos": videos, "labels": tmp_path / "labels.json"}
     code, out, err = finetune(tmp_path / "my weights", "--json", "--set", "eval_subset=testing", **given)
-    assert code == 3 and "failed: cut: " in err and "hint: " in err and "1 of 5 videos were left out: cut" in err, err
+    assert code == 3 and "failed: cut: " in err and "hint: " in err and "1 of 5 videos were skipped: cut" in err, err
     assert "flow: epoch 2/2 loss " in err and " mAP " in err and "% mAP" in err
     result = json.loads(out)
     weights = open_weights(tmp_path / "my weights")

@@ -63,7 +63,7 @@ def test_a_folder_that_is_deleted_meanwhile_ends_the_run(feature_set, tmp_path):
     )
     next(event for event in job if isinstance(event, Step))
     rmtree(tmp_path / "run")
-    with pytest.raises(OutputError, match="run cannot be written .it was deleted meanwhile"):
+    with pytest.raises(OutputError, match="run cannot be written .it was deleted while in use"):
         list(job)
 
 

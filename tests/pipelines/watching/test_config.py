@@ -126,7 +126,7 @@ def test_hosts_and_names_that_can_be(write):
         ("timeout = 0", "timeout: give a time above 0"),
         (f"timeout = {10**400}", "at most a year"),
         ("sources = 3", "sources: Expected `object`"),
-        ("[sources]", "there is no source; add a table"),
+        ("[sources]", "no source is defined; add a table"),
         ("[sources.a]", "sources.a: Object missing required field `address`"),
         ('[sources."a/b"]\naddress = "http://x/y"', "'a/b' is not a name"),
         ('[sources.a]\naddress = "x.mp4"', "sources.a.address: it is neither a camera nor an address"),

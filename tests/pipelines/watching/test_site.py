@@ -117,7 +117,7 @@ def test_clips_are_those_of_events_alone(watched, visitor):
     part = visitor.ask(f"/clip/{event_id}", range="bytes=10-19")
     assert part.status == 206 and part.body == bytes(range(10, 20)) and part.headers["content-type"] == "video/mp4"
     path.unlink()
-    assert visitor.ask(f"/clip/{event_id}").status == 404, "it was deleted meanwhile"
+    assert visitor.ask(f"/clip/{event_id}").status == 404, "it was deleted while in use"
     for name in (
         "history.sqlite",
         "..%2fhistory.sqlite",
