@@ -161,7 +161,7 @@ def test_a_package_that_is_missing_is_named():
     with pytest.raises(MissingPathError, match="abfs:// addresses need") as caught:
         place("abfs://box/v.mp4").stat()
     assert "pip install adlfs" in caught.value.hint
-    with pytest.raises(MissingPathError, match="no known kind"):
+    with pytest.raises(MissingPathError, match="not a supported protocol"):
         place("sss://box/v.mp4").stat()
 
 

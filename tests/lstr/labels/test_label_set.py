@@ -146,7 +146,7 @@ def test_a_video_that_is_there_twice_is_refused(tmp_path):
 
 
 def test_a_missing_file_or_a_folder_is_refused(tmp_path):
-    with pytest.raises(LabelsError, match="no label file"):
+    with pytest.raises(LabelsError, match="does not exist"):
         read_labels(tmp_path / "none.json")
     with pytest.raises(LabelsError):
         read_labels(tmp_path)

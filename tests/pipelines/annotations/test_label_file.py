@@ -115,7 +115,7 @@ def test_detections_are_labels_without_their_scores(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "words", "hint"),
     [
-        ("missing.csv", None, "no label file", "path of the labels"),
+        ("missing.csv", None, "does not exist", "path of the labels"),
         ("a.csv", "video,start,end\na,1,2\n", "no column label", "--columns 'label=…'"),
         ("a.csv", "video,start,end,label\na,3,2,jump\n", "Video 'a'", "Swap"),
         ("a.json", "{}", 'no object "database"', "database"),
@@ -345,6 +345,6 @@ def test_learn_and_check_take_several(small_set, files, tmp_path, lstr):
     code, _, err = lstr("learn", small_set.videos, *given, *words)
     assert code == 2 and f"lstr labels check {given[0]} {given[1]} --json" in err
     code, _, err = lstr("learn", small_set.videos, tmp_path / "missing.csv", given[0], *words)
-    assert code == 2 and "no label file" in err and "missing.csv" in err
+    assert code == 2 and "does not exist" in err and "missing.csv" in err
     code, _, err = lstr("learn", *given, *words)
     assert code == 2 and "Give a video" in err
