@@ -119,7 +119,7 @@ def test_mistakes_are_one_sentence(lstr, videos, tmp_path, monkeypatch, more, se
 
 def test_a_model_that_is_not_there_is_said_before_anything_begins(lstr, videos, tmp_path):
     code, out, err = lstr("label", videos, "--no-browser", "-m", tmp_path / "nowhere.lstr")
-    assert code == 4 and out == "" and "There is no model" in err and "hint: name a model file" in err
+    assert code == 4 and out == "" and "Model file not found" in err and "hint: name a model file" in err
     assert "-m FILE" in err and not list(videos.glob("labels*"))
 
 

@@ -89,4 +89,4 @@ def test_testing_videos_are_no_reason_to_warn(lstr, small_set, tmp_path):
     del labels["database"]["scene_03"]
     (tmp_path / "labels.json").write_text(json.dumps(labels))
     _, _, err = lstr(*finetune, tmp_path / "labels.json")
-    assert "warning: left out, having no label in" in err and "scene_03" in err
+    assert "warning: skipped, without a label in" in err and "scene_03" in err

@@ -61,9 +61,9 @@ def test_a_file_to_begin_with(lstr, tmp_path):
 
 def test_mistakes(lstr, tmp_path):
     code, _, err = lstr("watch", tmp_path / "nowhere.toml")
-    assert code == 2 and "There is no file" in err and "--init" in err
+    assert code == 2 and "File not found" in err and "--init" in err
     code, _, err = lstr("events", tmp_path / "nowhere.toml")
-    assert code == 2 and "There is no file" in err
+    assert code == 2 and "File not found" in err
     (tmp_path / "watch.toml").write_text('[sources.a]\naddress = "http://x/y"\n')
     code, _, err = lstr("events", tmp_path / "watch.toml")
     assert code == 1 and "No service has run yet" in err
@@ -100,7 +100,7 @@ def test_what_would_fail_later(lstr, learnt, tmp_path):
         "actions.flying: no model knows it",
         "channels.hook: its address has no host, or contains a space.",
         "channels.phone: Apprise does not know its address",
-        "channels.light: there is no program /nowhere/light.",
+        "channels.light: program not found: /nowhere/light.",
         "page.host: By which names is a server on 0.0.0.0 reached?",
     ):
         assert f"watch.toml: {said}" in err
@@ -118,7 +118,7 @@ def test_a_camera_that_is_not_plugged_in(lstr, learnt, tmp_path):
     """A mistake for --check; a service that begins with the machine, before the camera does, waits for it."""
     (tmp_path / "watch.toml").write_text(f'model = "{learnt}"\n[sources.hall]\naddress = "camera:63"\n')
     code, _, err = lstr("watch", tmp_path / "watch.toml", "--check")
-    assert code == 2 and "watch.toml: sources.hall.address: There is no camera /dev/video63. plug it in" in err
+    assert code == 2 and "watch.toml: sources.hall.address: Camera /dev/video63 not found. connect it" in err
     assert check(read_config(tmp_path / "watch.toml")).keys() == {"hall"}
 
 

@@ -51,7 +51,7 @@ def refused(call) -> tuple[str, str]:
         (lambda: lstr.learn([], "l", "o"), "There are no videos"),
         (lambda: lstr.convert([], "csv"), "There are no sources"),
         (lambda: lstr.evaluate("c", "f", "l", resamples=-1), "resamples is -1"),
-        (lambda: lstr.train("f", "l", "o", streams=["colour"]), "no stream 'colour'"),
+        (lambda: lstr.train("f", "l", "o", streams=["colour"]), "Unknown stream: 'colour'"),
         (lambda: lstr.finetune("v", "l", "o", at_once=-1), "at_once is -1"),
         (lambda: lstr.learn("v", "l", "o", algorithm="tvl2"), "algorithm is 'tvl2'"),
         (lambda: lstr.NetworkOptions(algorithm="tvl2"), "algorithm is 'tvl2'"),

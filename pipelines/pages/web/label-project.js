@@ -94,7 +94,7 @@ async function send(address, content, job, again) {
 function listen() {
   const events = new EventSource("/events?since=" + revision + "&project=" + report.project);
   events.addEventListener("message", ({ data }) => takeEntry(JSON.parse(data)));
-  events.addEventListener("anew", () => location.reload());
+  events.addEventListener("restart", () => location.reload());
   events.addEventListener("training", ({ data }) => showTraining(JSON.parse(data)));
   events.addEventListener("open", () => { if (!asked.length) showUnsaved(""); });
   events.addEventListener("error", () => {

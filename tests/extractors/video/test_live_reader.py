@@ -174,8 +174,8 @@ def test_what_is_live():
         ("camera:7777", "no camera /dev/video7777"),
         ("/dev/video7777", "no camera /dev/video7777"),
         ("camera:front", "no camera"),
-        ("gopher://host/x", "gopher:// is no source"),
-        ("file:///etc/passwd", "file:// is no source"),
+        ("gopher://host/x", "gopher:// is not supported"),
+        ("file:///etc/passwd", "file:// is not supported"),
     ):
         with pytest.raises(MissingPathError, match=words) as caught:
             parse_live(text)

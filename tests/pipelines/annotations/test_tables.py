@@ -258,7 +258,7 @@ def test_columns_that_are_not_read_have_a_note():
     """Ten videos under a header of another language were one video of the file's name, without a word."""
     table = "Film;start;end;label\nseq01;1;2;kick\nseq02;3;4;push\n"
     (note,) = parse("csv", table, "sheet").notes
-    assert note.sentence.startswith("no column says which video a row is of") and "'Film'" in note.sentence
+    assert note.sentence.startswith("no column names the video") and "'Film'" in note.sentence
     (note,) = parse("csv", table.replace("seq02", "seq01"), "sheet").notes
     assert note.sentence == "columns that are not read: 'Film'"
     assert parse("csv", "start;end;label\n1;2;kick\n", "sheet").notes == ()

@@ -345,7 +345,7 @@ def test_mistakes_about_names(lstr, given, words):
 def test_mistakes_about_live_sources(lstr, small_set):
     for address, code, words in (
         ("camera:7777", 2, "no camera"),
-        ("gopher://host/x", 2, "is no source"),
+        ("gopher://host/x", 2, "is not supported"),
         ("http://me:secret@127.0.0.1:1/x", 3, "cannot be read"),
     ):
         options = ("--set", "flow_threads=1", "--set", "timeout=1s")

@@ -65,7 +65,7 @@ def test_a_killed_process_is_reported(proposer, small_set):
 
 
 def test_what_is_not_a_model_is_reported(proposer, tmp_path, small_set):
-    with pytest.raises(CheckpointError, match="There is no model"):
+    with pytest.raises(CheckpointError, match="Model file not found"):
         check_model(tmp_path / "nowhere.lstr")
     shutil.copy(small_set.labels, tmp_path / "bad.pt")
     check_model(tmp_path / "bad.pt")

@@ -118,7 +118,7 @@ def test_hosts_and_names_that_can_be(write):
     "text, said",
     [
         ('modle = "x"', "unknown setting modle; choose one of model, data"),
-        ('model = "nowhere.lstr"', "model: there is no file"),
+        ('model = "nowhere.lstr"', "model: file not found"),
         ("model = 3", "model: write it in quotation marks"),
         ('data = "fall.lstr"', "is not a folder"),
         ('data = "a\\u0000b"', "data: it cannot be a path"),
@@ -130,12 +130,12 @@ def test_hosts_and_names_that_can_be(write):
         ("[sources.a]", "sources.a: Object missing required field `address`"),
         ('[sources."a/b"]\naddress = "http://x/y"', "'a/b' is not a name"),
         ('[sources.a]\naddress = "x.mp4"', "sources.a.address: it is neither a camera nor an address"),
-        ('[sources.a]\naddress = "env:LSTR_TEST_NOTHING"', "there is no environment variable LSTR_TEST_NOTHING"),
+        ('[sources.a]\naddress = "env:LSTR_TEST_NOTHING"', "the environment variable LSTR_TEST_NOTHING is not set"),
         ('[sources.a]\naddress = "file:nowhere"', "cannot be read"),
         ('[sources.a]\naddress = "http://x/y"\nzones = 3', "sources.a.zones: Expected `array`"),
         ('[sources.a]\naddress = "http://x/y"\nzones = [[[0.1, 0.1], [0.9, 0.1]]]', "sources.a: zone 1 has 2 corners"),
         ("[actions.falling]\non = 0.3\noff = 0.5", "cannot begin"),
-        ('[actions.falling]\ntell = ["x"]', "actions.falling.tell: there is no channel 'x'"),
+        ('[actions.falling]\ntell = ["x"]', "actions.falling.tell: unknown channel 'x'"),
         (
             '[actions.falling]\nquiet = ["25:00-07:00"]',
             "actions.falling.quiet[0]: '25:00-07:00' is not a part of a day",
@@ -179,7 +179,7 @@ def test_mistakes_of_several_tables_are_named_at_once(write):
 def test_what_is_no_toml(write, tmp_path):
     with pytest.raises(ConfigError, match="line 1"):
         read_config(write("what?"))
-    with pytest.raises(ConfigError, match="There is no file"):
+    with pytest.raises(ConfigError, match="File not found"):
         read_config(tmp_path / "nowhere.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -86,7 +86,7 @@ def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream
             until(lambda: watching.status().keys() == {"door"}, LONG)
             with pytest.raises(LstrError, match="already"):
                 watching.add("door", watching.sources["hall"].address)
-            with pytest.raises(LstrError, match="no source 'x'"):
+            with pytest.raises(LstrError, match="Unknown source: 'x'"):
                 watching.pause("x")
             with pytest.raises(LstrError, match="is in"):
                 watching.remove("hall")

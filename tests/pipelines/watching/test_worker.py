@@ -96,7 +96,7 @@ def test_an_unplugged_camera_stops_no_other_and_is_log_once(model, stream):
             before = made.status()
             time.sleep(2.0)  # in which both are tried several times
             assert all(made.status()[name] is status for name, status in before.items()), "the same streams"
-    missing = [text for text in log if "There is no camera /dev/video63" in text]
+    missing = [text for text in log if "Camera /dev/video63 not found" in text]
     assert [text.partition(":")[0] for text in missing] == ["cam", "also"], log
 
 

@@ -44,7 +44,7 @@ def test_what_is_drawn_stands_before_the_file_and_is_kept(tmp_path):
         assert shown(watching) == (LEFT, True)
         assert [message["kind"] for message in next(browser)] == ["state"]
         watching.draw("door", ())
-        with pytest.raises(LstrError, match="no source 'x'"):
+        with pytest.raises(LstrError, match="Unknown source: 'x'"):
             watching.draw("x", LEFT)
     with Service(read_config(path), said.append) as watching:
         assert zones(watching, "hall") == LEFT and shown(watching) == (LEFT, True)
