@@ -24,14 +24,14 @@ SOURCES = {".py", ".c", ".cu", ".h", ".js", ".css", ".html"}
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    "product lines": 57_200,  # target 50,000
-    "product files": 253,
-    "test lines": 41_200,  # target 25,000
-    "functions per 100 lines": 5.8,  # target 4.5
-    "private functions used once, percent": 47.5,  # target 25
-    "dataclasses and structs": 208,  # target 150
-    "fields of Config and Options classes": 336,  # target 250
-    "lines without a comment, percent": 98.2,  # target 97
+    "product lines": 55_900,  # target 50,000
+    "product files": 246,
+    "test lines": 41_050,  # target 25,000
+    "functions per 100 lines": 5.5,  # target 4.5
+    "private functions used once, percent": 44.5,  # target 25
+    "dataclasses and structs": 180,  # target 150
+    "fields of Config and Options classes": 322,  # target 250
+    "lines without a comment, percent": 98.0,  # target 97
     "documentation pages": 25,
     "words of README": 700,
     "rooms": 22,

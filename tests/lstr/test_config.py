@@ -208,7 +208,7 @@ def test_another_kind_takes_the_settings_that_it_has(before, changes, after):
         (configure(kind="testra", decay=0.5), {"kind": "lstr"}, "decay is 0.5 and kind is lstr"),
         (configure(), {"exemplars": "3"}, "exemplars is '3' and kind is lstr"),
         (configure(), {"kind": "svm"}, "kind is 'svm'"),
-        (configure(), {"kind": "rnn", "colour": "red"}, "no setting 'colour'"),
+        (configure(), {"kind": "rnn", "colour": "red"}, "Unknown setting: 'colour'"),
     ],
     ids=str,
 )

@@ -68,7 +68,7 @@ def test_mistakes(lstr, tmp_path):
     code, _, err = lstr("events", tmp_path / "watch.toml")
     assert code == 1 and "No service has run yet" in err
     code, _, err = lstr("watch", tmp_path / "watch.toml")
-    assert code == 2 and "no model" in err
+    assert code == 2 and "No model is named" in err
 
 
 WRONG = """model = "MODEL"

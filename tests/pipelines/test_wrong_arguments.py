@@ -30,7 +30,7 @@ def refused(call) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: lstr.Thresholds(on=2), "2 is never crossed"),
+        (lambda: lstr.Thresholds(on=2), "threshold 2 is out of range"),
         (lambda: lstr.Thresholds(on="0.5"), "on is '0.5', which is not a number"),
         (lambda: lstr.Thresholds(highest="false"), "highest is 'false', which is not true or false"),
         (lambda: changed({}, {"highest": "false"}), "highest is 'false'"),
@@ -88,7 +88,7 @@ def test_options_of_an_extraction(tmp_path, options):
 
 @pytest.mark.parametrize("device", [7, 1.5, ["cpu"]])
 def test_a_device_is_a_name(small_set, device):
-    assert "no device" in refused(lambda: lstr.load(small_set.checkpoint, device=device))[0]
+    assert "device" in refused(lambda: lstr.load(small_set.checkpoint, device=device))[0]
 
 
 @pytest.mark.parametrize("thresholds", [0.5, "0.5", {"on": "x"}, {"wave": 0.5}])
@@ -102,8 +102,8 @@ def test_streams_are_counted(detector):
     state = lstr.create(detector.model, n_streams=2)
     for wrong in (5, -1):
         assert refused(lambda: streaming.reset(state, [wrong])) == (  # noqa: B023 - called at once
-            f"Unknown stream: {wrong}.",
-            "the state has streams 0 to 1.",
+            f"The state has no stream {wrong}.",
+            "it has streams 0 to 1.",
         )
 
 

@@ -21,13 +21,13 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
     """Have a stage of the work on `bad` raise an error; `setattr` is monkeypatch's, or Python's own."""
     from lstr.extractors.flow.workers import FlowWorkers
     from lstr.extractors.networks.crops import View
-    from lstr.extractors.video import probe, reader
+    from lstr.extractors.video import probe
     from lstr.extractors.video.reader import FrameReader
     from lstr.files.arrays import RowFile
     from lstr.pipelines.features import extraction as plan
 
     if stage == "probe":
-        for module in (probe, reader, plan):
+        for module in (probe, plan):
             setattr(module, "probe", _raising(probe.probe, error, lambda path: Path(path).stem == "bad"))
     elif stage == "decode":
         frames = FrameReader.frames

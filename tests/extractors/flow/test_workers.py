@@ -46,10 +46,10 @@ def test_a_pair(algorithm):
 
 def test_what_computes_flow(monkeypatch):
     assert choose_backend("dis") == choose_backend("dis-fast", "opencv") == choose_backend("tvl1", "opencv") == "opencv"
-    with pytest.raises(FlowError, match="no native kernel for dis"):
+    with pytest.raises(FlowError, match="No native kernel is available for dis"):
         choose_backend("dis", "native")
     if not torch.cuda.is_available():
-        with pytest.raises(FlowError, match="no GPU"):
+        with pytest.raises(FlowError, match="No GPU"):
             FlowWorkers(1, backend="cuda")
     monkeypatch.setattr(workers_module, "_tvl1", None)
     assert choose_backend() == "opencv"

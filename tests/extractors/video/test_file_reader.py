@@ -167,7 +167,7 @@ def test_the_decoder_can_be_chosen(tmp_path, monkeypatch):
     with pytest.raises(VideoError, match="decord is not installed"):
         FrameReader(video)
     monkeypatch.setenv("LSTR_DECODER", "other")
-    with pytest.raises(VideoError, match="no decoder 'other'"):
+    with pytest.raises(VideoError, match="Unknown decoder: 'other'"):
         FrameReader(video)
 
 

@@ -171,9 +171,9 @@ def test_what_is_live():
     assert parse_live("http://h/user=admin&password=x/a.m3u8").id == "h-a.m3u8"
     assert parse_live("udp://@:1234").id == "1234" and not parse_live("tcp://h:1").lasting
     for text, words in (
-        ("camera:7777", "no camera /dev/video7777"),
-        ("/dev/video7777", "no camera /dev/video7777"),
-        ("camera:front", "no camera"),
+        ("camera:7777", "Camera /dev/video7777 not found"),
+        ("/dev/video7777", "Camera /dev/video7777 not found"),
+        ("camera:front", "not a camera"),
         ("gopher://host/x", "gopher:// is not supported"),
         ("file:///etc/passwd", "file:// is not supported"),
     ):

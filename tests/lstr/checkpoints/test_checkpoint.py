@@ -262,7 +262,7 @@ def test_a_file_cut_short_or_changed_is_refused(saved, kept):
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="no checkpoint"):
+    with pytest.raises(CheckpointError, match="Checkpoint not found"):
         checkpoint.load(tmp_path / "none.pt")
     with pytest.raises(CheckpointError, match="folder"):
         checkpoint.load(tmp_path)

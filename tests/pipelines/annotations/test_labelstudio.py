@@ -20,7 +20,7 @@ def test_an_export_of_label_studio():
     }
     read = parse("labelstudio", [task], "x", AT_25)
     assert segments(read.videos["game"]) == [(1.0, 2.0, "jump")]
-    with pytest.raises(LabelsError, match="how many a second") as caught:
+    with pytest.raises(LabelsError, match="without a frame rate") as caught:
         parse("labelstudio", [task])
     assert "--frames 30" in caught.value.hint
 

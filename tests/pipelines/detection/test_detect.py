@@ -148,5 +148,5 @@ def test_a_checkpoint_without_a_recipe_scores_features_only(small_set, tmp_path)
     save(tmp_path / "bare.pt", loaded.model, loaded.classes, None, {})
     bare = load(tmp_path / "bare.pt")
     assert len(decisions_of(run_recorded(sources_of(small_set.features, loaded=bare)[0], bare))) == 20
-    with pytest.raises(CheckpointError, match="does not say how its features were made"):
+    with pytest.raises(CheckpointError, match="does not record the recipe"):
         list(run_recorded(sources_of(small_set.videos, loaded=bare)[0], bare))

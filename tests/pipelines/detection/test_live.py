@@ -62,7 +62,7 @@ def watched(given, loaded, networks, limits=FEW, on_gap="keep", **options):
     events = list(run_live(given, loaded, networks, **chosen))
     sources = [event for event in events if isinstance(event, Opened)]
     made = [event for event in events if isinstance(event, Decision)]
-    return sources, {source.source: [e for e in made if e.id == source.id] for source in sources}, events
+    return sources, {source.id: [e for e in made if e.source == source.id] for source in sources}, events
 
 
 def scores_of(decisions) -> np.ndarray:
@@ -344,7 +344,7 @@ def test_mistakes_about_names(lstr, given, words):
 @pytest.mark.long
 def test_mistakes_about_live_sources(lstr, small_set):
     for address, code, words in (
-        ("camera:7777", 2, "no camera"),
+        ("camera:7777", 2, "Camera"),
         ("gopher://host/x", 2, "is not supported"),
         ("http://me:secret@127.0.0.1:1/x", 3, "cannot be read"),
     ):

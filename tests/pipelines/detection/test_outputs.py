@@ -89,7 +89,7 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
     code, _, err = lstr(*given, "-o", tmp_path / "c", "-f", "pdf")
     assert code == 2 and "'pdf' is not one of json" in err
     code, _, err = lstr(*given, "-o", tmp_path / "c", "--on", 0.2, "--off", 0.3)
-    assert code == 2 and "cannot begin" in err and not (tmp_path / "c").exists()
+    assert code == 2 and "above the start threshold" in err and not (tmp_path / "c").exists()
     code, _, err = lstr(*given, "-o", tmp_path / "d", "-f", "mp4")
     assert code == 0 and "no mp4" in err
 

@@ -143,7 +143,7 @@ def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
     ("content", "entry"),
     [
         ("{", "not JSON"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ('{"colour": 1}', "'colour'"),
         ('{"rgb": {"colour": 1}}', "'rgb.colour'"),
         ('{"based_on": "mine"}', "based_on"),

@@ -202,7 +202,7 @@ def test_of_one_recording_one_network_learns(videos, tmp_path):
     planned = next(event for event in events if isinstance(event, Learning))
     assert planned.plan.recipe == planned.features[0] == "difference" and set(planned.plan.epochs) == {"difference"}
     said = " ".join(event.text for event in events if isinstance(event, Notice))
-    assert "there is a single recording" in said and "label a second one" in said and "aim at no rate" in said
+    assert "for a single recording" in said and "label a second one" in said and "aim at no rate" in said
     seen = open_model(result.model).recipe.parts["difference"]
     assert seen.size == (105, 159), "as many pixels as 112 x 149, in the shape of the videos"
     rules = open_model(result.model).about["thresholds"]
@@ -221,7 +221,7 @@ def test_the_plan_comes_before_anything_is_written(videos, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        ("model.nosuch", "1", "no setting 'nosuch'"),
+        ("model.nosuch", "1", "Unknown setting"),
         ("train.epochs", "few", "train.epochs is 'few'"),
         ("train.teacher", "500", "longest training video has 20 chunks"),
     ],

@@ -88,7 +88,7 @@ def test_what_does_not_go_together_is_refused(lstr, finetuned, members, tmp_path
     with pytest.raises(RecipeError, match="crop: 64 against 96"):
         write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
     save(tmp_path / "other.pt", model, CLASSES, None, {})
-    with pytest.raises(CheckpointError, match="does not say how"):
+    with pytest.raises(CheckpointError, match="does not record a recipe"):
         write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
     write_average(tmp_path / "a.pt", members)
     mistake(lstr("pack", tmp_path / "a.pt", members[0], "-o", tmp_path / "x.lstr"), 4, "an average already")

@@ -110,7 +110,7 @@ def test_all_that_is_known_is_in_it(document):
         "`mobilenetv3`, with random weights, made from their seed; it sees the middle at 64 × 64 pixels",
         "What sees the features is a model of kind lstr, of 1600 features of a chunk, itself 64 wide.",
         "| this model | 0.620 [0.400, 0.800] | 0.710 [0.500, 0.900] |",
-        "in 2 folds, each of the 2 videos was scored by a model and by feature networks that have not learnt from it.",
+        "in 2 folds, each of the 2 videos was scored by a model and feature networks that were not trained on it.",
         "Of 2 labelled actions 2 were found, with 2 false alarms in 1.0 hours of video: 2.00 [0.24 to 7.2] an hour.",
         "F1 is 0.67 [0.67, 0.67].",
         "| wave | 0.500 | 2 of 2 | 0.67 [0.67, 0.67] | 2 | 2.00 [0.24 to 7.2] |",

@@ -163,7 +163,7 @@ def test_a_file_of_before_with_a_network_that_decided_is_decided_by_its_threshol
 def test_what_cannot_be_packed(packed, small_set, tmp_path):
     loaded = load(packed.checkpoint)
     save(tmp_path / "bare.pt", loaded.model, loaded.classes, None, {})
-    with pytest.raises(CheckpointError, match="does not say how its features were made"):
+    with pytest.raises(CheckpointError, match="does not record the recipe"):
         write_model(tmp_path / "x.lstr", tmp_path / "bare.pt", None, {})
     with pytest.raises(WeightsError, match="nothing says where they are") as caught:
         write_model(tmp_path / "x.lstr", packed.checkpoint, None, {})
@@ -200,7 +200,7 @@ def test_videos_that_it_has_seen_and_those_of_a_demo(packed, tmp_path):
     loaded = demo.checkpoint()
     assert not warnings_of_source(loaded, "scene_02", new)
     (warning,) = warnings_of_source(loaded, "street", new)
-    assert "is a demo model: it has only seen drawings" in warning
+    assert "is a demo model" in warning
     with pytest.raises(CheckpointError, match="is a demo model"):
         make_default(demo.path)
     assert "demo model" in (unpack_model(demo.path, tmp_path / "x") / "card.md").read_text()

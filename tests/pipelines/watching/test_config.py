@@ -134,7 +134,7 @@ def test_hosts_and_names_that_can_be(write):
         ('[sources.a]\naddress = "file:nowhere"', "cannot be read"),
         ('[sources.a]\naddress = "http://x/y"\nzones = 3', "sources.a.zones: Expected `array`"),
         ('[sources.a]\naddress = "http://x/y"\nzones = [[[0.1, 0.1], [0.9, 0.1]]]', "sources.a: zone 1 has 2 corners"),
-        ("[actions.falling]\non = 0.3\noff = 0.5", "cannot begin"),
+        ("[actions.falling]\non = 0.3\noff = 0.5", "is above the start threshold"),
         ('[actions.falling]\ntell = ["x"]', "actions.falling.tell: unknown channel 'x'"),
         (
             '[actions.falling]\nquiet = ["25:00-07:00"]',

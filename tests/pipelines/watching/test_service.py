@@ -200,7 +200,7 @@ def test_a_source_without_a_model_is_not_added(packed, tmp_path, monkeypatch, id
     path = tmp_path / "watch.toml"
     path.write_text(f'[sources.hall]\naddress = "http://127.0.0.1:9/hall"\nmodel = "{packed.checkpoint}"\n')
     with Service(read_config(path), lambda text: None) as watching:
-        with pytest.raises(LstrError, match="no model") as caught:
+        with pytest.raises(LstrError, match="No model") as caught:
             watching.add("door", "http://127.0.0.1:9/door")
         assert "model = " in caught.value.hint and watching.sources.keys() == {"hall"}
 
