@@ -39,8 +39,8 @@ BUDGETS = {
     "options of detect": 14,  # target 18
     "options of learn": 10,  # target 14
     "options of train": 9,  # target 16
-    "modules loaded by detect": 102,  # target 90
-    "files on the way of one chunk": 23,  # target 8
+    "modules loaded by detect": 100,  # target 90
+    "files on the way of one chunk": 20,  # target 8
     "threads on the way of one chunk": 4,  # two cores; target 3
 }
 

@@ -91,7 +91,7 @@ def test_every_video_teaches_and_is_measured_by_what_lacks_it(taught, all_teach)
     card = Archive(result.model).read("card.md").decode()
     assert metrics["decided_by_others"] and "thresholds that were chosen on the other videos" in card
     assert "thresholds that were chosen on the other videos" in result.report.read_text()
-    assert "has learnt from all of its videos" in card and "in 3 folds, each of the 6 videos" in card
+    assert "was trained on all of its videos" in card and "in 3 folds, each of the 6 videos" in card
     assert "feature networks that were not trained on it" in result.report.read_text()
 
 
