@@ -82,4 +82,4 @@ def test_what_cannot_be_measured(lstr, tmp_path, sound_only, monkeypatch):
     assert code == 2 and "add --recipe" in err
     monkeypatch.setenv("LSTR_FLOW_BACKEND", "native")
     code, _, err = lstr("bench", "--recipe", "fast", "--set", "recipe.flow_algorithm=dis")
-    assert code == 1 and "no native kernel for dis" in err
+    assert code == 1 and "No native kernel is available for dis" in err

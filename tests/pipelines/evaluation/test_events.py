@@ -178,7 +178,7 @@ def test_the_command_aims_at_false_alarms(lstr, small_set, tmp_path):
     path.write_bytes(small_set.checkpoint.read_bytes())
     where = ("evaluate", path, small_set.features, "--labels", small_set.labels, "--subset", "training")
     code, _, err = lstr(*where, "--false-alarms", "1")
-    assert code == 2 and "add --choose-thresholds" in err
+    assert code == 2 and "needs --choose-thresholds" in err
     assert lstr(*where, "--choose-thresholds", "--false-alarms", "0")[0] == 2
     code, _, err = lstr(*where, "--choose-thresholds", "-o", tmp_path / "report")
     assert code == 2 and "hint: leave out -o" in err or "hint: leave out --output" in err

@@ -123,7 +123,7 @@ def test_mistakes(finetune, lstr, acted, tmp_path):
     mistake(finetune(out, "--stream", "rgb", "--init", "flow=random"), 4, "leave out --init flow")
     mistake(finetune(out, "--init", "kinetics"), 4, "is not on this machine", "lstr weights fetch")
     mistake(finetune(out, "--recipe", acted[0]), 4, "no recipe.json")
-    mistake(finetune(out, "--set", "epoch=3", "--resume"), 2, "no setting 'epoch'", "out holds no run to resume")
+    mistake(finetune(out, "--set", "epoch=3", "--resume"), 2, "Unknown setting: 'epoch'", "out holds no run to resume")
     mistake(finetune(out, "--set", "crop=40"), 2, "crop is 40 of a short side of 32", "up to short_side")
     mistake(finetune(out, "--set", "depth.lr=1"), 2, "depth.lr")
     mistake(finetune(out, "--set", "subset=other"), 2, "labelled as other", "training")
