@@ -218,9 +218,6 @@ class TwoStream:
 
         Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then.
         """
-        # features that are stored need no networks, and so none of what runs them
-        from lstr.extractors.networks.converted_networks import open_graph, open_network
-
         # Threads of libraries do not come along with a fork, and what waits for them waits forever.
         if not _computing:
             _computing.add(os.getpid())
@@ -233,6 +230,9 @@ class TwoStream:
         with self._lock:
             if stream in self._running:
                 return self._running[stream]
+            # imported here, because stored features need no networks, and so none of what runs them
+            from lstr.extractors.networks.converted_networks import open_graph, open_network
+
             if read := self.sources.graphs.get(stream):
                 self._running[stream] = open_graph(read(), stream, options.runtime, options.threads)
                 return self._running[stream]
