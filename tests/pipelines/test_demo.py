@@ -49,7 +49,7 @@ def test_the_demo_detects(tmp_path):
     other = tmp_path / "other.mp4"
     other.write_bytes((output / "videos" / f"{held_out[0]}.mp4").read_bytes())
     detected = lstr("detect", other, "-m", output / "demo.lstr", "-o", tmp_path / "timeline", home=home)
-    assert detected.returncode == 0 and "demo" in detected.stderr and "drawings" in detected.stderr
+    assert detected.returncode == 0 and "demo" in detected.stderr and "rendered figures" in detected.stderr
 
     model = (output / "demo.lstr").read_bytes()
     again = lstr("demo", "-o", output, home=home)
