@@ -1,37 +1,75 @@
-"""The feature folder on disk."""
+"""Feature folders: what is read of one, and every fault in its arrays and records found."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from lstr.errors import MissingPathError, RecipeError
-from lstr.files.atomic import replacing
-from lstr.pipelines.features.folder import open_features
+from lstr.extractors.recipe import NetworkRecipe, Recipe
+from lstr.files.arrays import RowFile, fingerprints
+from lstr.files.content import read_jsonl, write_json
+from lstr.pipelines.features.dataset import read_split
+from lstr.pipelines.features.folder import FeatureFolder, open_features, verify
+from lstr.pipelines.features.output_folder import create_output
+
+LENGTH = 12
 
 
-def test_replacing_is_all_or_nothing(tmp_path):
-    path = tmp_path / "a" / "b.txt"
-    with replacing(path) as temporary:
-        temporary.write_text("one")
-        assert not path.exists()
-    with pytest.raises(RuntimeError), replacing(path) as temporary:
-        temporary.write_text("two")
-        raise RuntimeError
-    assert path.read_text() == "one"
-    assert [p.name for p in path.parent.iterdir()] == ["b.txt"]
-    assert path.stat().st_mode & 0o077 == (0o666 & ~_umask()) & 0o077
+@pytest.fixture
+def folder(tmp_path):
+    """Three videos, as extraction stores them, of numbers instead of pixels."""
+    rng = np.random.default_rng(0)
+    recipe = Recipe(
+        NetworkRecipe("resnet50", "custom", "0" * 16, 1, (0.0,), (1.0,)),
+        NetworkRecipe("bninception", "custom", "1" * 16, 1, (0.0,), (1.0,)),
+    )
+    folder = create_output(tmp_path / "features", recipe, {})
+    for i in range(3):
+        arrays = {}
+        for stream, width in (("rgb", 2048), ("flow", 1024)):
+            path = folder.array(stream, f"set a/v{i}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = RowFile(path, (width,))
+            for row in rng.random((LENGTH, width), np.float32):
+                file.append(row)
+            file.finish()
+            arrays[stream] = fingerprints(path)
+        source = tmp_path / f"v{i}.mp4"
+        source.write_text("pixels")
+        stat = source.stat()
+        made = {"recipe": recipe.id, "chunks": LENGTH, "arrays": arrays, "bytes": stat.st_size, "mtime": stat.st_mtime}
+        write_json(folder.record(f"set a/v{i}"), made)
+    return folder
 
 
-def _umask():
-    import os
-
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def edit(path, change):
+    """Change an array in place, as a program that knows nothing of records would."""
+    np.save(path, change(np.load(path)))
 
 
-def test_our_folder(small_set):
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def zero_row(array):
+    array[3] = 0
+    return array
+
+
+def not_a_number(array):
+    array[5, 7] = np.nan
+    return array
+
+
+def flip_byte(path):
+    with path.open("r+b") as file:
+        file.seek(128 + 4 * 1024 * 2 + 2)
+        file.write(b"\x11")
+
+
+def test_the_folder_of_an_extraction(small_set):
     folder = open_features(small_set.features)
     assert folder.names == ("rgb_random_mobilenetv3", "flow_random_shufflenetv2")
     assert folder.ids() == [f"scene_{i:02d}" for i in range(4)]
@@ -42,30 +80,126 @@ def test_our_folder(small_set):
     wanted = {"id", "source", "bytes", "mtime", "recipe", "duration", "chunks", "decoded_frames", "header_frames"}
     wanted |= {"decode_errors", "flow_backend", "device", "decoder", "seconds"}
     assert wanted <= record.keys() and record["recipe"] == folder.recipe.id and record["chunks"] == 20
-    lines = (folder.path / "videos.jsonl").read_text().splitlines()
-    assert [json.loads(line)["id"] for line in lines] == folder.ids()
+    assert [entry["id"] for entry in read_jsonl(folder.path / "videos.jsonl")] == folder.ids()
     assert not (folder.path / "failed.jsonl").exists()
 
 
-def test_a_folder_from_elsewhere_is_accepted(tmp_path):
-    for name, width in (("rgb_kinetics_resnet50", 2048), ("flow_kinetics_bninception", 1024)):
-        (tmp_path / name).mkdir()
-        np.save(tmp_path / name / "video_test_0000004.npy", np.zeros((7, width), np.float64))
-    folder = open_features(tmp_path)
-    assert folder.recipe is None and folder.ids() == ["video_test_0000004"]
-    assert len(folder.load("video_test_0000004")[0]) == 7
-
-
-def test_unequal_lengths_are_refused(tmp_path):
+def test_what_is_no_feature_folder(tmp_path):
+    with pytest.raises(MissingPathError):
+        open_features(tmp_path / "none")
+    with pytest.raises(RecipeError):
+        open_features(tmp_path)
     for name, length in (("rgb_x", 4), ("flow_x", 5)):
         (tmp_path / name).mkdir()
         np.save(tmp_path / name / "v.npy", np.zeros((length, 3)))
-    with pytest.raises(RecipeError, match="one length"):
+    with pytest.raises(RecipeError, match="v"):
         open_features(tmp_path).load("v")
 
 
-def test_no_features(tmp_path):
-    with pytest.raises(MissingPathError):
-        open_features(tmp_path / "none")
-    with pytest.raises(RecipeError, match="no folder named rgb"):
-        open_features(tmp_path)
+def test_a_whole_folder_and_one_with_a_fault(folder, lstr):
+    chunks, faults, n_hashed = verify(open_features(folder.path))
+    assert faults == [] and chunks == {f"set a/v{i}": LENGTH for i in range(3)} and n_hashed == 6
+    code, out, err = lstr("info", folder.path, "--json")
+    described = json.loads(out)
+    assert code == 0 and err == "" and described["faults"] == described["damaged"] == []
+    assert (described["videos"], described["chunks"], described["arrays_checked_by_hash"]) == (3, 3 * LENGTH, 6)
+    edit(folder.array("flow", "set a/v1"), zero_row)
+    code, out, err = lstr("info", folder.path)
+    assert code == 3 and "set a/v1\tflow\t" in out and err.count("failed: ") == err.count("hint: ") == 1
+
+
+HARMS = {
+    "missing": lambda f: f.array("flow", "set a/v1").unlink(),
+    "cut": lambda f: cut(f.array("flow", "set a/v1")),
+    "a row of zeros": lambda f: edit(f.array("flow", "set a/v1"), zero_row),
+    "not finite": lambda f: edit(f.array("flow", "set a/v1"), not_a_number),
+    "one byte": lambda f: flip_byte(f.array("flow", "set a/v1")),
+    "one array shorter": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a[:9]),
+    "both arrays shorter": lambda f: [edit(f.array(s, "set a/v1"), lambda a: a[:9]) for s in ("rgb", "flow")],
+    "another width": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a[:, :1000]),
+    "no rows": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a.ravel()),
+    "another type": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a.astype(np.float64)),
+    "longer": lambda f: edit(f.array("flow", "set a/v1"), lambda a: np.concatenate([a, a])),
+    "the array of another": lambda f: shutil.copy(f.array("flow", "set a/v0"), f.array("flow", "set a/v1")),
+    "no record": lambda f: f.record("set a/v1").unlink(),
+    "record cut": lambda f: f.record("set a/v1").write_text('{"recipe": '),
+    "record of another recipe": lambda f: write_json(f.record("set a/v1"), {"recipe": "other", "chunks": LENGTH}),
+    **{
+        f"record {text!r}": lambda f, text=text: f.record("set a/v1").write_text(text)
+        for text in ("", "[]", "{}", '{"arrays": 3}', "null", "\x00")
+    },
+}
+INSIDE = ("a row of zeros", "not finite", "one byte")
+"""Inside an array: for these the whole file must be read."""
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_each_fault_is_found_and_redone(folder, tmp_path, harm):
+    """A rerun reads three rows per array, and still tells any other array from the one that it wrote."""
+    HARMS[harm](folder)
+    chunks, faults, _ = verify(open_features(folder.path))
+    assert {fault["id"] for fault in faults} == {"set a/v1"} and set(chunks) == {"set a/v0", "set a/v2"}
+    done = [bool(folder.find_record(f"set a/v{i}", tmp_path / f"v{i}.mp4")) for i in range(3)]
+    assert done == [True, harm in INSIDE, True]
+
+
+def test_lengths_of_other_streams_than_the_usual_two(folder):
+    edit(folder.array("flow", "set a/v1"), lambda rows: rows[:9])
+    read = open_features(folder.path)
+    folders, files = ({"grey": one["rgb"], "change": one["flow"]} for one in (read.folders, read.files))
+    found = [fault["what"] for fault in verify(FeatureFolder((folder.path,), folders, files, None))[1]]
+    assert any("grey 12" in what and "change 9" in what for what in found)
+
+
+def test_a_folder_from_elsewhere_has_no_records(folder, lstr):
+    (folder.path / "recipe.json").unlink()
+    shutil.rmtree(folder.path / "records")
+    elsewhere = open_features(folder.path)
+    chunks, faults, n_hashed = verify(elsewhere)
+    assert elsewhere.recipe is None and faults == [] and len(chunks) == 3 and n_hashed == 0
+    edit(elsewhere.array("rgb", "set a/v1"), not_a_number)
+    edit(elsewhere.array("rgb", "set a/v2"), lambda a: a[:, :7])
+    assert [fault["id"] for fault in verify(elsewhere)[1]] == ["set a/v1", "set a/v2"]
+    code, _, err = lstr("info", folder.path)
+    assert code == 3
+    cut(elsewhere.array("rgb", "set a/v1"))
+    with pytest.raises(RecipeError) as caught:
+        elsewhere.load("set a/v1")
+    assert "lstr extract" not in err + caught.value.hint, "it has not made them"
+
+
+@pytest.mark.parametrize(("dtype", "order"), [("<f2", "F"), (">f8", "C"), ("i1", "F")])
+def test_types_of_numbers_are_the_same_features(feature_set, dtype, order):
+    def rewrite(change):
+        for path in feature_set.features.glob("*/*.npy"):
+            array = change(np.load(path).round())
+            path.unlink()
+            np.save(path, array)
+        return read_split(feature_set.features, feature_set.labels, "training").videos
+
+    expected = [video.features[:] for video in rewrite(lambda array: array)]
+    for exact, video in zip(expected, rewrite(lambda array: array.astype(dtype, order=order)), strict=True):
+        mine = video.features[np.arange(64)]
+        assert mine.dtype == np.float32 and mine.dtype.isnative and np.array_equal(mine, exact)
+        assert np.array_equal(video.features[3:9], exact[3:9])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda path: np.save(path, np.zeros((64, 6), np.complex64)),
+        lambda path: np.save(path, np.full((64, 6), None), allow_pickle=True),
+        lambda path: path.write_bytes(path.read_bytes().replace(b"(64, 6)", b"(%d, 6)" % 10**13)),
+        lambda path: path.unlink(),
+    ],
+    ids=["complex", "pickle", "claims a terabyte", "gone"],
+)
+def test_what_is_no_array_is_named(feature_set, content):
+    path = feature_set.features / "rgb_x" / "v1.npy"
+    folder = open_features(feature_set.features)
+    content(path)
+    with pytest.raises(RecipeError) as caught:
+        folder.load("v1")
+    assert str(path) in str(caught.value) and caught.value.hint
+    faults = verify(open_features(feature_set.features))[1]
+    assert [(fault["id"], fault["stream"]) for fault in faults] == [("v1", "rgb")]
