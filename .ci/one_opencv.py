@@ -17,7 +17,7 @@ VERSION = "5.0.0.93+contrib"
 METADATA = f"""Metadata-Version: 2.1
 Name: opencv-python
 Version: {VERSION}
-Summary: Nothing of its own: opencv-contrib-python has what is called cv2
+Summary: Empty package: opencv-contrib-python provides the module cv2
 Requires-Dist: opencv-contrib-python
 """
 WHEEL = """Wheel-Version: 1.0

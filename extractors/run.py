@@ -223,7 +223,7 @@ class TwoStream:
             _computing.add(os.getpid())
         if os.getpid() not in _computing:
             raise ExtractorError(
-                "This process was forked from one that has run feature networks, whose threads did not come along.",
+                "This process was forked after feature networks had run; a fork does not copy their threads.",
                 'start processes with `multiprocessing.get_context("spawn")`, or fork before the first detection.',
             )
         options = self.options

@@ -144,6 +144,6 @@ def check_deflated(path: object, content: IO[bytes] | None = None) -> None:
         raise CheckpointError(f"{path} is damaged ({error}).", "Fetch or copy it again.") from error
     if claimed > size:
         raise CheckpointError(
-            f"{path} is compressed: its {size} bytes stand for {claimed}.",
+            f"{path} is compressed ({size} bytes, {claimed} uncompressed).",
             "Save it again with torch.save, which does not compress.",
         )

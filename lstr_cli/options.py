@@ -103,9 +103,8 @@ list_option = option(
 weights_option = option(
     "--weights [STREAM=]FILE|DIR|NAME",
     NETWORKS,
-    "Use these network weights: a folder of `lstr finetune`, a model file, the name or recipe of fetched ones, or "
-    "a file, which states whether it is for rgb or flow; repeatable, as in rgb=FILE.  [default: those of the "
-    "model or recipe, else random]",
+    "Use these network weights: a folder of `lstr finetune`, a model file, the name or recipe of fetched weights, or "
+    "a weights file; repeatable, for example rgb=FILE.  [default: the weights of the model or recipe, else random]",
     multiple=True,
 )
 stream_option = option(

@@ -43,8 +43,8 @@ MAX_LISTED_PATHS = 3  # of --list, in the next command
 @option(
     "--preset NAME",
     MODEL,
-    "Start from these settings. thumos14, tvseries, hacs: the paper's. thumos14-published: those of the published "
-    "code. lstr-small: LSTR for up to an hour of video. KIND-small, KIND-thumos14: other kinds of model, such as "
+    "Start from these settings. thumos14, tvseries, hacs: from the paper. thumos14-published: from the published "
+    "code. lstr-small: LSTR for up to an hour of video. KIND-small, KIND-thumos14: other kinds of model, for example "
     "rnn-small and miniroad-thumos14; see `lstr models KIND`.  [default: lstr-small up to an hour of training video, "
     "else thumos14; for another model.kind, its presets]",
 )

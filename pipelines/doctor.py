@@ -105,7 +105,7 @@ def check_gpu() -> Finding:
         return Finding("GPU", True, torch.cuda.get_device_name())
     if torch.version.cuda is None:
         return Finding("GPU", None, "none; networks run on the CPU")
-    found = f"none; torch is the build for CUDA {torch.version.cuda}, of which several GB are unused here"
+    found = f"none; torch is the build for CUDA {torch.version.cuda}, several GB larger than the CPU build"
     return Finding("GPU", None, found, CPU_BUILD)
 
 

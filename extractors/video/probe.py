@@ -26,7 +26,7 @@ DIGITS = 6  # decimals of a second: microseconds tell any two frames apart
 LABELS = "this is a label file; name the video itself."
 OTHERS = dict.fromkeys((".pt", ".pth"), "checkpoints and weights have options of their own; name the video itself.")
 OTHERS |= dict.fromkeys((".json", ".csv", ".txt", ".eaf", ".vtt", ".srt"), LABELS)
-"""Hints by the ending of what is no video."""
+"""Hints for files that are not videos, by suffix."""
 # Errors of an address that may answer later.
 LATER = {
     *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTDOWN),
@@ -306,8 +306,8 @@ def damaged(name: str, what: str) -> VideoError:
     """The typed error of something that breaks while it is read; `what` is a phrase."""
     return VideoError(
         f"{name} is damaged: {what}.",
-        "`lstr extract --allow-damaged` keeps what precedes the damage; `ffmpeg -i FILE -c:v libx264 repaired.mp4` "
-        "mends what it can.",
+        "use `lstr extract --allow-damaged` to keep the part before the damage, or repair the file with "
+        "`ffmpeg -i FILE -c:v libx264 repaired.mp4`.",
     )
 
 

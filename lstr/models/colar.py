@@ -267,10 +267,10 @@ class PublishedColar(Published):
         static, dynamic = "model_static.", "model_dynamic."
         if "exemplars" not in tensors:
             raise CheckpointError(
-                "A published Colar has no exemplars in its file, and is nothing without them.",
-                "Save it once more with them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), of shape "
-                "(classes, exemplars, D). They are another file of its authors; of a class's training chunks "
-                "`lstr.models.colar.choose_exemplars` makes them.",
+                "The file of a published Colar model does not contain its exemplars.",
+                "Add them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), with shape (classes, exemplars, "
+                "D). The authors publish them as a separate file; `lstr.models.colar.choose_exemplars` computes them "
+                "from training chunks.",
             )
         heads = {
             "feature_head_work": [f"{branch}conv1_3_{part}" for branch in (static, dynamic) for part in ("k", "v")],

@@ -278,7 +278,7 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
         )
     files = players[0]
     if len(players) > 1:
-        sentence = f"the observation {name!r} shows {len(players)} files at once, of which {files[0]!r} is labelled"
+        sentence = f"the observation {name!r} has {len(players)} players; its labels are read for {files[0]!r} only"
         notes.append(Note("several players", sentence))
     stated = coded.media_info.get("length") if isinstance(coded.media_info, dict) else None
     lengths = {
@@ -379,9 +379,9 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
             facts[file] |= {name: value for name, value in stated.items() if value is not None}
         if missing := next((file for file in files[:-1] if lengths.get(file) is None), None):
             raise LabelsError(
-                f"The observation {observation.name!r} shows {len(files)} files one after another, and does not say "
-                f"how long {missing!r} is.",
-                "give the project (.boris) or a newer export, which say so, or make an observation of each file.",
+                f"The observation {observation.name!r} plays {len(files)} files in sequence, but the length of "
+                f"{missing!r} is missing.",
+                "give the project file (.boris) or a newer export, or make one observation for each file.",
             )
         starts = list(accumulate((lengths[file] for file in files[:-1]), initial=0.0))  # of each file
         for bout in observation.bouts:

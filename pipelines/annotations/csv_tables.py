@@ -164,7 +164,7 @@ def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimi
     surplus = cells[width:]
     if any(map(str.strip, surplus)):  # a decimal comma may have shifted all cells after it
         raise LabelsError(
-            f"Line {line} has more cells than the header has names, the first of which is {brief(surplus[0])}.",
+            f"Line {line} has more cells than the header; the first extra cell is {brief(surplus[0])}.",
             "name each column in the first line; if numbers have decimal commas, save the table with semicolons "
             "between its cells.",
         )

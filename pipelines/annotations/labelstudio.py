@@ -51,7 +51,7 @@ class LabelStudio(Format):
                     notes.append(Note("skipped", f"{name!r} was skipped in Label Studio and is not read"))
                     continue
                 if len(finished) > 1:
-                    sentence = f"{name!r} has {len(finished)} annotations, of which the last counts"
+                    sentence = f"{name!r} has {len(finished)} annotations; the last one is used"
                     notes.append(Note("several annotations", sentence))
                 # an exported task lists the results of annotators, the latest last
                 results = finished or task.get("predictions") or [{"result": []}]

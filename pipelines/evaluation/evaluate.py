@@ -131,7 +131,8 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     for other in opened[1:]:
         if other.clock != first.clock:
             raise RecipeError(
-                f"{first.path} and {other.path} were trained on features of different rates.", "evaluate one by one."
+                f"{first.path} and {other.path} were trained on features of different rates.",
+                "evaluate each checkpoint in its own command.",
             )
     data = read_dataset(
         list(options.features), options.labels, streams, options.dataset, skip_missing=skip, clock=first.clock

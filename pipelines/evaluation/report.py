@@ -32,12 +32,12 @@ from lstr.pipelines.pages.figure import save
 from lstr.pipelines.pages.page import build_page
 
 CONVENTIONS = (
-    "Each chunk counts once, of all videos together. Corrected: every chunk but those that are labelled ambiguous. "
-    "Published: the chunks that the code named scores, LSTR's where that of a kind is not known. Compare with "
-    "published results by the published rows only."
+    "Each chunk of each video counts once. Corrected: all chunks except those labelled ambiguous. "
+    "Published: the chunks that the named code scores; LSTR's code if the code of a kind is not known. Only the "
+    "published rows are comparable with published results."
 )
 EVENTS = (
-    "What lstr detect announces with the checkpoint's thresholds. A label is found by a detection of its class with an "
+    "What lstr detect reports with the checkpoint's thresholds. A label is found by a detection of its class with an "
     f"IoU of at least {FOUND_IOU:g}, or with a start within {FOUND_ONSET:g} s of its start, each in one pair at most. "
     "The others are missed labels and false alarms. False seconds are detected and not labelled. p50 and p95 are "
     "seconds from a found label's start to the announcement; below 0 it came early."
@@ -49,10 +49,10 @@ INSTANCES = (
 )
 STARTS = "A start is said where the class of the highest score changes to an action."
 SEGMENTS = (
-    "Runs of the class with the highest score, background left out, as action segmentation is measured. A class's own "
-    "edit score says how near the numbers of its segments are."
+    "Segments are runs of chunks with the same highest-scoring class, without background, as in action segmentation. "
+    "The edit score of one class compares the numbers of its segments."
 )
-TOLERANCES = "Detections as lstr detect announces them, in as many pairs with labels as possible."
+TOLERANCES = "Detections as lstr detect reports them; matching pairs the maximum number of them with labels."
 AP_TITLE = "Average precision of each class"
 # The figures of a single checkpoint that the page does not fold
 UNFOLDED = ("found", "operating-curves", "delay", "confusion")

@@ -196,7 +196,7 @@ def class_tables(document: Entry) -> list[ResultTable]:
         ),
         *(
             (
-                f"F1 of detections whose {OFF[kind]} may be off by some seconds",
+                f"F1 of detections by tolerance of the {OFF[kind]}",
                 ("class", *(f"{seconds:g} s" for seconds in ONSETS)),
                 [
                     [name, *(with_interval(one[kind][str(s)]["f1"], one, f"f1_{kind}_{s}") for s in ONSETS)]

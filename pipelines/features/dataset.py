@@ -374,7 +374,7 @@ def training_warnings(loaded: Checkpoint) -> list[str]:
     if not overlap:
         return []
     return [
-        f"{loaded.path} was trained on features that look better than those of new videos: feature networks "
+        f"{loaded.path} was trained on features that are better than features of new videos will be: feature networks "
         f"({', '.join(overlap['streams'])}) had seen {overlap['videos']} of its {overlap['of']} videos. "
-        "`lstr learn` trains on features by networks that lack each video, and may do better."
+        "`lstr learn` trains on features from networks that have not seen the video, and may do better."
     ]

@@ -115,8 +115,8 @@ class FeatureFolder:
         """Return the videos that have the arrays of all streams, and a record where there is a recipe, sorted."""
         shared = set.intersection(*(set(files) for files in self.files.values())) if self.files else set()
         if self.stated is not None and not shared:
-            missing = "no video of which all parts have features" if len(self.files) > 1 else "no features"
-            raise RecipeError(f"{self.path} holds {missing}.", f"give {FORMS}.")
+            missing = "no video with features of all streams" if len(self.files) > 1 else "no features"
+            raise RecipeError(f"{self.path} contains {missing}.", f"give {FORMS}.")
         return sorted(i for i in shared if self.recipe is None or self.record(i).exists())
 
     def lengths(self) -> dict[str, int]:
@@ -144,7 +144,7 @@ class FeatureFolder:
         Raises RecipeError where they are missing, damaged, of unequal length, or of another length than recorded.
         """
         if self.stated is not None and not all(video_id in files for files in self.files.values()):
-            raise RecipeError(f"{self.path} has no features of {video_id!r}.", "`lstr info` lists what it has.")
+            raise RecipeError(f"{self.path} has no features of {video_id!r}.", "list its videos with `lstr info`.")
         repair = "run `lstr extract` again for this video." if self.recipe else REPAIR
         found = {stream: open_file(self.array(stream, video_id), repair) for stream in self.folders}
         lengths = {stream: file.shape[0] for stream, file in found.items()}

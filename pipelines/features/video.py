@@ -164,9 +164,9 @@ class FoldNetworks:
             source, folds = twostream.sources.files.get(stream), self.recipe.parts[stream].folds
             if folds and not (source and network_file(source, stream, 1) != network_file(source, stream)):
                 raise WeightsError(
-                    f"The features come from {len(folds)} {stream} networks, each of which has not seen a fold, "
-                    f"and {source or 'nothing'} was named.",
-                    f"give their folder as --weights {stream}=DIR, or as --recipe DIR.",
+                    f"The recipe needs the {len(folds)} {stream} networks of its folds, but the weights given are "
+                    f"{source or 'missing'}.",
+                    f"give the folder of these networks as --weights {stream}=DIR, or as --recipe DIR.",
                 )
             if folds and source:
                 self.cards[stream] = cards_of(source, stream, len(folds))

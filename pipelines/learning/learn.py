@@ -353,7 +353,7 @@ class Learner:
         left = {recording_of(i) for i in self.division.of(TRAINING) if i not in self.failed}
         if len(left) < self.plan.folds:
             raise VideoError(
-                f"Cross-validation with {self.plan.folds} folds needs as many readable recordings, but only "
+                f"Cross-validation with {self.plan.folds} folds needs {self.plan.folds} readable recordings, but only "
                 f"{len(left)} could be read.",
-                "leave out what cannot be read, or copy it again, then learn again with a new plan.",
+                "remove the files that cannot be read, or copy them again; then start a new plan.",
             )

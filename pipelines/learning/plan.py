@@ -104,12 +104,12 @@ class LearnPlan:
             return ""
         if self.is_one_recording:
             return (
-                "the model is trained on one recording and may work for that one alone, without another recording "
-                "to choose thresholds on: label a second one before you rely on it."
+                "the model and its thresholds come from one recording, so it may work on that recording only: "
+                "label a second recording before you rely on it."
             )
         return (
-            "thresholds are chosen on videos that the networks have learnt from, which score higher than new ones: "
-            "expect many false alarms. Folds avoid that, and so do validation videos in addition to the testing ones."
+            "thresholds are chosen on videos that the networks were trained on, which score higher than new videos: "
+            "expect many false alarms. Use folds, or separate validation and testing videos, to avoid this."
         )
 
     @property

@@ -144,7 +144,7 @@ def _input_of(part: NetworkRecipe, recipe: Recipe) -> str:
         seen = "the whole frame" if part.margin == 1 else share
         return f"{seen} at {part.size[1]} × {part.size[0]} pixels; less of a frame of another shape"
     crops = "the middle" if part.crops == 1 else f"{part.crops} crops"
-    return f"{crops} at {recipe.crop} × {recipe.crop} pixels, of frames whose shorter side has {recipe.short_side}"
+    return f"{crops} at {recipe.crop} × {recipe.crop} pixels, from frames with a shorter side of {recipe.short_side}"
 
 
 def _events(events: Mapping[str, Any]) -> str:

@@ -231,8 +231,8 @@ def illegible_warning(labels: Iterable[str]) -> str:
     if not unknown:
         return ""
     return (
-        f"no font here has all letters of {few(unknown)}: pictures show question marks instead. "
-        "`apt-get install fonts-noto` brings most letters."
+        f"no installed font has all letters of {few(unknown)}: frames show question marks instead. "
+        "Install more letters with `apt-get install fonts-noto`."
     )
 
 

@@ -193,8 +193,8 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
     preset = choose_recipe(recipe, stream, networks, algorithm)
     if not isinstance(preset, Preset):
         raise RecipeError(
-            f"{recipe} is a complete recipe, whose networks are already trained.",
-            f"choose one of {', '.join(PRESETS)}, or a recipe file; --init takes weights.",
+            f"{recipe} is a complete recipe with trained networks.",
+            f"choose one of {', '.join(PRESETS)}, or a recipe file; give weights with --init.",
         )
     for name in preset.streams:
         trainable_network(preset.parts[name].network, name)

@@ -65,6 +65,6 @@ def test_skipped_tasks_are_left_out_and_the_last_annotation_counts():
     read = parse("labelstudio", tasks, "x", AT_25)
     assert read.videos.keys() == {"a", "c"} and segments(read.videos["a"]) == [(1.0, 2.0, "jump")]
     assert [note.sentence for note in read.notes] == [
-        "'a' has 2 annotations, of which the last counts",
+        "'a' has 2 annotations; the last one is used",
         "'b' was skipped in Label Studio and is not read",
     ]

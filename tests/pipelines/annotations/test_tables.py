@@ -296,7 +296,7 @@ PLAIN = "video,start,end,label"
 )
 def test_cells_without_a_header_are_named_by_their_line(rows, line, cell):
     """2,5 to 4,0 was read as 2 to 5 s of the action '4'."""
-    words = f"^Line {line} has more cells than the header has names, the first of which is {cell!r}"
+    words = f"^Line {line} .* {cell!r}"
     with pytest.raises(LabelsError, match=words) as caught:
         parse("csv", f"{PLAIN}\n{rows}\n", "x")
     assert "semicolons" in caught.value.hint and "first line" in caught.value.hint

