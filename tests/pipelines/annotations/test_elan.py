@@ -14,9 +14,8 @@ from lstr.pipelines.annotations.label_files import read_annotations, read_label_
 from tests.support.annotated import CLASSES, ONE, parse, scored, segments, write
 
 
-def read(text: str) -> tuple[VideoLabels, tuple[str, ...]]:
-    found = parse("eaf", text, "a")
-    return found.videos["a"], found.classes
+def read(text: str) -> VideoLabels:
+    return parse("eaf", text, "a").videos["a"]
 
 
 def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):
@@ -43,8 +42,6 @@ def test_the_order_and_the_references_are_those_of_the_schema():
     assert slots == sorted(slots)
     ids = [e.get("ANNOTATION_ID") for e in root.iter() if e.get("ANNOTATION_ID")]
     assert len(ids) == len(set(ids)) == 14
-    names = [tier.get("TIER_ID") for tier in root.iter("TIER")]
-    assert len(names) == len(set(names))
     types = {e.get("LINGUISTIC_TYPE_ID") for e in root.iter("LINGUISTIC_TYPE")}
     assert {tier.get("LINGUISTIC_TYPE_REF") for tier in root.iter("TIER")} == types
 
@@ -53,63 +50,50 @@ def test_tiers_of_one_name_keep_apart():
     video = VideoLabels(segments=(Segment(0, 2, "a", 0.5), Segment(1, 3, "a", 0.5), Segment(1, 2, "a (2)", 0.5)))
     text = write("eaf", AnnotationSet({"a": video}, ("a", "a (2)", "a score")))
     names = [tier.get("TIER_ID") for tier in ET.fromstring(text.encode()).iter("TIER")]
-    assert len(names) == len(set(names)) and scored(read(text)[0]) == scored(video)
+    assert len(names) == len(set(names)) and scored(read(text)) == scored(video)
 
 
 def test_characters_that_xml_cannot_hold_do_not_break_the_file():
     text = write("eaf", AnnotationSet({"a": VideoLabels(segments=(Segment(0, 1, "a\x00b"),))}))
-    assert read(text)[0].segments[0].label == "a\N{REPLACEMENT CHARACTER}b"
+    assert read(text).segments[0].label == "a\N{REPLACEMENT CHARACTER}b"
 
 
-def test_a_file_of_elan_with_names_in_the_tiers_only():
-    text = """<?xml version="1.0" encoding="UTF-8"?>
-    <ANNOTATION_DOCUMENT><HEADER TIME_UNITS="milliseconds"/><TIME_ORDER>
+def eaf_of(value: str = "", media: str = "") -> str:
+    """A file of one annotation in the tier `jump`, with a note below it."""
+    return f"""<ANNOTATION_DOCUMENT><HEADER>{media}</HEADER><TIME_ORDER>
     <TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="500"/><TIME_SLOT TIME_SLOT_ID="t2" TIME_VALUE="900"/></TIME_ORDER>
     <TIER TIER_ID="jump"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a" TIME_SLOT_REF1="t1" TIME_SLOT_REF2="t2">
-    <ANNOTATION_VALUE/></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
+    <ANNOTATION_VALUE>{value}</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
     <TIER TIER_ID="note" PARENT_REF="jump"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="b" ANNOTATION_REF="a">
     <ANNOTATION_VALUE>nice</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
-    assert read(text) == (VideoLabels(segments=(Segment(0.5, 0.9, "jump"),)), ("jump",))
 
 
-TIERS = """<ANNOTATION_DOCUMENT><HEADER><MEDIA_DESCRIPTOR MEDIA_URL="{media}"/></HEADER><TIME_ORDER>
-    <TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="500"/><TIME_SLOT TIME_SLOT_ID="t2" TIME_VALUE="900"/></TIME_ORDER>
-    <TIER TIER_ID="jump">{annotations}</TIER></ANNOTATION_DOCUMENT>"""
-VALUE = """<ANNOTATION><ALIGNABLE_ANNOTATION TIME_SLOT_REF1="t1" TIME_SLOT_REF2="t2">
-    <ANNOTATION_VALUE>{}</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>"""
+def medium(name: str, origin: str = "") -> str:
+    return f'<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/{name}" {origin and f"TIME_ORIGIN={origin!r}"}/>'
 
 
-def eaf_of(*values: str, media: str = "") -> str:
-    return TIERS.format(media=media, annotations="".join(map(VALUE.format, values)))
+def test_an_annotation_without_a_value_is_called_as_its_tier():
+    assert segments(read(eaf_of())) == [(0.5, 0.9, "jump")]
 
 
-MEDIA = (
-    '<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/sound.wav" TIME_ORIGIN="9000"/>'
-    '<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/front.mp4" TIME_ORIGIN="2250"/>'
-    '<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/side.mp4"/>'
-)
+SEVERAL = medium("sound.wav", "9000") + medium("front.mp4", "2250") + medium("side.mp4")
 
 
 @pytest.mark.parametrize(
-    ("name", "media", "start", "told"),
+    ("name", "media", "start", "noted"),
     [
-        ("front", ' TIME_ORIGIN="2250"/>', 2.75, ""),
-        ("front", f"/>{MEDIA}", 2.75, "time 0 is in 'front.mp4' at 2.25 s and in 'side.mp4' at 0 s"),
-        ("side", f"/>{MEDIA}", 0.5, "time 0 is in 'side.mp4' at 0 s and in 'front.mp4' at 2.25 s"),
-        ("other", f"/>{MEDIA}", 2.75, "time 0 is in 'front.mp4'"),
+        ("front", medium("front.mp4", "2250"), 2.75, False),
+        ("front", SEVERAL, 2.75, True),
+        ("side", SEVERAL, 0.5, True),
+        ("other", SEVERAL, 2.75, True),
     ],
 )
-def test_times_are_those_of_the_video_however_it_was_synchronised(tmp_path, name, media, start, told):
+def test_times_are_those_of_the_video_however_it_was_synchronised(tmp_path, name, media, start, noted):
     """ELAN leaves out what comes before the time origin of a medium; its annotations begin there at 0."""
-    (tmp_path / f"{name}.eaf").write_text(eaf_of("run").replace("/></HEADER>", f"{media}</HEADER>"))
-    read = read_annotations(tmp_path / f"{name}.eaf")
-    assert segments(read.videos[name]) == [(start, round(start + 0.4, 9), "run")]
-    assert len(read.notes) == bool(told) and all(note.sentence.startswith(told) for note in read.notes)
-
-
-def test_a_time_origin_that_is_no_number_is_told():
-    with pytest.raises(LabelsError, match="time origin 'soon' of 'a.mp4' is not a number"):
-        read(eaf_of("run", media='a.mp4" TIME_ORIGIN="soon'))
+    (tmp_path / f"{name}.eaf").write_text(eaf_of("run", media))
+    found = read_annotations(tmp_path / f"{name}.eaf")
+    assert segments(found.videos[name]) == [(start, round(start + 0.4, 9), "run")]
+    assert len(found.notes) == noted and all("2.25 s" in note.sentence for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +107,22 @@ def test_a_time_origin_that_is_no_number_is_told():
     ],
 )
 def test_a_file_that_no_video_is_called_as_is_of_its_media(tmp_path, present, expected):
-    (tmp_path / "a_JS.eaf").write_text(eaf_of("", media="file:///C:/films/clip%201.mp4"))
-    read = read_label_file(tmp_path / "a_JS.eaf", present=present)
-    assert list(read.videos) == [expected]
-    assert any(note.kind == "id of the media" for note in read.notes) == (expected != "a_JS")
+    (tmp_path / "a_JS.eaf").write_text(eaf_of(media='<MEDIA_DESCRIPTOR MEDIA_URL="file:///C:/films/clip%201.mp4"/>'))
+    found = read_label_file(tmp_path / "a_JS.eaf", present=present)
+    assert list(found.videos) == [expected]
+    assert any(note.kind == "id of the media" for note in found.notes) == (expected != "a_JS")
 
 
-@pytest.mark.parametrize("text", ["no xml", "<other/>", write("eaf", ONE).replace('TIME_VALUE="0"', "")])
-def test_what_is_no_eaf(text):
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("no xml", ""),
+        ("<other/>", ""),
+        (write("eaf", ONE).replace('TIME_VALUE="0"', ""), ""),
+        (eaf_of(media=medium("a.mp4", "soon")), "'soon'"),
+    ],
+)
+def test_what_is_no_eaf_is_refused(text, named):
     with pytest.raises(LabelsError) as caught:
         read(text)
-    assert caught.value.hint
+    assert caught.value.hint and named in str(caught.value)

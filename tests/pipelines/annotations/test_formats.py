@@ -1,0 +1,399 @@
+"""The contract of the label formats: files are read back, those of other programs are read, damaged ones refused."""
+
+import io
+import json
+import re
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+import webvtt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lstr.errors import LabelsError, LstrError
+from lstr.labels.check import check
+from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, read_labels, targets
+from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.activitynet import to_activitynet
+from lstr.pipelines.annotations.annotation import AnnotationSet
+from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, all_formats, format_named, readable, writable
+from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
+from lstr.pipelines.annotations.thumos import CLASS_LINE, CLASS_LIST, thumos_numbers
+from tests.support.annotated import AWKWARD, CLASSES, ONE, parse, scored, segments, sets, write
+
+WRITTEN = [form.name for form in all_formats() if form.writes]
+AT_25 = ConvertOptions(frames=25)
+SCORES = {"with scores": st.sampled_from([0.125, 0.5, 0.8125, 1.0]), "without": st.none()}
+
+
+def test_formats_are_listed():
+    assert set(WRITTEN) == {"csv", "vtt", "eaf", "activitynet", "thumos"} == set(writable())
+    read_alone = {"json", "jsonl", "srt", "boris", "borisevents", "binary", "tsv", "labelstudio", "perframe"}
+    assert set(readable()) == {*WRITTEN, *read_alone}
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_format_keeps_what_it_says_it_holds(tmp_path_factory, name, scores):
+    """Any videos, written and recognised again by the names of the files, as a user gives them back."""
+    form, folder = format_named(name), tmp_path_factory.mktemp(name)
+
+    @settings(max_examples=25, deadline=None)
+    @given(sets(1000, score=SCORES[scores]))
+    def check_any(annotated):
+        holds = form.holds_with_scores if form.holds_with_scores and "scores" in annotated.extras() else form.holds
+        place = Path(tempfile.mkdtemp(dir=folder))
+        output = place / f"out{form.suffix}" if form.holds_many else place
+        named = AnnotationSet({f"v{i}": video for i, video in enumerate(annotated.videos.values())})
+        assert form.lost(named) == named.extras() - holds and form.write(output, named, DEFAULTS)
+        kept = {i: v for i, v in named.videos.items() if v.segments or "videos without segments" in holds}
+        if not any(video.segments for video in named.videos.values()) and "videos without segments" not in holds:
+            return
+        back = read_annotations(output)
+        for video_id, video in kept.items():
+            found = back.videos[video_id]
+            assert segments(found) == segments(video)
+            if "scores" in holds:
+                assert scored(found) == scored(video)
+            for fact in ("subset", "duration"):
+                assert f"{fact}s" not in holds or getattr(found, fact) == getattr(video, fact)
+
+    check_any()
+
+
+CUE = "1\n00:00:01,000 --> 00:00:02,000\njump\n"
+JUMP = [(1.0, 2.0, "jump")]
+# notes, styles, settings, tags, entities, no hours, CRLF
+VTT = (
+    "WEBVTT - some title\r\nKind: captions\r\n\r\nNOTE 00:01.000 --> 00:02.000 is no cue\r\n\r\n"
+    "STYLE\r\n::cue { color: red }\r\n\r\nintro\r\n00:01.500 --> 00:00:02.000 align:start position:0%\r\n"
+    "<v Anna><c.big>long &amp; high</c>\r\njump\r\n"
+)
+BLOCKS = ("NOTE", "STYLE", "REGION", "NOTE so", "at 00:01.500")
+# of a run that was killed: the active action lasts until the last whole line
+KILLED = (
+    '{"chunk": 0, "time": 0.25, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n'
+    '{"event": "started", "label": "jump", "time": 0.25, "start": 0.0, "score": 0.9}\n'
+    '{"event": "expected", "label": "wave", "time": 0.25, "start": 0.5, "score": 0.6}\n'
+    '{"chunk": 1, "time": 0.5, "label": "jump", "score": 0.9, "top": [], "latency_ms": 1}\n{"chunk": 2, "ti'
+)
+
+
+def task_of(video: str, *annotations: tuple, **more) -> dict:
+    """A task of Label Studio; each annotation is (start, who, whether it was skipped)."""
+    made = []
+    for start, who, skipped in annotations:
+        value = {"ranges": [{"start": start, "end": 50}], "timelinelabels": ["jump"]}
+        result = [{"type": "timelinelabels", "value": value}, {"type": "choices", "value": {"choices": ["sharp"]}}]
+        made.append({"completed_by": who, "was_cancelled": skipped, "result": result})
+    return {"data": {"video": video}, "annotations": made, **more}
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "expected"),
+    [
+        ("vtt", VTT, [(1.5, 2.0, "long & high jump")]),
+        *(("vtt", f"WEBVTT\n\n{block}\nid: 0:01.500 0:02.500\n\n{CUE}", JUMP) for block in BLOCKS),
+        ("srt", "1\n00:00:01,5 --> 00:00:02,000\n<b>jump</b>\n", [(1.5, 2.0, "jump")]),
+        ("jsonl", KILLED, [(0.0, 0.5, "jump")]),
+        ("activitynet", {"database": {"v": {"annotations": [{"label": "jump", "segment": [1, 2]}]}}}, JUMP),
+        ("activitynet", {"results": {"v": [{"label": "jump", "segment": [1, 2], "score": 0.5}]}}, JUMP),
+        ("labelstudio", [task_of("/data/upload/1/game.mp4", (26, 1, False), predictions=[{"result": []}])], JUMP),
+    ],
+)
+def test_files_of_other_programs(form, content, expected):
+    _, video = parse(form, content, "x", AT_25).first
+    assert segments(video) == expected
+
+
+BROKEN_CUES = [  # of SubRip, and the line that is wrong
+    (6, f"{CUE}\n2\n00:00:04,270 -> 00:00:07,430\nsit\n"),
+    (7, f"{CUE} \t\n\n\n00:00:04,270 00:00:07,430\nsit\n"),
+    (6, f"{CUE}\n2\n 0:0:4,2\nsit"),
+    (6, f"{CUE}\r\n2\r\n00:00:04,270 --> 7\r\nsit\r\n"),
+    (5, f"{CUE}2\n00:00:04,270 --> 00:00:07,430\nsit\n"),
+]
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "named"),
+    [
+        *(("srt", text, f"Line {line}") for line, text in BROKEN_CUES),
+        *(("vtt", f"WEBVTT\n\n{text}", f"Line {line + 2}") for line, text in BROKEN_CUES),
+        ("vtt", "1\n00:00:01.000 --> 00:00:02.000\nx", "WEBVTT"),
+        ("vtt", "WEBVTT\n\nlate --> later\nx", "late"),
+        ("srt", "a letter", ""),
+        ("json", {"format": "lstr-timeline/1"}, ""),
+        ("jsonl", "{}\n" + KILLED, "Line 1 "),
+        ("activitynet", {"database": []}, ""),
+        ("activitynet", {"database": {"v": {"annotations": [{"label": "jump", "segment": [1]}]}}}, "'v'"),
+        ("activitynet", {"database": {"v": {"annotations": [{"label": "jump", "segment": ["1", 2]}]}}}, "'v'"),
+        ("activitynet", {"results": {"v": [{"label": "jump", "segment": [1, 2], "score": "high"}]}}, "high"),
+        ("activitynet", {"results": [], "external_data": {}}, ""),
+        *(("activitynet", {"database": {"v": {"subset": s, "annotations": []}}}, "'v'") for s in ([], {}, 0, False)),
+        ("activitynet", [], ""),
+        ("activitynet", 3, ""),
+        ("labelstudio", [task_of("v.mp4", (1, 1, False))], ""),  # the frame rate is unknown
+        ("labelstudio", [{"data": {"id": 7}}], ""),
+        ("labelstudio", [{"data": {"id": ["v"]}}], ""),
+        ("labelstudio", [7], ""),
+        ("labelstudio", [{"data": []}], ""),
+        ("labelstudio", [{"data": {"id": "v"}, "annotations": [7]}], ""),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, form, content, named):
+    path = tmp_path / f"x{format_named(form).suffix}"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(LabelsError) as caught:
+        read_annotations(path, ConvertOptions(source_format=form))
+    assert caught.value.hint and named in str(caught.value) and path.name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "start,end,label\n2,1,jump\n"),
+        ("a.vtt", "WEBVTT\n\n00:00:02.000 --> 00:00:01.000\njump\n"),
+        ("a.json", '{"results": {"a": [{"label": "jump", "segment": [2, 1], "score": 0.5}]}}'),
+    ],
+)
+def test_a_wrong_segment_is_named_with_its_video(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(LabelsError, match="'a'") as caught:
+        read_annotations(tmp_path / name)
+    assert caught.value.hint
+    kept = read_annotations(tmp_path / name, ConvertOptions(lenient=True)).videos["a"].segments
+    assert [(s.start, s.end) for s in kept] == [(2, 1)]
+
+
+NINES = "9" * 400
+ODD = (NINES, f"-{NINES}", "9" * 5000, "1e400", "-1e400", "NaN", "Infinity", "-5", "1e300", "null", '"x"', "[1]")
+NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w)")
+PLAIN = VideoLabels("training", 10.0, (Segment(1.25, 3.5, "A"), Segment(4.75, 6.125, "B")), "v0.mp4")
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_odd_numbers_at_each_place_are_read_or_refused(tmp_path, name):
+    """What is read all the same can be checked and made targets of, as a number in a comment can."""
+    text, path = write(name, AnnotationSet({"v0": PLAIN}, ("A", "B"))), tmp_path / f"v0{format_named(name).suffix}"
+    places = list(NUMBER.finditer(text))
+    refused = 0
+    for place in places[:: len(places) // 20 | 1]:
+        for i, odd in enumerate(ODD):
+            path.write_text(text[: place.start()] + odd + text[place.end() :])
+            try:
+                labels = read_label_file(path, lenient=(i + place.start()) % 2 == 0)
+                check(labels)
+                for video in labels.videos.values():
+                    assert len(targets(video, labels.classes, 40)) == 40
+            except LstrError as error:
+                refused += 1
+                assert error.hint and str(path) in str(error) and len(str(error)) < 700
+    assert len(places) >= 4 and refused > 20
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", {"database": {"a": {"annotations": [{"label": "x\ud800", "segment": [1, 2]}]}}}),
+        ("a.json", {"database": {"a": {"subset": "\ud800"}}}),
+        ("a.json", {"classes": ["\ud800"], "database": {}}),
+        ("a.json", {"LSTR": {"class_names": ["Background", "\ud800"]}}),
+        ("a.json", {"results": {"a": [{"label": "\ud800", "segment": [1, 2], "score": 1}]}}),
+        ("a.jsonl", {"event": "ended", "label": "\ud800", "time": 2, "start": 1, "end": 2}),
+    ],
+)
+def test_half_a_character_is_refused_where_it_is_read(tmp_path, name, content):
+    """No file in UTF-8 can hold it: a training would end, and nothing could be written."""
+    (tmp_path / name).write_text(json.dumps(content) + "\n")
+    with pytest.raises(LabelsError, match=r"'.*\\ud800'|class_names") as caught:
+        read_label_file(tmp_path / name, lenient=True)
+    assert caught.value.hint and str(caught.value).encode()
+
+
+@pytest.mark.parametrize("codec", ["cp1252", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nStoß\n"),
+        ("b.txt", "video\tstart\tend\tlabel\na\t1,5\t2\tStoß\n"),
+        ("Stoß_val.txt", "Maß 1 2\n"),
+    ],
+)
+def test_encodings_of_windows_are_read_with_a_note(tmp_path, name, text, codec):
+    mark = "\ufeff" if codec.startswith("utf-16") else ""
+    (tmp_path / name).write_bytes((mark + text.replace("\n", "\r\n")).encode(codec))
+    for place in (tmp_path / name, tmp_path):
+        read = read_annotations(place)
+        assert read.classes == ("Stoß",) and read.notes[0].kind == "encoding"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.srt", "a.txt"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "video\tstart\tend\tlabel\r\na\t1\t2\tjump\r\n".encode("utf-16-le"),
+        "video\tstart\tend\tlabel\r\na\t1\t2\tStoß\r\n".encode("utf-16-be"),
+        "video,start,end,label\na,1,2,jump\n".encode("utf-32"),
+        "video,start,end,label\na,1,2,jump\n".encode("utf-16") + b"\0",
+        "\ufeffvideo,start,end,label\na,1,2,\ud800\n".encode("utf-16-le", "surrogatepass"),
+        b"video,start,end,label\na,1,2,ju\0mp\n",
+    ],
+)
+def test_zeros_without_a_mark_are_no_text(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(LabelsError, match=name) as caught:
+        read_annotations(tmp_path / name)
+    assert "UTF-8" in caught.value.hint and "\0" not in str(caught.value)
+
+
+SIZE, TIMES = 1024, 16
+ANNOTATION = "<ANNOTATION><ALIGNABLE_ANNOTATION TIME_SLOT_REF1='a' TIME_SLOT_REF2='a'/></ANNOTATION>"
+SLOTS = "<TIME_ORDER><TIME_SLOT TIME_SLOT_ID='a' TIME_VALUE='1'/></TIME_ORDER>"
+
+
+def elan(size: int, nested: bool) -> str:
+    """Tiers within tiers, or side by side, each with one annotation; a tier is about 100 characters."""
+    tiers = (f"<TIER TIER_ID='t{i}'>{ANNOTATION}" + "</TIER>" * (not nested) for i in range(size // 100))
+    return f"<ANNOTATION_DOCUMENT>{SLOTS}{''.join(tiers)}{'</TIER>' * (size // 100 * nested)}</ANNOTATION_DOCUMENT>"
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        pytest.param(partial(parse, "srt"), lambda size: CUE + "<b " * size, id="srt tags"),
+        pytest.param(partial(parse, "srt"), lambda size: CUE + "{\\" * size, id="srt braces"),
+        pytest.param(partial(parse, "vtt"), lambda size: "WEBVTT\n\n" + CUE + "<" * size, id="vtt"),
+        pytest.param(partial(parse, "srt"), lambda size: CUE + "x" + "\n0:00:00" * size, id="srt without blank lines"),
+        pytest.param(partial(parse, "srt"), lambda size: CUE + "x" + "\n \n" * size, id="srt of blank lines"),
+        pytest.param(partial(parse, "csv"), lambda size: f"start,end,label,{'_ms' * size}x\n", id="csv"),
+        pytest.param(CLASS_LINE.findall, lambda size: f"7 a{' ' * size}b", id="thumos"),
+        pytest.param(partial(parse, "eaf"), lambda size: elan(20 * size, True), id="nested elan"),
+        pytest.param(partial(parse, "eaf"), lambda size: elan(100 * size, False), id="elan of many tiers"),
+    ],
+)
+def test_work_grows_as_the_text(read, text):
+    """Sixteen times the text is never 256 times the work; the least processor time of three counts."""
+
+    def seconds(content: str) -> float:
+        taken = []
+        for _ in range(3):
+            start = time.process_time()
+            read(content)
+            taken.append(time.process_time() - start)
+        return min(taken)
+
+    assert seconds(text(TIMES * SIZE)) < 80 * max(seconds(text(SIZE)), 1e-4)
+
+
+def test_webvtt_py_reads_the_vtt():
+    captions = webvtt.from_buffer(io.StringIO(write("vtt", ONE))).captions
+    times = [(c.start, c.end) for c in captions[-2:]]
+    assert times == [("00:59:59.750", "01:01:01.500"), ("01:01:01.500", "01:01:02.000")]
+    assert captions[0].text == "wave" and captions[0].identifier == "1 score=0.875"
+    assert captions[2].raw_text == "&lt;script&gt;" and len(captions) == 7
+    moment = AnnotationSet({"a": VideoLabels(segments=(Segment(2.0, 2.0, "blink"),))})
+    assert parse("vtt", write("vtt", moment)).first[1].segments[0].end > 2.0, "a cue ends after it starts"
+
+
+SEGMENT = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 2}
+DETECTION = {
+    "type": "object",
+    "required": ["label", "score", "segment"],
+    "properties": {"label": {"type": "string"}, "score": {"type": "number"}, "segment": SEGMENT},
+}
+RESULTS = {  # what the evaluation code of ActivityNet requires of a prediction file
+    "type": "object",
+    "required": ["version", "results", "external_data"],
+    "properties": {"results": {"additionalProperties": {"type": "array", "items": DETECTION}}},
+}
+
+
+def test_activitynet_results_and_ground_truth(tmp_path):
+    jsonschema.validate(to_activitynet(ONE), RESULTS)
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps(to_activitynet(ONE.without_scores())))
+    labels = read_labels(path)
+    assert labels.classes == ("Background", *CLASSES)
+    video = labels.videos["a b"]
+    assert (video.subset, video.duration, len(video.segments)) == ("training", 3700.25, 7)
+
+
+@pytest.mark.parametrize(("fps", "chunk"), [(4, 0.25), (5, 0.2), (0, 0)])
+def test_a_folder_of_targets(tmp_path, fps, chunk):
+    """At any rate: what no feature folder fits a person may look at."""
+    with pytest.raises(LabelsError):
+        read_annotations(tmp_path, ConvertOptions(source_format="perframe"))
+    names = ["Background", "jump", "wave", "Ambiguous"]
+    info = {"class_names": names, "fps": fps, "train_session_set": ["a/1"], "test_session_set": ["b"]}
+    (tmp_path / "target_perframe" / "a").mkdir(parents=True)
+    targets = np.eye(4, dtype=np.float32)[[0, 1, 1, 2, 0, 0]]
+    targets[1, 2] = 1
+    np.save(tmp_path / "target_perframe" / "a" / "1.npy", targets)
+    np.save(tmp_path / "target_perframe" / "b.npy", np.eye(4, dtype=np.float32)[[3, 0]])
+    (tmp_path / "data_info.json").write_text(json.dumps({"MINE": info, "OTHER": info}))
+    if not fps:
+        with pytest.raises(LabelsError, match="0"):
+            read_annotations(tmp_path)
+        return
+    read = read_annotations(tmp_path)
+    assert read.classes == ("jump", "wave", "Ambiguous")
+    found = [(1, 2, "wave"), (1, 3, "jump"), (3, 4, "wave")]
+    assert segments(read.videos["a/1"]) == [(round(s * chunk, 9), round(e * chunk, 9), name) for s, e, name in found]
+    assert segments(read.videos["b"]) == [(0.0, chunk, "Ambiguous")]
+    assert [v.subset for v in read.videos.values()] == ["training", "testing"]
+    assert [v.duration for v in read.videos.values()] == pytest.approx([6 * chunk, 2 * chunk])
+
+
+def test_thumos_is_a_file_of_each_class_and_subset(tmp_path):
+    (path, *_) = paths = format_named("thumos").write(tmp_path, ONE.without_scores(), DEFAULTS)
+    assert (tmp_path / "wave_train.txt").read_text() == "a%20b 0 1.25\na%20b 0.5 2\n" and len(paths) == 7
+    read = read_annotations(path.parent)
+    assert segments(read.videos["a b"]) == segments(AWKWARD) and read.videos["a b"].subset == "training"
+    assert read.classes == CLASSES
+    (tmp_path / "Diving_val.txt").write_text("1 2\n")
+    with pytest.raises(LabelsError):
+        read_annotations(tmp_path / "Diving_val.txt")
+    with pytest.raises(LabelsError) as caught:
+        format_named("thumos").write(tmp_path, AnnotationSet({"v": replace(PLAIN, subset="")}), DEFAULTS)
+    assert "--subset" in caught.value.hint
+
+
+def test_thumos_detections_have_the_official_numbers(tmp_path):
+    classes = THUMOS_CLASSES[1:-1]
+    assert thumos_numbers(classes)["CliffDiving"] == 22 and thumos_numbers(classes)["VolleyballSpiking"] == 97
+    assert thumos_numbers(("wave", "jump")) == {"wave": 1, "jump": 2}
+    video = VideoLabels(segments=(Segment(1.5, 3, "Diving", 0.5),))
+    format_named("thumos").write(tmp_path, AnnotationSet({"video_test_0000004": video}, classes), DEFAULTS)
+    assert (tmp_path / "detections.txt").read_text() == "video_test_0000004 1.5 3 26 0.5\n"
+    assert (tmp_path / CLASS_LIST).read_text().startswith("7 BaseballPitch\n9 BasketballDunk\n")
+    (tmp_path / "a.txt").write_text("v 1 2 7 0.5\n")
+    (tmp_path / CLASS_LIST).unlink()
+    with pytest.raises(LabelsError, match="'7'"):
+        read_annotations(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize(
+    ("media", "names"),
+    [
+        (["/data/upload/3/ab12cd00-seq01.mp4"], ["seq01"]),
+        (["/data/upload/3/ab12cd00-a-b.mp4", "/data/upload/3/ab12cd01-c.mp4"], ["a-b", "c"]),
+        (["/data/upload/3/ab12cd00-a.mp4", "/data/upload/3/ab12cd01-a.mp4"], ["ab12cd00-a", "ab12cd01-a"]),
+        (["/films/ab12cd00-a.mp4", "s3://films/ab12cd01-b.mp4"], ["ab12cd00-a", "ab12cd01-b"]),
+    ],
+)
+def test_an_upload_to_label_studio_has_the_name_of_its_file(media, names):
+    assert list(parse("labelstudio", [task_of(path, (1, 1, False)) for path in media], "x", AT_25).videos) == names
+
+
+def test_skipped_tasks_of_label_studio_are_left_out_and_the_last_annotation_counts():
+    annotations = {"a": ((1, 1, False), (26, 2, False), (30, 3, True)), "b": ((1, 1, True),), "c": ()}
+    read = parse("labelstudio", [task_of(f"{name}.mp4", *of) for name, of in annotations.items()], "x", AT_25)
+    assert read.videos.keys() == {"a", "c"} and segments(read.videos["a"]) == JUMP
+    assert len(read.notes) == 2 and "'a'" in read.notes[0].sentence and "'b'" in read.notes[1].sentence
