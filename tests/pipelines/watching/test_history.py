@@ -1,7 +1,6 @@
 """The history of a watching service: what is stored together, and what is wanted of it."""
 
 import sqlite3
-import stat
 from datetime import datetime, timedelta
 
 import pytest
@@ -19,16 +18,10 @@ def event(seconds: float = 0.0, source: str = "hall", action: str = "falling", s
     return WatchedEvent(new_id(start), source, action, start, start, score, score, start, model="fall.lstr")
 
 
-def test_an_event_is_as_it_was_stored(history):
-    known = event()
-    history.begin(known, [], NOW)
-    assert history.find(known.id) == known
-    assert history.find("nothing") is None
-
-
 def test_its_course_is_kept(history):
     known, later = event(), NOW + timedelta(seconds=4)
     history.begin(known, [], NOW)
+    assert history.find(known.id) == known and history.find("nothing") is None
     history.renew(known.id, later, 0.95)
     history.renew(known.id, later, 0.4)  # what was highest stays
     found = history.find(known.id)
@@ -72,25 +65,17 @@ def test_old_events_are_deleted_with_their_notices(history):
     assert {notice.event.id for notice in history.pending("phone")} == {on.id, new.id}
 
 
-def test_its_owner_alone_reads_it(history):
-    """Addresses that were added on the page may contain passwords; this holds for the other files of SQLite too."""
-    history.begin(event(), [], NOW)
-    found = [*history.path.parent.glob("history.sqlite*")]
-    assert len(found) > 1 and all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in found)
-
-
 def test_a_file_that_is_not_a_history(tmp_path, history):
     (tmp_path / "text").write_text("no database" * 200)
-    with pytest.raises(HistoryError, match="cannot be used"):
-        History(tmp_path / "text")
-    with pytest.raises(HistoryError, match="cannot be used"):
-        History(tmp_path / "nowhere", readonly=True)
     history.close()
     later = sqlite3.connect(history.path)
     later.execute(f"PRAGMA user_version={VERSION + 1}")
     later.close()
-    with pytest.raises(HistoryError, match=f"version {VERSION + 1}"):
-        History(history.path)
+    for path in (tmp_path / "text", history.path):
+        with pytest.raises(HistoryError, match=path.name):
+            History(path)
+    with pytest.raises(HistoryError):
+        History(tmp_path / "nowhere", readonly=True)
 
 
 def test_it_is_read_while_it_is_written(history):

@@ -36,10 +36,7 @@ def told_in(path: Path) -> list[dict]:
 @pytest.mark.skipif(SHELL is None, reason="no shell notes what it is told here")
 @pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_service_loses_no_event_and_tells_of_each(lstr, small_set, stream, tmp_path, kills):
-    """Each start sees every action once: on from a score of 0 on, until it is killed.
-
-    Killed between telling and noting that, it tells a second time, under the same id; not of more than one at a kill.
-    """
+    """Each start sees every action once. Killed between telling and noting that, it tells again, under the same id."""
     actions, told = load_checkpoint(small_set.checkpoint).classes[1:], tmp_path / "told.jsonl"
     assert lstr("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")[0] == 0
     with served(*[[TS_HEAD, stream, None]] * (kills + 1)) as port:
@@ -57,9 +54,9 @@ def test_a_killed_service_loses_no_event_and_tells_of_each(lstr, small_set, stre
                     sleep(chance.uniform(0, 0.3))
                     watching.kill()
                 else:
-                    until(lambda: not waiting(tmp_path), LONG)
+                    history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
+                    until(lambda known=history: not any(count_pending(known).values()), LONG)
                     watching.terminate()
-    history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
     events, lines = history.events(), told_in(told)
     history.close()
     begun = [line for line in lines if line["phase"] == "new"]
@@ -68,12 +65,3 @@ def test_a_killed_service_loses_no_event_and_tells_of_each(lstr, small_set, stre
     assert len({(event.action, event.start) for event in events}) == len(events), "none is stored twice"
     notices = [line["notice"] for line in lines]
     assert len(notices) - len(set(notices)) <= kills
-
-
-def waiting(folder: Path) -> bool:
-    """Whether somebody is still to be told of something."""
-    history = History(folder / "watch.data" / "history.sqlite", readonly=True)
-    try:
-        return any(count_pending(history).values())
-    finally:
-        history.close()

@@ -72,6 +72,6 @@ def test_without_a_right_one_there_is_nothing_to_learn(history, tmp_path):
     broken = add(history, tmp_path / "clips", 20, 22, "right")
     for content in ("[]", "{", "{}", '{"start": "noon", "seconds": 1}', '{"start": "2026-01-01T00:00:00Z"}'):
         (tmp_path / "clips" / f"{broken}.json").write_text(content)
-        with pytest.raises(LabelsError, match="marked as right") as caught:
+        with pytest.raises(LabelsError) as caught:
             export_labels(history, tmp_path / "clips", tmp_path / "labels.json")
         assert caught.value.hint and not (tmp_path / "labels.json").exists()
