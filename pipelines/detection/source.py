@@ -277,8 +277,7 @@ def recorded_sources(
     """Return the videos of each feature folder, then the files. Raises RecipeError for features of another recipe."""
     sources: list[Source] = []
     for path in features:
-        from lstr.pipelines.features.dataset import check_recipe  # a video needs no feature folders
-        from lstr.pipelines.features.folder import open_features
+        from lstr.pipelines.features.folder import check_recipe, open_features  # a video needs none
 
         folder = open_features(path).on(loaded.clock)
         warnings = check_recipe(loaded, folder, allow_mismatch)

@@ -23,12 +23,12 @@ from lstr.pipelines.features.dataset import (
     LabelledVideo,
     Split,
     check_overlap,
-    check_recipe,
     network_overlap,
     overlap_warnings,
     training_videos,
     training_warnings,
 )
+from lstr.pipelines.features.folder import check_recipe
 from lstr.pipelines.model_files.networks import streams_of_checkpoint
 from lstr.pipelines.progress import Finished, Progress
 from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of

@@ -5,7 +5,6 @@ that the networks lacked. Features without records, and those of weights that do
 the published ones, count as new to the networks.
 """
 
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from lstr.chunk import Clock
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LabelsError, RecipeError, SeenError, few
-from lstr.extractors.recipe import differences
 from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.labels.check import NOTE, OTHER_RATE, UNITS, UNLABELLED, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets, with_ambiguous
@@ -27,7 +25,6 @@ from lstr.pipelines.annotations.label_files import read_label_files
 from lstr.pipelines.features.feature_files import NOTHING, Stated
 from lstr.pipelines.features.folder import FeatureFolder, open_folders
 from lstr.pipelines.features.output_folder import streams_trained_on
-from lstr.pipelines.model_files.networks import ALLOW, ARRAYS, mismatch_warnings, recipe_of, store_in_words
 from lstr.pipelines.progress import Notice
 
 Paths = str | Path | Sequence[str | Path]
@@ -272,43 +269,6 @@ def read_split(
     streams: of the features, all where none are named.
     """
     return read_dataset(features, labels, skip_missing=skip_missing).only(streams).split(subset, skip_missing)
-
-
-def check_recipe(loaded: Checkpoint, folder: FeatureFolder, allow: bool = False) -> list[str]:
-    """Raise RecipeError, with the difference, if features and checkpoint have different recipes; return warnings.
-
-    What the checkpoint does not take may differ. With `allow` the difference is a warning. Features of other people
-    have no recipe: arrays with other names than those of the training are worth a warning.
-    """
-    trained, recipe = recipe_of(loaded), folder.recipe
-    theirs = folder.describe()
-    if bool(loaded.store) != bool(theirs) and (trained or recipe) and not allow:
-        foreign, own = (loaded.path, folder.path) if loaded.store else (folder.path, loaded.path)
-        verb = "was trained on" if loaded.store else "holds"
-        raise RecipeError(
-            f"{foreign} {verb} features of other people{store_in_words(loaded.store or theirs or {})}, and {own} is of "
-            "features that `lstr extract` makes.",
-            "give features and a model that belong together.",
-        )
-    if not trained or not recipe:
-        names = folder.only(streams_of_model(loaded.config.streams)).names
-        known = (loaded.extra.get("data") or {}).get(ARRAYS) or []
-        if set(known) <= set(names):
-            return []
-        return [
-            f"{loaded.path} was trained on arrays called {', '.join(known)}, and these are called {', '.join(names)}: "
-            "if another network made them, the scores are wrong."
-        ]
-    shared = set(recipe.streams) & set(trained.streams)
-    # whatever folds the features are from, those of a video that no network has seen are those of `sha256`
-    used = (recipe.narrowed(trained.streams) if shared else recipe).without_folds()
-    different = differences(used, trained.without_folds())
-    if different and not allow:
-        raise RecipeError(
-            f"{folder.path} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
-            f"extract the videos again with `--recipe {shlex.quote(str(loaded.path))}`, or add {ALLOW}.",
-        )
-    return mismatch_warnings(loaded, different)
 
 
 def network_overlap(split: Split, config: WindowConfig) -> dict[str, list[str]]:

@@ -19,8 +19,9 @@ from lstr.chunk import CLOCK, Clock
 from lstr.errors import MissingPathError, RecipeError
 from lstr.extractors.networks.weights_file import is_weights_folder, sha256_of
 from lstr.extractors.recipe import Recipe, differences
-from lstr.extractors.streams import MODEL_STREAMS, PICTURES
+from lstr.extractors.streams import MODEL_STREAMS, PICTURES, streams_of_model
 from lstr.files.arrays import open_array
+from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.features.feature_files import (
     FORMS,
     MODELS,
@@ -39,6 +40,7 @@ from lstr.pipelines.features.feature_files import (
     stream_folders,
 )
 from lstr.pipelines.features.output_folder import read_recipe, read_record
+from lstr.pipelines.model_files.networks import ALLOW, ARRAYS, mismatch_warnings, recipe_of, store_in_words
 from lstr.pipelines.progress import ProgressCallback
 
 MAX_DIFFERENCE = 4  # rows by which two streams of a video may differ, because programs round its end in several ways
@@ -366,3 +368,40 @@ def verify(
             chunks[video_id] = lengths[next(iter(folder.folders))]
         progress(video_id, n_done, len(ids))
     return chunks, found, n_hashed
+
+
+def check_recipe(loaded: Checkpoint, folder: FeatureFolder, allow: bool = False) -> list[str]:
+    """Raise RecipeError, with the difference, if features and checkpoint have different recipes; return warnings.
+
+    What the checkpoint does not take may differ. With `allow` the difference is a warning. Features of other people
+    have no recipe: arrays with other names than those of the training are worth a warning.
+    """
+    trained, recipe = recipe_of(loaded), folder.recipe
+    theirs = folder.describe()
+    if bool(loaded.store) != bool(theirs) and (trained or recipe) and not allow:
+        foreign, own = (loaded.path, folder.path) if loaded.store else (folder.path, loaded.path)
+        verb = "was trained on" if loaded.store else "holds"
+        raise RecipeError(
+            f"{foreign} {verb} features of other people{store_in_words(loaded.store or theirs or {})}, and {own} is of "
+            "features that `lstr extract` makes.",
+            "give features and a model that belong together.",
+        )
+    if not trained or not recipe:
+        names = folder.only(streams_of_model(loaded.config.streams)).names
+        known = (loaded.extra.get("data") or {}).get(ARRAYS) or []
+        if set(known) <= set(names):
+            return []
+        return [
+            f"{loaded.path} was trained on arrays called {', '.join(known)}, and these are called {', '.join(names)}: "
+            "if another network made them, the scores are wrong."
+        ]
+    shared = set(recipe.streams) & set(trained.streams)
+    # whatever folds the features are from, those of a video that no network has seen are those of `sha256`
+    used = (recipe.narrowed(trained.streams) if shared else recipe).without_folds()
+    different = differences(used, trained.without_folds())
+    if different and not allow:
+        raise RecipeError(
+            f"{folder.path} and {loaded.path} were made by different recipes ({'; '.join(different)}).",
+            f"extract the videos again with `--recipe {shlex.quote(str(loaded.path))}`, or add {ALLOW}.",
+        )
+    return mismatch_warnings(loaded, different)

@@ -17,10 +17,9 @@ from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.extractors.video.reader import open_chunks
 from lstr.kinds import configure, make_model
 from lstr.pipelines.features import engines as ray_extract
-from lstr.pipelines.features.dataset import check_recipe
 from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
-from lstr.pipelines.features.folder import FeatureFolder, open_features
+from lstr.pipelines.features.folder import FeatureFolder, check_recipe, open_features
 from lstr.pipelines.features.output_folder import create_output, read_record
 from lstr.pipelines.features.recipes import choose_recipe, find_recipe, weights_for
 from lstr.pipelines.features.video import FoldNetworks, open_worker
