@@ -1,4 +1,4 @@
-"""`lstr.load`: a model that is kept and detects many times, on files and on frames, in turns and in threads."""
+"""`lstr.load` and `lstr.detect`: a model that detects many times, with thresholds and limits."""
 
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import lstr
-from lstr.errors import ConfigError, DeviceError, MissingPathError, VideoError
+from lstr.errors import ConfigError, DeviceError, MissingPathError, VideoError, WeightsError
 from lstr.pipelines.detection import model
 from lstr.pipelines.detection.decision import Decision
+from lstr.pipelines.detection.options import NetworkOptions, choose_thresholds
 from lstr.pipelines.detection.source import source_frames
+from lstr.timeline import Thresholds
 
 FEW = lstr.Limits(max_chunks=4)
 ALWAYS = {"on": 0.01, "off": 0.01}
@@ -29,7 +31,7 @@ def scores_of(decisions) -> np.ndarray:
 
 
 def frames_of(path):
-    """A video's own frames and times, all of them in one array, which is written anew each time."""
+    """A video's own frames and times, all of them in one array, which is overwritten each time."""
     kept = None
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
@@ -55,7 +57,6 @@ def test_networks_are_made_once(small_set, monkeypatch):
 
 @pytest.mark.long
 def test_frames_are_decided_as_their_file(detector, small_set):
-    """Whoever gives them may use one array for all."""
     video = small_set.videos / "scene_03.mp4"
     by_file, by_frames = (scores_of(detector.detect(source)) for source in (video, frames_of(video)))
     assert by_file.shape == by_frames.shape and np.allclose(by_file, by_frames, atol=1e-5)
@@ -75,7 +76,7 @@ def test_threads_and_turns_share_the_networks_and_nothing_else(detector, small_s
         assert np.allclose(one, other, atol=1e-6) and np.allclose(one, third, atol=1e-6)
 
 
-def test_what_is_on_at_the_end_is_an_event(detector, small_set, tmp_path):
+def test_what_is_active_at_the_end_is_an_event(detector, small_set):
     decisions = detector.detect(small_set.features, thresholds=ALWAYS, limits=FEW)
     seen = list(decisions.events())
     assert {event.event for event in seen} == {"started", "ended"}
@@ -86,7 +87,6 @@ def test_what_is_on_at_the_end_is_an_event(detector, small_set, tmp_path):
     events = [(decision.source, decision.events) for decision in again]
     others = lstr.detect(small_set.features, detector, thresholds=ALWAYS, limits=FEW)
     assert events == [(decision.source, decision.events) for decision in others]
-    assert [source for source, _ in events] == [f"scene_0{n}" for n in range(4) for _ in range(4)]
     assert events[-1][1][-len(again.ended) :] == again.ended
     assert [*again.timelines] == [f"scene_0{n}" for n in range(4)] and again.timelines["scene_03"] == again.timeline
 
@@ -101,7 +101,7 @@ def test_a_pause_of_frames_is_a_gap(detector, small_set):
     decided = list(detector.detect([*frames[:half], *later], thresholds=ALWAYS))
     chunks = [decision.chunk for decision in decided]
     before, after = [n for n in chunks if n < 80], [n for n in chunks if n >= 80]
-    assert before and after and len(chunks) < 20, "nothing is decided on a picture that is twenty seconds old"
+    assert before and after and len(chunks) < 20, "nothing is decided on a frame that is twenty seconds old"
     (gap,) = [gap for decision in decided for gap in decision.gaps]
     assert (gap.first, gap.end, gap.reason) == (before[-1] + 1, after[0], "unseen")
 
@@ -117,35 +117,41 @@ def image(side: int = 32, kind=np.uint8) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("frames", "words"),
+    ("frames", "named"),
     [
-        ([(image(), 0.0), (image(), 1.0), (image(), 0.5)], "frame 2 is 0.5 s, the one before 1 s"),
-        ([(image(), float("nan"))], "The time of frame 0 is nan"),
-        ([(image(kind=np.float32), 0.0)], "Frame 0 is float32"),
-        ([(image()[:, :, 0], 0.0)], r"Frame 0 is uint8 of shape \(32, 32\)"),
-        ([(image(0), 0.0)], "of shape"),
-        ([image()], "Item 0 is not a frame with its time"),
-        ([(image(), "noon")], "Item 0 is not a frame with its time"),
-        ([(image(), 40 * n) for n in range(9)], "The first frames are at 0, 40, 80, 120 s"),
+        ([(image(), 0.0), (image(), 1.0), (image(), 0.5)], "frame 2 "),
+        ([(image(), float("nan"))], "nan"),
+        ([(image(kind=np.float32), 0.0)], "float32"),
+        ([(image()[:, :, 0], 0.0)], r"\(32, 32\)"),
+        ([(image(0), 0.0)], "Frame 0 "),
+        ([image()], "Item 0 "),
+        ([(image(), "noon")], "Item 0 "),
+        ([(image(), 40 * n) for n in range(9)], "0, 40, 80, 120 s"),
     ],
 )
-def test_what_is_no_frame_is_named(frames, words):
-    with pytest.raises(VideoError, match=words) as caught:
+def test_what_is_no_frame_is_named(frames, named):
+    with pytest.raises(VideoError, match=named) as caught:
         list(source_frames(frames, 128))
     assert caught.value.hint
 
 
 def test_errors_are_typed(detector, small_set, tmp_path):
-    with pytest.raises(MissingPathError):
-        next(detector.detect(tmp_path / "none.mp4"))
-    with pytest.raises(VideoError, match="neither a path, nor an address, nor frames"):
-        next(detector.detect(7))
-    with pytest.raises(VideoError, match="before the start at 60 s"):
-        next(detector.detect(small_set.features, limits=lstr.Limits(start=60)))
+    (tmp_path / "empty").mkdir()
+    for source, limits, error in (
+        (tmp_path / "none.mp4", lstr.Limits(), MissingPathError),
+        (7, lstr.Limits(), VideoError),
+        (small_set.features, lstr.Limits(start=60), VideoError),
+    ):
+        with pytest.raises(error):
+            next(detector.detect(source, limits=limits))
     with pytest.raises(ConfigError):
         lstr.load(None)
     with pytest.raises(DeviceError):
         lstr.load(small_set.checkpoint, device="abacus")
+    with pytest.raises(ConfigError, match="'colour'"):
+        NetworkOptions.of({"rgb": "w", "colour": "red"}, ("rgb", "flow"))
+    with pytest.raises(WeightsError):
+        next(lstr.detect(small_set.videos, small_set.checkpoint, networks=tmp_path / "empty"))
 
 
 def test_an_endless_source_is_decided_as_it_comes(detector):
@@ -161,3 +167,31 @@ def test_an_endless_source_is_decided_as_it_comes(detector):
     with detector.detect(endless()) as decisions:
         assert [decision.chunk for decision in islice(decisions, 3)] == [0, 1, 2]
         assert taken < 24 * 60
+
+
+def test_thresholds(small_set):
+    """Of the checkpoint; for all classes; by name; by class."""
+    loaded = lstr.load(small_set.checkpoint)
+    loaded.extra["thresholds"] = {"wave": {"on": 0.4, "off": 0.3}}
+    own = {label: Thresholds() for label in loaded.classes} | {"wave": Thresholds(0.4, 0.3)}
+    assert choose_thresholds(loaded) == own == choose_thresholds(loaded, {})
+    assert choose_thresholds(loaded, Thresholds(0.9)) == Thresholds(0.9)
+    assert choose_thresholds(loaded, {"min_length": 1, "off": None})["wave"] == Thresholds(0.4, 0.3, 1.0)
+    assert choose_thresholds(loaded, {"wave": {"merge_gap": 1}}) == own | {"wave": Thresholds(0.4, 0.3, 0, 1.0)}
+    assert choose_thresholds(loaded, {"backdate": 0.75})["wave"] == Thresholds(0.4, 0.3, backdate=0.75)
+    assert choose_thresholds(loaded, {"wave": Thresholds(0.9)}) == own | {"wave": Thresholds(0.9)}
+    for wrong in ({"fell": Thresholds()}, {"wave": 0.4}):
+        with pytest.raises(ConfigError) as caught:
+            choose_thresholds(loaded, wrong)
+        assert caught.value.hint
+
+
+def test_thresholds_decide_what_is_reported(detector, small_set):
+    def labels(thresholds) -> set[str]:
+        decisions = detector.detect(small_set.features, thresholds=thresholds)
+        return {event.label for decision in decisions for event in decision.events}
+
+    reported, never = labels(None), Thresholds(1.0)
+    assert len(reported) > 1 and labels(never) == set()
+    out = min(reported)
+    assert labels({out: never}) == reported - {out}

@@ -1,23 +1,22 @@
-"""What `lstr detect` leaves: every format of a run says the same."""
+"""What `lstr detect` leaves: every format of a run says the same, and the pages lead to each other."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from time import sleep
 
 import av
+import numpy as np
 import pytest
+import torch
 
 from lstr.checkpoint import load, save
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.format import all_formats, format_named
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOptions
+from lstr.settings import parse_bytes
 from tests.support.annotated import scored, segments
-from tests.support.detections import decisions_of, run_recorded, sources_of
-from tests.support.processes import heed_interrupts
+from tests.support.detections import decisions_of, run_recorded, sources_of, timelines_of
+from tests.support.mistakes import mistake
+from tests.support.pages import Page
 from tests.support.small_set import DIMS
 
 SUFFIXES = {name: format_named(name).suffix for name in FORMATS}
@@ -30,14 +29,18 @@ def everything(small_set, tmp_path_factory):
     folder = tmp_path_factory.mktemp("all")
     loaded = load(small_set.checkpoint)
     (source,) = sources_of(small_set.videos / "scene_00.mp4", loaded=loaded)
-    decisions_of(run_recorded(source, loaded, OutputOptions(folder, FORMATS)))
+    ended = timelines_of(run_recorded(source, loaded, OutputOptions(folder, FORMATS)))
+    assert ended["scene_00"] == json.loads((folder / "scene_00.json").read_text())
     return folder
+
+
+def lines_of(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_every_format_is_there_and_no_other_file(everything):
     names = {path.name for path in everything.iterdir()}
-    beside = {"detclasslist.txt"}
-    assert names == {f"scene_00{suffix}" for suffix in SUFFIXES.values()} | beside
+    assert names == {f"scene_00{suffix}" for suffix in SUFFIXES.values()} | {"detclasslist.txt"}
     assert "scene_00.mp4" not in names, "the name of the video itself"
 
 
@@ -50,6 +53,24 @@ def test_every_text_says_what_the_timeline_says(everything, form):
     assert scored(read) == scored(timeline)
 
 
+def test_timeline_lines_and_scores_agree(everything, small_set):
+    timeline, classes = json.loads((everything / "scene_00.json").read_text()), load(small_set.checkpoint).classes
+    keys = {"source", "duration", "checkpoint", "recipe", "classes", "seconds_per_chunk", "chunks", "segments", "gaps"}
+    assert keys | {"speed"} <= timeline.keys() and "expected" not in timeline
+    assert timeline["format"] == "lstr-timeline/1" and timeline["warnings"]
+    assert timeline["segments"], "the checkpoint has fitted this video, so it sees its actions"
+    for segment in timeline["segments"]:
+        assert 0 <= segment["start"] < segment["end"] <= timeline["duration"] and segment["label"] in classes
+    assert timeline["thresholds"]["on"] == 0.5 and timeline["thresholds"]["delay"] == {"started": 0.0, "ended": 0.0}
+    scores = np.load(everything / "scene_00.scores.npy")
+    assert scores.shape == (20, 6) and scores.dtype == np.float32 and np.allclose(scores.sum(1), 1, atol=1e-4)
+    lines = lines_of(everything / "scene_00.jsonl")
+    chunks = [line for line in lines if "chunk" in line]
+    assert all({"chunk", "time", "label", "score", "top", "latency_ms"} == line.keys() for line in chunks)
+    assert [line["label"] for line in chunks] == [classes[c] for c in scores.argmax(1)]
+    assert sum("event" in line for line in lines) == 2 * len(timeline["segments"])
+
+
 def test_the_video_has_the_frames_of_its_source(everything, small_set):
     counts = []
     for path in (small_set.videos / "scene_00.mp4", everything / "scene_00.lanes.mp4"):
@@ -58,61 +79,51 @@ def test_the_video_has_the_frames_of_its_source(everything, small_set):
     assert counts[0] == counts[1] == 150
 
 
-def test_the_timeline_states_thresholds_and_their_delay(everything):
-    timeline = json.loads((everything / "scene_00.json").read_text())
-    assert timeline["thresholds"] == {
-        "on": 0.5, "off": 0.35, "min_length": 0.0, "merge_gap": 0.0, "delay": {"started": 0.0, "ended": 0.0}
-    }  # fmt: skip
-    assert "expected" not in timeline
-
-
 def test_options_of_the_command(small_set, tmp_path, lstr):
     given = ("detect", small_set.features, "-c", small_set.checkpoint)
     assert lstr(*given, "-o", tmp_path / "a")[0] == 0
-    assert {p.name for p in (tmp_path / "a").iterdir()} == {
-        "index.html",
-        *(f"scene_0{i}{SUFFIXES[form]}" for i in range(4) for form in DEFAULT_FORMATS),
-    }
+    expected = {f"scene_0{i}{SUFFIXES[form]}" for i in range(4) for form in DEFAULT_FORMATS}
+    assert {p.name for p in (tmp_path / "a").iterdir()} == expected | {"index.html"}
     rules = ("--on", 0.4, "--off", 0.2, "--min-length", 0.5, "--merge-gap", 0.25)
     code, _, err = lstr(*given, "-o", tmp_path / "b", "-f", "json", "-f", "vtt, jsonl", *rules)
-    assert code == 0 and "Starts are reported 0.25 s later, ends 0.25 s later" in err
+    assert code == 0 and "0.25 s" in err
     assert {p.suffix for p in (tmp_path / "b").iterdir()} == {".json", ".vtt", ".jsonl"}
     timeline = json.loads((tmp_path / "b" / "scene_00.json").read_text())
     assert timeline["thresholds"]["delay"] == {"started": 0.25, "ended": 0.25}
-    lines = [json.loads(line) for line in (tmp_path / "b" / "scene_00.jsonl").read_text().splitlines()]
-    begun = [line for line in lines if line.get("event") == "started"]
+    begun = [line for line in lines_of(tmp_path / "b" / "scene_00.jsonl") if line.get("event") == "started"]
     assert begun and all(line["time"] - line["start"] >= 0.5 for line in begun)
     code, out, _ = lstr(*given, "-f", "jsonl")
     assert code == 0 and sum("chunk" in json.loads(line) for line in out.splitlines()) == 80
-    code, _, err = lstr(*given, "-f", "vtt")
-    assert code == 2 and "add -o DIR" in err
-    code, _, err = lstr(*given, "-o", tmp_path / "c", "-f", "pdf")
-    assert code == 2 and "'pdf' is not one of json" in err
-    code, _, err = lstr(*given, "-o", tmp_path / "c", "--on", 0.2, "--off", 0.3)
-    assert code == 2 and "above the start threshold" in err and not (tmp_path / "c").exists()
     code, _, err = lstr(*given, "-o", tmp_path / "d", "-f", "mp4")
-    assert code == 0 and "no mp4" in err
+    assert code == 0 and "mp4" in err
+    for wrong, named in (
+        (("-f", "vtt"), "-o DIR"),
+        (("-o", tmp_path / "c", "-f", "pdf"), "'pdf'"),
+        (("-o", tmp_path / "c", "--on", 0.2, "--off", 0.3), "threshold"),
+        (("--start", "soon"), "'soon'"),
+    ):
+        mistake(lstr(*given, *wrong), 2, named)
+    assert not (tmp_path / "c").exists()
+    code, _, err = lstr(*given, "--start", "1:00")
+    assert code == 3 and "60 s" in err
 
 
-def test_what_is_on_at_the_end_is_found(small_set, tmp_path, lstr):
-    """Where a video ends before an action has the least length, nobody is told that there was nothing."""
+def test_what_is_active_at_the_end_is_found(small_set, tmp_path, lstr):
+    """Also where a video ends before an action has the least length."""
     rules = ("--on", 0, "--off", 0, "--min-length", "99", "-f", "json", "-o", tmp_path)
-    code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, *rules)
+    code, _, _ = lstr("detect", small_set.features, "-c", small_set.checkpoint, *rules)
     timelines = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
-    assert code == 0 and len(timelines) == 4 and "nothing found" not in err
+    assert code == 0 and len(timelines) == 4
     assert all(segment["end"] == t["duration"] for t in timelines for segment in t["segments"])
     assert all(len(t["segments"]) == len(t["classes"]) - 1 for t in timelines)
 
 
 def test_an_anticipating_model_says_what_is_expected(small_set, tmp_path):
-    """Untrained, so that something of everything is said; by thresholds that its scores cross."""
-    import torch
-
+    """Untrained, so that something of everything is expected; by thresholds that its scores cross."""
     torch.manual_seed(0)
     loaded = load(small_set.checkpoint)
-    rgb, flow = DIMS
     small = {"d_model": 16, "n_heads": 2, "d_feedforward": 16, "n0": 2, "n1": 2}
-    config = configure(rgb_dim=rgb, flow_dim=flow, anticipation=4, **small)
+    config = configure(rgb_dim=DIMS[0], flow_dim=DIMS[1], anticipation=4, **small)
     model = make_model(config, len(loaded.classes)).eval()
     extra = {"thresholds": {label: {"on": 0.2, "off": 0.19} for label in loaded.classes}}
     save(tmp_path / "ahead.pt", model, loaded.classes, loaded.recipe, {}, extra, loaded.calibration)
@@ -121,32 +132,49 @@ def test_an_anticipating_model_says_what_is_expected(small_set, tmp_path):
     running = run_recorded(source, ahead, OutputOptions(tmp_path, ("json", "jsonl")))
     events = [event for decision in decisions_of(running) for event in decision.events]
     timeline = json.loads((tmp_path / f"{source.id}.json").read_text())
-    lines = [json.loads(line) for line in (tmp_path / f"{source.id}.jsonl").read_text().splitlines()]
-    said = [line for line in lines if line.get("event") == "expected"]
-    assert said and len(said) == len(timeline["expected"]) == sum(e.event == "expected" for e in events)
+    expected = [line for line in lines_of(tmp_path / f"{source.id}.jsonl") if line.get("event") == "expected"]
+    assert expected and len(expected) == len(timeline["expected"]) == sum(e.event == "expected" for e in events)
     for entry in timeline["expected"]:
         assert entry["time"] <= entry["start"] <= entry["time"] + 0.75 and entry["score"] >= 0.2
     assert timeline["thresholds"]["wave"]["on"] == 0.2
 
 
+def test_several_sources_get_an_index(lstr, small_set, tmp_path):
+    given = ("-c", small_set.checkpoint, "-o", tmp_path / "out", "--set", f"labels={small_set.labels}")
+    code, _, err = lstr("detect", small_set.features, *given)
+    assert code == 0 and str(tmp_path / "out" / "index.html") in err
+    data = Page(tmp_path / "out" / "index.html").data
+    assert [video["page"] for video in data["videos"]] == [f"./scene_0{k}.html" for k in range(4)]
+    assert all(video["truth"] for video in data["videos"]) and not data["failed"]
+    report = Page(tmp_path / "out" / "scene_00.html").data
+    assert report["recipe"] == json.loads((small_set.features / "recipe.json").read_text())
+    assert report["index"] == "./index.html"
+
+
 @pytest.mark.long
-def test_ctrl_c_leaves_the_lines_alone(small_set, tmp_path):
-    """Sent at the first line of a real run with every format asked for."""
-    command = [sys.executable, "-m", "lstr_cli.main", "detect", small_set.videos, "-c", small_set.checkpoint]
-    options = ["-o", tmp_path / "out", "-f", "all", "--set", "flow_threads=1"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        [*map(str, [*command, *options])],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=heed_interrupts,
-        env=environment,
-    )
-    path = tmp_path / "out" / "scene_00.jsonl"
-    while process.poll() is None and not (path.exists() and path.read_text()):
-        sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["scene_00.jsonl"]
-    assert all(json.loads(line) for line in path.read_text().splitlines())
+def test_one_source_gets_no_index_and_its_video_inside(lstr, small_set, tmp_path):
+    video = small_set.videos / "scene_03.mp4"
+    given = ("-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "html", "--set", "embed=1MB")
+    assert lstr("detect", video, *given)[0] == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["scene_03.html"]
+    page = Page(tmp_path / "out" / "scene_03.html")
+    assert page.data["index"] is None and page.data["video"] is None and page.data["embedded"] == {"type": "video/mp4"}
+    assert len(page.texts[3]) == (video.stat().st_size + 2) // 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("20MB", 20_000_000),
+        ("1.5 GiB", 3 * 2**29),
+        ("500k", 500_000),
+        ("0", 0),
+        *((text, None) for text in ("", "MB", "-1MB", "1TB", "20 apples")),
+    ],
+)
+def test_sizes(text, size):
+    if size is not None:
+        assert parse_bytes(text) == size
+        return
+    with pytest.raises(ValueError):
+        parse_bytes(text)
