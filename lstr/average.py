@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError, brief
 from lstr.kinds import from_json, make_model
-from lstr.models.kind import Kind, Model, Tensors
+from lstr.models.kind import Kind, Model
+from lstr.models.layers import Tensors
 from lstr.models.published import Publication
 from lstr.windows.plans import Joined
 from lstr.windows.windows import Windows

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from lstr.errors import ConfigError
 from lstr.exported import AFTER, BEFORE, FEATURES, MAX_STREAMS, PLAN, SCORES, StepDescription, StreamTensor
-from lstr.models.kind import Model, Tensors, as_tensors
+from lstr.models.kind import Model
+from lstr.models.layers import Tensors
 from lstr.windows.plans import CHANGES, Plan, of_two_shapes, to_dict
 
 # The oldest that has every operation of the models; older runtimes read it.
@@ -77,7 +78,7 @@ def make_graph(model: Model, step: StepDescription) -> bytes:
 
     plans: dict[bool, Plan] = {}
     for chunk in range(model.config.work_length + model.config.long_stride + 1):  # both forms occur until then
-        plan = of_two_shapes(model.plan(np.full(step.streams, chunk)))
+        plan = of_two_shapes(model.planner(np.full(step.streams, chunk)))
         plans.setdefault(CHANGES in plan, plan)
     weights = _Weights()
     branches = {}
@@ -123,7 +124,7 @@ def _traced(model: Model, plan: Plan, tensors: Tensors) -> Any:
         try:
             torch.onnx.export(
                 PureStep(model, plan, tensors).eval(),
-                (features, *as_tensors(plan, torch.device("cpu")).values(), *tensors.values()),
+                (features, *map(torch.from_numpy, plan.values()), *tensors.values()),
                 file,  # type: ignore[arg-type]  # torch's declaration lacks files, which it accepts
                 input_names=[FEATURES, *(f"{PLAN}{n}" for n in plan), *(f"{BEFORE}{n}" for n in tensors)],
                 output_names=[SCORES, *(f"{AFTER}{n}" for n in tensors)],

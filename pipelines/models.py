@@ -16,6 +16,7 @@ from lstr.kinds import KINDS, make_model, usable
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.models.kind import Model
 from lstr.streaming import StreamState
+from lstr.windows.plans import needed
 
 
 def build(config: WindowConfig, n_classes: int, device: str) -> Model:
@@ -61,7 +62,8 @@ def cost_of(config: WindowConfig, n_classes: int) -> dict[str, int]:
         constants, tensors = model.constants(), model.begin(1)
         with FlopCounterMode(display=False, custom_mapping={fused: attention_flops}) as counter:
             for chunk in range(age, age + config.long_stride):
-                model.advance(constants, tensors, np.array([chunk]), torch.randn(1, config.input_dim))
+                plan = {n: torch.from_numpy(a).to("meta") for n, a in needed(model.planner(np.array([chunk]))).items()}
+                _, tensors = model.step(constants, tensors, plan, torch.randn(1, config.input_dim))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return {"parameters": parameters, "multiply_adds": round(counter.get_total_flops() / 2 / config.long_stride)}
 

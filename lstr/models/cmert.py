@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from lstr.config import Size, SizeOrZero
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight import Foresight, ForesightConfig, PublishedForesight
-from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, Tensors, newest
-from lstr.models.layers import DecoderLayer, Stack, causal_mask
+from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset
+from lstr.models.layers import DecoderLayer, Stack, Tensors, causal_mask, newest
 from lstr.models.published import read_publication
 from lstr.windows.windows import Outputs
 

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from lstr.config import Size, Uses, WindowConfig
 from lstr.errors import CheckpointError
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import FixedWindow, Kind, Preset, Tensors, put, take
-from lstr.models.layers import Head
+from lstr.models.kind import FixedWindow, Kind, Preset
+from lstr.models.layers import Head, Tensors, put, take
 from lstr.models.oadtr import TRAINING
 from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import Ring

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.models.kind import Model, Tensors, keep
+from lstr.models.kind import Model
+from lstr.models.layers import Tensors, keep
 from lstr.windows.plans import CHANGES, Plan, of_two_shapes
 
 # One for a process: PyTorch captures one graph at a time.
@@ -58,6 +59,7 @@ class CapturedStep:
 
     def __init__(self, model: Model, constants: Any, tensors: Tensors) -> None:
         self.model = model
+        self.planner = model.planner
         self.constants = constants
         self.tensors = tensors
         self.inputs: dict[bool, Together] = {}
@@ -69,7 +71,7 @@ class CapturedStep:
         config, n_streams = self.model.config, len(next(iter(self.tensors.values())))
         features = torch.zeros(n_streams, config.input_dim)
         for chunks in range(config.work_length + config.long_stride + 1):  # by then both kinds of steps came
-            plan = of_two_shapes(self.model.plan(np.full(n_streams, chunks)))
+            plan = of_two_shapes(self.planner(np.full(n_streams, chunks)))
             if (CHANGES in plan) not in self.replays:
                 self._fill_inputs(plan, features, np.ones(n_streams, dtype=np.bool_))
 
@@ -79,7 +81,7 @@ class CapturedStep:
         taking (B,) bool: the streams that have a next chunk. What a step leaves of another stream is
         what it was, or what its own next step overwrites.
         """
-        changes = self._fill_inputs(of_two_shapes(self.model.plan(chunks)), features, taking)
+        changes = self._fill_inputs(of_two_shapes(self.planner(chunks)), features, taking)
         self.replays[changes]()
         return self.logits[changes]
 

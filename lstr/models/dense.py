@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lstr.config import WindowConfig
 from lstr.models import lstr_step
-from lstr.models.kind import Tensors, take
+from lstr.models.layers import Tensors, take
 from lstr.windows import indices as index
 
 # Chunks that pass a feature head together: enough to be quick, few enough for little memory.

@@ -27,8 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig, define_config
-from lstr.models.kind import Kind, Preset, Windowed, at_slot
-from lstr.models.layers import FeatureHead, sinusoid
+from lstr.models.kind import Kind, Preset, Windowed
+from lstr.models.layers import FeatureHead, at_slot, sinusoid
 from lstr.models.published import read_publication
 from lstr.windows.windows import Supervision, Windows, in_order, loss_of
 

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Model, Preset, Tensors, reset_fresh
-from lstr.models.layers import Head, Scaled
+from lstr.models.kind import Kind, Model, Preset
+from lstr.models.layers import Head, Scaled, Tensors, reset_fresh
 from lstr.models.published import Published, Tables, read_publication, with_prefixes
 from lstr.windows.plans import Runs
 from lstr.windows.windows import Supervision, Windows, loss_mask, without

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig, define_config
-from lstr.models.kind import Kind, Model, Tensors, put, reset_fresh
-from lstr.models.layers import FeatureHead, module_list
+from lstr.models.kind import Kind, Model
+from lstr.models.layers import FeatureHead, Tensors, module_list, put, reset_fresh
 from lstr.models.published import read_publication
 from lstr.windows import indices as memory
 from lstr.windows.plans import Bank, bank_chunks

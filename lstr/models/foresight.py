@@ -18,8 +18,20 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.errors import ConfigError
-from lstr.models.kind import Model, Tensors, put, replace, take
-from lstr.models.layers import DecoderLayer, EncoderLayer, PositionalEncoding, Stack, module_list, pack, table_length
+from lstr.models.kind import Model
+from lstr.models.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    PositionalEncoding,
+    Stack,
+    Tensors,
+    module_list,
+    pack,
+    put,
+    replace,
+    table_length,
+    take,
+)
 from lstr.models.published import Published, Tables
 from lstr.windows import indices as index
 from lstr.windows.plans import Generated, short_memory

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Model, Preset, Tensors, put, reset_fresh, take
-from lstr.models.layers import Block, CausalBlock, Head, module_list
+from lstr.models.kind import Kind, Model, Preset
+from lstr.models.layers import Block, CausalBlock, Head, Tensors, module_list, put, reset_fresh, take
 from lstr.models.published import Published, Tables, packed_blocks, read_publication
 from lstr.settings import Amount, override
 from lstr.windows import indices as memory

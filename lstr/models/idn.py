@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig, define_config
-from lstr.models.kind import Kind, Preset, Windowed, at_slot
-from lstr.models.layers import FeatureHead
+from lstr.models.kind import Kind, Preset, Windowed
+from lstr.models.layers import FeatureHead, at_slot
 from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.windows import Supervision, Windows, loss_mask, loss_of, masked_mean
 

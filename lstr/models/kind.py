@@ -12,18 +12,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
+from lstr.models.layers import Tensors, put, reset_fresh, take
 from lstr.models.published import Publication, Published
 from lstr.settings import defaults
 from lstr.windows import indices as memory
-from lstr.windows.plans import Plan, Planner, Ring, Slots, needed
+from lstr.windows.plans import Planner, Ring, Slots
 from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, loss_of
 
-Tensors = dict[str, Tensor]
 # The layers of a feature head that has one for each feature, in their order.
 BRANCHES = ("visual_linear", "motion_linear")
 
@@ -177,31 +176,17 @@ class Model(nn.Module, ABC):
         """What makes its plans, as a value that a file can hold."""
         return self.plans.of(self.config)
 
-    def plan(self, chunks: NDArray[np.int64]) -> Plan:
-        """Return what a step needs to know of streams that have seen `chunks` (B,); a stream at 0 starts over.
-
-        The shapes of the arrays follow from B alone. `lstr.windows.plans` explains their names.
-        """
-        return self.planner(chunks)
-
     @abstractmethod
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
         """Return logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), and the tensors after it.
 
-        It changes none of its arguments, and no value of a tensor decides which code runs. `plan` is that of `plan` as
-        tensors, or what `lstr.windows.plans.needed` leaves of it, with the same result. donate: it may write into the
-        memory of `tensors`, to copy less; a tensor that comes back as the same object has then changed, only where the
-        same step would write the same values again.
+        It changes none of its arguments, and no value of a tensor decides which code runs. `plan` is what `planner`
+        returns, as tensors, or what `lstr.windows.plans.needed` leaves of it, with the same result. donate: it may
+        write into the memory of `tensors`, to copy less; a tensor that comes back as the same object has then changed,
+        only where the same step would write the same values again.
         """
-
-    def advance(self, constants: Any, tensors: Tensors, chunks: NDArray[np.int64], features: Tensor) -> Tensor:
-        """Run `step` for streams that have seen `chunks` (B,), change their `tensors` in place, return the logits."""
-        plan = as_tensors(needed(self.plan(chunks)), features.device)
-        logits, after = self.step(constants, tensors, plan, features, donate=True)
-        keep(tensors, after)
-        return logits
 
 
 class Windowed(Model):
@@ -315,71 +300,3 @@ class FixedWindow(Model):
             ring = torch.where(plan["fresh"][:, None, None], kept[-1], ring)
         ring = put(ring, plan["row"], kept[:-1], donate)
         return ring, take(ring, plan["rows"], self.config.work_length)
-
-
-def at_slot(states: Tensor, slots: Tensor) -> Tensor:
-    """Return the state (B, E) at a slot of each window, of states (B, W, E) and slots (B,)."""
-    return states.gather(1, slots[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
-
-
-def as_tensors(plan: Plan, device: torch.device) -> Tensors:
-    """Return the arrays of a plan as tensors on a device."""
-    return {name: torch.from_numpy(values).to(device) for name, values in plan.items()}
-
-
-def keep(tensors: Tensors, after: Tensors, taking: Tensor | None = None) -> None:
-    """Let the tensors of streams hold what a step gave, those of the streams that took a chunk: taking (B,) bool.
-
-    Those that came back as they are were donated, and hold it already.
-    """
-    memory = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
-    given = {name: tensor for name, tensor in after.items() if tensor is not tensors[name]}
-    if taking is not None:
-        given = {n: torch.where(taking.view(-1, *[1] * (t.ndim - 1)), t, tensors[n]) for n, t in given.items()}
-    for name, tensor in given.items():  # one that goes to another's place must not be overwritten before
-        given[name] = tensor.clone() if tensor.untyped_storage().data_ptr() in memory else tensor
-    for name, tensor in given.items():
-        tensors[name].copy_(tensor)
-
-
-def reset_fresh(tensor: Tensor, fresh: Tensor | None) -> Tensor:
-    """Return zeros for the streams that begin, fresh (B,) bool or None, and what the others have: tensor (B, ...)."""
-    return tensor if fresh is None else tensor.masked_fill(fresh.view(-1, *[1] * (tensor.ndim - 1)), 0)
-
-
-def put(ring: Tensor, rows: Tensor, values: Tensor, donate: bool = False) -> Tensor:
-    """Return rings (B, R, ...) with values (n, ...) at rows (n,); donate: whether in the same memory."""
-    flat = ring.flatten(0, 1)
-    if not donate:
-        return flat.index_copy(0, rows, values).view_as(ring)
-    flat.index_copy_(0, rows, values)
-    return ring
-
-
-def take(ring: Tensor, rows: Tensor, length: int, out: Tensor | None = None) -> Tensor:
-    """Rows (n * length,) of rings (B, R, ...) as (n, length, ...), in memory of their own, or in that of `out`."""
-    flat = ring.flatten(0, 1)
-    if out is None:
-        return flat.index_select(0, rows).unflatten(0, (-1, length))
-    torch.index_select(flat, 0, rows, out=out.flatten(0, 1))
-    return out
-
-
-def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
-    """The newest present work slot of x (B, W + anticipation, ...) and those of the future: (B, 1 + anticipation, ...).
-
-    present (B, W) bool, None where all are.
-    """
-    if present is None:
-        return x[:, W - 1 :]
-    streams = torch.arange(len(x), device=x.device)
-    return torch.cat([x[streams, present.sum(dim=1) - 1, None], x[:, W:]], dim=1)
-
-
-def replace(tensor: Tensor, streams: Tensor, values: Tensor, donate: bool = False) -> Tensor:
-    """Tensor (B, ...) with values (n, ...) for some streams (n,), in their order."""
-    if len(values) == len(tensor):
-        return values
-    if not donate:
-        return tensor.index_copy(0, streams, values)
-    return tensor.index_copy_(0, streams, values)

@@ -1,4 +1,4 @@
-"""Layers that several kinds share: feature heads, positions, attention, blocks. Parameters have the published names."""
+"""Layers that several kinds share, with published names of parameters, and the rings that streams keep chunks in."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lstr.config import WindowConfig
+
+Tensors = dict[str, Tensor]
 
 
 def sinusoid(length: int, d_model: int) -> Tensor:
@@ -364,3 +366,66 @@ def pack(model: Packed) -> Packed:
             elif isinstance(child, nn.Linear) and not isinstance(parent, Attention):
                 setattr(parent, name, PackedLinear(child.weight, child.bias))
     return packed.eval()
+
+
+def at_slot(states: Tensor, slots: Tensor) -> Tensor:
+    """Return the state (B, E) at a slot of each window, of states (B, W, E) and slots (B,)."""
+    return states.gather(1, slots[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
+
+
+def keep(tensors: Tensors, after: Tensors, taking: Tensor | None = None) -> None:
+    """Let the tensors of streams hold what a step gave, those of the streams that took a chunk: taking (B,) bool.
+
+    Those that came back as they are were donated, and hold it already.
+    """
+    memory = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
+    given = {name: tensor for name, tensor in after.items() if tensor is not tensors[name]}
+    if taking is not None:
+        given = {n: torch.where(taking.view(-1, *[1] * (t.ndim - 1)), t, tensors[n]) for n, t in given.items()}
+    for name, tensor in given.items():  # one that goes to another's place must not be overwritten before
+        given[name] = tensor.clone() if tensor.untyped_storage().data_ptr() in memory else tensor
+    for name, tensor in given.items():
+        tensors[name].copy_(tensor)
+
+
+def reset_fresh(tensor: Tensor, fresh: Tensor | None) -> Tensor:
+    """Return zeros for the streams that begin, fresh (B,) bool or None, and what the others have: tensor (B, ...)."""
+    return tensor if fresh is None else tensor.masked_fill(fresh.view(-1, *[1] * (tensor.ndim - 1)), 0)
+
+
+def put(ring: Tensor, rows: Tensor, values: Tensor, donate: bool = False) -> Tensor:
+    """Return rings (B, R, ...) with values (n, ...) at rows (n,); donate: whether in the same memory."""
+    flat = ring.flatten(0, 1)
+    if not donate:
+        return flat.index_copy(0, rows, values).view_as(ring)
+    flat.index_copy_(0, rows, values)
+    return ring
+
+
+def take(ring: Tensor, rows: Tensor, length: int, out: Tensor | None = None) -> Tensor:
+    """Rows (n * length,) of rings (B, R, ...) as (n, length, ...), in memory of their own, or in that of `out`."""
+    flat = ring.flatten(0, 1)
+    if out is None:
+        return flat.index_select(0, rows).unflatten(0, (-1, length))
+    torch.index_select(flat, 0, rows, out=out.flatten(0, 1))
+    return out
+
+
+def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
+    """The newest present work slot of x (B, W + anticipation, ...) and those of the future: (B, 1 + anticipation, ...).
+
+    present (B, W) bool, None where all are.
+    """
+    if present is None:
+        return x[:, W - 1 :]
+    streams = torch.arange(len(x), device=x.device)
+    return torch.cat([x[streams, present.sum(dim=1) - 1, None], x[:, W:]], dim=1)
+
+
+def replace(tensor: Tensor, streams: Tensor, values: Tensor, donate: bool = False) -> Tensor:
+    """Tensor (B, ...) with values (n, ...) for some streams (n,), in their order."""
+    if len(values) == len(tensor):
+        return values
+    if not donate:
+        return tensor.index_copy(0, streams, values)
+    return tensor.index_copy_(0, streams, values)

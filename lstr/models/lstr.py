@@ -16,7 +16,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.models import lstr_step
-from lstr.models.kind import PUBLISHED_TRAINING, SMALL_TRAINING, Kind, Model, Preset, Tensors
+from lstr.models.kind import PUBLISHED_TRAINING, SMALL_TRAINING, Kind, Model, Preset
 from lstr.models.layers import (
     DecoderLayer,
     EncoderLayer,
@@ -288,15 +288,9 @@ class LSTR(Model):
         """See `Model.constants`."""
         return lstr_step.constants(self, pack(self) if packed else self)
 
-    def begin(self, n_streams: int) -> Tensors:
-        """Return the rings and caches of B streams, see `lstr.models.lstr_step`."""
-        return lstr_step.begin(self, n_streams)
-
-    def step(
-        self, constants: lstr_step.Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
-        return lstr_step.step(constants, tensors, plan, features, donate)
+    # functions of that module, so that a step enters no other file
+    begin = lstr_step.begin
+    step = staticmethod(lstr_step.step)
 
 
 def stages(config: LSTRConfig) -> list[tuple[int | None, int]]:

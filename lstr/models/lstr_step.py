@@ -24,8 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lstr.models.kind import Tensors, newest, put, replace, reset_fresh, take
-from lstr.models.layers import causal_mask, mean_token
+from lstr.models.layers import Tensors, causal_mask, mean_token, newest, put, replace, reset_fresh, take
 from lstr.windows import indices as index
 from lstr.windows.plans import waiting_rows
 

@@ -28,8 +28,8 @@ from lstr.config import MOST, Size, SizeOrZero
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight import Constants, Foresight, ForesightConfig, PublishedForesight
-from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset, Tensors, newest
-from lstr.models.layers import Attention, DecoderLayer, EncoderLayer, Stack, module_list
+from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset
+from lstr.models.layers import Attention, DecoderLayer, EncoderLayer, Stack, Tensors, module_list, newest
 from lstr.models.published import read_publication
 from lstr.windows.windows import Outputs
 

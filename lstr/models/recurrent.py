@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import SMALL_TRAINING, Kind, Model, Preset, Tensors, reset_fresh
-from lstr.models.layers import FeatureHead, Head
+from lstr.models.kind import SMALL_TRAINING, Kind, Model, Preset
+from lstr.models.layers import FeatureHead, Head, Tensors, reset_fresh
 from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import States
 from lstr.windows.windows import Outputs, Windows, in_order

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from lstr.config import SizeOrZero, Uses, WindowConfig, define_config
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Preset, Tensors
-from lstr.models.layers import FeatureHead
+from lstr.models.kind import Kind, Preset
+from lstr.models.layers import FeatureHead, Tensors
 from lstr.models.published import Published, read_publication
 from lstr.models.recurrent import Recurrent
 from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, in_order, loss_mask, loss_of, masked_mean

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Preset, Tensors
-from lstr.models.layers import FeatureHead
+from lstr.models.kind import Kind, Preset
+from lstr.models.layers import FeatureHead, Tensors
 from lstr.models.published import Published, Tables, read_publication
 from lstr.models.recurrent import Recurrent
 from lstr.windows.windows import Supervision, Windows, loss_mask, multi_hot_cross_entropy

@@ -12,7 +12,7 @@ Rows count through the rings of all streams, one ring after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, Self, get_args
 
 import msgspec
@@ -62,10 +62,24 @@ class Planner(msgspec.Struct, frozen=True, tag_field="form", tag=str.lower):
     """Makes plans. Each subclass is a form that files know by its lower-case name."""
 
     def __call__(self, chunks: Indices) -> Plan:
-        """Return the plan of the next chunk of streams that have seen `chunks` (B,); a stream at 0 starts.
+        """Return the plan of the next chunk of streams that have seen `chunks` (B,); a stream at 0 starts over.
 
         The shapes of the arrays follow from B alone.
         """
+        return self.plan(chunks, np.arange(len(chunks)))
+
+    def ahead(self, chunk: int, count: int) -> Iterator[Plan]:
+        """Yield the plans of one stream for `count` chunks from `chunk` on, as `needed` leaves them.
+
+        They are computed together: NumPy takes as long for the indices of some dozen chunks as for those of one.
+        """
+        plan = self.plan(np.arange(chunk, chunk + count), np.zeros(count, dtype=np.int64))
+        lengths = {name: len(values) // count for name, values in plan.items()}
+        for i in range(count):
+            yield needed({name: plan[name][i * n : (i + 1) * n] for name, n in lengths.items()})
+
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """Return the plan of the next chunk of streams that have seen `chunks` (B,), with the rings `streams` (B,)."""
         raise NotImplementedError
 
     @classmethod
@@ -78,8 +92,8 @@ class Planner(msgspec.Struct, frozen=True, tag_field="form", tag=str.lower):
 class States(Planner, frozen=True):
     """Plan of a state that never ends: `fresh` (B,) bool, streams that start."""
 
-    def __call__(self, chunks: Indices) -> Plan:
-        """See Planner."""
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """See `Planner.plan`."""
         return {"fresh": chunks == 0}
 
 
@@ -102,8 +116,8 @@ class Runs(Planner, frozen=True):
         """Return which runs (B, R) have started at chunks (B,)."""
         return chunks[:, None] >= self.beginnings
 
-    def __call__(self, chunks: Indices) -> Plan:
-        """See Planner."""
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """See `Planner.plan`."""
         waiting = ~self.active(chunks)
         place = (chunks[:, None] - self.beginnings) % self.work_length  # (B, R) chunks since the run started
         return {"fresh": (place == 0) | waiting, "waiting": waiting, "unmixed": chunks % self.work_length == 0}
@@ -118,8 +132,8 @@ class Slots(Planner, frozen=True):
 
     work_length: Size
 
-    def __call__(self, chunks: Indices) -> Plan:
-        """See Planner."""
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """See `Planner.plan`."""
         W = self.work_length
         return {"fresh": chunks == 0, "full": chunks >= W, "newest": np.minimum(chunks, W - 1)}
 
@@ -134,10 +148,10 @@ class Ring(Planner, frozen=True):
     work_length: Size
     convolved: bool = False
 
-    def __call__(self, chunks: Indices) -> Plan:
-        """See Planner."""
-        W, streams = self.work_length, np.arange(len(chunks))[:, None]
-        rows = streams * W + (chunks[:, None] + 1 + np.arange(W)) % W  # (B, W) oldest first
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """See `Planner.plan`."""
+        W = self.work_length
+        rows = streams[:, None] * W + (chunks[:, None] + 1 + np.arange(W)) % W  # (B, W) oldest first
         plan = {"fresh": chunks == 0, "row": rows[:, -1], "rows": rows.ravel()}
         return plan | ({"settled": rows[:, -3], "between": rows[:, 1:-3].ravel()} if self.convolved else {})
 
@@ -178,9 +192,9 @@ class Compressed(Memories, frozen=True):
     positions: str
     gru: bool
 
-    def __call__(self, chunks: Indices) -> Plan:
-        """See Planner."""
-        W, streams, last = self.work_length, np.arange(len(chunks)), np.maximum(chunks - 1, 0)
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """See `Planner.plan`."""
+        W, last = self.work_length, np.maximum(chunks - 1, 0)
         work, present = index.work_indices(chunks, self)  # (B, W)
         slots = np.pad(work % W, ((0, 0), (0, self.anticipation)), constant_values=W)
         plan: Plan = {
@@ -226,10 +240,9 @@ class Generated(Memories, frozen=True):
 
     context: SizeOrZero
 
-    def __call__(self, chunks: Indices) -> Plan:
-        """See Planner."""
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """See `Planner.plan`."""
         ring, rows, apart = self.context + self.work_length, index.long_rows(self), index.spacing(self)
-        streams = np.arange(len(chunks))
         slots, present = short_memory(chunks, self)
         long, visible = index.long_indices(chunks, self)  # (B, n_long)
         held_before, visible_before = index.long_indices(np.maximum(chunks - 1, 0), self)
@@ -260,10 +273,10 @@ class Bank(Memories, frozen=True):
     `row` and `stores.row` (B,) are the rows of the newest chunk in the ring of the work memory and of the long memory.
     """
 
-    def __call__(self, chunks: Indices) -> Plan:
-        """See Planner."""
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """See `Planner.plan`."""
         W, apart, long_rows = self.work_length, index.spacing(self), index.long_rows(self)
-        streams = np.arange(len(chunks)) * (W + long_rows)
+        first = streams * (W + long_rows)
         held, mask = bank_chunks(chunks, self)
         rows = held[:, self.n_long :] % W
         if self.n_long:
@@ -271,12 +284,12 @@ class Bank(Memories, frozen=True):
         hidden = np.ones((len(chunks), W + long_rows), dtype=np.bool_)
         stream, slot = np.nonzero(mask)
         hidden[stream, rows[stream, slot]] = False
-        plan = {"fresh": chunks == 0, "row": streams + chunks % W, "hidden": hidden}
+        plan = {"fresh": chunks == 0, "row": first + chunks % W, "hidden": hidden}
         if self.n_long:
             stores = chunks % apart == 0
             # a stream that stores nothing writes the row of its work memory again, which is harmless
-            long_row = np.where(stores, streams + W + chunks // apart % long_rows, plan["row"])
-            plan |= {"stores": stores, "stores.streams": np.arange(len(chunks)), "stores.row": long_row}
+            long_row = np.where(stores, first + W + chunks // apart % long_rows, plan["row"])
+            plan |= {"stores": stores, "stores.streams": streams, "stores.row": long_row}
         return plan
 
 
@@ -294,9 +307,9 @@ class History(Memories, frozen=True):
     `work_rows` the same in rings that are as long as the work memory.
     """
 
-    def __call__(self, chunks: Indices) -> Plan:
-        """See Planner."""
-        W, streams = self.work_length, np.arange(len(chunks))
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """See `Planner.plan`."""
+        W = self.work_length
         held, exist = history_chunks(chunks, self)  # (B, n_long + W)
         plan = {"fresh": chunks == 0, "missing": ~exist}
         for name, ring, slots in (("", history_rows(self), held), ("work_", W, held[:, -W:])):
@@ -327,9 +340,9 @@ class Joined(Planner, frozen=True):
 
     members: Annotated[tuple[Form, ...], msgspec.Meta(min_length=1, max_length=1000)]
 
-    def __call__(self, chunks: Indices) -> Plan:
-        """See Planner."""
-        return joined(member(chunks) for member in self.members)
+    def plan(self, chunks: Indices, streams: Indices) -> Plan:
+        """See `Planner.plan`."""
+        return joined(member.plan(chunks, streams) for member in self.members)
 
 
 def to_dict(planner: Planner) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from lstr import streaming
 from tests.support.tiny_models import video
 
 
@@ -29,8 +30,11 @@ def streamed(model, playlists):
     """The same from one stream for each playlist, whose videos follow each other; all streams go on together."""
     chunks = np.stack([np.concatenate([np.arange(len(v)) for v in videos]) for videos in playlists])  # (B, T)
     features = torch.stack([torch.cat(videos) for videos in playlists])  # (B, T, D)
-    constants, tensors = model.constants(), model.begin(len(playlists))
-    for tensor in tensors.values():
+    state, rows = streaming.create(model, len(playlists)), []
+    for tensor in state.tensors.values():
         tensor.fill_(float("nan"))
-    rows = [model.advance(constants, tensors, chunks[:, t], features[:, t]) for t in range(chunks.shape[1])]
-    return torch.stack(rows, dim=1).softmax(dim=-1)
+    for t in range(chunks.shape[1]):
+        state.chunks[:] = chunks[:, t]
+        parts = features[:, t].split([model.config.rgb_dim, model.config.flow_dim], dim=1)
+        rows.append(streaming.step_streams(model, state, range(len(playlists)), *parts))
+    return torch.stack(rows, dim=1)

@@ -8,7 +8,7 @@ import torch
 
 from lstr.average import Member
 from lstr.kinds import configure, make_model
-from lstr.models.kind import newest
+from lstr.models.layers import newest
 from lstr.models.lstr import ENCODERS, INTEGRATIONS
 from lstr.windows.windows import gather
 

@@ -41,7 +41,7 @@ def test_a_captured_step_of_some_streams_leaves_the_others(changes, monkeypatch)
     plain, captured = streaming.create(model, 3), streaming.create(model, 3)
     captured.captured = CapturedStep(model, captured.constants, captured.tensors)
     captured.captured.prepare()
-    assert set(captured.captured.replays) == ({False, True} if CHANGES in model.plan(np.array([0])) else {False})
+    assert set(captured.captured.replays) == ({False, True} if CHANGES in model.planner(np.array([0])) else {False})
     for k in range(70):
         if k == 20:
             streaming.reset(plain, [1])

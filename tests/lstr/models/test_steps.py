@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from lstr.kinds import KINDS
-from lstr.models.kind import as_tensors
-from lstr.windows.plans import of_two_shapes
+from lstr.models.layers import keep
+from lstr.windows.plans import needed, of_two_shapes
 from tests.support.playlists import scores_of
 from tests.support.tiny_models import AVERAGED, tiny, unsettled, video
 
-CPU = torch.device("cpu")
 OF_THEIR_OWN = {
     "lstr": [{"grid": "sliding"}, {"gru": True, "anticipation": 2}, {"encoder": "none", "positions": "distance"}],
     "rnn": [{"cell": "gru"}],
@@ -33,6 +32,10 @@ def made(kind, changes):
     return unsettled(tiny(**{"kind": kind, **changes})).requires_grad_(False)
 
 
+def as_tensors(plan, device="cpu"):
+    return {name: torch.from_numpy(values).to(device) for name, values in plan.items()}
+
+
 def ages(n_steps):
     """Chunks seen (3,) before each step by three streams that begin, and begin anew, at different times."""
     for step in range(n_steps):
@@ -41,7 +44,7 @@ def ages(n_steps):
 
 @each_case
 def test_a_step_changes_nothing_it_is_given_and_a_donated_one_gives_the_same(kind, changes):
-    """Streams by the pure function alone, from step to step; the donated ones are those of `Model.advance`."""
+    """Streams by the pure function alone, from step to step; the donated ones are those of `lstr.streaming`."""
     model = made(kind, changes)
     constants, pure, donated = model.constants(), model.begin(3), model.begin(3)
     videos = torch.stack([video(45, seed) for seed in range(3)])
@@ -49,14 +52,17 @@ def test_a_step_changes_nothing_it_is_given_and_a_donated_one_gives_the_same(kin
     for k, chunks in enumerate(ages(45)):
         features = videos[:, k]
         given = {**{f"tensor {n}": t for n, t in pure.items()}, "features": features}
-        plan = as_tensors(model.plan(chunks), CPU)
+        plan = as_tensors(model.planner(chunks))
         given |= {f"plan {n}": t for n, t in plan.items()}
         before = {name: tensor.clone() for name, tensor in given.items()}
         logits, after = model.step(constants, pure, plan, features)
         for name, tensor in given.items():
             assert torch.equal(tensor, before[name]), name
         assert {n: (t.shape, t.dtype) for n, t in after.items()} == {n: (t.shape, t.dtype) for n, t in pure.items()}
-        torch.testing.assert_close(model.advance(constants, donated, chunks, features), logits, atol=1e-5, rtol=0)
+        least = as_tensors(needed(model.planner(chunks)))
+        same_logits, rings = model.step(constants, donated, least, features, donate=True)
+        keep(donated, rings)
+        torch.testing.assert_close(same_logits, logits, atol=1e-5, rtol=0)
         pure = after
         outcome.append(logits.softmax(dim=-1))
     scores = torch.stack(outcome, dim=1)  # (B, T, 1 + n_ahead, C)
@@ -70,7 +76,7 @@ def test_a_plan_has_shapes_that_follow_from_the_number_of_streams(kind, changes)
     """A captured or an exported step runs again only on arrays of the shapes it was made with."""
     model, shapes = made(kind, changes), set()
     for chunks in [*ages(120), np.array([3, 3, 3]), np.array([0, 0, 0])]:
-        plan = model.plan(chunks)
+        plan = model.planner(chunks)
         shapes.add(tuple((name, values.shape, values.dtype) for name, values in plan.items()))
         assert all(isinstance(values, np.ndarray) and values.dtype in (np.int64, np.bool_) for values in plan.values())
         for name in plan:
@@ -86,6 +92,6 @@ def test_a_step_never_looks_at_what_a_tensor_holds(kind, changes):
     model = made(kind, changes).to("meta")
     constants, tensors = model.constants(), model.begin(2)
     for k in (0, 3, 40, 41, 42, 43):
-        plan = as_tensors(of_two_shapes(model.plan(np.array([k, k + 5]))), torch.device("meta"))
+        plan = as_tensors(of_two_shapes(model.planner(np.array([k, k + 5]))), "meta")
         logits, _ = model.step(constants, tensors, plan, torch.zeros(2, 8, device="meta"))
         assert logits.shape == (2, 1 + model.config.n_ahead, 5)

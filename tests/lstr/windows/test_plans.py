@@ -12,7 +12,7 @@ import pytest
 
 from lstr.errors import ConfigError
 from lstr.kinds import KINDS
-from lstr.windows.plans import States, from_dict, to_dict
+from lstr.windows.plans import States, from_dict, needed, to_dict
 from tests.support.tiny_models import AVERAGED, tiny
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,8 +24,17 @@ def test_a_plan_read_again_is_the_models(settings):
     read = from_dict(json.loads(json.dumps(to_dict(model.planner))))
     assert read == model.planner
     for chunks in (np.array([0, 7, 40]), np.array([3, 5, 1000])):
-        ours, theirs = model.plan(chunks), read(chunks)
+        ours, theirs = model.planner(chunks), read(chunks)
         assert ours.keys() == theirs.keys() and all((ours[name] == theirs[name]).all() for name in ours)
+
+
+@pytest.mark.parametrize("settings", [*({"kind": kind} for kind in KINDS), AVERAGED], ids=lambda of: of["kind"])
+def test_plans_ahead_are_those_of_each_chunk(settings):
+    planner = tiny(**settings).planner
+    for first in (0, 17, 1000):
+        for chunk, plan in enumerate(planner.ahead(first, 9), first):
+            alone = needed(planner(np.array([chunk])))
+            assert plan.keys() == alone.keys() and all((plan[name] == alone[name]).all() for name in plan)
 
 
 @pytest.mark.parametrize(
