@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from lstr import streaming
-from lstr.checkpoint import load
 from lstr.errors import StalledError
 from lstr.extractors.video.inputs import PROMPT, Input, LiveOptions, parse_live
 from lstr.kinds import configure, make_model
+from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.detection import outputs
 from lstr.pipelines.detection.decision import Decision, Opened
 from lstr.pipelines.detection.detector import detect
@@ -26,9 +26,10 @@ from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptio
 from lstr.pipelines.detection.session import Streams
 from lstr.pipelines.failures import FailureLog
 from lstr.timeline import Thresholds
-from tests.support.annotated import parse
+from tests.support.annotated import segments
 from tests.support.detections import dated_file, decisions_of, run_live, run_recorded, sources_of
 from tests.support.feature_set import TINY
+from tests.support.mistakes import mistake
 from tests.support.processes import heed_interrupts
 from tests.support.served import TS_HEAD, piped, served
 from tests.support.videos import remux
@@ -44,7 +45,7 @@ def loaded(small_set):
 
 @pytest.fixture(scope="module")
 def networks(loaded):
-    with open_networks(loaded, NetworkOptions(flow_threads=1)) as (twostream, workers, _):
+    with open_networks(loaded, ONE_THREAD) as (twostream, workers, _):
         yield twostream, workers
 
 
@@ -69,8 +70,14 @@ def scores_of(decisions) -> np.ndarray:
     return np.stack([decision.scores for decision in decisions])
 
 
-def stdin(file, name: str = "stdin") -> Input:
-    return Input(name, file, options=PROMPT, lasting=False)
+def stdin(file) -> Input:
+    return Input("stdin", file, options=PROMPT, lasting=False)
+
+
+def lines_of(folder, name: str) -> list[dict]:
+    text = dated_file(folder, name, ".jsonl").read_text()
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.mark.long
@@ -91,12 +98,12 @@ def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks,
     assert [(s.status.decided, s.status.link) for s in sources] == [(4, "ended")] * 2
     with served([streams[1]]) as port:
         through_api = list(detect(f"tcp://127.0.0.1:{port}", small_set.checkpoint, limits=FEW))
-    assert [d.chunk for d in through_api] in ([0, 1, 2, 3], [0, 1, 2, 3, 3])  # the last again, where something is on
+    assert [d.chunk for d in through_api] in ([0, 1, 2, 3], [0, 1, 2, 3, 3])  # the last again if something is active
     assert np.abs(scores_of(through_api[:4]) - scores_of(both[other])).max() <= 1e-5
 
 
 @pytest.mark.long
-def test_what_is_on_when_a_live_source_ends_comes_with_its_last_decision_again(small_set, streams):
+def test_what_is_active_when_a_live_source_ends_comes_with_its_last_decision_again(small_set, streams):
     """Nobody knows before that it is the last one."""
     with served([streams[0]]) as port:
         address, always = f"tcp://127.0.0.1:{port}", Thresholds(on=0.0, off=0.0)
@@ -124,8 +131,8 @@ def test_some_of_several_streams_step_as_each_alone():
             continue
         rows = np.stack([features[i, state.chunks[i]] for i in some])
         at = [int(state.chunks[i]) for i in some]
-        said = streaming.step_streams(model, state, some, rows[:, :5], rows[:, 5:])[:, 0].numpy()
-        for i, k, scores in zip(some, at, said, strict=True):
+        found = streaming.step_streams(model, state, some, rows[:, :5], rows[:, 5:])[:, 0].numpy()
+        for i, k, scores in zip(some, at, found, strict=True):
             assert np.abs(scores - alone[i][k]).max() < 1e-5
 
 
@@ -135,24 +142,25 @@ def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path)
     output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
     chosen = {"live": LiveOptions(on_lag="drop", waiting=2), "limits": Limits(start=0.5, max_chunks=5)}
     decisions = decisions_of(run_live([camera], loaded, networks, output=output, **chosen))
-    chunks = [decision.chunk for decision in decisions]
-    lines = [json.loads(line) for line in dated_file(tmp_path, "camera", ".jsonl").read_text().splitlines()]
+    chunks, lines = [decision.chunk for decision in decisions], lines_of(tmp_path, "camera")
+
+    def chunks_in(parts) -> list[int]:
+        return [k for part in parts for k in range(round(part["start"] * 4), round(part["end"] * 4))]
+
     assert [line["chunk"] for line in lines if "chunk" in line] == chunks and len(chunks) == 5
-    told = [k for line in lines if "gap" in line for k in range(round(line["start"] * 4), round(line["end"] * 4))]
-    assert sorted(chunks + told) == list(range(2, chunks[-1] + 1)) and told
+    gaps = chunks_in(line for line in lines if "gap" in line)
+    assert sorted(chunks + gaps) == list(range(2, chunks[-1] + 1)) and gaps
     timeline = json.loads(dated_file(tmp_path, "camera", ".json").read_text())
     assert timeline["chunks"] == chunks[-1] + 1 and timeline["decided"] == 5
-    missing = [k for gap in timeline["gaps"] for k in range(round(gap["start"] * 4), round(gap["end"] * 4))]
-    assert sorted(missing) == [0, 1, *told] and timeline["gaps"][0] == {"start": 0, "end": 0.5, "reason": "skipped"}
+    missing = chunks_in(timeline["gaps"])
+    assert sorted(missing) == [0, 1, *gaps] and timeline["gaps"][0] == {"start": 0, "end": 0.5, "reason": "skipped"}
     assert all(gap["start_at"] < gap["end_at"] for gap in timeline["gaps"][1:])
-    assert timeline["live"]["dropped"] >= len(told) and timeline["speed"]["latency_ms"]["p50"] > 0
+    assert timeline["live"]["dropped"] >= len(gaps) and timeline["speed"]["latency_ms"]["p50"] > 0
     scores = np.load(dated_file(tmp_path, "camera", ".scores.npy"))
     assert np.flatnonzero(np.isnan(scores[:, 0])).tolist() == sorted(missing)
     assert np.allclose(scores[chunks], scores_of(decisions))
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".jsonl", ".npy", ".html", ".png", ".vtt"}
-    for segment in timeline["segments"]:
-        seen = set(range(round(segment["start"] * 4), round(segment["end"] * 4)))
-        assert seen <= set(chunks), "an action where nothing was seen"
+    assert set(chunks_in(timeline["segments"])) <= set(chunks), "an action where nothing was seen"
 
 
 @pytest.mark.long
@@ -173,39 +181,27 @@ def test_a_gap_can_reset_what_is_remembered(loaded, networks, streams, monkeypat
 
 
 def whole(folder, name: str) -> dict:
-    """The timeline of a source whose files all parse and say the same."""
+    """The timeline of a source whose files all parse and agree."""
     timeline = json.loads(dated_file(folder, name, ".json").read_text())
-    text = dated_file(folder, name, ".jsonl").read_text()
-    assert all(json.loads(line) for line in text.splitlines()) and text.endswith("\n")
     assert len(np.load(dated_file(folder, name, ".scores.npy"))) == timeline["chunks"]
-    segments = sorted((a.start, a.end, a.label) for a in parse("json", timeline).first[1].segments)
-    assert sorted((a.start, a.end, a.label) for a in parse("jsonl", text).first[1].segments) == segments
+    by_lines, by_timeline = (
+        read_annotations(dated_file(folder, name, suffix)).first[1] for suffix in (".jsonl", ".json")
+    )
+    assert segments(by_lines) == segments(by_timeline) and lines_of(folder, name)
     return timeline
 
 
 @pytest.mark.long
 def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp_path, monkeypatch):
     half = streams[0][: len(streams[0]) // 376 * 188]
-    command = (
-        "detect",
-        "-",
-        "-c",
-        small_set.checkpoint,
-        "-o",
-        tmp_path,
-        "-f",
-        "json,jsonl,npy",
-        "--set",
-        "timeout=1.5s",
-    )
+    given = ("-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,jsonl,npy", "--set", "timeout=1.5s")
     with piped(half, None) as file:
         monkeypatch.setattr("sys.stdin", open(os.dup(file.fileno())))  # noqa: SIM115
-        code, out, err = lstr(*command)
+        code, out, err = lstr("detect", "-", *given)
     sys.stdin.close()
-    assert code == 1 and "sent no frame for 1.5 s" in err and err.count("hint: check what writes it") == 1
-    assert "decisions, actions" in out or "no action" in out, "what it had seen has its table"
+    assert code == 1 and "1.5 s" in err and err.count("hint: ") == 1 and out, "what it had seen has its table"
     timeline = whole(tmp_path, "stdin")
-    assert timeline["chunks"] > 2 and "sent no frame" in timeline["live"]["error"]
+    assert timeline["chunks"] > 2 and timeline["live"]["error"]
 
 
 def test_a_camera_never_overwrites_what_is_there(loaded, networks, tmp_path, monkeypatch):
@@ -232,10 +228,7 @@ def test_a_camera_never_overwrites_what_is_there(loaded, networks, tmp_path, mon
     ],
 )
 def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code):
-    """kill -9 while it detects: all lines are whole, but perhaps the last; `docker stop`, Ctrl-C: all files are there.
-
-    Ctrl-C is how a camera is left, and no error.
-    """
+    """kill -9: all lines are whole, but perhaps the last; `docker stop` and Ctrl-C, as a camera is left: all files."""
     command = [sys.executable, "-m", "lstr_cli.main", "detect", "-", "-c", small_set.checkpoint, "-o", tmp_path]
     process = subprocess.Popen(
         list(map(str, command)), stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
@@ -249,7 +242,7 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code
     finally:
         process.send_signal(sent)
         _, err = process.communicate()
-    assert process.returncode == code, err
+    assert process.returncode == code and b"Traceback" not in err, err
     path = dated_file(tmp_path, "stdin", ".jsonl")
     *lines, _ = path.read_text().split("\n")
     chunks = [json.loads(line)["chunk"] for line in lines if '"chunk"' in line]
@@ -258,16 +251,12 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code
         assert [*tmp_path.iterdir()] == [path]
         return
     page = dated_file(tmp_path, "stdin", ".html")
-    assert f"report: {page}" in err.decode() and page.read_text().rstrip().endswith("</html>")
-    assert whole(tmp_path, "stdin")["decided"] == len(chunks) and b"Traceback" not in err
-    if sent == signal.SIGTERM:
-        assert b"error: Terminated." in err
-    else:
-        assert b"error:" not in err and f"left by Ctrl-C; the results so far are in {tmp_path}." in err.decode()
+    assert str(page) in err.decode() and page.read_text().rstrip().endswith("</html>")
+    assert whole(tmp_path, "stdin")["decided"] == len(chunks) and (b"error: " in err) == (sent == signal.SIGTERM)
 
 
 @pytest.mark.long
-def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
+def test_a_part_of_recorded_sources(lstr, small_set, loaded, tmp_path):
     """Of stored features: the parts asked for, at their own times."""
     options = ("--start", "0:01", "--duration", "1.75s", "-f", "json,jsonl,npy")
     code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, *options)
@@ -275,11 +264,6 @@ def test_a_part_of_recorded_sources(lstr, small_set, tmp_path):
     timeline = whole(tmp_path, "scene_00")
     assert (timeline["chunks"], timeline["decided"], timeline["duration"]) == (11, 7, 2.75)
     assert timeline["gaps"] == [{"start": 0, "end": 1, "reason": "skipped"}]
-    code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "--start", "1:00")
-    assert code == 3 and "before the start at 60 s" in err
-    code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "--start", "soon")
-    assert code == 2 and "'soon'" in err
-    loaded = load(small_set.checkpoint)
     (source,) = sources_of(small_set.videos / "scene_00.mp4", loaded=loaded)
     raw = decisions_of(run_recorded(source, loaded, networks=ONE_THREAD, limits=Limits(1, 0.5)))
     stored = np.load(tmp_path / "scene_00.scores.npy")
@@ -295,60 +279,40 @@ def test_several_at_once_on_standard_output(lstr, small_set, streams):
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 3 and {line["source"] for line in lines} == {f"127.0.0.1-{port}"}
     assert [line["chunk"] for line in lines if "chunk" in line] == [0, 1]
-    assert err.count("failed: tcp://127.0.0.1:1 cannot be read") == 1
+    assert err.count("failed: tcp://127.0.0.1:1 ") == 1
 
 
 @pytest.mark.long
 def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_path):
-    """In its files, in its lines, though it is the only one, and in the table the time at which an action began."""
+    """In its files, and in its lines, though it is the only one."""
     with served([streams[0]], [streams[0]]) as port:
-        given = (
-            "--name",
-            f"door=tcp://127.0.0.1:{port}",
-            "-c",
-            small_set.checkpoint,
-            "--duration",
-            0.5,
-            "--on",
-            0,
-        )
+        given = ("--name", f"door=tcp://127.0.0.1:{port}", "-c", small_set.checkpoint, "--duration", 0.5, "--on", 0)
         code, _, err = lstr("detect", *given, "-o", tmp_path, "-f", "json,jsonl", "--events-only")
         assert code == 0, err
         code, out, err = lstr("detect", *given)
     assert code == 0 and {json.loads(line)["source"] for line in out.splitlines()} == {"door"}
     assert json.loads(dated_file(tmp_path, "door", ".json").read_text())["name"] == "door"
-    assert {path.suffix for path in tmp_path.glob("door_*")} == {".json", ".jsonl"} and len(
-        list(tmp_path.iterdir())
-    ) == 2
-    lines = [json.loads(line) for line in dated_file(tmp_path, "door", ".jsonl").read_text().splitlines()]
+    assert len(list(tmp_path.iterdir())) == 2
+    lines = lines_of(tmp_path, "door")
     assert lines and all("event" in line and "at" in line for line in lines)
 
 
 @pytest.mark.parametrize(
-    "given, words",
+    "given, code, named",
     [
-        (["--name", "a/b=camera:0"], "'a/b' cannot name a source"),
-        (["--name", "..=camera:0"], "'..' cannot name a source"),
-        (["--name", "door"], "is not NAME=SOURCE"),
-        (["--name", "door=game.mp4"], "game.mp4 is not a live source"),
-        (["--name", "a=tcp://h:1", "--name", "a=tcp://h:2"], "repeats a name or a value"),
-        ([], "Missing argument 'SOURCE...'"),
-        (["tcp://h:1", "-o", "x", "-f", "json", "--events-only"], "about the lines of jsonl"),
+        (["--name", "a/b=camera:0"], 2, "'a/b'"),
+        (["--name", "..=camera:0"], 2, "'..'"),
+        (["--name", "door"], 2, "NAME=SOURCE"),
+        (["--name", "door=game.mp4"], 2, "game.mp4"),
+        (["--name", "a=tcp://h:1", "--name", "a=tcp://h:2"], 2, "a=tcp://h:2"),
+        ([], 2, "SOURCE"),
+        (["tcp://h:1", "-o", "x", "-f", "json", "--events-only"], 2, "jsonl"),
+        (["camera:7777"], 2, "7777"),
+        (["gopher://host/x"], 2, "gopher"),
+        (["http://me:secret@127.0.0.1:1/x"], 3, "127.0.0.1"),
     ],
 )
-def test_mistakes_about_names(lstr, given, words):
-    code, out, err = lstr("detect", *given)
-    assert code == 2 and words in err and err.count("hint: ") == 1 and out == ""
-
-
-@pytest.mark.long
-def test_mistakes_about_live_sources(lstr, small_set):
-    for address, code, words in (
-        ("camera:7777", 2, "Camera"),
-        ("gopher://host/x", 2, "is not supported"),
-        ("http://me:secret@127.0.0.1:1/x", 3, "cannot be read"),
-    ):
-        options = ("--set", "flow_threads=1", "--set", "timeout=1s")
-        got, out, err = lstr("detect", address, "-c", small_set.checkpoint, *options)
-        assert got == code and words in err and err.count("hint: ") == 1 and out == ""
-        assert "secret" not in err and "Traceback" not in err
+def test_mistakes_about_live_sources(lstr, small_set, given, code, named):
+    _, _, err = result = lstr("detect", *given, "-c", small_set.checkpoint, "--set", "timeout=1s")
+    mistake(result, code, named)
+    assert "secret" not in err
