@@ -118,9 +118,8 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
     code, _, err = lstr(*of_features, "--weights", f"rgb={weights.path}", "--weights", f"flow={weights.path}")
     assert code == 0 and "3 kept" in err, err
     flow = weights.recipe.narrowed(["flow"])
-    with pytest.raises(WeightsError, match="folds") as caught:
+    with pytest.raises(WeightsError, match="folds"):
         FoldNetworks(rebuild_twostream(flow, WeightSources({"flow": str(weights.file("flow"))}), "cpu"))
-    assert "give their folder" in caught.value.hint
 
 
 def test_a_video_is_known_by_its_content_and_by_its_name(finetuned, twostream):
