@@ -24,7 +24,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError, brief
 from lstr.kinds import from_json, make_model
 from lstr.models.kind import Kind, Model
-from lstr.models.layers import Tensors
+from lstr.models.layers import Tensors, module_list
 from lstr.models.published import Publication
 from lstr.windows.plans import Joined
 from lstr.windows.windows import Windows
@@ -41,28 +41,6 @@ class Member:
     config: WindowConfig
     columns: Columns = ()
 
-    @classmethod
-    def of(cls, value: Any) -> Member:
-        """Return a member from itself, or from its JSON object. Raises ConfigError."""
-        if isinstance(value, cls):
-            return value
-        try:
-            found = msgspec.convert(value, dict[str, Any])
-            columns = msgspec.convert(found.get("columns", ()), Columns)
-            return cls(from_json(json.dumps(found["config"])), columns)
-        except (ValueError, LookupError, TypeError) as error:
-            raise ConfigError(f"{brief(value)} is not a member of an average.", PACK_AGAIN) from error
-
-    def check(self, input_dim: int) -> None:
-        """Raise ConfigError if it does not fit features of this width."""
-        ends = [end for pair in self.columns for end in pair]
-        width = sum(end - first for first, end in self.columns) if self.columns else input_dim
-        rising = all(first < end for first, end in self.columns) and ends == sorted(ends)
-        inside = not ends or 0 <= ends[0] < ends[-1] <= input_dim
-        if isinstance(self.config, AverageConfig) or width != self.config.input_dim or not (rising and inside):
-            sentence = f"A member of kind {self.config.kind} cannot take columns {self.columns} of {input_dim}."
-            raise ConfigError(sentence, PACK_AGAIN)
-
 
 class AverageConfig(WindowConfig, frozen=True):
     """The members of an average. Lengths and d_model are the largest of its members, `anticipation` is the smallest."""
@@ -75,14 +53,24 @@ class AverageConfig(WindowConfig, frozen=True):
     mean: Literal["geometric"] = "geometric"
 
     def __post_init__(self) -> None:
-        members = tuple(Member.of(value) for value in self.members)
+        members: list[Member] = []
+        for value in self.members:
+            if isinstance(value, Member):
+                members.append(value)
+                continue
+            try:
+                found = msgspec.convert(value, dict[str, Any])
+                columns = msgspec.convert(found.get("columns", ()), Columns)
+                members.append(Member(from_json(json.dumps(found["config"])), columns))
+            except (ValueError, LookupError, TypeError) as error:
+                raise ConfigError(f"{brief(value)} is not a member of an average.", PACK_AGAIN) from error
         if not members:
             raise ConfigError("An average has no members.", PACK_AGAIN)
         configs = [member.config for member in members]
         stride = max(config.long_stride for config in configs)
         longest = max(config.long_length if config.n_long else 0 for config in configs)
         derived = {
-            "members": members,
+            "members": tuple(members),
             "d_model": max(config.d_model for config in configs),
             "work_length": max(config.work_length for config in configs),
             "long_stride": stride,
@@ -94,15 +82,17 @@ class AverageConfig(WindowConfig, frozen=True):
         super().__post_init__()
 
     def check(self) -> None:
-        """See `WindowConfig.check`; also check each member."""
+        """See `WindowConfig.check`; also check that the members are no averages and fit features of this width."""
         super().check()
         for member in self.members:
-            member.check(self.input_dim)
-
-    @property
-    def has_sizes_in_tensors(self) -> bool:
-        """False: the tensors show sizes of the members."""
-        return False
+            columns, taken = member.columns, member.config.input_dim
+            ends = [end for pair in columns for end in pair]
+            width = sum(end - first for first, end in columns) if columns else self.input_dim
+            rising = all(first < end for first, end in columns) and ends == sorted(ends)
+            inside = not ends or 0 <= ends[0] < ends[-1] <= self.input_dim
+            if isinstance(member.config, AverageConfig) or width != taken or not (rising and inside):
+                sentence = f"A member of kind {member.config.kind} cannot take columns {columns} of {self.input_dim}."
+                raise ConfigError(sentence, PACK_AGAIN)
 
 
 class Average(Model):
@@ -112,16 +102,13 @@ class Average(Model):
 
     def __init__(self, config: AverageConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
-        self.members = nn.ModuleList(make_model(member.config, n_classes) for member in config.members)
+        models = (make_model(member.config, n_classes) for member in config.members)
+        self.members: Sequence[Model] = module_list(models)
 
     @property
     def classifier(self) -> nn.Linear:  # type: ignore[override]
         """The first member's: all have its device and dtype."""
-        return self._models[0].classifier
-
-    @property
-    def _models(self) -> list[Model]:
-        return list(self.members)  # type: ignore[arg-type]
+        return self.members[0].classifier
 
     def forward(self, windows: Windows) -> Any:
         """Raise ConfigError: only the members can be trained."""
@@ -129,30 +116,30 @@ class Average(Model):
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
         """See `Model.video_logits`."""
-        each = zip(self._models, self._parts(features), constants or [None] * len(self.members), strict=True)
+        each = zip(self.members, self._parts(features), constants or [None] * len(self.members), strict=True)
         return self._mean([model.video_logits(part, batch_size, own) for model, part, own in each])
 
     def constants(self, packed: bool = True) -> Any:
         """Return the constants of each member."""
-        return [model.constants(packed) for model in self._models]
+        return [model.constants(packed) for model in self.members]
 
     def begin(self, n_streams: int) -> Tensors:
         """Return the tensors of each member, named NUMBER/NAME."""
-        each = enumerate(model.begin(n_streams) for model in self._models)
+        each = enumerate(model.begin(n_streams) for model in self.members)
         return {f"{at}/{name}": tensor for at, tensors in each for name, tensor in tensors.items()}
 
     @property
     def planner(self) -> Joined:
         """See `Model.planner`."""
         # a plan that files do not know raises an error when it is written
-        return Joined(tuple(model.planner for model in self._models))  # type: ignore[misc]
+        return Joined(tuple(model.planner for model in self.members))  # type: ignore[misc]
 
     def step(
         self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
         """See `Model.step`."""
         logits, after = [], Tensors()
-        for at, (model, part) in enumerate(zip(self._models, self._parts(features), strict=True)):
+        for at, (model, part) in enumerate(zip(self.members, self._parts(features), strict=True)):
             prefix = f"{at}/"
             own, own_plan = (
                 {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

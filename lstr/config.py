@@ -42,6 +42,11 @@ class WindowConfig(Settings, frozen=True):
     """
 
     uses: ClassVar[Uses] = Uses()
+    # What windows have besides their two memories; kinds that have it make it a setting.
+    context = 0
+    """Chunks just before the work memory."""
+    gru = False
+    """Whether a window has the chunks that are older than both memories."""
 
     kind: str = ""
     """One of `lstr.kinds.KINDS`; `lstr models` describes each."""
@@ -134,32 +139,13 @@ class WindowConfig(Settings, frozen=True):
         """Chunks ahead of the newest that the model predicts, 0 when it only detects."""
         return self.anticipation or self.uses.ahead
 
-    # What its windows are, beside their two memories.
-
     @property
-    def context(self) -> int:
-        """Chunks just before the work memory that a window has too."""
-        return 0
+    def tiling(self) -> tuple[int, int, int]:
+        """Chunks from a tiled training window to the next, number of offsets of the first, and chunks that follow one.
 
-    @property
-    def gru(self) -> bool:
-        """Whether a window has the chunks that are older than both memories too."""
-        return False
-
-    @property
-    def tile(self) -> int:
-        """Chunks from one tiled training window to the next."""
-        return self.work_length
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets of the first tiled window there are, from 0 on."""
-        return self.tile
-
-    @property
-    def following(self) -> int:
-        """Chunks that must follow a tiled window where the published loader is to take it."""
-        return self.tile - self.work_length
+        The published loaders take only windows that so many chunks follow.
+        """
+        return self.work_length, self.work_length, 0
 
     @property
     def has_sizes_in_tensors(self) -> bool:

@@ -24,6 +24,9 @@ Amount = Annotated[float, Meta(ge=0)]
 PositiveAmount = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
+# What is checked of a dataclass: numbers, choices and flags, or None.
+PLAIN = (inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.LiteralType, inspect.NoneType)
+
 Config = TypeVar("Config", bound="Settings")
 
 
@@ -70,18 +73,16 @@ def field_types(kind: type) -> dict[str, Any]:
     if not dataclasses.is_dataclass(kind):
         return {field.name: field.type for field in structs.fields(kind)}
     hints = get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if _is_plain(hints[field.name])}
-
-
-def _is_plain(kind: Any) -> bool:
-    """Whether values of a type are numbers, choices or flags, or None."""
-    try:
-        info = inspect.type_info(kind)
-    except TypeError:  # a union that msgspec does not tell apart, such as of a path and text
-        return False
-    parts = info.types if isinstance(info, inspect.UnionType) else (info,)
-    plain = (inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.LiteralType, inspect.NoneType)
-    return all(isinstance(part.type if isinstance(part, inspect.Metadata) else part, plain) for part in parts)
+    found = {}
+    for field in dataclasses.fields(kind):
+        try:
+            info = inspect.type_info(hints[field.name])
+        except TypeError:  # a union that msgspec does not tell apart, such as of a path and text
+            continue
+        parts = info.types if isinstance(info, inspect.UnionType) else (info,)
+        if all(isinstance(part.type if isinstance(part, inspect.Metadata) else part, PLAIN) for part in parts):
+            found[field.name] = hints[field.name]
+    return found
 
 
 @cache

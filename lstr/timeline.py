@@ -177,10 +177,6 @@ class _Run:
         self.number += len(self.pending) + 1
         self.end, self.pending = chunk + 1, []
 
-    @property
-    def mean(self) -> float:
-        return self.total / self.number
-
 
 @dataclass
 class Timeline:
@@ -319,7 +315,7 @@ class Timeline:
         if not run.started:
             return []
         start, end = self.clock.at(run.reported), self.clock.at(run.end)
-        return [Event("ended", self.classes[c], time, start, run.mean, end, still_on)]
+        return [Event("ended", self.classes[c], time, start, run.total / run.number, end, still_on)]
 
     def _expect(self, c: int, rules: Thresholds, time: float, ahead: NDArray[np.floating]) -> list[Event]:
         if c in self._runs:

@@ -38,9 +38,9 @@ class CMeRTConfig(ForesightConfig, frozen=True):
     """How often the work tokens see the generated future (published code)."""
 
     @property
-    def following(self) -> int:
-        """See `WindowConfig.following`: the tokens to come, and the same number of chunks again (published code)."""
-        return 2 * self.anticipation
+    def tiling(self) -> tuple[int, int, int]:
+        """See `WindowConfig.tiling`: the tokens to come follow, and as many chunks again (published code)."""
+        return self.work_length, self.work_length, 2 * self.anticipation
 
 
 class CMeRT(Foresight):

@@ -120,14 +120,9 @@ class MATConfig(ForesightConfig, frozen=True):
             )
 
     @property
-    def tile(self) -> int:
-        """A window's future belongs to it."""
-        return self.work_length + self.anticipation
-
-    @property
-    def offsets(self) -> int:
-        """One for each chunk of the work memory."""
-        return self.work_length
+    def tiling(self) -> tuple[int, int, int]:
+        """See `WindowConfig.tiling`: a window's future belongs to it, and the first starts in its work memory."""
+        return self.work_length + self.anticipation, self.work_length, self.anticipation
 
 
 class MAT(Foresight):

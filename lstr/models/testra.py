@@ -49,9 +49,10 @@ class TeSTraConfig(LSTRConfig, frozen=True):
                 )
 
     @property
-    def tile(self) -> int:
-        """A window's future belongs to it."""
-        return self.work_length + self.anticipation
+    def tiling(self) -> tuple[int, int, int]:
+        """See `WindowConfig.tiling`: a window's future belongs to it."""
+        tile = self.work_length + self.anticipation
+        return tile, tile, self.anticipation
 
 
 class TeSTra(LSTR):

@@ -35,11 +35,6 @@ class TRNConfig(WindowConfig, frozen=True):
     """Chunks ahead that the first step of the decoder is about: 1 (paper), or 0, the chunk itself (published code),
     whose own score is not the decoder's."""
 
-    @property
-    def has_sizes_in_tensors(self) -> bool:
-        """Not if one width also means another."""
-        return self.d_token > 0
-
 
 class TRN(Recurrent):
     """At each chunk, predict the chunks that follow, and let what was predicted inform the next chunk (Xu et al. 2019).

@@ -143,12 +143,12 @@ def window_ends(n_chunks: int, offset: int, config: WindowConfig, tails: bool = 
     """
     if n_chunks <= 0:
         return np.zeros(0, dtype=np.int64)
-    width = config.work_length
+    width, (tile, _, following) = config.work_length, config.tiling
     if not tails:
-        return np.arange(offset + width - 1, n_chunks - 1 - config.following, config.tile, dtype=np.int64)
+        return np.arange(offset + width - 1, n_chunks - 1 - following, tile, dtype=np.int64)
     if n_chunks <= width:
         return np.array([n_chunks - 1], dtype=np.int64)
-    ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, config.tile, dtype=np.int64)
+    ends = np.arange(min(offset, n_chunks - width) + width - 1, n_chunks, tile, dtype=np.int64)
     if ends[-1] != n_chunks - 1:
         ends = np.append(ends, n_chunks - 1)
     return ends

@@ -39,7 +39,7 @@ def draw_windows(
     for v, video in enumerate(videos):
         length = len(video.features)
         if train.windows == "tiled":
-            ends = window_ends(length, int(random.integers(model.offsets)), model, train.tails)
+            ends = window_ends(length, int(random.integers(model.tiling[1])), model, train.tails)
         elif train.windows == "every":
             ends = np.arange(random.integers(min(train.stride, length)), length, train.stride)
         else:
