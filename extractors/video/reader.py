@@ -75,8 +75,6 @@ SMALL_PIXELS = 640 * 480  # smaller frames decode on one thread: 320 x 240 took 
 DECORD_BYTES = 256 * 2**20  # decord decodes ahead without bound: all frames of a file may be in memory
 DECORD_SIDE = 16  # pixels; narrower frames come from decord with too many channels
 PYAV_HINT = "unset LSTR_DECODER: PyAV reads every video."
-
-
 SLOWEST_STEP, FASTEST_STEP = Fraction(10), Fraction(1, 240)  # seconds per frame that a source may declare
 SLOW_STEPS = 4  # longest gap, in steps of a source with less than two frames per second
 
@@ -211,8 +209,8 @@ class PyAVReader:
 
     def _frames(self, container: av.container.InputContainer, long_side: int) -> Iterator[SourceFrame]:
         stream = best_video(container, self.name)
-        is_small = stream.width * stream.height <= SMALL_PIXELS
-        stream.thread_type = "SLICE" if self._live else "NONE" if is_small else "AUTO"
+        whole = "NONE" if stream.width * stream.height <= SMALL_PIXELS else "AUTO"
+        stream.thread_type = "SLICE" if self._live else whole
         aspect, step = aspect_of(stream), frame_step(stream)
         first, gap, size = Fraction(0), step, (0, 0)
         last: Fraction | None = None
@@ -308,14 +306,13 @@ def render(picture: av.VideoFrame, size: tuple[int, int], reformatter: VideoRefo
 
 def shrink(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """Return (H, W, 3) RGB at (width, height) by area interpolation (part of the recipe)."""
-    if size == (image.shape[1], image.shape[0]):
-        return np.ascontiguousarray(image)
     image = np.ascontiguousarray(image)
+    if size == image.shape[1::-1]:
+        return image
     if image.shape[1] % size[0] or image.shape[0] % size[1]:
         # the same pixels in two thirds of the time; whole factors have a faster way of their own for bytes
-        averaged = cv2.resize(image.astype(np.float32), size, interpolation=cv2.INTER_AREA)
-        return np.asarray(cv2.convertScaleAbs(averaged), np.uint8)
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+        image = image.astype(np.float32)
+    return np.asarray(cv2.convertScaleAbs(cv2.resize(image, size, interpolation=cv2.INTER_AREA)), np.uint8)
 
 
 class FrameReader(PyAVReader):
