@@ -1,4 +1,4 @@
-"""Every long command, stopped at random moments: nobody is left behind, nothing is half written, it goes on to the bit.
+"""Every long command, stopped at random moments or by a full disk: nothing is half written, it resumes to the bit.
 
 Three ways in turn: `kill -9`, SIGTERM (docker stop, systemd) and SIGHUP (a closed terminal), each to the command's own
 process alone. $LSTR_MOMENTS is how many times each command is stopped.
@@ -8,7 +8,9 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
+import subprocess
 import sys
 import time
 import zipfile
@@ -23,7 +25,10 @@ import torch
 
 from lstr.checkpoint import load
 from lstr.extractors.networks.weights_file import read_state_dict
+from lstr.pipelines.features.folder import open_features, verify
 from lstr.pipelines.training.run_folder import CONFIG
+from tests.support.mistakes import mistake
+from tests.support.processes import room
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
 HOWS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
@@ -33,11 +38,9 @@ IMPORTED = [
     "lstr_cli.extract",
     "lstr.pipelines.features.extract",
     "lstr.pipelines.learning.learn",
-    "mmaction.models",
     "rich.progress",
 ]
-TINY = ("--set", "model.d_model=32", "--set", "train.epochs=12", "--set", "train.save_seconds=0")
-NETWORKS = ("--recipe", "fast", "--set", "recipe.flow_algorithm=dis")
+DIS = ("--set", "recipe.flow_algorithm=dis")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,7 @@ class Job:
     words: list
     results: Callable[[Path], dict[str, bytes]]
     begun: str | None = None
-    """The file of a stopped run that goes on only with --resume."""
+    """The file of a stopped run that resumes only with --resume."""
 
 
 def files_of(*patterns: str) -> Callable[[Path], dict[str, bytes]]:
@@ -68,7 +71,6 @@ def checkpoint_of(folder: Path) -> dict[str, bytes]:
 
 
 def network_of(folder: Path) -> dict[str, bytes]:
-    """The tensors of a network's weights."""
     return bytes_of(read_state_dict(folder / "run" / "flow.pth"))
 
 
@@ -76,37 +78,29 @@ def bytes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 
 
-def job_of(name: str, small_set, folder: Path) -> Job:
+def with_settings(*settings: str) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def job_of(name: str, small_set) -> Job:
     """The command `name` on the small set; FOLDER stands for where it writes."""
     videos, labels, features = small_set.videos, small_set.labels, small_set.features
     if name.startswith("extract"):
-        words = ["extract", videos, "-o", "FOLDER/features", *NETWORKS, "--workers", name[-1]]
+        words = ["extract", videos, "-o", "FOLDER/features", "--recipe", small_set.recipe, *DIS, "--workers", name[-1]]
         return Job(words, files_of("rgb_*/*.npy", "flow_*/*.npy"))
     if name == "train":
         words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "lstr-small"]
-        return Job([*words, *TINY], checkpoint_of, begun="resume.pt")
+        settings = with_settings("model.d_model=32", "train.epochs=12", "train.save_seconds=0")
+        return Job([*words, *settings], checkpoint_of, begun="resume.pt")
     if name == "finetune":
-        words = [
-            "finetune",
-            videos,
-            "--labels",
-            labels,
-            "-o",
-            "FOLDER/run",
-            "--stream",
-            "flow",
-            "--set",
-            "recipe.flow_algorithm=dis",
-        ]
-        words += ["--workers", "1"]
-        words += [word for setting in ("flow_threads=1", "epochs=4", "draws=24") for word in ("--set", setting)]
-        return Job(words, network_of, begun=CONFIG)
+        words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", *DIS, "--workers", "1"]
+        return Job([*words, *with_settings("flow_threads=1", "epochs=4", "draws=24")], network_of, begun=CONFIG)
     if name == "learn":
-        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", "--set", "recipe.flow_algorithm=dis"]
         settings = ("cache=FOLDER/chunks", "epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
-        return Job([*words, *(w for s in settings for w in ("--set", s))], files_of("drawn.lstr"))
-    detect = ["-c", small_set.checkpoint, "-o", "FOLDER", "-f", "json,jsonl,npy,html"]
-    return Job(["detect", videos, *detect], files_of("*.npy"))
+        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", *DIS, *with_settings(*settings)]
+        return Job(words, files_of("drawn.lstr"))
+    words = ["detect", videos, "-c", small_set.checkpoint, "-o", "FOLDER", "-f", "json,jsonl,npy,html"]
+    return Job(words, files_of("*.npy"))
 
 
 def work(words: list[str], log: str, home: str) -> None:
@@ -161,10 +155,10 @@ class Runs:
             time.sleep(0.05)
         took = time.monotonic() - start
         assert not left, f"{left} after {took:.1f} s"
-        said = self.log.read_text()
         if process.exitcode == 0:  # it was about to end
             return False
-        assert process.exitcode == CODES[how] and "Traceback" not in said, (process.exitcode, said)
+        errors = self.log.read_text()
+        assert process.exitcode == CODES[how] and "Traceback" not in errors, (process.exitcode, errors)
         assert took < patience, f"{took:.1f} s of {patience:.1f} s"
         return True
 
@@ -206,21 +200,30 @@ def read_all(folder: Path, killed: bool) -> None:
             *lines, last = path.read_text().split("\n")
             [json.loads(line) for line in lines]
             assert last == "" or killed, path
+    for path in folder.glob("features/recipe.json"):
+        faults = verify(open_features(path.parent))[1]
+        assert not [f for f in faults if f["what"] != "is missing" and "no record" not in f["what"]]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["extract 1", "extract 2", "train", "finetune", "learn", "detect"])
-def test_stopped_at_random_moments_it_goes_on_to_the_bit(launcher, small_set, tmp_path, name):
-    job = job_of(name, small_set, tmp_path)
-    home = tmp_path / "home"
-    whole = Runs(launcher, job, tmp_path / "whole", home)
-    longest = whole.finish()
+@pytest.mark.parametrize(
+    ("name", "moments"),
+    [
+        pytest.param("extract 1", 2, marks=pytest.mark.long),
+        *(
+            pytest.param(name, MOMENTS, marks=pytest.mark.slow)
+            for name in ("extract 1", "extract 2", "train", "finetune", "learn", "detect")
+        ),
+    ],
+)
+def test_stopped_at_random_moments_it_resumes_to_the_bit(launcher, small_set, tmp_path, name, moments):
+    job, home = job_of(name, small_set), Path(os.environ["LSTR_HOME"])
+    longest = Runs(launcher, job, tmp_path / "whole", home).finish()
     expected = job.results(tmp_path / "whole")
     assert expected
     draw = random.Random(name)
     stops, k, anew, killed = 0, 0, True, False
     runs = Runs(launcher, job, tmp_path / "0", home)
-    while stops < MOMENTS:
+    while stops < moments:
         how = HOWS[stops % len(HOWS)]
         if runs.stop(how, draw.uniform(0, 0.9 * longest)):
             stops, anew, killed = stops + 1, False, killed or how == signal.SIGKILL
@@ -234,3 +237,45 @@ def test_stopped_at_random_moments_it_goes_on_to_the_bit(launcher, small_set, tm
     runs.finish()
     assert job.results(runs.folder) == expected
     assert not list(runs.folder.rglob(".*.tmp-*"))
+
+
+def test_a_full_disk_loses_no_finished_features(small_set, tmp_path, lstr):
+    """Arrays of 46 kB meet an error half way."""
+    shutil.copytree(small_set.features, tmp_path / "f")
+    folder = open_features(tmp_path / "f")
+    *kept, last = folder.ids()
+    folder.record(last).unlink()
+    with room(40_000):
+        result = lstr("extract", small_set.videos, "-o", folder.path, "--recipe", small_set.recipe, "--workers", 1)
+    mistake(result, 2, "File too large")
+    assert folder.ids() == kept and not list(folder.path.rglob(".*.tmp-*"))
+    assert {fault["id"] for fault in verify(folder)[1]} == {last}
+
+
+def mount(disk: Path, options: str) -> int:
+    return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True).returncode
+
+
+@pytest.mark.long
+def test_a_disk_that_fills_up_and_one_that_is_read_only(small_set, tmp_path, lstr):
+    """A disk of its own, on which the features of two videos fit."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if mount(disk, "size=400k"):
+        pytest.skip("a disk can be mounted by root alone")
+    try:
+        extract = ("extract", small_set.videos, "-o", disk / "f", "--recipe", small_set.recipe, *DIS, "--workers", 1)
+        mistake(lstr(*extract), 2, "No space left on device")
+        done = open_features(disk / "f").ids()
+        assert 0 < len(done) < 4 and not list(disk.rglob(".*.tmp-*"))
+        read_all(disk, killed=False)
+        mount(disk, "remount,size=4m,ro")
+        mistake(lstr(*extract), 2, "Read-only file system")
+        mount(disk, "remount,rw")
+        code, _, err = lstr(*extract)
+        assert code == 0 and f"{4 - len(done)} done, {len(done)} kept" in err, err
+        mount(disk, "remount,ro")
+        code, _, err = lstr(*extract)
+        assert code == 0 and "4 kept" in err, "nothing to write"
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
