@@ -13,44 +13,37 @@ from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.pipelines.model_files.model_file import open_model
 
-pytestmark = pytest.mark.long
-
 
 def lstr(*arguments, home: Path) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "lstr_cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LSTR_HOME": str(home)})
 
 
+@pytest.mark.long
 def test_the_demo_detects(tmp_path):
     home, output = tmp_path / "home", tmp_path / "demo"
     first = lstr("demo", "-o", output, home=home)
     assert first.returncode == 0, first.stderr
-    index = Path(next(line for line in first.stdout.splitlines() if line.startswith("open: ")).removeprefix("open: "))
-    page = index.read_text()
-
-    labels, videos = read_labels(output / "labels.json"), []
+    (index,) = (line.removeprefix("open: ") for line in first.stdout.splitlines() if line.startswith("open: "))
+    page, labels, videos = Path(index).read_text(), read_labels(output / "labels.json"), []
     held_out = [name for name, video in labels.videos.items() if video.subset == "testing"]
     for name in held_out:
         assert name in page and (output / "timeline" / f"{name}.html").is_file()
         lines = read_jsonl(output / "timeline" / f"{name}.jsonl")
         ended = [line for line in lines if line.get("event") == "ended"]
         detected = [Segment(line["start"], line["end"], line["label"]) for line in ended]
-        truth = labels.videos[name].segments
-        videos.append(VideoEvents(truth, detected, labels.videos[name].duration))
+        videos.append(VideoEvents(labels.videos[name].segments, detected, labels.videos[name].duration))
     events = measure_events(videos, labels.classes)
     together = events["together"]
     assert together["iou"]["0.3"]["f1"] >= 0.8 and together["found"] >= 0.9 * together["labels"], events
-    for label, one in events["per_class"].items():
-        assert f"{one['found']} of {one['labels']}" in first.stdout and label in first.stdout
-    assert f"caught {together['found']} of {together['labels']}" in first.stdout
+    for found in (together, *events["per_class"].values()):
+        assert f"{found['found']} of {found['labels']}" in first.stdout
 
-    assert open_model(output / "demo.lstr").about["demo"] is True
+    model = output / "demo.lstr"
+    assert open_model(model).about["demo"] is True
     assert not (home / "default.lstr").exists() and not (home / "default.pt").exists()
-    other = tmp_path / "other.mp4"
+    other, before = tmp_path / "other.mp4", model.read_bytes()
     other.write_bytes((output / "videos" / f"{held_out[0]}.mp4").read_bytes())
-    detected = lstr("detect", other, "-m", output / "demo.lstr", "-o", tmp_path / "timeline", home=home)
-    assert detected.returncode == 0 and "demo" in detected.stderr and "rendered figures" in detected.stderr
-
-    model = (output / "demo.lstr").read_bytes()
-    again = lstr("demo", "-o", output, home=home)
-    assert again.returncode == 0 and (output / "demo.lstr").read_bytes() == model
+    detected = lstr("detect", other, "-m", model, "-o", tmp_path / "timeline", home=home)
+    assert detected.returncode == 0 and "demo" in detected.stderr, "the warning that it knows rendered figures alone"
+    assert lstr("demo", "-o", output, home=home).returncode == 0 and model.read_bytes() == before

@@ -1,4 +1,4 @@
-"""What `lstr doctor` says of a GPU, a kernel and a library that are missing."""
+"""What `lstr doctor` finds of a GPU, a kernel and a library that are missing."""
 
 import pytest
 import torch
@@ -12,8 +12,7 @@ def test_without_a_gpu_the_build_of_torch_is_named(monkeypatch, cuda):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     finding = doctor.check_gpu()
-    assert finding.ok is None and bool(finding.hint) == bool(cuda)
-    assert ("CUDA 13.2" in finding.found) == bool(cuda)
+    assert finding.ok is None and bool(finding.hint) == bool(cuda) == ("13.2" in finding.found)
     assert doctor.notes().count("note: GPU") == bool(cuda)
 
 
@@ -21,20 +20,15 @@ def test_without_a_gpu_the_build_of_torch_is_named(monkeypatch, cuda):
 def test_a_missing_kernel_is_noted_at_the_installation(monkeypatch, system, compiler):
     monkeypatch.setattr(workers, "_tvl1", None)
     monkeypatch.setattr(doctor.sys, "platform", system)
-    (note,) = (line for line in doctor.notes().splitlines() if "optical flow" in line)
-    assert "TV-L1 of OpenCV" in note and compiler in note
+    assert compiler in doctor.notes()
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        ("libGL.so.1: cannot open shared object file: No such file or directory", "apt install libgl1"),
-        ("No module named 'cv2'", "make clean install"),
-    ],
+    ("error", "command"), [("libGL.so.1: cannot open shared object file", "apt install libgl1"), ("cv2", "make")]
 )
-def test_a_missing_library_is_named(error, words):
+def test_a_missing_library_is_named(error, command):
     def fail():
         raise ImportError(error)
 
     finding = doctor.check("optical flow", fail)
-    assert finding.ok is False and finding.found == error and words in finding.hint
+    assert finding.ok is False and finding.found == error and command in finding.hint
