@@ -7,7 +7,7 @@ newest chunk is computed. The rest is that of a step of a stream (`lstr.models.l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ ROWS = 4096
 def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: int) -> Tensor:
     """Return logits (L, 1 + anticipation, C) of a video with features (L, D), batch_size windows at once."""
     model, config, L = constants.model, constants.model.config, len(features)
-    work = _in_parts(model.feature_head_work, features)  # (L, d_model)
+    work = torch.cat([model.feature_head_work(part) for part in features.split(ROWS)])  # (L, d_model)
     long: Tensors = {}
     apart = index.spacing(config)
     if config.grid == "sliding" and L <= config.long_length + config.work_length:
@@ -37,7 +37,7 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
         long = {name: F.pad(torch.cat([part[name] for part in parts]), (0, 0, 0, 1)) for name in parts[0]}
     histories = None  # (L + 1, d_model): row n is the state of the GRU after the first n chunks
     if config.gru:
-        tokens = _in_parts(model.feature_head_long, features)
+        tokens = torch.cat([model.feature_head_long(part) for part in features.split(ROWS)])
         histories = F.pad(model.gru(tokens[None])[0][0], (0, 0, 1, 0))
     buffers: Tensors = {}
     logits = work.new_empty(L, 1 + config.anticipation, model.n_classes)
@@ -51,10 +51,6 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
                 decoded[name] = torch.cat([decoded[name], last], dim=-2) if name in decoded else last
         logits[ends] = model.classifier(_decode(constants, work, decoded, buffers, ends))
     return logits
-
-
-def _in_parts(layer: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
-    return torch.cat([layer(part) for part in features.split(ROWS)])
 
 
 def _blocks(n_chunks: int, batch_size: int, config: WindowConfig) -> Iterator[NDArray[np.int64]]:

@@ -113,6 +113,8 @@ class LSTR(Model):
     plans = Compressed
     sees_work = False
     """Whether every decoder layer attends to the work tokens too, as they enter the first, after the encoder's."""
+    slot_scores: Tensor | None
+    """What stage 1 adds to the scores of the long slots (n_long,); None where they have positions instead."""
 
     def __init__(self, config: LSTRConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
@@ -124,6 +126,12 @@ class LSTR(Model):
         """How the work memory meets the rest: `config.integration`, "joined", or "alone" without a rest."""
         if not self.has_memory:
             self.integration = "alone"
+        self.sees_work = self.sees_work and self.integration == "cross-attention"
+        self.has_stage1 = config.n_long > 0 and config.encoder in ("two-stage", "stage2-self-attention")
+        """Whether queries of a first stage attend to the long memory."""
+        self.first_position = config.n_long
+        """The position of the first work slot, where positions are slots."""
+        self.register_buffer("slot_scores", None, persistent=False)
         # In the published order, which is also that of the parameters in a published optimizer state.
         if self.has_memory:
             self.feature_head_long = FeatureHead(config.input_dim, d_model)
@@ -161,19 +169,17 @@ class LSTR(Model):
         memory, memory_mask = None, None
         if self.has_memory:
             long = self.feature_head_long(windows.long)  # (B, n_long, d_model)
-            history = self.sum_up(windows.older, windows.older_count) if self.config.gru else None
+            history = None
+            if self.config.gru:  # its state after the chunks that exist, zeros after none
+                start = long.new_zeros(len(long), 1, self.config.d_model)
+                states, count = start, windows.older_count
+                if windows.older.shape[1]:
+                    after, _ = self.gru(self.feature_head_long(windows.older))  # (B, K, d_model)
+                    states = torch.cat([start, after], dim=1)  # (B, 1 + K, d_model)
+                history = states[torch.arange(len(states), device=states.device), count]
             memory, memory_mask = self.encode(long, windows.long_mask, windows.distances, history)
         work = self.feature_head_work(windows.work)  # (B, W, d_model)
         return self.classifier(self.decode(work, windows.work_mask, memory, memory_mask))
-
-    def sum_up(self, older: Tensor, count: Tensor) -> Tensor:
-        """GRU state (B, d_model) after the first `count` (B,) chunks of older (B, K, D); zeros after none."""
-        start = older.new_zeros(len(older), 1, self.config.d_model)
-        if older.shape[1] == 0:
-            return start[:, 0]
-        states, _ = self.gru(self.feature_head_long(older))  # (B, K, d_model)
-        states = torch.cat([start, states], dim=1)  # (B, 1 + K, d_model)
-        return states[torch.arange(len(older), device=older.device), count]
 
     def encode(
         self, long: Tensor, mask: Tensor, distances: Tensor | None, history: Tensor | None
@@ -184,7 +190,7 @@ class LSTR(Model):
         d_model), the GRU's state. The mask returned is None when all M are visible (paper, section 3.3).
         """
         B = len(long)
-        n_long, kernel = self.config.n_long, self.kernel()
+        n_long, kernel = self.config.n_long, self.slot_scores
         tokens = long
         if kernel is None:
             if distances is None or self.config.positions == "slot":
@@ -247,19 +253,10 @@ class LSTR(Model):
         work = self.dec_modules(work, mask=mask)
         return work if memory is None else self.integrate(work, mean_token(memory, memory_mask))
 
-    def kernel(self) -> Tensor | None:
-        """What stage 1 adds to the scores of the long slots (n_long,); None where they have positions instead."""
-        return None
-
     def integrate(self, work: Tensor, mean: Tensor) -> Tensor:
         """Decoder output (B, N, d_model) and the mean encoder token (B, d_model) as one, without attention."""
         mean = mean[:, None].expand_as(work)
         return (work + mean) / 2 if self.integration == "average" else torch.cat([work, mean], dim=-1)
-
-    @property
-    def first_position(self) -> int:
-        """The position of the first work slot, where positions are slots."""
-        return self.config.n_long
 
     def work_positions(self) -> Tensor:
         """Return positions (work_length,) of the work slots."""

@@ -80,11 +80,11 @@ def constants(model: LSTR, packed: LSTR) -> Constants:
         attention = model.dec_modules.layers[0].self_attn
         work_qkv = F.linear(work, attention.in_proj_weight)
         work_qkv[W:] += attention.in_proj_bias
-    if sees_work(model):
+    if model.sees_work:
         layers = [layer.multihead_attn for layer in model.dec_modules.layers]
         work_seen = F.linear(work, torch.cat([layer.in_proj_weight[config.d_model :] for layer in layers]))
         work_seen[W:] += torch.cat([layer.in_proj_bias[config.d_model :] for layer in layers])
-    if has_stage1(config):
+    if model.has_stage1:
         stage1 = _stage1(model)
         if config.encoder == "two-stage":
             layer, query = model.enc_modules[1].layers[0], model.enc_queries[1].weight
@@ -105,7 +105,7 @@ def _stage1(model: LSTR) -> Stage1:
     queries = cross.queries(tokens) * (config.d_model // config.n_heads) ** -0.5  # (n_heads, n0, d_head)
     by_head = key_weight.unflatten(0, (config.n_heads, -1))  # (n_heads, d_head, D)
     score_weight = (queries @ by_head).flatten(0, 1)  # (n_heads * n0, D)
-    kernel = model.kernel()
+    kernel = model.slot_scores
     if kernel is None:
         n_positions = config.n_long if config.positions == "slot" else config.long_length + config.work_length
         table = model.pos_encoding.pe[:n_positions, 0]  # (P, D)
@@ -115,16 +115,6 @@ def _stage1(model: LSTR) -> Stage1:
     return Stage1(score_weight, value_weight.detach(), scores, values, tokens)
 
 
-def sees_work(model: LSTR) -> bool:
-    """Return whether decoder layers attend to the work tokens as they enter the decoder."""
-    return model.sees_work and model.integration == "cross-attention"
-
-
-def has_stage1(config: LSTRConfig) -> bool:
-    """Return whether queries of a first stage attend to the long memory."""
-    return config.n_long > 0 and config.encoder in ("two-stage", "stage2-self-attention")
-
-
 def begin(model: LSTR, n_streams: int) -> Tensors:
     """Return tensors of B streams before their first chunk, by name; the streams are the first dimension."""
     config = model.config
@@ -132,7 +122,7 @@ def begin(model: LSTR, n_streams: int) -> Tensors:
     weight = model.classifier.weight
     work = of_work(model, weight.new_zeros(D))
     shapes: dict[str, tuple[int, ...]] = {name: (config.work_length + 1, len(kept)) for name, kept in work.items()}
-    if has_stage1(config):
+    if model.has_stage1:
         shapes |= {"long_scores": (rows, config.n_heads * config.n0), "long_values": (rows, D)}
     elif config.n_long:
         shapes["long_tokens"] = (rows, D)
@@ -198,7 +188,7 @@ def of_work(model: LSTR, tokens: Tensor) -> Tensors:
     kept = {"work": tokens}
     if model.integration not in ("mlp", "joined"):
         kept["work_qkv"] = model.dec_modules.layers[0].self_attn.project(tokens, 0, 3)
-    if sees_work(model):
+    if model.sees_work:
         layers = [layer.multihead_attn for layer in model.dec_modules.layers]
         kept["work_seen"] = torch.cat([layer.project(tokens, 1, 3) for layer in layers], dim=-1)
     return kept

@@ -17,7 +17,6 @@ from typing import Annotated
 import numpy as np
 import torch
 from msgspec import Meta
-from torch import Tensor
 
 from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
@@ -60,24 +59,15 @@ class TeSTra(LSTR):
 
     config: TeSTraConfig
     sees_work = True
-    slot_scores: Tensor
 
     def __init__(self, config: TeSTraConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         age = torch.arange(config.n_long - 1, -1, -1, dtype=torch.float64)  # (n_long,), the newest is 0
         scores = (config.decay**age + 1e-10).log() if config.decay < 1 else torch.zeros_like(age)
-        self.register_buffer("slot_scores", scores.float(), persistent=False)
+        self.slot_scores = scores.float()  # logarithms of what the long slots weigh, oldest first
+        self.first_position = 0  # the long slots take no positions
 
     scoring_rule = ScoringRule("TeSTra", "long videos", "ignored")
-
-    @property
-    def first_position(self) -> int:
-        """The position of the first work slot; the long slots take none."""
-        return 0
-
-    def kernel(self) -> Tensor:
-        """Logarithms of what the long slots weigh (n_long,), oldest first."""
-        return self.slot_scores
 
     def outputs(self) -> Outputs:
         """Return every work slot, then the chunks that follow the newest; the loss is one mean over all of them."""
