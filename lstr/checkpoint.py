@@ -314,7 +314,7 @@ class Bounded(TorchFunctionMode):
 
 
 def _sizes(values: Iterable[Any]) -> Iterator[int]:
-    """Yield the whole numbers in the arguments of a function, which are sizes if there is no tensor."""
+    """Yield the whole numbers in the arguments of a function, which are sizes if no argument is a tensor."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from _sizes(value)

@@ -143,7 +143,7 @@ class WindowConfig(Settings, frozen=True):
     def tiling(self) -> tuple[int, int, int]:
         """Chunks from a tiled training window to the next, number of offsets of the first, and chunks that follow one.
 
-        The published loaders take only windows that so many chunks follow.
+        The published loaders skip a window that fewer chunks follow.
         """
         return self.work_length, self.work_length, 0
 

@@ -18,7 +18,7 @@ from lstr.errors import ConfigError
 from lstr.exported import AFTER, BEFORE, FEATURES, MAX_STREAMS, PLAN, SCORES, StepDescription, StreamTensor
 from lstr.models.kind import Model
 from lstr.models.layers import Tensors
-from lstr.windows.plans import CHANGES, Plan, of_two_shapes, to_dict
+from lstr.windows.plans import CHANGES, Plan, check_known, of_two_shapes
 
 # The oldest that has every operation of the models; older runtimes read it.
 OPSET = 18
@@ -50,7 +50,7 @@ def describe(model: Model, n_streams: int = 1) -> StepDescription:
     if not 1 <= n_streams <= MAX_STREAMS:
         raise ConfigError(f"A step of {n_streams} streams cannot be exported.", f"Give 1 to {MAX_STREAMS}.")
     config, kept = model.config, {}
-    to_dict(model.planner)
+    check_known(model.planner)
     for name, tensor in model.begin(1).items():
         kept[name] = StreamTensor(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."))  # type: ignore[arg-type]
     return StepDescription(

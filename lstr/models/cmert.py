@@ -39,7 +39,7 @@ class CMeRTConfig(ForesightConfig, frozen=True):
 
     @property
     def tiling(self) -> tuple[int, int, int]:
-        """See `WindowConfig.tiling`: the tokens to come follow, and as many chunks again (published code)."""
+        """See `WindowConfig.tiling`: twice the tokens to come must follow (published code)."""
         return self.work_length, self.work_length, 2 * self.anticipation
 
 

@@ -69,6 +69,8 @@ class Colar(FixedWindow):
         self.keys = nn.Conv1d(d_model, d_model, 3, padding=1)
         self.values = nn.Conv1d(d_model, d_model, 3, padding=1)
         self.classifier = nn.Linear(d_model, n_classes)
+        self.keeps_convolved = config.work_length > 4
+        """Whether streams keep the convolutions: in a shorter window all of them change with every chunk."""
 
     scoring_rule = ScoringRule("Colar", "whole windows", "left out alone")
 
@@ -86,7 +88,7 @@ class Colar(FixedWindow):
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Return logits (B, C) of the static and of the dynamic branch."""
-        kept = self.of_chunk(windows.newest_last())
+        kept = self.feature_head_work(windows.newest_last())
         return self.static(kept[:, -1], self.of_exemplars()), self.dynamic(kept)
 
     def score(self, kept: Tensor, constants: Tensors | None = None) -> Tensor:
@@ -128,21 +130,19 @@ class Colar(FixedWindow):
         keys, values = self.keys(seen).transpose(1, 2), self.values(seen).transpose(1, 2)
         return self.classifier(attend_newest(keys, values)[:, -1].relu())
 
-    @property
-    def keeps_convolved(self) -> bool:
-        """Whether a window is long enough for what its chunks' neighbours make of them to be kept."""
-        return self.config.work_length > 4
-
     def video_logits(self, features: Tensor, batch_size: int, constants: Tensors | None = None) -> Tensor:
         """See `Model.video_logits`; every chunk is convolved with its neighbours once."""
         if not self.keeps_convolved:
             return super().video_logits(features, batch_size, constants)
         constants = constants or self.constants()
-        kept = self.of_chunk(self.after_zeros(features))  # (W - 1 + L, 4 * d_model)
+        kept = self.feature_head_work(
+            F.pad(features, (0, 0, self.config.work_length - 1, 0))
+        )  # (W - 1 + L, 4 * d_model)
         seen = F.pad(kept[:, 3 * self.config.d_model :].relu(), (0, 0, 1, 1))
         around = convolved(seen[None], constants)[0]
-        between = self.windows_of(around)[:, 1:-3]
-        pairs = zip(self.windows_of(kept).split(batch_size), between.split(batch_size), strict=True)
+        windows, around_each = (rows.unfold(0, self.config.work_length, 1).transpose(1, 2) for rows in (kept, around))
+        between = around_each[:, 1:-3]
+        pairs = zip(windows.split(batch_size), between.split(batch_size), strict=True)
         return torch.cat([self._newest(constants, kept, between)[0] for kept, between in pairs])
 
     def begin(self, n_streams: int) -> Tensors:
@@ -166,7 +166,9 @@ class Colar(FixedWindow):
         ring, window = self.take_in(tensors["window"], plan, features, donate)
         around = tensors["around"]
         if "fresh" in plan:
-            zeros = self.of_chunk(features.new_zeros(1, 3, features.shape[1]))[..., 3 * self.config.d_model :].relu()
+            zeros = self.feature_head_work(features.new_zeros(1, 3, features.shape[1]))[
+                ..., 3 * self.config.d_model :
+            ].relu()
             around = torch.where(plan["fresh"][:, None, None], convolved(zeros, constants)[0], around)
         between = take(around, plan["between"], self.config.work_length - 4)
         logits, settled = self._newest(constants, window, between)

@@ -5,9 +5,9 @@ present, and lets relevant chunks through. A small convolutional encoder-decoder
 which chunks belong to the same unbroken run as the newest one. The classifier sees the embedding of the newest chunk
 and the mean of the scored embeddings.
 
-conv-deconv stands for CDC (Shou et al., CVPR 2017) on features of chunks. CDC itself has filters on pixels that
-upsample in time while they downsample in space, and scores every frame of a window that sees the future of the frame;
-none of that is here. Convolutions halve a block of chunks in time and transposed ones double it. Only the newest
+conv-deconv takes the place of CDC (Shou et al., CVPR 2017) on features of chunks. CDC itself has filters on pixels
+that upsample in time while they downsample in space, and scores every frame of a window that sees the future of the
+frame; none of that is here. Convolutions halve a block of chunks in time and transposed ones double it. Only the newest
 position of a block is a score; the others, which see their future, are only trained on.
 """
 
@@ -49,17 +49,14 @@ class TfnLike(FixedWindow):
 
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
         """Return logits (B, 1, C) of the newest chunk, from the embeddings (B, W, d_model) of a window."""
-        return self.classified(kept, self.relevance(kept))
+        return self.filtered(kept)[0]
 
-    def relevance(self, kept: Tensor) -> Tensor:
-        """Logits (B, W) of how much each chunk of a window, embeddings (B, W, d_model), has to do with the newest."""
-        return self.filter(kept.transpose(1, 2))[:, 0, : kept.shape[1]]
-
-    def classified(self, kept: Tensor, relevance: Tensor) -> Tensor:
-        """See `score`, with the relevance (B, W)."""
+    def filtered(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """See `score`; also return the relevance (B, W) of each chunk to the newest, as logits."""
+        relevance = self.filter(kept.transpose(1, 2))[:, 0, : kept.shape[1]]
         mean = (relevance.sigmoid()[..., None] * kept).mean(dim=1)  # (B, d_model)
         both = torch.cat([mean, kept[:, -1]], dim=-1)
-        return self.classifier(self.dropout(self.hidden_layer(both)))[:, None]
+        return self.classifier(self.dropout(self.hidden_layer(both)))[:, None], relevance
 
     def outputs(self) -> Outputs:
         """Return the newest chunk; then labels without logits, those of every work slot."""
@@ -69,9 +66,8 @@ class TfnLike(FixedWindow):
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Return logits (B, 1, C), and the relevance (B, W) by work slot."""
-        kept = self.of_chunk(windows.newest_last())
-        relevance = self.relevance(kept)
-        return self.classified(kept, relevance), windows.by_slot(relevance)
+        logits, relevance = self.filtered(self.feature_head_work(windows.newest_last()))
+        return logits, windows.by_slot(relevance)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Cross entropy of the newest chunk, and of each score with whether its chunk is in the newest one's run."""
@@ -135,7 +131,7 @@ class ConvDeconv(FixedWindow):
 
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, W, C) of every work slot."""
-        return windows.by_slot(self.score_all(self.of_chunk(windows.newest_last())))
+        return windows.by_slot(self.score_all(self.feature_head_work(windows.newest_last())))
 
 
 TFN_LIKE_SIZE = TfnLikeConfig(d_model=512, work_length=16)

@@ -29,7 +29,6 @@ from lstr.models.layers import (
     pack,
     put,
     replace,
-    table_length,
     take,
 )
 from lstr.models.published import Published, Tables
@@ -48,7 +47,7 @@ class ForesightConfig(WindowConfig, frozen=True):
     uses: ClassVar[Uses] = Uses(anticipation=True)
 
     future: Size = 48
-    """Chunks that the generated tokens stand for in training; at least `anticipation`."""
+    """Chunks that the generated tokens predict in training; at least `anticipation`."""
     n_generated: Size = 32
     """Queries of the tokens of the future that are generated."""
     l_gen: Size = 2
@@ -121,7 +120,7 @@ class Foresight(Model):
         queries = [config.n0, config.n1] if isinstance(stage2, DecoderLayer) else [config.n0]
         self.feature_head_long = BranchHead(config)
         self.feature_head_work = BranchHead(config)
-        self.pos_encoding = PositionalEncoding(table_length(config, config.n_long), d_model, config.dropout)
+        self.pos_encoding = PositionalEncoding(config, config.n_long)
         self.enc_queries: Sequence[nn.Embedding] = module_list(nn.Embedding(n, d_model) for n in queries)
         stacks = [Stack(layer, l_stage1, d_model), Stack(stage2, config.l_enc, d_model)]
         self.enc_modules: Sequence[Stack] = module_list(stacks)

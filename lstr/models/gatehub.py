@@ -109,7 +109,9 @@ class GateHUB(Model):
         scores = attention.queries(self.latents) @ keys.transpose(-1, -2) / keys.shape[-1] ** 0.5
         attended = attention.merge(through(gate, scores).softmax(dim=-1) @ values)  # (B, n0, d_model)
         latents = self.encode(self.gated.after(self.latents, attended))
-        return self.classifier(self.dropout(self.decode(present, latents)))
+        for block in self.decoder:  # each of the newest chunks meets those before it, and the queries
+            present = block(present, latents)
+        return self.classifier(self.dropout(self.decoder_norm(present)))
 
     @property
     def keeps_parts(self) -> bool:
@@ -136,19 +138,9 @@ class GateHUB(Model):
             latents = block(latents, latents)
         return self.dropout(self.encoder_norm(latents))
 
-    def decode(self, present: Tensor, latents: Tensor) -> Tensor:
-        """Tokens (B, W, d_model) of the newest chunks after each has met those before it, and the queries."""
-        for block in self.decoder:
-            present = block(present, latents)
-        return self.decoder_norm(present)
-
-    def _padded(self, tokens: Tensor, missing: Tensor | None) -> Tensor:
-        """Tokens (B, N, d_model) with those of rows of zeros where no chunk is, missing (B, N), None where all are."""
-        return tokens if missing is None else torch.where(missing[..., None], self.head.bias, tokens)
-
     @property
     def head(self) -> nn.Linear:
-        """The one linear layer of the feature head."""
+        """The linear layer of the feature head."""
         return self.feature_head_work.input_linear[0]  # type: ignore[return-value]
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Gates | None = None) -> Tensor:
@@ -161,7 +153,8 @@ class GateHUB(Model):
         for ends in memory.in_pieces(len(features), min(batch_size, AT_ONCE)):
             chunks, exist = (torch.from_numpy(a).to(features.device) for a in history_chunks(ends, self.config))
             if not self.keeps_parts:
-                rows.append(self.score(self._padded(tokens[chunks], ~exist))[:, -1:])
+                history = torch.where(exist[..., None], tokens[chunks], self.head.bias)  # tokens of rows of zeros
+                rows.append(self.score(history)[:, -1:])
                 continue
             kept = {}
             for name, part in parts.items():
@@ -187,7 +180,7 @@ class GateHUB(Model):
         return Gates(weight, slots, present, self.decoder[0].self_attn.project(present, 0, 3))
 
     def begin(self, n_streams: int) -> Tensors:
-        """Rings of what is kept of a chunk, by name; of parts, zeros are those of a chunk of zeros."""
+        """Return the rings of B streams, by name; zeros in a ring of parts are the parts of a chunk of zeros."""
         config, d_model, W = self.config, self.config.d_model, self.config.work_length
         shapes = {"tokens": (history_rows(config), d_model)}
         if self.keeps_parts:
@@ -214,15 +207,18 @@ class GateHUB(Model):
                 kept[name] = kept[name].masked_fill(missing[:, -length:, None], 0)
         if self.keeps_parts:
             return self._newest(constants, **kept), after
-        return self.score(self._padded(kept["tokens"], missing))[:, -1:], after
+        history = kept["tokens"]
+        if missing is not None:
+            history = torch.where(missing[..., None], self.head.bias, history)  # tokens of rows of zeros
+        return self.score(history)[:, -1:], after
 
     def _parts(self, constants: Gates, tokens: Tensor) -> Tensors:
-        """Return what is kept of chunks with tokens (..., d_model) without bias, by the names of `begin`."""
+        """Return the parts of chunks with tokens (..., d_model) without bias, by the names of `begin`."""
         in_proj = self.decoder[0].self_attn.in_proj_weight
         return {"history": F.linear(tokens, constants.weight), "present": tokens, "qkv": F.linear(tokens, in_proj)}
 
     def _newest(self, constants: Gates, history: Tensor, present: Tensor, qkv: Tensor) -> Tensor:
-        """Return logits (B, 1, C) of the newest chunk, from what is kept of those of its window, which changes."""
+        """Return logits (B, 1, C) of the newest chunk from the parts of its window, which are overwritten."""
         config, n_scores = self.config, self.config.n_heads * self.config.n0
         history += constants.slots
         scores, gate, values = history.split([n_scores, 1, config.d_model], dim=-1)  # (B, n_long + W, ...)

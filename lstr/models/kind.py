@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lstr.config import Uses, WindowConfig
+from lstr.config import WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.layers import Tensors, put, reset_fresh, take
 from lstr.models.published import Publication, Published
@@ -62,17 +63,12 @@ class Kind:
     presets: Mapping[str, Preset] = field(default_factory=dict)
     """By name, the published size first"""
     published: Published | None = None
-    """How to read checkpoints of its published code; None if there are none"""
+    """How to read checkpoints of its published code, if there are any"""
 
     @property
     def name(self) -> str:
         """The name in `--set model.kind=NAME`."""
         return defaults(self.config)["kind"]
-
-    @property
-    def uses(self) -> Uses:
-        """The parts of a configuration that it uses."""
-        return self.config.uses
 
     @property
     def published_preset(self) -> str | None:
@@ -97,7 +93,7 @@ class Model(nn.Module, ABC):
     classifier: nn.Linear
     """The last layer; device and dtype of the model are those of its weight."""
     scoring_rule: ClassVar[ScoringRule | None] = None
-    """Which chunks its published code scores; None if there is no such code."""
+    """Which chunks its published code scores, if it was published."""
     plans: ClassVar[type[Planner]]
     """The form of its plans, whose numbers are settings."""
 
@@ -237,21 +233,17 @@ class Windowed(Model):
 
 
 class FixedWindow(Model):
-    """A kind whose scores follow from something of each of the last `config.work_length` chunks, oldest first.
+    """A kind whose scores follow from a token of each of the last `config.work_length` chunks, oldest first.
 
-    Where the video is younger than the window, rows of zeros stand before it, as in GateHUB's code; OadTR's and Colar's
-    score no such chunk. A subclass has `feature_head_work` and `score`; a stream keeps a ring of what `of_chunk` gives.
+    A video that is younger than the window has rows of zeros before it, as in GateHUB's code; OadTR's and Colar's
+    score no such chunk. A subclass has `feature_head_work` and `score`; a stream keeps a ring of tokens.
     """
 
     feature_head_work: nn.Module
     plans = Ring
 
-    def of_chunk(self, features: Tensor) -> Tensor:
-        """Return what a stream keeps of chunks with features (..., D): (..., K)."""
-        return self.feature_head_work(features)
-
     def score(self, kept: Tensor, constants: Any = None) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) of the newest chunk and those ahead, from what is kept of a window (B, W, K).
+        """Return logits (B, 1 + n_ahead, C) of the newest chunk and those ahead from the tokens (B, W, K) of a window.
 
         constants are those of `constants()`, None to compute them, and then with gradients.
         """
@@ -264,26 +256,20 @@ class FixedWindow(Model):
 
     def forward(self, windows: Windows) -> Any:
         """Return logits (B, 1 + n_ahead, C)."""
-        return self.score(self.of_chunk(windows.newest_last()))
+        return self.score(self.feature_head_work(windows.newest_last()))
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
         """See `Model.video_logits`."""
         constants = constants or self.constants()
-        windows = self.windows_of(self.of_chunk(self.after_zeros(features)))  # (L, W, K)
+        W = self.config.work_length
+        rows = self.feature_head_work(F.pad(features, (0, 0, W - 1, 0)))  # (W - 1 + L, K)
+        windows = rows.unfold(0, W, 1).transpose(1, 2)  # (L, W, K), a view
         return torch.cat([self.score(part, constants) for part in windows.split(batch_size)])
-
-    def after_zeros(self, features: Tensor) -> Tensor:
-        """Features (L, D) after the rows of zeros (W - 1, D) that stand before a video."""
-        return torch.cat([features.new_zeros(self.config.work_length - 1, features.shape[1]), features])
-
-    def windows_of(self, rows: Tensor) -> Tensor:
-        """Return the windows (L, W, K) of rows (W - 1 + L, K) that stand one after the other: a view."""
-        return rows.unfold(0, self.config.work_length, 1).transpose(1, 2)
 
     def begin(self, n_streams: int) -> Tensors:
         """Return a ring (B, W, K) for the last chunks."""
         weight = self.classifier.weight
-        width = self.of_chunk(weight.new_zeros(1, self.config.input_dim)).shape[-1]
+        width = self.feature_head_work(weight.new_zeros(1, self.config.input_dim)).shape[-1]
         return {"window": weight.new_zeros(n_streams, self.config.work_length, width)}
 
     def step(
@@ -295,7 +281,7 @@ class FixedWindow(Model):
 
     def take_in(self, ring: Tensor, plan: Tensors, features: Tensor, donate: bool) -> tuple[Tensor, Tensor]:
         """The ring (B, W, K) with the next chunks, features (B, D), and the windows in it (B, W, K), oldest first."""
-        kept = self.of_chunk(torch.cat([features, torch.zeros_like(features[:1])]))  # (B + 1, K)
+        kept = self.feature_head_work(torch.cat([features, torch.zeros_like(features[:1])]))  # (B + 1, K)
         if "fresh" in plan:
             ring = torch.where(plan["fresh"][:, None, None], kept[-1], ring)
         ring = put(ring, plan["row"], kept[:-1], donate)

@@ -47,20 +47,17 @@ class FeatureHead(Head):
 PUBLISHED_POSITIONS = 5000
 
 
-def table_length(config: WindowConfig, reach: int) -> int:
-    """Return the rows of the position table: the published 5000, or more if positions reach further."""
-    return max(PUBLISHED_POSITIONS, reach + config.work_length + config.anticipation)
-
-
 class PositionalEncoding(nn.Module):
-    """Adds rows of a sinusoid table to tokens, then drops out. The table is saved with the weights, as published."""
+    """Adds rows of a table of sinusoids to tokens, then drops out. It is saved with the weights, as published."""
 
     pe: Tensor
 
-    def __init__(self, length: int, d_model: int, dropout: float) -> None:
+    def __init__(self, config: WindowConfig, reach: int) -> None:
         super().__init__()
-        self.register_buffer("pe", sinusoid(length, d_model).unsqueeze(1))  # (length, 1, d_model)
-        self.dropout = nn.Dropout(dropout)
+        # the work memory and the chunks ahead come after `reach` positions
+        length = max(PUBLISHED_POSITIONS, reach + config.work_length + config.anticipation)
+        self.register_buffer("pe", sinusoid(length, config.d_model).unsqueeze(1))  # (length, 1, d_model)
+        self.dropout = nn.Dropout(config.dropout)
 
     def rows(self, positions: Tensor) -> Tensor:
         """Return table rows (..., d_model) of positions (...)."""

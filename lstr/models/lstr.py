@@ -27,7 +27,6 @@ from lstr.models.layers import (
     mean_token,
     module_list,
     pack,
-    table_length,
 )
 from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import Compressed
@@ -137,7 +136,7 @@ class LSTR(Model):
             self.feature_head_long = FeatureHead(config.input_dim, d_model)
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
         reach = config.n_long if config.positions == "slot" else config.long_length
-        self.pos_encoding = PositionalEncoding(table_length(config, reach), d_model, config.dropout)
+        self.pos_encoding = PositionalEncoding(config, reach)
         self.enc_queries: Sequence[nn.Embedding] = module_list(nn.Embedding(n, d_model) for n, _ in stages(config) if n)
         self.enc_modules: Sequence[Stack] = module_list(
             Stack(DecoderLayer(*shape) if n else EncoderLayer(*shape), n_layers, d_model)
@@ -187,7 +186,7 @@ class LSTR(Model):
         """Long tokens (B, n_long, d_model) to what the decoder attends to, (B, M, d_model), and its mask (B, M).
 
         mask (B, n_long) bool, True = visible; distances (B, n_long) int, None where positions are slots; history (B,
-        d_model), the GRU's state. The mask returned is None when all M are visible (paper, section 3.3).
+        d_model), the GRU's state. The returned mask is None if all M are visible (paper, section 3.3).
         """
         B = len(long)
         n_long, kernel = self.config.n_long, self.slot_scores
@@ -221,7 +220,7 @@ class LSTR(Model):
         """Work tokens (B, W, d_model), each joined with its past and the memory (B, M, d_model), ready to classify.
 
         The result is (B, W + anticipation, d_model), twice as wide with integration "concatenation". work_mask (B, W)
-        and memory_mask (B, M) are bool, True = present; None stands for all of them (paper, section 3.4).
+        and memory_mask (B, M) are bool, True = present; or None if all are (paper, section 3.4).
         """
         if self.integration == "mlp":
             assert memory is not None  # by `integration`

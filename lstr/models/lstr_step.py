@@ -217,7 +217,7 @@ def encode(
 
     Args:
         constants: of the model.
-        rings: what is kept of chunks; if it is of one stream, all U share it.
+        rings: the rings of chunks by name; all U share them if they are of one stream.
         streams: (U,) which streams.
         held: (U, n_long) rows of the ring of each stream; the spare row if hidden.
         hidden: (U, n_long) bool, None if no slot is.
@@ -292,7 +292,7 @@ def decode(constants: Constants, work: Tensors, past: Tensors, absent: Tensor | 
 
     Args:
         constants: of the model.
-        work: what is kept of work tokens by slot, (B, W + anticipation, ...); overwritten.
+        work: work tokens and their projections by slot, (B, W + anticipation, ...); overwritten.
         past: the result of `as_decoded`, and `memory_mask`.
         absent: (B, W) bool, None if no slot is.
     """

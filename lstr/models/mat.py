@@ -105,7 +105,7 @@ class MATConfig(ForesightConfig, frozen=True):
     l_stage1: Size = 1
     """Layers of encoder stage 1 (`ENC_MODULE` of the published code)."""
     groups: SizeOrZero = 0
-    """Runs that it sums the long memory up in where fewer of its slots than these are hidden; 0 is none."""
+    """Runs that it sums the long memory up in where fewer of its slots than these are hidden; 0 for no runs."""
     grouping: Literal["window", "batch"] = "window"
     """Where hidden slots are counted for `groups`. window: in each window; batch (published code): in all windows of a
     batch, in training and for whole videos, where batches are of 16; a stream has windows."""

@@ -93,20 +93,17 @@ class TRN(Recurrent):
     def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
         """See `run`, with the logits of all steps of the decoder: (B, T, 1 + steps, C)."""
         hidden, cell, future = (state[name] for name in self.state_names)  # (B, d_model) twice, (B, d_token)
+        classifier = self.classifier if self.config.shared_classifier else self.future_classifier
+        steps = self.config.n_ahead + 1 - self.config.decoder_from
         logits = []
         for token in tokens.unbind(dim=1):
             seen = torch.cat([token, future], dim=-1)  # (B, 2 * d_token)
             hidden, cell = self.accumulator(self.dropout(seen), (hidden, cell))
             now = self.classifier(self.dropout(hidden))  # (B, C)
-            ahead, future = self.look_ahead(hidden, cell)
-            logits.append(torch.cat([now[:, None], ahead], dim=1))  # (B, 1 + steps, C)
+            ahead, states = decoded(self, hidden, cell, classifier, steps)
+            future = torch.stack([self.future_gate(state) for state in states]).mean(dim=0)
+            logits.append(torch.stack([now, *ahead], dim=1))  # (B, 1 + steps, C)
         return torch.stack(logits, dim=1), {"hidden": hidden, "cell": cell, "future": future}
-
-    def look_ahead(self, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """From an accumulator's state, (B, d_model) twice, logits (B, steps, C) and the future token (B, d_token)."""
-        classifier = self.classifier if self.config.shared_classifier else self.future_classifier
-        logits, states = decoded(self, hidden, cell, classifier, self.config.n_ahead + 1 - self.config.decoder_from)
-        return torch.stack(logits, dim=1), torch.stack([self.future_gate(state) for state in states]).mean(dim=0)
 
 
 def decoded(

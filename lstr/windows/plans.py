@@ -5,7 +5,7 @@ alone. A planner makes them. It is a struct of numbers, so an exported file can 
 
 - A bool array says where something has to be done. If it is False everywhere it may be missing, which costs less.
 - `NAME.…`, each (B, ...), are about the streams where the bool array NAME (B,) is true, and harmless for the others.
-  They may be cut to those streams (NAME is then missing), and are missing if there are none.
+  They may be cut to those streams (NAME is then missing), and are missing if there is no such stream.
 
 Rows count through the rings of all streams, one ring after the other.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr.config import Size, SizeOrZero
-from lstr.errors import ConfigError, brief
+from lstr.errors import ConfigError
 from lstr.windows import indices as index
 from lstr.windows.indices import Indices, Lengths
 
@@ -345,22 +345,10 @@ class Joined(Planner, frozen=True):
         return joined(member.plan(chunks, streams) for member in self.members)
 
 
-def to_dict(planner: Planner) -> dict[str, Any]:
-    """Return a planner as JSON has it. Raises ConfigError for a form that files do not know."""
+def check_known(planner: Planner) -> None:
+    """Raise ConfigError for a form of plans that files do not know."""
     forms = get_args(Form | Joined)
     if type(planner) not in forms:
         known = ", ".join(form.__name__ for form in forms)
         name = type(planner).__name__
         raise ConfigError(f"A file cannot hold the plan {name}.", f"Use one of lstr.windows.plans: {known}.")
-    entry: dict[str, Any] = msgspec.to_builtins(planner)
-    return entry
-
-
-def from_dict(entry: Any) -> Planner:
-    """Return a planner from its JSON. Raises ConfigError for anything else."""
-    try:
-        return msgspec.convert(entry, Form | Joined)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{brief(entry)} is not a plan of a model.", "Export the model again with `lstr export`."
-        ) from error

@@ -193,7 +193,7 @@ class Supervision:
     targets: Tensor
     """(B, N, C), multi-hot or scaled"""
     counts: Tensor
-    """(B, N) bool: outputs that count. A window in which none does stands in for one of another process."""
+    """(B, N) bool: outputs that count. A window without any replaces a missing window of another process."""
     ignore: int | None = None
     """Column of the ambiguous class; None where it is a class like any other"""
     totals: Sequence[float] | None = None

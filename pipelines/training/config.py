@@ -94,7 +94,7 @@ class TrainConfig(Settings, frozen=True):
 def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> None:
     """Raise ConfigError if a kind cannot have a teacher, or it would see more than the longest video, in chunks."""
     if config.teacher and not model.uses.teacher:
-        able = ", ".join(name for name, kind in usable().items() if kind.uses.teacher)
+        able = ", ".join(name for name, kind in usable().items() if kind.config.uses.teacher)
         raise ConfigError(
             f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
             f"Leave train.teacher 0, or use one of the kinds {able}.",
@@ -160,7 +160,7 @@ def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
     published = described.published_preset
     model, train = known[published] if published else (described.config(), TrainConfig())
     sizes = {name: min(getattr(model, name), most) for name, most in SMALL_SIZES.items() if hasattr(model, name)}
-    if not described.uses.long_memory:
+    if not described.config.uses.long_memory:
         sizes["long_length"] = 0
     small = small.replace(**{name: getattr(train, name) for name in OWN_TRAINING})
     if train.windows == "every":
@@ -189,7 +189,8 @@ def resolve(
         parts[part][name] = value
     file = file or {"model": {}, "train": {}}
     kind = {**file["model"], **parts["model"]}.get("kind", plain.kind)
-    if not plain.long_length and kind not in (plain.kind, "lstr") and kind in KINDS and KINDS[kind].uses.long_memory:
+    others = kind not in (plain.kind, "lstr") and kind in KINDS
+    if not plain.long_length and others and KINDS[kind].config.uses.long_memory:
         plain = change(plain, {"kind": kind, "long_length": LONG_MEMORY})
     model = change(plain.replace(rgb_dim=dims[0], flow_dim=dims[1]), file["model"])
     return change(model, parts["model"]), override(override(training, file["train"]), parts["train"])

@@ -37,7 +37,7 @@ def test_it_is_the_published_kind_but_for_its_size(kind):
     assert {n: getattr(model, n) for n in own} == {n: getattr(plain, n) for n in own}
     assert (train.windows, train.targets, train.ambiguous) == (training.windows, training.targets, training.ambiguous)
     assert name.endswith("small") and changes_from(name, model, train) == {}, "it is no other preset that was changed"
-    assert bool(model.n_long) == (KINDS[kind].uses.long_memory and kind != "lstr")
+    assert bool(model.n_long) == (KINDS[kind].config.uses.long_memory and kind != "lstr")
     assert sum(p.numel() for p in make_model(model, 4).parameters()) < 2e6
 
 
