@@ -1,6 +1,7 @@
 """What the tests of the watching service share."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -8,10 +9,13 @@ import pytest
 
 from lstr.pipelines.detection.model import Networks, load_checkpoint
 from lstr.pipelines.watching import notifications, worker
-from lstr.pipelines.watching.config import WatchConfig
+from lstr.pipelines.watching.config import WatchConfig, read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History
+from lstr.pipelines.watching.service import Service
 from tests.support.videos import remux
+
+NOBODY = "http://127.0.0.1:9/hall"
 
 
 @pytest.fixture(scope="session")
@@ -78,3 +82,20 @@ def watch_config(tmp_path) -> Callable[..., WatchConfig]:
         return WatchConfig(Path("watch.toml"), None, tmp_path, {}, channels=channels)
 
     return make
+
+
+@pytest.fixture
+def unanswered(tmp_path):
+    """A service whose source nobody answers for: unanswered(more, last=…, model=…); what it logs in `said`."""
+
+    @contextmanager
+    def running(more: str = "", last: str = "", model: Path | str = "none.lstr", address: str = NOBODY):
+        (tmp_path / "none.lstr").touch()
+        text = f'model = "{model}"\n{more}\n[sources.hall]\naddress = "{address}"\n{last}'
+        (tmp_path / "watch.toml").write_text(text)
+        said: list[str] = []
+        with Service(read_config(tmp_path / "watch.toml"), said.append) as watching:
+            watching.said = said
+            yield watching
+
+    return running
