@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lstr import checkpoint
 from lstr.config import WindowConfig
-from lstr.models.kind import Model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.window_samples import make_targets
 from lstr.windows import indices as memory
-from lstr.windows.windows import Supervision, Windows, gather
+from lstr.windows.windows import Windows, gather
 
 
 def read_set(shared: Path, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray], np.ndarray]:
@@ -28,6 +29,21 @@ def read_set(shared: Path, name: str) -> tuple[dict[str, Any], dict[str, np.ndar
     with np.load(folder / f"{name}.npz") as file:
         arrays = {key: file[key] for key in file.files}
     return about, arrays, np.concatenate([arrays["rgb"], arrays["flow"]], axis=1)
+
+
+class Golden:
+    """A golden set and, after `load`, its model: content of its JSON, arrays, features (L, D), published tensors."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.about, self.arrays, self.features = read_set(folder.parents[1], name)
+        self.tensors: dict[str, Tensor] = torch.load(folder / f"{name}.pth")
+
+    def load(self, settings: Mapping[str, Any]) -> None:
+        """Load the published tensors with what they do not tell."""
+        with NamedTemporaryFile(suffix=".pth") as file:
+            torch.save(self.tensors, file.name)
+            self.loaded = checkpoint.load(Path(file.name), settings)
+        self.model, self.config = self.loaded.model, self.loaded.config
 
 
 def supervised_windows(model, arrays, ends):
@@ -50,25 +66,6 @@ def check_grids(arrays: Mapping[str, np.ndarray], config: WindowConfig) -> None:
         indices, visible = choose(arrays[f"{part}_start"] + config.work_length - 1, config)
         assert (visible == arrays[f"{part}_long_visible"]).all()
         assert (indices[visible] == arrays[f"{part}_long_index"][visible]).all()
-
-
-def check_training(
-    model: Model,
-    about: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray],
-    tensors: Mapping[str, Tensor],
-    renamed: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
-) -> None:
-    """Loss and gradients of a batch whose windows have ends and targets of their own.
-
-    In doubles: what the published single precision is off is then the same on every processor.
-    """
-    windows, targets, counts = supervised_windows(model.double().train(), arrays, arrays["train_end"] - 1)
-    windows, targets = in_doubles(windows), targets.double()
-    loss = model.loss(model(windows), windows, Supervision(targets, counts, about["ambiguous"]))
-    assert loss.item() == pytest.approx(about["train_loss"], rel=1e-5)
-    loss.backward()
-    check_gradients(model, tensors, renamed, about["train_gradient_norms"])
 
 
 def check_gradients(

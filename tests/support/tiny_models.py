@@ -1,16 +1,18 @@
-"""Models that take a millisecond a step."""
+"""Models that take a millisecond a step, of every kind and of every design of LSTR, and random videos for them."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
+import numpy as np
+import pytest
 import torch
 
+from lstr import streaming
 from lstr.average import Member
-from lstr.kinds import configure, make_model
-from lstr.models.layers import newest
+from lstr.kinds import KINDS, configure, make_model
 from lstr.models.lstr import ENCODERS, INTEGRATIONS
-from lstr.windows.windows import gather
 
 TINY = dict(rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
 
@@ -19,11 +21,6 @@ DESIGNS = [
     for encoder, integration in itertools.product(ENCODERS, INTEGRATIONS)
     if encoder != "joined" or integration == "cross-attention"
 ]
-
-
-def tiny(seed=0, n_classes=5, **changes):
-    torch.manual_seed(seed)
-    return make_model(configure(**{**TINY, **changes}), n_classes).eval()
 
 
 def averaged(*members):
@@ -38,24 +35,54 @@ def averaged(*members):
 
 
 AVERAGED = averaged(
-    ({}, ()),
+    ({"encoder": "none"}, ()),
     ({"kind": "rnn"}, ((0, 5),)),
-    ({"kind": "mat", "groups": 2, "long_stride": 4}, ((1, 3), (5, 8))),
+    ({"kind": "gatehub", "long_stride": 4}, ((1, 3), (5, 8))),
     ({"kind": "lfb"}, ((2, 8),)),
 )
 """Of kinds with a long memory of strides of their own and of others, each with its own part of the features."""
+
+VARIANTS: list[dict[str, Any]] = [
+    {"grid": "sliding", "positions": "distance"},
+    {"grid": "anchored", "gru": True, "anticipation": 2},
+    {"long_length": 0, "gru": True},
+    {"encoder": "one-stage", "gru": True},
+    {"encoder": "stage2-self-attention", "integration": "average"},
+    {"encoder": "self-attention", "integration": "mlp"},
+    {"encoder": "projection", "integration": "concatenation", "anticipation": 2},
+    {"encoder": "none", "positions": "distance"},
+    {"encoder": "joined", "anticipation": 2},
+    {"kind": "rnn", "cell": "gru"},
+    {"kind": "miniroad", "anticipation": 2},
+    {"kind": "trn", "anticipation": 2, "d_token": 6, "shared_classifier": True, "decoder_from": 0},
+    {"kind": "testra", "grid": "anchored", "decay": 0.9, "anticipation": 2},
+    {"kind": "gatehub", "n_heads": 2, "d_model": 160, "n0": 8},  # long enough for a stream to keep parts of its gates
+    {"kind": "oadtr", "anticipation": 2, "decoder_heads": 2, "decoder_feedforward": 8},
+    {"kind": "cmert", "grid": "anchored", "context": 2, "anticipation": 2},
+    {"kind": "mat", "grid": "sliding", "long_stride": 2, "groups": 2, "anticipation": 2},
+    {"kind": "fats", "generated": 2},
+    {"kind": "lap-like", "anticipation": 2},
+    AVERAGED,
+]
+CASES: list[dict[str, Any]] = [*({"kind": kind} for kind in KINDS), *VARIANTS]
+"""Every kind as it is, and what its settings change most."""
+
+
+def name_of(case):
+    return "average" if case is AVERAGED else "-".join(map(str, case.values()))
+
+
+each_case = pytest.mark.parametrize("case", CASES, ids=name_of)
+
+
+def tiny(seed=0, n_classes=5, **changes):
+    torch.manual_seed(seed)
+    return make_model(configure(**{**TINY, **changes}), n_classes).eval()
 
 
 def video(length, seed=0, width=8):
     """Random features (length, width)."""
     return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
-
-
-@torch.no_grad()
-def of_each_window(model, features):
-    """Logits (L, 1 + n_ahead, C) of a video (L, D) by definition: the newest outputs of each window alone."""
-    windows = gather(features, range(len(features)), model.config)
-    return newest(model(windows), windows.work_mask, model.config.work_length)
 
 
 def unsettled(model):
@@ -65,3 +92,34 @@ def unsettled(model):
             if "bias" in name or "norm" in name:
                 parameter.add_(0.3 * torch.randn_like(parameter))
     return model
+
+
+@torch.no_grad()
+def scores_of(model, features):
+    """Probabilities (L, 1 + n_ahead, C) of a video's features (L, D), by definition."""
+    if len(features) == 0:
+        return features.new_zeros(0, 1 + model.config.n_ahead, model.n_classes)
+    return model.video_logits(features, 7).softmax(dim=-1)
+
+
+def run(model, features, state=None):
+    """Scores (T, ..., 1 + n_ahead, C) of features (T, D) of a stream, or (T, B, D) of a state of B."""
+    if state is None:
+        state = streaming.create(model, 1 if features.ndim == 2 else features.shape[1])
+    rgb = model.config.rgb_dim
+    return torch.stack([streaming.step_ahead(model, state, row[..., :rgb], row[..., rgb:]) for row in features])
+
+
+def check_streams(model, lengths, tolerance=1e-5):
+    """Streams of one state against the definition, over what earlier videos left: lengths of the videos by stream."""
+    width = model.config.input_dim
+    playlists = [[video(n, 10 * i + k, width) for k, n in enumerate(row)] for i, row in enumerate(lengths)]
+    expected = torch.stack([torch.cat([scores_of(model, video) for video in videos]) for videos in playlists])
+    features = torch.stack([torch.cat(videos) for videos in playlists], dim=1)  # (T, B, D)
+    begins = [set(np.cumsum(row)[:-1]) for row in lengths]
+    state, rows = streaming.create(model, len(lengths)), []
+    for t in range(len(features)):
+        streaming.reset(state, [stream for stream, times in enumerate(begins) if t in times])
+        rows.append(run(model, features[t : t + 1], state)[0])
+    torch.testing.assert_close(torch.stack(rows, dim=1), expected, atol=tolerance, rtol=0)
+    return expected

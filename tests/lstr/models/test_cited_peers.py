@@ -186,12 +186,3 @@ def test_woad_of_videos_reads_no_times():
     model.config = model.config.replace(supervision="segment")
     torch.manual_seed(1)
     assert model.loss(model(windows), windows, Supervision(targets, windows.work_mask)).item() != losses[1]
-
-
-def test_a_scale_of_features_is_absorbed_by_a_kind_without_a_first_layer():
-    """FATS takes features as they come; those it was trained on had been brought to one scale."""
-    model, features = tiny(kind="fats", generated=2), video(40)
-    mean, std = torch.randn(8), torch.rand(8) + 0.5
-    expected = predict(model, (features - mean) / std)
-    model.absorb(mean, std)
-    torch.testing.assert_close(predict(model, features), expected, atol=1e-5, rtol=0)

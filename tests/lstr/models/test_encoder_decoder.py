@@ -24,18 +24,6 @@ def supervised(model, lengths=(20, 3)):
 
 
 @pytest.mark.parametrize("kind", ["efc", "ed", "ttm"])
-def test_a_window_says_of_its_newest_chunk_what_the_video_does(kind):
-    model, features = tiny(kind=kind, **AHEAD), video(20)
-    whole = predict_ahead(model, features)
-    with torch.no_grad():
-        logits, _ = model(gather(features, [2, 5, 19], model.config))
-    now, ahead = logits[:, :W], logits[:, W:].unflatten(1, (W, A))
-    for row, (end, slot) in enumerate([(2, 2), (5, 5), (19, 5)]):
-        expected = torch.cat([now[row, slot, None], ahead[row, slot]]).softmax(-1)
-        torch.testing.assert_close(whole[end], expected, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("kind", ["efc", "ed", "ttm"])
 def test_features_that_the_window_has_are_regressed(kind):
     model = tiny(kind=kind, **AHEAD)
     windows, supervision = supervised(model)

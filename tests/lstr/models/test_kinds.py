@@ -1,9 +1,10 @@
-"""A new kind of model is one class, what it uses of a configuration, and its name."""
+"""What every kind of model holds: streams, whole videos and windows agree, none sees the future, all is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -11,44 +12,208 @@ import torch
 from lstr import batch, checkpoint, kinds, streaming
 from lstr.errors import ConfigError, LstrError
 from lstr.kinds import KINDS, configure, make_model
+from lstr.models.cuda_graphs import CapturedStep
 from lstr.models.kind import Model
+from lstr.models.layers import keep
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.window_samples import make_targets
+from lstr.windows.plans import CHANGES, Form, Joined, check_known, needed, of_two_shapes
 from lstr.windows.windows import Supervision, gather, totals_of
 from tests.support.documents import ROOT, block_with
-from tests.support.tiny_models import TINY, tiny, video
+from tests.support.tiny_models import CASES, check_streams, each_case, name_of, run, scores_of, tiny, unsettled, video
 
-PAGE = ROOT / "docs" / "how-to" / "python.md"
+CLASSES = ("Background", "a", "b", "c", "d")
+CARRYING = ("rnn", "trn", "lap-like", "woad")
+"""Kinds that carry a state on, so that a window past the first knows less than the whole video."""
+OF_THEIR_OWN = ("average", "miniroad", "fats", "cmert", "mat")
+"""Kinds whose windows are not scored chunk by chunk; golden data has the outputs of the last four."""
+
+IDLE = ("final_query.weight", "decoder.0.self_attn.in_proj_weight")
+"""Parameters of published code that take no part: of CMeRT, and of OadTR, whose decoder begins with zeros."""
 
 
-@pytest.fixture
-def mean(monkeypatch, tmp_path) -> Iterator[Model]:
-    """A model of the new kind."""
-    (tmp_path / "mean_kind.py").write_text(block_with(PAGE, "python", "class MeanConfig"))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(kinds.OURS, "mean", "mean_kind:KIND")
-    for cached in (kinds.usable, kinds.presets):
-        cached.cache_clear()
-    yield tiny(kind="mean")
-    for cached in (kinds.usable, kinds.presets):
-        cached.cache_clear()
+def as_tensors(plan, device="cpu"):
+    return {name: torch.from_numpy(values).to(device) for name, values in plan.items()}
+
+
+def made(case):
+    return unsettled(tiny(**case)).requires_grad_(False)
 
 
 def test_every_kind_is_what_it_is_named():
     for name, kind in KINDS.items():
-        assert kind.name == name and isinstance(make_model(configure(**TINY, kind=name), 5), kind.model)
+        assert kind.name == name and isinstance(tiny(kind=name), kind.model)
+
+
+@each_case
+def test_a_stream_equals_the_whole_video(case):
+    """Streams of all ages in one state, each beginning anew in the middle, over what earlier videos left behind."""
+    expected = check_streams(made(case), [(1, 44), (5, 6, 34), (17, 28), (23, 22)])
+    assert expected.diff(dim=1).abs().amax(dim=(2, 3)).min() > 1e-6  # scores that move can be wrong
+
+
+@each_case
+def test_the_future_never_changes_the_past(case):
+    """The scores of a chunk, and of those ahead of it, stay the same to the bit; nor do they depend on the batch."""
+    model, features, cut = made(case), video(60), 33
+    other = torch.cat([features[:cut], 10 * video(60 - cut, 1)])
+    a, b = batch.predict_ahead(model, features), batch.predict_ahead(model, other)
+    assert a.shape == (60, 1 + model.config.n_ahead, 5) and a.dtype == torch.float32
+    assert torch.equal(a[:cut], b[:cut])
+    assert ((a[cut:] - b[cut:]).abs().amax(dim=(1, 2)) > 1e-5).all()
+    torch.testing.assert_close(a.sum(dim=-1), torch.ones(a.shape[:2]))
+    assert torch.equal(batch.predict(model, features), a[:, 0])
+    for length in (0, 1, 5, 6, 7, cut):
+        alone = batch.predict_ahead(model, features[:length], 7)
+        torch.testing.assert_close(alone, a[:length], atol=1e-6, rtol=0)
+
+
+WINDOWED = [case for case in CASES if case.get("kind") not in OF_THEIR_OWN and "decoder_from" not in case]
+
+
+@pytest.mark.parametrize("case", WINDOWED, ids=name_of)
+def test_a_window_says_of_its_newest_chunk_what_the_video_does(case):
+    """As `outputs` places what a window says; so training is on what is scored later."""
+    model, features = made(case), video(30)
+    windows, outputs = gather(features, range(30), model.config), model.outputs()
+    logits = model.logits_of(model(windows))
+    n, found = logits.shape[1], []
+    for row, present in zip(logits, windows.work_mask.sum(dim=1), strict=True):
+        newest = np.isin(outputs.slots[:n], (-1, int(present) - 1))
+        found.append(row[newest & (outputs.ahead[:n] >= 0)])
+    known = model.config.work_length if case.get("kind") in CARRYING else 30
+    expected = batch.predict_ahead(model, features, 16)[:known]
+    torch.testing.assert_close(torch.stack(found[:known]).softmax(-1), expected, atol=1e-5, rtol=0)
+
+
+@each_case
+def test_a_step_is_a_pure_function_of_tensors(case):
+    """It changes nothing it is given, a donated one gives the same, and plans keep their shapes."""
+    model, shapes = made(case), set()
+    constants, pure, donated = model.constants(), model.begin(3), model.begin(3)
+    for k in range(30):
+        chunks, features = np.array([k, k % 19, k - 11 if k >= 11 else k]), video(3, k)
+        numbers = model.planner(chunks)
+        shapes.add(tuple((name, values.shape, values.dtype) for name, values in numbers.items()))
+        plan = as_tensors(numbers)
+        given = {"features": features, **pure, **{f"plan {name}": tensor for name, tensor in plan.items()}}
+        before = {name: tensor.clone() for name, tensor in given.items()}
+        logits, after = model.step(constants, pure, plan, features)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in given.items())
+        assert {n: (t.shape, t.dtype) for n, t in after.items()} == {n: (t.shape, t.dtype) for n, t in pure.items()}
+        same_logits, rings = model.step(constants, donated, as_tensors(needed(numbers)), features, donate=True)
+        keep(donated, rings)
+        torch.testing.assert_close(same_logits, logits, atol=1e-5, rtol=0)
+        pure = after
+    assert len(shapes) == 1 and all(dtype in (np.int64, np.bool_) for _, _, dtype in shapes.pop())
+
+
+@each_case
+def test_a_step_never_looks_at_what_a_tensor_holds(case):
+    """Meta tensors hold nothing, so any such look, which on a GPU would wait and cannot be captured, raises."""
+    model = made(case).to("meta")
+    constants, tensors = model.constants(), model.begin(2)
+    for k in (0, 3, 40, 41):
+        plan = as_tensors(of_two_shapes(model.planner(np.array([k, k + 5]))), "meta")
+        logits, _ = model.step(constants, tensors, plan, torch.zeros(2, 8, device="meta"))
+        assert logits.shape == (2, 1 + model.config.n_ahead, 5)
+
+
+@each_case
+def test_a_captured_step_of_some_streams_leaves_the_others(case, monkeypatch):
+    """A graph steps every stream; what it does to one that has no chunk must be nothing that its next step reads.
+
+    Kernels run again instead of a replay: all that a replay reads must have been copied to where it was.
+    """
+    monkeypatch.setattr(CapturedStep, "capture", lambda self, work: work)
+    model, random = made(case), np.random.default_rng(0)
+    plain, captured = streaming.create(model, 3), streaming.create(model, 3)
+    captured.captured = CapturedStep(model, captured.constants, captured.tensors)
+    captured.captured.prepare()
+    assert set(captured.captured.replays) == ({False, True} if CHANGES in model.planner(np.array([0])) else {False})
+    for k in range(45):
+        if k == 12:
+            for state in (plain, captured):
+                streaming.reset(state, [1])
+        streams = sorted(random.choice(3, random.integers(1, 4), replace=False).tolist())
+        rgb, flow = video(len(streams), k).split([5, 3], dim=1)
+        expected = streaming.step_streams(model, plain, streams, rgb, flow)
+        scores = streaming.step_streams(model, captured, streams, rgb, flow)
+        torch.testing.assert_close(scores, expected, atol=1e-5, rtol=0)
+    assert (plain.chunks == captured.chunks).all()
+
+
+@pytest.mark.gpu
+@each_case
+def test_captured_steps_equal_the_cpu(case):
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    model = made(case)
+    features = torch.randn(2, 60, 8)
+    expected = torch.stack([scores_of(model, video) for video in features], dim=1)
+    model.to("cuda")
+    state = streaming.create(model, 2)
+    streaming.capture(model, state)
+    torch.testing.assert_close(run(model, features.transpose(0, 1), state), expected, atol=1e-4, rtol=0)
+    streaming.reset(state)
+    for k in range(60):  # one after the other, which is what cameras do
+        for stream in (1, 0):
+            rows = features[stream, k, None]
+            scores = streaming.step_streams(model, state, [stream], rows[:, :5], rows[:, 5:])
+            torch.testing.assert_close(scores[0], expected[k, stream], atol=1e-4, rtol=0)
+
+
+@each_case
+def test_checkpoints_streams_and_plans_are_stored(case, tmp_path):
+    """Saved streams of different ages continue to the bit, with the weights of a checkpoint."""
+    model, path = unsettled(tiny(**case)), tmp_path / "a.stream"
+    checkpoint.save(tmp_path / "best.pt", model, CLASSES, None, {})
+    loaded = checkpoint.load(tmp_path / "best.pt")
+    assert type(loaded.model) is type(model) and loaded.config == model.config == loaded.model.config
+    assert not loaded.model.training and loaded.assumed == {}
+    features = torch.stack([video(34, seed) for seed in range(2)], dim=1)
+    weights = loaded.model.state_dict()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+    state = streaming.create(model, 2)
+    run(model, features[:20], state)
+    streaming.reset(state, [1])
+    run(model, features[20:25], state)
+    streaming.save(path, state)
+    restored = streaming.restore(path, loaded.model)
+    assert restored.chunks.tolist() == [25, 5]
+    assert torch.equal(run(loaded.model, features[25:], restored), run(model, features[25:], state))
+    check_known(model.planner)
+    read = msgspec.json.decode(msgspec.json.encode(model.planner), type=Form | Joined)
+    assert read == model.planner
+    for chunks in (np.array([0, 7, 40]), np.array([3, 5, 1000])):
+        ours, theirs = model.planner(chunks), read(chunks)
+        assert ours.keys() == theirs.keys() and all((ours[name] == theirs[name]).all() for name in ours)
+
+
+@each_case
+def test_plans_ahead_are_those_of_each_chunk(case):
+    planner = tiny(**case).planner
+    for first in (0, 17, 1000):
+        for chunk, plan in enumerate(planner.ahead(first, 9), first):
+            alone = needed(planner(np.array([chunk])))
+            assert plan.keys() == alone.keys() and all((plan[name] == alone[name]).all() for name in plan)
+
+
+def supervised(model):
+    """Windows of a video with their supervision."""
+    rows, labels = video(60).numpy(), np.eye(5)[[*[0] * 12, *[1] * 6, 3, *[1] * 3, *[2] * 20, *[0] * 18]]
+    one = LabelledVideo("v", TwoStreamArray(rows[:, :5], rows[:, 5:]), labels)
+    ends = [9, 20, 30]
+    targets, counts = make_targets([one], [(0, end) for end in ends], model.config, model.outputs())
+    return gather(rows, ends, model.config), targets, counts
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("woad", "red")])
 def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
     """But for kinds that compare windows with each other, or draw labels."""
-    model, rows = tiny(kind=kind), video(60).numpy()
-    labels = np.eye(5)[[*[0] * 12, *[1] * 6, 3, *[1] * 3, *[2] * 20, *[0] * 18]]
-    one = LabelledVideo("v", TwoStreamArray(rows[:, :5], rows[:, 5:]), labels)
-    ends, outputs = [9, 20, 30], model.outputs()
-    windows = gather(rows, ends, model.config)
-    targets, counts = make_targets([one], [(0, end) for end in ends], model.config, outputs)
-    totals = totals_of(targets, counts, outputs, 3)
+    model = tiny(kind=kind)
+    windows, targets, counts = supervised(model)
+    totals = totals_of(targets, counts, model.outputs(), 3)
 
     def loss(at: slice, *of_batch) -> float:
         torch.manual_seed(5)  # FATS draws a length
@@ -59,27 +224,54 @@ def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
     assert sum(pieces) == pytest.approx(loss(slice(None)), rel=1e-5)
 
 
-def test_a_new_kind_predicts_streams_and_is_stored(mean, tmp_path):
+@pytest.mark.parametrize("case", [case for case in CASES if case.get("kind") != "average"], ids=name_of)
+def test_a_training_step_reaches_every_parameter(case):
+    model = unsettled(tiny(**case)).train()
+    windows, targets, counts = supervised(model)
+    model.loss(model(windows), windows, Supervision(targets, counts)).backward()
+    for name, parameter in model.named_parameters():
+        if name not in IDLE:
+            assert parameter.grad.isfinite().all() and parameter.grad.any(), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_may_be_standardised_in_training(kind):
+    """The model takes raw features afterwards, with the mean and the variance in its weights."""
+    model, features = tiny(kind=kind), video(40)
+    mean, std = torch.randn(8), torch.rand(8) + 0.5
+    expected = batch.predict_ahead(model, (features - mean) / std)
+    model.absorb(mean, std)
+    full = slice(22, None)  # some kinds see rows of zeros before the first chunk of a video
+    torch.testing.assert_close(batch.predict_ahead(model, features)[full], expected[full], atol=1e-5, rtol=0)
+
+
+@pytest.fixture
+def mean(monkeypatch, tmp_path) -> Iterator[Model]:
+    """A model of the new kind of the documentation."""
+    page = ROOT / "docs" / "how-to" / "python.md"
+    (tmp_path / "mean_kind.py").write_text(block_with(page, "python", "class MeanConfig"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(kinds.OURS, "mean", "mean_kind:KIND")
+    for cached in (kinds.usable, kinds.presets):
+        cached.cache_clear()
+    yield tiny(kind="mean")
+    for cached in (kinds.usable, kinds.presets):
+        cached.cache_clear()
+
+
+def test_a_new_kind_is_one_class(mean, tmp_path):
     assert mean.config.n_long == 0 and mean.config.n_ahead == 0
-    features = video(40)
-    scores = batch.predict(mean, features)
-    assert torch.equal(batch.predict_ahead(mean, features, constants=batch.shared_constants(mean))[:, 0], scores)
-    state = streaming.create(mean, 2)
-    for k, row in enumerate(features):
-        if k == 20:
-            streaming.save(tmp_path / "streams", state)
-            state = streaming.restore(tmp_path / "streams", mean)
-        both = streaming.step(mean, state, row[:5].expand(2, -1), row[5:].expand(2, -1))
-        torch.testing.assert_close(both, scores[k].expand(2, -1), atol=1e-6, rtol=0)
-    checkpoint.save(tmp_path / "mean.pt", mean, ("Background", "a", "b", "c", "d"), None, {})
-    assert torch.equal(batch.predict(checkpoint.load(tmp_path / "mean.pt").model, features), scores)
-
-
-def test_what_a_new_kind_does_not_have_is_refused(mean):
-    with pytest.raises(LstrError, match="captured"):
+    test_a_stream_equals_the_whole_video({"kind": "mean"})
+    test_checkpoints_streams_and_plans_are_stored({"kind": "mean"}, tmp_path)
+    with pytest.raises(LstrError):
         streaming.capture(mean, streaming.create(mean))
     assert not streaming.can_capture(mean)
-    with pytest.raises(ConfigError, match="anticipation is 2, and kind mean"):
-        configure(kind="mean", anticipation=2)
-    with pytest.raises(ConfigError, match="gru is true and kind is mean"):
-        configure(kind="mean", gru=True)
+    for setting, value in (("anticipation", 2), ("gru", True)):
+        with pytest.raises(ConfigError, match=setting):
+            configure(kind="mean", **{setting: value})
+
+
+def test_only_a_gpu_captures():
+    model = make_model(configure(kind="rnn", rgb_dim=5, flow_dim=3, d_model=16), 5).eval()
+    with pytest.raises(LstrError):
+        streaming.capture(model, streaming.create(model))

@@ -1,10 +1,9 @@
 """lap-like, tfn-like and conv-deconv: what their losses take from the labels, and that no score knows the future."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 
-from lstr.batch import predict, predict_ahead
+from lstr.batch import predict
 from lstr.models.convolutional import same_run
 from lstr.models.trn import REACH, TENTHS, tenths_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
@@ -12,7 +11,6 @@ from lstr.pipelines.training.window_samples import make_targets
 from lstr.windows.windows import Supervision, gather, join, loss_of
 from tests.support.tiny_models import tiny, video
 
-LIKE = ("lap-like", "tfn-like", "conv-deconv")
 LABELS = [0] * 12 + [1] * 10 + [2] * 20 + [0] * 18
 
 
@@ -82,27 +80,3 @@ def test_tfn_learns_which_chunks_belong_to_the_newest():
     expected = (each[0, :4].mean() + each[1].mean()) / 2
     newest = F.cross_entropy(logits[:, 0], torch.tensor([0, 2]))
     torch.testing.assert_close(model.loss((logits, relevance), windows, supervision), newest + expected)
-
-
-@pytest.mark.parametrize("kind", LIKE)
-def test_a_window_says_of_its_newest_chunk_what_the_video_does(kind):
-    model, features = tiny(kind=kind), video(20)
-    whole = predict_ahead(model, features)
-    windows = gather(features, [2, 5, 19], model.config)
-    if kind == "lap-like":  # its state goes on from the first chunk, so a full window knows less
-        windows, whole = windows.map(lambda tensor: tensor[:2]), whole[:6]
-    with torch.no_grad():
-        logits = model.logits_of(model(windows))
-    for row, end in enumerate((2, 5, 19)[: len(windows)]):
-        slot = min(end, model.config.work_length - 1) if kind != "tfn-like" else 0
-        torch.testing.assert_close(whole[end, 0], logits[row, slot].softmax(-1), atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("kind", LIKE)
-@pytest.mark.parametrize("work_length", [1, 5, 8])
-def test_no_score_knows_the_future(kind, work_length):
-    model, features = tiny(kind=kind, work_length=work_length), video(20)
-    changed = torch.cat([features[:15], 5 * video(5, 1)])
-    ours, theirs = predict(model, features), predict(model, changed)
-    torch.testing.assert_close(ours[:15], theirs[:15], atol=1e-6, rtol=0)
-    assert (ours[15:] - theirs[15:]).abs().amax(dim=1).min() > 1e-5

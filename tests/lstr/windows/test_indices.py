@@ -1,4 +1,4 @@
-"""Which chunks a window sees, against the definition written out chunk by chunk."""
+"""Which chunks a window sees, against the definition written out chunk by chunk and against published code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ from lstr.kinds import configure
 from lstr.windows import indices as memory
 
 SMALL = dict(d_model=8, n_heads=2, work_length=4, long_length=12)
-
-
-def visible(T, config):
-    indices, mask = memory.long_indices(T, config)
-    assert indices.shape == mask.shape == (config.n_long,)
-    return indices[mask].tolist()
 
 
 def defined(T, config):
@@ -39,7 +33,9 @@ def defined(T, config):
 def test_long_memory_is_the_definition(grid, stride):
     config = configure(grid=grid, long_stride=stride, **SMALL)
     for T in range(60):
-        assert visible(T, config) == defined(T, config), T
+        indices, mask = memory.long_indices(T, config)
+        assert indices.shape == mask.shape == (config.n_long,)
+        assert indices[mask].tolist() == defined(T, config), T
 
 
 def published_training_sample(start, config):
@@ -66,14 +62,8 @@ def test_stretched_memory_is_that_of_published_training(config):
 
 @pytest.mark.parametrize("changes", [{"long_length": 0}, {"kind": "rnn"}])
 def test_stretched_memory_of_a_model_without_one(changes):
-    """The published way to train is a setting of its own, so baselines without a long memory meet it too."""
     indices, mask = memory.stretched_indices(np.arange(9), configure(**{**SMALL, **changes}))
     assert indices.shape == mask.shape == (9, 0)
-
-
-def present(T, config) -> list[int]:
-    indices, mask = memory.work_indices(int(T), config)
-    return indices[mask].tolist()
 
 
 @pytest.mark.parametrize("stretched", [False, True])
@@ -101,23 +91,20 @@ def test_stretched_slots_are_those_of_each_window_alone(grid):
         np.testing.assert_array_equal(row, alone)
 
 
-def test_training_windows_supervise_every_chunk():
+def test_training_windows_supervise_every_chunk_and_without_tails_those_of_the_published_loader():
     config = configure(long_stride=4, **SMALL)
+    W = config.work_length
+    assert len(memory.window_ends(0, 0, config)) == 0
     for n_chunks in range(1, 30):
-        for offset in range(config.work_length):
+        for offset in range(W):
             ends = memory.window_ends(n_chunks, offset, config)
             assert (np.diff(ends) > 0).all() and ends[-1] == n_chunks - 1
-            first = min(offset, max(n_chunks - config.work_length, 0))
-            seen = {chunk for T in ends for chunk in present(T, config)}
-            assert seen == set(range(first, n_chunks))
-    assert len(memory.window_ends(0, 0, config)) == 0
-
-
-def test_windows_without_tails_are_those_of_the_published_loader():
-    config = configure(long_stride=4, **SMALL)
-    for n_chunks in range(30):
-        for offset in range(config.work_length):
-            firsts = range(offset, n_chunks, config.work_length)
-            after = range(offset + config.work_length, n_chunks, config.work_length)  # never the video's end
-            ends = memory.window_ends(n_chunks, offset, config, tails=False)
-            assert ends.tolist() == [first + config.work_length - 1 for first, _ in zip(firsts, after, strict=False)]
+            seen = set()
+            for T in ends:
+                indices, mask = memory.work_indices(int(T), config)
+                seen |= set(indices[mask].tolist())
+            assert seen == set(range(min(offset, max(n_chunks - W, 0)), n_chunks))
+            firsts = range(offset, n_chunks, W)
+            after = range(offset + W, n_chunks, W)  # never the video's end
+            published = memory.window_ends(n_chunks, offset, config, tails=False)
+            assert published.tolist() == [first + W - 1 for first, _ in zip(firsts, after, strict=False)]

@@ -7,35 +7,12 @@ import sys
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from lstr.errors import ConfigError
-from lstr.kinds import KINDS
-from lstr.windows.plans import Form, Joined, States, check_known, needed
-from tests.support.tiny_models import AVERAGED, tiny
+from lstr.windows.plans import Form, Joined, States, check_known
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.mark.parametrize("settings", [*({"kind": kind} for kind in KINDS), AVERAGED], ids=lambda of: of["kind"])
-def test_a_plan_read_again_is_the_models(settings):
-    model = tiny(**settings)
-    check_known(model.planner)
-    read = msgspec.json.decode(msgspec.json.encode(model.planner), type=Form | Joined)
-    assert read == model.planner
-    for chunks in (np.array([0, 7, 40]), np.array([3, 5, 1000])):
-        ours, theirs = model.planner(chunks), read(chunks)
-        assert ours.keys() == theirs.keys() and all((ours[name] == theirs[name]).all() for name in ours)
-
-
-@pytest.mark.parametrize("settings", [*({"kind": kind} for kind in KINDS), AVERAGED], ids=lambda of: of["kind"])
-def test_plans_ahead_are_those_of_each_chunk(settings):
-    planner = tiny(**settings).planner
-    for first in (0, 17, 1000):
-        for chunk, plan in enumerate(planner.ahead(first, 9), first):
-            alone = needed(planner(np.array([chunk])))
-            assert plan.keys() == alone.keys() and all((plan[name] == alone[name]).all() for name in plan)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +40,7 @@ def test_a_form_that_no_file_knows_is_named():
     class Odd(States):
         pass
 
-    with pytest.raises(ConfigError, match="cannot hold the plan Odd"):
+    with pytest.raises(ConfigError, match="Odd"):
         check_known(Odd())
 
 

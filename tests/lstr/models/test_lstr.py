@@ -1,0 +1,139 @@
+"""LSTR: its published size, and what each of its designs sees and says of the future."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lstr import batch
+from lstr.kinds import configure
+from lstr.models.lstr import LSTR
+from lstr.windows.windows import gather
+from tests.support.tiny_models import DESIGNS, TINY, name_of, tiny, unsettled, video
+
+W = 6
+
+
+def test_the_published_size_has_the_published_tensors():
+    with torch.device("meta"):
+        model = LSTR(configure(), 22)
+    assert len(model.state_dict()) == 105
+    assert sum(parameter.numel() for parameter in model.parameters()) == 58_882_070
+
+
+def test_initial_weights_as_published():
+    torch.manual_seed(0)
+    first, second = LSTR(configure(**TINY), 5).dec_modules.layers
+    assert torch.equal(first.self_attn.in_proj_weight, second.self_attn.in_proj_weight)
+    assert not torch.equal(first.linear1.weight, second.linear1.weight)
+    bound = 16**-0.5
+    assert 0.8 * bound < first.linear1.weight.abs().max() <= bound
+    assert first.self_attn.in_proj_bias.abs().max() == 0 and first.self_attn.out_proj.bias.abs().max() == 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("design", DESIGNS, ids=name_of)
+def test_no_output_sees_a_later_work_chunk(design):
+    model = unsettled(tiny(**design, gru=True, anticipation=0 if design["integration"] == "mlp" else 2))
+    windows = gather(video(60), [59, 2], model.config)
+    before = model(windows)
+    windows.work[:, 4:] = 100.0  # in the second window these slots are not present
+    after = model(windows)
+    torch.testing.assert_close(after[:, :4], before[:, :4], atol=1e-6, rtol=0)
+    changed = (after - before).abs().amax(dim=-1)
+    assert (changed[0, 4:] > 1e-3).all() and (changed[1, W:] < 1e-6).all()
+
+
+def test_positions_are_slots_or_distances():
+    """A work token's distance counts down to 0, and what is ahead is at distances below it, where sines change sign."""
+    rate = torch.exp(torch.arange(0, 16, 2) * (-math.log(10000.0) / 16))
+
+    def rows(places):
+        angle = torch.as_tensor(places, dtype=torch.float32)[:, None] * rate
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+    for positions, work, future in (("slot", range(4, 10), [10, 11, 12]), ("distance", range(5, -1, -1), [-1, -2, -3])):
+        model = tiny(positions=positions, anticipation=3)
+        assert model.work_positions().tolist() == list(work)
+        encoded = model.pos_encoding(torch.zeros(1, W, 16), model.work_positions())[0]
+        torch.testing.assert_close(encoded, rows(list(work)), atol=1e-5, rtol=0)
+        torch.testing.assert_close(model.future() - model.future_tokens.weight, rows(future), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("positions, rows", [("slot", 5000), ("distance", 8009)])
+def test_positions_reach_as_far_as_the_memory(positions, rows):
+    config = configure(**{**TINY, "long_length": 8000, "positions": positions, "anticipation": 3})
+    with torch.device("meta"):
+        assert LSTR(config, 3).pos_encoding.pe.shape == (rows, 1, 16)
+
+
+@pytest.mark.parametrize("changes", [{"positions": "distance", "grid": "sliding"}, {"integration": "average"}], ids=str)
+def test_entry_h_speaks_of_the_chunk_h_ahead(changes):
+    """Classes follow each other in a fixed order, so the future is known, and another chunk may have another class."""
+    n_ahead, n_chunks = 4, 42
+    phases = torch.arange(n_chunks) % 6
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])[phases]  # class (chunk // 2) % 3
+    features = F.one_hot(phases, 6).float()  # a chunk shows where in the order it is
+    model = tiny(n_classes=3, rgb_dim=6, flow_dim=0, dropout=0.0, anticipation=n_ahead, **changes)
+    ends, outputs = np.arange(5, n_chunks), model.outputs()
+    windows = gather(features, ends, model.config)
+    at = np.where(outputs.slots < 0, ends[:, None], ends[:, None] - 5 + outputs.slots)  # (B, N)
+    about = torch.from_numpy(at + outputs.ahead)
+    inside = about < n_chunks
+    assert not inside.all()  # the last windows look past the end
+    targets = labels[about.clamp(max=n_chunks - 1)]
+    optimizer = torch.optim.Adam(model.train().parameters(), lr=0.01)
+    for _ in range(50):
+        loss = F.cross_entropy(model(windows)[inside], targets[inside])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    ahead = batch.predict_ahead(model.eval(), features).argmax(dim=-1)  # (L, 1 + n_ahead)
+    for h in range(1 + n_ahead):
+        right = ahead[5 : n_chunks - h, h] == labels[5 + h :]  # no window of the training ends before chunk 5
+        assert right.float().mean() > 0.9, h  # one chunk off would be right half of the time
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"positions": "distance", "grid": "sliding"},
+        {"integration": "concatenation"},
+        {"encoder": "joined", "l_enc": 1},
+        {"encoder": "none", "gru": True},
+        {"long_length": 0},
+    ],
+    ids=str,
+)
+def test_looking_ahead_leaves_detection_as_it_was(changes):
+    """Tokens of the future come after the work memory under a causal mask, and each sees those before it alone."""
+    model, detector = tiny(anticipation=3, **changes), tiny(**changes)
+    own = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("future_tokens")}
+    assert len(own) == len(model.state_dict()) - 1
+    detector.load_state_dict(own)
+    windows = gather(video(60), [2, 30, 59], model.config)
+    before = model(windows)
+    torch.testing.assert_close(before[:, :6], detector(windows), atol=1e-6, rtol=0)
+    scores = batch.predict_ahead(model, video(60))
+    torch.testing.assert_close(scores[:, 0], batch.predict(detector, video(60)), atol=1e-6, rtol=0)
+    model.future_tokens.weight[1] += 1.0
+    changed = (model(windows) - before).abs().amax(dim=-1)
+    assert (changed[:, :7] < 1e-6).all() and (changed[:, 7:] > 1e-3).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", ["fixed", "sliding"])
+def test_full_size_scores_are_those_of_each_window_alone(grid):
+    torch.manual_seed(0)
+    model = LSTR(configure(grid=grid), 22).eval()
+    features = torch.randn(2200, 3072)
+    scores = batch.predict(model, features)
+    ends = np.array([0, 17, 31, 32, 500, 2079, 2080, 2081, 2199])
+    with torch.no_grad():
+        logits = model(gather(features, ends, model.config))[torch.arange(len(ends)), np.minimum(ends, 31)]
+    torch.testing.assert_close(scores[ends], logits.softmax(dim=-1), atol=1e-5, rtol=0)
