@@ -1,4 +1,4 @@
-"""Features of other people: every form read alike, and what cannot be read said in a sentence."""
+"""Features of other people: every form read alike, and what cannot be read refused by name."""
 
 import pickle
 from fractions import Fraction
@@ -29,7 +29,11 @@ def opened(path, **said):
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_form_gives_the_rows_that_were_stored(tmp_path, arrays, form):
-    folder = opened(write_store(tmp_path / "store", form, arrays))
+    """Also beside the hidden files that macOS puts next to each file on a disk of another system."""
+    store = write_store(tmp_path / "store", form, arrays)
+    for path in [*store.iterdir(), store / "v0.pkl"]:
+        (store / f"._{path.name}").write_bytes(b"\x00\x05\x16\x07Mac OS X")
+    folder = opened(store)
     assert folder.ids() == [*arrays] and folder.lengths() == {i: len(rows) for i, rows in arrays.items()}
     rgb, flow = folder.load("v1")
     assert flow.shape == (42, 0) and rgb.shape == (42, 6)
@@ -40,49 +44,21 @@ def test_every_form_gives_the_rows_that_were_stored(tmp_path, arrays, form):
     assert is_feature_folder(folder.path)
 
 
-@pytest.mark.parametrize("form", ["npy", "pt"])
-def test_hidden_files_are_no_features(tmp_path, arrays, form):
-    """macOS puts one beside each file on a disk of another system."""
-    folder = write_store(tmp_path / "store", form, arrays)
-    for path in [*folder.iterdir(), folder / "v0.pkl"]:
-        (folder / f"._{path.name}").write_bytes(b"\x00\x05\x16\x07Mac OS X")
-    assert opened(folder).lengths() == {i: len(rows) for i, rows in arrays.items()}
-    assert is_feature_folder(folder)
-    for path in folder.glob("[!.]*"):
-        path.unlink()
-    with pytest.raises(RecipeError, match="has no recipe.json"):
-        open_features(folder)
-
-
-@pytest.mark.parametrize("form", ["npy", "npz", "pt"])
-def test_an_array_that_is_not_rows_and_width_is_named(tmp_path, form):
-    folder = opened(write_store(tmp_path / "store", form, {"v0": np.ones((1, 41, 6)), "v1": np.ones((1, 42, 6))}))
-    with pytest.raises(RecipeError, match=r"v0\.\w+ .*\(rows, width\)") as raised:
-        folder.lengths()
-    assert raised.value.hint
-
-
-def test_a_video_of_another_width_or_of_no_numbers_is_named(tmp_path, arrays):
-    arrays["v2"] = arrays["v2"][:, :5]
-    store = write_store(tmp_path, "npy", arrays)
-    with pytest.raises(RecipeError, match="'v2' in .* is 5 wide, and the others are 6"):
-        opened(store).lengths()
-    arrays["v2"] = np.full((40, 6), np.nan, np.float32)
-    arrays["v2"][:7] = 0
-    with pytest.raises(RecipeError, match=r"v2.npy has numbers that are not finite in row 7"):
-        opened(write_store(tmp_path, "npy", arrays)).load("v2")[0][:]
-
-
-def test_a_pickle_is_refused_with_the_way_out(tmp_path, arrays):
-    (tmp_path / "features.pkl").write_bytes(pickle.dumps(arrays))
-    for path in (tmp_path, tmp_path / "features.pkl"):
-        with pytest.raises(RecipeError, match="pickle") as raised:
-            opened(path)
-        assert "numpy.save" in raised.value.hint
-    torch.save({"features": Evil()}, tmp_path / "v0.pt")
-    with pytest.raises(RecipeError, match="without running code"):
-        opened(tmp_path).load("v0")
-    assert not Evil.ran
+def test_two_parts_are_the_two_streams_of_a_model(tmp_path, arrays):
+    flow = {i: rows[:-1, :4] for i, rows in arrays.items()}
+    write_store(tmp_path / "folders" / "rgb", "npy", arrays)
+    write_store(tmp_path / "folders" / "flow_raft", "pt", flow)
+    write_store(tmp_path / "names", "npy", {f"{i}_rgb": rows for i, rows in arrays.items()})
+    write_store(tmp_path / "names", "npy", {f"{i}_flow": rows for i, rows in flow.items()})
+    np.save(tmp_path / "names" / "v0_fps.npy", 25.0)
+    np.save(tmp_path / "names" / "v0_timestamps_ms.npy", np.arange(41.0))
+    for store in (tmp_path / "folders", tmp_path / "names"):
+        folder = opened(store)
+        assert [*folder.folders] == ["rgb", "flow"] and folder.ids() == [*arrays]
+        rgb, motion = folder.load("v0")
+        assert rgb.shape == (40, 6) and motion.shape == (40, 4), "as long as the shorter one"
+        assert np.array_equal(motion[:], flow["v0"])
+        assert folder.only(["flow"]).load("v0")[0].shape == (40, 0)
 
 
 class Evil:
@@ -94,13 +70,54 @@ class Evil:
         return setattr, (Evil, "ran", True)
 
 
+def several(folder, arrays):
+    np.savez(folder / "v0.npz", clip=np.ones((9, 4)), slow=np.zeros((9, 4)))
+
+
+def other_lengths(folder, arrays):
+    write_store(folder / "rgb", "npy", arrays)
+    write_store(folder / "flow", "npy", {i: rows[::2] for i, rows in arrays.items()})
+
+
+def not_finite(folder, arrays):
+    arrays["v0"][7:] = np.nan
+    write_store(folder, "npy", arrays)
+
+
+UNREADABLE = {
+    "npy of three axes": (lambda f, a: write_store(f, "npy", {"v0": np.ones((1, 41, 6))}), "v0"),
+    "npz of three axes": (lambda f, a: write_store(f, "npz", {"v0": np.ones((1, 41, 6))}), "v0"),
+    "pt of three axes": (lambda f, a: write_store(f, "pt", {"v0": np.ones((1, 41, 6))}), "v0"),
+    "another width": (lambda f, a: write_store(f, "npy", {**a, "v2": a["v2"][:, :5]}), "v2"),
+    "not finite": (not_finite, "row 7"),
+    "several arrays": (several, "clip, slow"),
+    "parts of other lengths": (other_lengths, "41 rgb and 21 flow"),
+    "pickle": (lambda f, a: (f / "features.pkl").write_bytes(pickle.dumps(a)), "pickle"),
+    "pickle in a tensor file": (lambda f, a: torch.save({"features": Evil()}, f / "v0.pt"), "v0.pt"),
+    "npz cut": (lambda f, a: (f / "v0.npz").write_bytes(b"PK"), "v0.npz"),
+    "npy empty": (lambda f, a: (f / "v0.npy").write_bytes(b""), "v0.npy"),
+    "pt damaged": (lambda f, a: (f / "v0.pt").write_bytes(b"x"), "v0.pt"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_cannot_be_read_is_named(tmp_path, arrays, name):
+    make, value = UNREADABLE[name]
+    make(tmp_path, arrays)
+    with pytest.raises(ExtractorError, match=value) as caught:
+        folder = opened(tmp_path)
+        folder.lengths()
+        folder.load("v0")[0][:]
+    assert caught.value.hint and not Evil.ran
+
+
 def test_the_rate_is_asked_for_and_a_model_has_one(tmp_path, arrays):
     folder = open_features(write_store(tmp_path, "npy", arrays))
-    with pytest.raises(RecipeError, match="rows a second") as raised:
+    with pytest.raises(RecipeError) as raised:
         folder.clock  # noqa: B018
     assert "features.rate=7.5" in raised.value.hint
     assert folder.on(Clock(Fraction(6))).clock == Clock(Fraction(6))
-    with pytest.raises(RecipeError, match=r"are 7.5 a second"):
+    with pytest.raises(RecipeError, match="7.5"):
         opened(tmp_path).on(Clock(Fraction(6)))
 
 
@@ -131,49 +148,12 @@ def test_a_rate_that_is_none(text):
 def test_settings_of_features_are_told_from_others():
     said, others = split_settings({"features.rate": "5", "model.kind": "rnn"})
     assert said == Stated(rate="5") and others == {"model.kind": "rnn"}
-    with pytest.raises(ConfigError, match=r"Unknown setting: features\.speed"):
+    with pytest.raises(ConfigError, match=r"features\.speed"):
         split_settings({"features.speed": "5"})
 
 
-def test_two_parts_are_the_two_streams_of_a_model(tmp_path, arrays):
-    flow = {i: rows[:-1, :4] for i, rows in arrays.items()}
-    write_store(tmp_path / "folders" / "rgb", "npy", arrays)
-    write_store(tmp_path / "folders" / "flow_raft", "pt", flow)
-    write_store(tmp_path / "names", "npy", {f"{i}_rgb": rows for i, rows in arrays.items()})
-    write_store(tmp_path / "names", "npy", {f"{i}_flow": rows for i, rows in flow.items()})
-    np.save(tmp_path / "names" / "v0_fps.npy", 25.0)
-    np.save(tmp_path / "names" / "v0_timestamps_ms.npy", np.arange(41.0))
-    for store in (tmp_path / "folders", tmp_path / "names"):
-        folder = opened(store)
-        assert [*folder.folders] == ["rgb", "flow"] and folder.ids() == [*arrays]
-        rgb, motion = folder.load("v0")
-        assert rgb.shape == (40, 6) and motion.shape == (40, 4), "as long as the shorter one"
-        assert np.array_equal(motion[:], flow["v0"])
-        assert folder.only(["flow"]).load("v0")[0].shape == (40, 0)
-
-
-def test_parts_of_other_lengths_are_no_parts_of_one_video(tmp_path, arrays):
-    write_store(tmp_path / "rgb", "npy", arrays)
-    write_store(tmp_path / "flow", "npy", {i: rows[::2] for i, rows in arrays.items()})
-    with pytest.raises(RecipeError, match="41 rgb and 21 flow rows"):
-        opened(tmp_path).load("v0")
-
-
-def test_several_arrays_in_a_file_are_refused(tmp_path):
-    np.savez(tmp_path / "v0.npz", clip=np.ones((9, 4)), slow=np.zeros((9, 4)))
-    with pytest.raises(RecipeError, match=r"v0.npz holds 2 arrays \(rows, width\): clip, slow"):
-        opened(tmp_path).load("v0")
-
-
-@pytest.mark.parametrize(("name", "content"), [("v0.npz", b"PK"), ("v0.npy", b""), ("v0.pt", b"x")])
-def test_what_is_damaged_is_said(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ExtractorError, match=name):
-        opened(tmp_path).lengths()
-
-
 def test_a_run_or_a_folder_of_scores_is_no_store(tmp_path):
-    folders = {"run": ["checkpoint.pt", "config.json"], "found": ["v.npy", "v.html"], "empty": []}
+    folders = {"run": ["checkpoint.pt", "config.json"], "found": ["v.npy", "v.html"], "empty": ["._v.npy"]}
     folders["tracked"] = ["mouse.mp4", "mouseDLC_resnet50.h5"]
     for name, files in folders.items():
         (tmp_path / name).mkdir()

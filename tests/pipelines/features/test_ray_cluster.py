@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from lstr.pipelines.features.engines import cluster, count_room, nodes, over_clu
 from lstr.pipelines.features.extraction import ExtractOptions
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.backbones import build_backbone
+from tests.support.mistakes import mistake
 from tests.support.processes import heed_interrupts
 from tests.support.videos import write_video
 
@@ -71,44 +74,24 @@ def scenes(tmp_path_factory) -> Path:
     return root / "videos"
 
 
-class TwoNodes:
-    """A cluster of this machine's own: its address, and a second node, which can be killed."""
-
-    def __init__(self, environment):
-        from ray.cluster_utils import Cluster
-
-        self.scratch = Path(os.environ["RAY_TMPDIR"]) / "second"
-        self.scratch.mkdir()
-        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        node = {"num_cpus": 1, "object_store_memory": STORE}
-        try:
-            head = {**node, "include_dashboard": False}
-            self._cluster = Cluster(initialize_head=True, head_node_args=head)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("TMPDIR", str(self.scratch))  # so that what it works on can be seen
-                self._second = self._cluster.add_node(**node)
-        except BaseException:
-            self.close()
-            raise
-        self.address = self._cluster.address
-
-    def works_on(self) -> set[str]:
-        """The videos whose arrays the second node is writing."""
-        return {path.name.split(".")[1] for path in self.scratch.glob(f"{SCRATCH_PREFIX}*/rgb_*/**/.*.npy.tmp-*")}
-
-    def kill_second(self) -> None:
-        self._cluster.remove_node(self._second, allow_graceful=False)
-
-    def close(self) -> None:
-        if hasattr(self, "_cluster"):
-            self._cluster.shutdown()
-
-
 @pytest.fixture(scope="module")
 def two_nodes(environment, bucket):
-    made = TwoNodes(environment)
-    yield made
-    made.close()
+    """A cluster of this machine alone; `kill_second` kills its second node, whose files are in `scratch`."""
+    from ray.cluster_utils import Cluster
+
+    scratch = Path(os.environ["RAY_TMPDIR"]) / "second"
+    scratch.mkdir()
+    environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    node = {"num_cpus": 1, "object_store_memory": STORE}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TMPDIR", str(scratch))  # so that what it works on can be seen
+            second = cluster.add_node(**node)
+        kill_second = partial(cluster.remove_node, second, allow_graceful=False)
+        yield SimpleNamespace(address=cluster.address, scratch=scratch, kill_second=kill_second)
+    finally:
+        cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -145,22 +128,22 @@ def wait_for(what, process: subprocess.Popen, seconds: float = 400):
 
 @pytest.mark.slow
 def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket, scenes, weights, tmp_path):
-    """Half way one of two nodes is killed; then the rest, a rerun, and a source that was mended."""
+    """Half way one of two nodes is killed; then the rest, a rerun, and a source that was fixed."""
     source, features = place(f"{bucket}/in"), place(f"{bucket}/features")
     for path in scenes.iterdir():
         source.joinpath("deep", path.name).put(path)
     command = on_cluster(two_nodes.address, source, "-o", features, "--weights", f"flow={weights}")
     process = start(*command)
-    lost = wait_for(two_nodes.works_on, process)
+    written = f"{SCRATCH_PREFIX}*/rgb_*/**/.*.npy.tmp-*"
+    (lost, *_) = wait_for(lambda: list(two_nodes.scratch.glob(written)), process)
     two_nodes.kill_second()
     out, err = process.communicate(timeout=400)
     assert process.returncode == 3 and out == "", err
     assert "1 node lost" in err and "5 done, 0 kept, 1 failed" in err, err
-    assert err.count("failed: ") == 1 and f"failed: deep/bad: {source}/deep/bad.mp4 is not a readable video" in err
+    assert err.count("failed: ") == 1 and f"{source}/deep/bad.mp4" in err
     assert not {"Traceback", "raylet", "do-not-tell"} & set(err.split()) and "Ray" not in err, err
 
-    (name,) = lost
-    folder = tmp_path / "features"
+    name, folder = lost.name.split(".")[1], tmp_path / "features"
     assert lstr("extract", scenes / f"{name}.mp4", "-o", folder, *FAST, "--weights", f"flow={weights}")[0] == 0
     for path in ("rgb_random_resnet50", "flow_custom_bninception"):
         elsewhere = np.load(io.BytesIO(features.joinpath(path, "deep", f"{name}.npy").read()))
@@ -179,6 +162,34 @@ def test_videos_of_a_lost_node_are_done_again_elsewhere(lstr, two_nodes, bucket,
     assert features.joinpath("failed.jsonl").read() == b""
 
 
+@pytest.mark.slow
+def test_a_folder_that_a_node_does_not_see(two_nodes, scenes, tmp_path):
+    """One error that names the node, and no video that is called bad for it."""
+    with cluster(two_nodes.address):
+        portion = portion_of(nodes().values())
+        assert share_cluster(portion, 5).processes == len(nodes()) and share_cluster(portion, 5, 1).processes == 1
+        config = ExtractOptions(tmp_path / "features", device="cpu", threads=1)
+        with pytest.raises(MissingPathError, match="^On node .*features"):
+            list(over_cluster({"scene_00": scenes / "scene_00.mp4"}, config, portion))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path, sent, code):
+    """Nothing half-written stays in a folder that nodes share, and the cluster is free again."""
+    folder = tmp_path / "features"
+    process = start(*on_cluster(two_nodes.address, scenes, "-o", folder))
+    wait_for(lambda: list(folder.glob("records/*.json")), process)
+    os.killpg(process.pid, sent)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == code and err.count("error: ") == 1 and "Traceback" not in err, err
+    deadline = time.monotonic() + 60
+    while (left := list(folder.rglob(".*.tmp-*"))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+    assert len(list(folder.glob("records/*.json"))) < 5
+
+
 @pytest.mark.long
 def test_without_credentials(lstr, bucket, tmp_path, monkeypatch):
     import s3fs
@@ -191,65 +202,18 @@ def test_without_credentials(lstr, bucket, tmp_path, monkeypatch):
     code, out, err = lstr("extract", f"{bucket}/v.mp4", "-o", tmp_path / "features", *FAST)
     s3fs.S3FileSystem.clear_instance_cache()
     assert code == 3 and out == "" and err.count("failed: ") == 1, err
-    assert f"failed: v: {bucket}/v.mp4 may not be read with the credentials here." in err, err
+    assert f"{bucket}/v.mp4" in err and "credentials" in err, err
 
 
-@pytest.mark.slow
-def test_a_folder_that_a_node_does_not_see(two_nodes, scenes, tmp_path):
-    """One sentence that names the node, and no video that is called bad for it."""
-    with cluster(two_nodes.address):
-        portion = portion_of(nodes().values())
-        assert share_cluster(portion, 5).processes == len(nodes()) and share_cluster(portion, 5, 1).processes == 1
-        config, video = (
-            ExtractOptions(tmp_path / "features", device="cpu", threads=1),
-            {"scene_00": scenes / "scene_00.mp4"},
-        )
-        with pytest.raises(MissingPathError, match="^On node .*features is not there"):
-            list(over_cluster(video, config, portion))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sent, code, word", [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")])
-def test_a_signal_ends_what_runs_elsewhere(two_nodes, scenes, tmp_path, sent, code, word):
-    """Nothing half-written stays in a folder that nodes share, and the cluster is free again."""
-    folder = tmp_path / "features"
-    process = start(*on_cluster(two_nodes.address, scenes, "-o", folder))
-    wait_for(lambda: list(folder.glob("records/*.json")), process)
-    os.killpg(process.pid, sent)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == code and f"error: {word}." in err and "Traceback" not in err, err
-    deadline = time.monotonic() + 60
-    while (left := list(folder.rglob(".*.tmp-*"))) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not left
-    assert len(list(folder.glob("records/*.json"))) < 5
-
-
-def test_an_address_without_the_engine(lstr, tmp_path):
-    code, _, err = lstr(
-        "extract",
-        write_video(tmp_path / "v.mp4", range(0, 300, 25)),
-        "-o",
-        tmp_path / "features",
-        "--set",
-        "ray_address=auto",
-    )
-    assert code == 2 and "ray_address is for the engine ray." in err, err
-
-
-def test_without_ray(lstr, tmp_path, monkeypatch):
+def test_ray_that_cannot_be_used(lstr, tmp_path, monkeypatch):
+    """An address without the engine, an address where nobody answers, and no Ray."""
+    video = write_video(tmp_path / "v.mp4", range(0, 300, 25))
+    words = ("extract", video, "-o", tmp_path / "features", "--set", "ray_address=auto")
+    mistake(lstr(*words), 2, "ray_address")
+    for address in ("ray://127.0.0.1:1", "nowhere"):
+        mistake(lstr(*on_cluster(address, video, "-o", tmp_path / "features")), 2, address)
     monkeypatch.setitem(sys.modules, "ray", None)
-    video = write_video(tmp_path / "v.mp4", range(0, 300, 25))
-    code, out, err = lstr(*on_cluster("auto", video, "-o", tmp_path / "features"))
-    assert code == 2 and out == "" and "pip install 'ray>=2.40'" in err and not (tmp_path / "features").exists()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("address", ["ray://127.0.0.1:1", "nowhere"])
-def test_nobody_answers(lstr, tmp_path, address):
-    video = write_video(tmp_path / "v.mp4", range(0, 300, 25))
-    code, out, err = lstr(*on_cluster(address, video, "-o", tmp_path / "features"))
-    assert code == 2 and out == "" and f"No Ray cluster answers at {address}." in err and "ray start --head" in err
+    mistake(lstr(*on_cluster("auto", video, "-o", tmp_path / "features")), 2, "pip install 'ray>=")
     assert not (tmp_path / "features").exists()
 
 

@@ -1,4 +1,4 @@
-"""Videos whose feature networks have seen them: what is refused, what is marked, and where it is said."""
+"""Videos whose feature networks have seen them: what is refused, what is marked, and where it is reported."""
 
 import csv
 import html
@@ -14,6 +14,7 @@ from lstr.pipelines.evaluation.scoring import score_split
 from lstr.pipelines.features.dataset import network_overlap, read_split
 from lstr.pipelines.progress import result_of
 from tests.support.feature_set import TINY_SETTINGS, write_features
+from tests.support.mistakes import mistake
 
 
 def say_seen(features, seen: dict[str, list[str] | None], folds: dict | None = None) -> None:
@@ -33,59 +34,36 @@ def features(small_set, tmp_path):
     return tmp_path / "features"
 
 
-def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features):
-    given = (small_set.checkpoint, features, "--labels", small_set.labels)
-    code, out, err = lstr("evaluate", *given, "--subset", "training")
-    assert code == 4 and out == "", "before anything is scored"
-    assert "have seen 1 of 3 videos to score, first 'scene_00'" in err
-    assert "lstr learn" in err and "--allow-seen" in err and len(err.splitlines()) == 2
-    code, out, err = lstr("evaluate", *given, "--subset", "testing", "--json", "--set", "resamples=0")
+def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features, tmp_path):
+    checkpoint = shutil.copy(small_set.checkpoint, tmp_path / "checkpoint.pt")
+    given = ("evaluate", checkpoint, features, "--labels", small_set.labels)
+    for more in ((), ("--choose-thresholds",)):
+        mistake(lstr(*given, "--subset", "training", *more), 4, "1 of 3", "scene_00", "--allow-seen")
+    assert checkpoint.read_bytes() == small_set.checkpoint.read_bytes()
+    code, out, err = lstr(*given, "--subset", "testing", "--json", "--set", "resamples=0")
     assert code == 0 and "seen" not in err and "seen" not in json.loads(out), err
     split = read_split(features, small_set.labels, "training")
     with pytest.raises(SeenError):
-        result_of(score_split(load(small_set.checkpoint), split))
+        result_of(score_split(load(checkpoint), split))
 
 
 @pytest.mark.long
 def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_path):
     given = (features, "--labels", small_set.labels, "--subset", "training", "--set", "resamples=0", "--allow-seen")
-    folder = tmp_path / "evaluation"
+    folder, seen = tmp_path / "evaluation", {"scene_00": ["rgb", "flow"]}
     code, out, err = lstr("evaluate", small_set.checkpoint, *given, "-o", folder)
-    said = "the feature networks (rgb, flow) have seen 1 of 3 videos to score, first 'scene_00'"
-    assert code == 0 and f"warning: {small_set.checkpoint}: {said}" in err and "\t3, 1 seen\t" in out
-    page = (folder / "report.html").read_text()
-    assert said in html.unescape(page) and "<td>3, 1 seen</td>" in page
     document = json.loads((folder / "evaluation.json").read_text())
-    assert document["seen"] == {"scene_00": ["rgb", "flow"]} and document["conventions"]["corrected"]["seen"] == 1
-    assert said in document["warnings"][0]
+    warning = document["warnings"][0]
+    assert code == 0 and f"warning: {small_set.checkpoint}: " in err and "1 of 3" in warning and warning in err
+    assert "1 seen" in out and warning in html.unescape((folder / "report.html").read_text())
+    assert document["seen"] == seen and document["conventions"]["corrected"]["seen"] == 1
     rows = list(csv.DictReader((folder / "evaluation.csv").read_text().splitlines()))
     assert [row["seen_videos"] for row in rows if row["class"] == "together"] == ["1"]
-    other = tmp_path / "other.pt"
-    shutil.copy(small_set.checkpoint, other)
-    code, out, err = lstr("evaluate", small_set.checkpoint, other, *given)
-    assert code == 0 and out.count("3, 1 seen") >= 2 and err.count("have seen 1 of 3") == 2
-    code, out, _ = lstr("evaluate", small_set.checkpoint, other, *given, "--json")
-    assert [row["seen"] for row in json.loads(out)["checkpoints"]] == [{"scene_00": ["rgb", "flow"]}] * 2
-
-
-def test_thresholds_are_not_chosen_on_seen_videos(lstr, small_set, features, tmp_path):
-    checkpoint = tmp_path / "checkpoint.pt"
-    shutil.copy(small_set.checkpoint, checkpoint)
-    given = (
-        "evaluate",
-        checkpoint,
-        features,
-        "--labels",
-        small_set.labels,
-        "--subset",
-        "training",
-        "--choose-thresholds",
-    )
-    code, _, err = lstr(*given)
-    assert code == 4 and "have seen 1 of 3" in err
-    assert checkpoint.read_bytes() == small_set.checkpoint.read_bytes()
-    code, out, err = lstr(*given, "--allow-seen", "--json")
-    assert code == 0 and "have seen 1 of 3" in err and json.loads(out)["seen"] == {"scene_00": ["rgb", "flow"]}
+    other = shutil.copy(small_set.checkpoint, tmp_path / "other.pt")
+    code, out, err = lstr("evaluate", small_set.checkpoint, other, *given, "--json")
+    assert [row["seen"] for row in json.loads(out)["checkpoints"]] == [seen] * 2 and err.count("1 of 3") == 2
+    code, out, err = lstr("evaluate", other, *given, "--choose-thresholds", "--json")
+    assert code == 0 and "1 of 3" in err and json.loads(out)["seen"] == seen
 
 
 def test_only_streams_that_the_model_takes_count(small_set, features):
@@ -96,39 +74,26 @@ def test_only_streams_that_the_model_takes_count(small_set, features):
     assert network_overlap(split, config.replace(flow_dim=0)) == {}
 
 
-def test_training_warns_once_and_the_checkpoint_tells(lstr, tmp_path):
+def test_training_warns_once_and_the_checkpoint_records_it(lstr, tmp_path):
     made = write_features(tmp_path / "features")
     settings = [part for name, value in TINY_SETTINGS.items() for part in ("--set", f"{name}={value}")]
-    given = (
-        "train",
-        made.features,
-        "--labels",
-        made.labels,
-        "--preset",
-        "lstr-small",
-        *settings,
-        "--set",
-        "train.max_steps=2",
-    )
-    code, _, err = lstr(*given, "-o", tmp_path / "elsewhere", "--eval-every", "1")
+    given = ("train", made.features, "--labels", made.labels, "--preset", "lstr-small", *settings)
+    given += ("--set", "train.max_steps=2", "--eval-every", "1")
+    code, _, err = lstr(*given, "-o", tmp_path / "elsewhere")
     assert code == 0 and "seen" not in err, "a folder without records"
     say_seen(made.features, {"v0": ["flow"], "v1": [], "v2": ["flow"], "v3": ["flow"], "v4": []})
-    code, _, err = lstr(*given, "-o", tmp_path / "run", "--eval-every", "1")
-    warnings = [line for line in err.splitlines() if line.startswith("warning: ")]
-    assert code == 0 and len(warnings) == 2, err
-    assert "(flow) have seen 2 of 3 training videos, first 'v0'" in warnings[0] and "lstr learn" in warnings[0]
-    assert "have seen 1 of 2 validation videos, first 'v3'" in warnings[1] and "train.patience" in warnings[1]
-    code, out, _ = lstr("info", tmp_path / "run" / "best.pt", "--json")
-    told = json.loads(out)
+    code, _, err = lstr(*given, "-o", tmp_path / "run")
+    training, validation = (line for line in err.splitlines() if line.startswith("warning: "))
+    assert code == 0 and "flow" in training and "2 of 3" in training and "v0" in training
+    assert "1 of 2" in validation and "v3" in validation
+    told = json.loads(lstr("info", tmp_path / "run" / "best.pt", "--json")[1])
     assert told["training_videos_seen"] == {"videos": 2, "of": 3, "streams": ["flow"]}
     assert told["metrics"]["validation"]["seen"] == 1
     say_seen(made.features, {"v3": []})
-    code, out, err = lstr(
-        *("evaluate", tmp_path / "run" / "best.pt", made.features, "--labels", made.labels),
-        *("--subset", "validation", "--set", "resamples=0", "--json"),
-    )
-    assert code == 0 and "feature networks (flow) had seen 2 of its 3 videos" in err
-    assert "had seen 2 of its 3" in json.loads(out)["warnings"][0] and "seen" not in json.loads(out)
+    evaluate = ("evaluate", tmp_path / "run" / "best.pt", made.features, "--labels", made.labels)
+    code, out, err = lstr(*evaluate, "--subset", "validation", "--set", "resamples=0", "--json")
+    document = json.loads(out)
+    assert code == 0 and document["warnings"][0] in err and "2 of its 3" in err and "seen" not in document
 
 
 def test_a_feature_folder_is_described(lstr, features):
@@ -139,5 +104,3 @@ def test_a_feature_folder_is_described(lstr, features):
         "fold 1": {"videos": 1, "seen": 0},
         "fold 2": {"videos": 1, "seen": 0},
     }
-    code, out, _ = lstr("info", features)
-    assert code == 0 and "all seen\t1" in out and "fold 1 seen\t0" in out
