@@ -15,7 +15,9 @@ from lstr.pipelines.features import engines
 from lstr.pipelines.features.engines import WorkerProcess, over_processes
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, resume
 from lstr.pipelines.features.folder import open_features
+from lstr.pipelines.features.output_folder import open_output
 from lstr.pipelines.progress import Progress
+from tests.support.extraction import features_in
 from tests.support.injected import write_bad
 
 
@@ -46,8 +48,7 @@ def test_processes_that_are_killed_cost_their_video_alone(small_set, begun, star
     """scene_00 loses its process each time and fails, scene_01 once and is done by another; the bits are the same."""
     killed, outcomes = [], {}
     videos = {f"scene_0{i}": small_set.videos / f"scene_0{i}.mp4" for i in range(3)}
-    folder = open_features(begun)
-    for event in resume(videos, folder, lambda to_do: over_processes(to_do, on_cpu(begun), 2)):
+    for event in resume(videos, open_output(begun), lambda to_do: over_processes(to_do, on_cpu(begun), 2)):
         if isinstance(event, Outcome):
             outcomes[event.id] = event
         if isinstance(event, Progress) and killed.count(event.what) < {"scene_00": 2, "scene_01": 1}.get(event.what, 0):
@@ -58,23 +59,24 @@ def test_processes_that_are_killed_cost_their_video_alone(small_set, begun, star
     assert {i: o.state for i, o in outcomes.items()} == {"scene_00": "failed", "scene_01": "done", "scene_02": "done"}
     assert "SIGKILL" in outcomes["scene_00"].reason and outcomes["scene_00"].hint
     assert [f["id"] for f in read_jsonl(begun / "failed.jsonl")] == ["scene_00"]
-    whole = open_features(small_set.features)
+    folder, whole = open_features(begun), open_features(small_set.features)
     assert folder.ids() == ["scene_01", "scene_02"]
     for video_id in folder.ids():
-        mine, one_process = folder.load(video_id), whole.load(video_id)
-        assert [array.tobytes() for array in mine] == [array.tobytes() for array in one_process]
+        for mine, theirs in zip(features_in(folder, video_id), features_in(whole, video_id), strict=True):
+            assert mine.tobytes() == theirs.tobytes()
     assert all(worker.process.poll() is not None for worker in started) and not leftovers(begun)
 
 
 @pytest.mark.slow
 def test_an_error_in_a_worker_has_its_traceback_in_the_log(begun, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
-        "import builtins\nfrom tests.support.injected import inject\n"
+        "import builtins\nfrom tests.support.extraction import features_in
+from tests.support.injected import inject\n"
         "inject(builtins.setattr, 'network', ZeroDivisionError('in a worker'))\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     videos = find_videos([write_bad(tmp_path / "bad.mp4")])
-    events = list(resume(videos, open_features(begun), lambda to_do: over_processes(to_do, on_cpu(begun), 1)))
+    events = list(resume(videos, open_output(begun), lambda to_do: over_processes(to_do, on_cpu(begun), 1)))
     (failure,) = (event for event in events if isinstance(event, Outcome))
     assert failure.state == "failed" and "ZeroDivisionError: in a worker" in failure.reason
     assert "in raising" in (begun / "logs" / "bad.log").read_text()
