@@ -70,8 +70,7 @@ def test_processes_that_are_killed_cost_their_video_alone(small_set, begun, star
 @pytest.mark.slow
 def test_an_error_in_a_worker_has_its_traceback_in_the_log(begun, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
-        "import builtins\nfrom tests.support.extraction import features_in
-from tests.support.injected import inject\n"
+        "import builtins\nfrom tests.support.injected import inject\n"
         "inject(builtins.setattr, 'network', ZeroDivisionError('in a worker'))\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
