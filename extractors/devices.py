@@ -82,7 +82,7 @@ def choose_device(wanted: str | None) -> str:
     if not torch.version.cuda and not torch.version.hip:
         raise DeviceError(
             f"Device {wanted} is not available: the installed torch is a CPU-only build.",
-            f"{LEAVE_OUT} https://pytorch.org/get-started has the builds for GPUs.",
+            f"{LEAVE_OUT} https://pytorch.org/get-started lists the GPU builds.",
         )
     if not torch.cuda.is_available():
         raise DeviceError(f"Device {wanted} is not available: torch finds no usable GPU.", LEAVE_OUT)

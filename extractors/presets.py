@@ -210,12 +210,12 @@ def read_preset(path: str | Path) -> Preset:
     try:
         preset = built(Preset, asdict(base) | values)
     except ValueError as error:
-        known = f"known are {', '.join(ENTRIES)}; of a stream {', '.join(STREAM_ENTRIES)}."
+        known = f"valid entries are {', '.join(ENTRIES)}; for a stream {', '.join(STREAM_ENTRIES)}."
         raise RecipeError(f"{path}: {error}.", known) from error
     if not preset.streams:
         raise RecipeError(f"{path}: rgb and flow are both null.", f"keep a stream: {', '.join(STREAMS)}.")
     if preset.crop > preset.short_side:
-        raise RecipeError(f"{path}: crop is {preset.crop}.", "write at most short_side.")
+        raise RecipeError(f"{path}: crop is {preset.crop}.", "write a number up to short_side.")
     for stream, part in preset.parts.items():
         try:
             entry = get_network(part.network)

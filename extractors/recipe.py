@@ -124,13 +124,13 @@ class Recipe(OfStreams[NetworkRecipe]):
 
     def __post_init__(self):
         if not self.streams:
-            raise ValueError(f"it has a network for none of {', '.join(STREAMS)}")
+            raise ValueError(f"it has no network for {', '.join(STREAMS)}")
         if any((part.ranges is None) == (self.precision == INT8) for part in self.parts.values()):
-            raise ValueError(f"precision {self.precision!r} and the ranges of int8 networks do not belong together")
+            raise ValueError(f"precision {self.precision!r} does not match the ranges of int8 networks")
         if self.flow is None and self.flow_algorithm is not None:
-            raise ValueError("it has a flow_algorithm and no flow network")
+            raise ValueError("it has a flow_algorithm but no flow network")
         if self.flow and self.flow_algorithm not in ALGORITHMS.values():
-            raise ValueError(f"flow_algorithm {self.flow_algorithm!r} is unknown here")
+            raise ValueError(f"flow_algorithm {self.flow_algorithm!r} is unknown")
         if (self.fps, self.chunk) != (FPS, CHUNK):
             raise ValueError(f"fps and chunk are {self.fps} and {self.chunk}, and {FPS} and {CHUNK} in this version")
 
@@ -207,7 +207,7 @@ class Recipe(OfStreams[NetworkRecipe]):
                         raise ValueError(f"{stream}.{name} is {brief(found)}, which is not a valid file name")
                 # features of a network of another package can be read without that package
                 if part.network not in NETWORKS and part.width is None:
-                    raise ValueError(f"{stream}.network is {part.network!r}, which needs its width here")
+                    raise ValueError(f"{stream}.network is {part.network!r}, which needs its width")
         except ValueError as error:
             place = f" of {where}" if where else ""
             raise RecipeError(
@@ -223,7 +223,7 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
         for key in sorted(a.keys() | b.keys()):
             left, right = a.get(key), b.get(key)
             if key == "ranges" and left != right:
-                yield f"{prefix}{key}: other int8 networks"
+                yield f"{prefix}{key}: different int8 networks"
             elif isinstance(left, dict) and isinstance(right, dict):
                 yield from compare(left, right, f"{prefix}{key}.")
             elif left != right:

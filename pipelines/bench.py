@@ -368,7 +368,7 @@ def advice(rows: Mapping[str, Mapping], cores: int) -> str:
     parts = []
     if "live" in rows:
         n_cameras = rows["live"]["best"]["cameras"]
-        parts.append(f"for cameras learn with the recipe live: up to {n_cameras} at once on {cores} cores")
+        parts.append(f"for cameras, learn with the recipe `live`: up to {n_cameras} at once on {cores} cores")
     # the recipe nearest to the published one is first
     published = {name: rows[name]["best"] for name in ("faithful", "fast") if name in rows}
     for name, best in published.items():
@@ -379,6 +379,6 @@ def advice(rows: Mapping[str, Mapping], cores: int) -> str:
     else:
         if published:
             fastest = max(best["real_time"] for best in published.values())
-            parts.append(f"no recipe of published weights keeps up with a camera: {fastest:.1f} × real time at most")
+            parts.append(f"no recipe with published weights keeps up with a camera: {fastest:.1f} × real time at most")
     sentence = "; ".join(parts)
     return f"{sentence[:1].upper()}{sentence[1:]}."

@@ -142,7 +142,7 @@ def path_list(paths: Paths | Mapping[str, Any], name: str) -> list[str | Path]:
     """Return one or several paths as a list. Raises MissingPathError if it is empty."""
     listed = [paths] if isinstance(paths, str | Path) else list(paths)
     if not listed:
-        raise MissingPathError(f"There are no {name}.", "name one or more paths.")
+        raise MissingPathError(f"The argument {name} is empty.", "name one or more paths.")
     return listed
 
 

@@ -96,7 +96,7 @@ def send_events(connection: Connection, events: Generator[object, None, None], h
     except LstrError as error:
         connection.send(error)
     except Exception as error:
-        connection.send(ExtractorError(f"A worker process met {describe_error(error)}", hint))
+        connection.send(ExtractorError(f"A worker process failed: {describe_error(error)}", hint))
 
 
 def serve_parent(work: Callable[[Connection], Generator[object, None, None]], hint: str) -> None:

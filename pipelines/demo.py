@@ -20,7 +20,7 @@ RECIPE = "difference"
 # Enough to tell drawn figures apart, in a minute: few small images, without shaking or zoom, which the drawn videos do
 # not have. With shaken images one of five seeds had a false alarm.
 SETTINGS = {"epochs": "6", "draws": "384", "height": "64", "width": "85", "shake": "0", "zoom": "1"}
-ABOUT = {"demo": True, "title": "the demo, which has only seen drawings"}
+ABOUT = {"demo": True, "title": "demo, trained on rendered figures"}
 Event = Progress | LearnEvent
 
 
@@ -33,7 +33,7 @@ def demo(output: Path) -> Iterator[Event | Finished[tuple[Learnt, Path]]]:
     """
     check_writable(output)
     if output.is_dir() and any(output.iterdir()) and not (output / "videos").is_dir():
-        raise OutputError(f"{output} holds something else than a demo.", "name a new folder: lstr demo -o DIR.")
+        raise OutputError(f"{output} is not a folder of the demo.", "name a new folder: lstr demo -o DIR.")
     yield from rendering(output, SCENES)
     videos, labels = output / "videos", output / "labels.json"
     model = output / "demo.lstr"

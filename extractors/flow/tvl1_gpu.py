@@ -35,7 +35,7 @@ Planes = NDArray[np.uint8]
 TimedPlanes = Future[tuple[Planes, float]]
 
 VARIABLE = "LSTR_FLOW_KERNEL"
-OTHER_BACKEND = "set LSTR_FLOW_BACKEND=native, which computes the same on the processor."
+OTHER_BACKEND = "set LSTR_FLOW_BACKEND=native, to compute the same flow on the CPU."
 PAIR_SIDE = 16  # pixels of the pair that each kernel solves first
 PAIR_FLOW = (0.68063, 0.04207)  # mean flow of that pair in pixels, x and y
 PAIR_TOLERANCE = 1e-3  # pixels
@@ -140,7 +140,7 @@ def try_pair(solver: Solver, device: torch.device) -> None:
     flow = solver.solve(i0[None], i1[None], i0.new_zeros(1, 2, PAIR_SIDE, PAIR_SIDE))
     means = flow.mean((2, 3))[0].tolist()
     if not max(abs(a - b) for a, b in zip(means, PAIR_FLOW, strict=True)) < PAIR_TOLERANCE:  # also for NaN
-        raise FlowError(f"The {solver.name} kernel of TV-L1 computes another flow than OpenCV.")
+        raise FlowError(f"The {solver.name} kernel of TV-L1 computes a different flow from OpenCV.")
 
 
 def small_pair() -> tuple[Tensor, Tensor]:

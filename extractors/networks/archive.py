@@ -85,9 +85,9 @@ class Archive:
             raise WeightsError(f"{path} is not a model file, or is cut short.", FOREIGN)
         with self._opened() as (container, members):
             if DOCUMENT not in members:
-                raise WeightsError(f"{path} has no {DOCUMENT}, which every model file has.", FOREIGN)
+                raise WeightsError(f"{path} has no {DOCUMENT}, which every model file needs.", FOREIGN)
             if (size := members[DOCUMENT].file_size) > MOST_JSON:
-                raise WeightsError(f"{DOCUMENT} in {path} is of {size} bytes, above {MOST_JSON}.", FOREIGN)
+                raise WeightsError(f"{DOCUMENT} in {path} has {size} bytes; the limit is {MOST_JSON}.", FOREIGN)
             content = container.read(members[DOCUMENT])
         document: Any = None
         with suppress(ValueError, RecursionError):
@@ -106,15 +106,15 @@ class Archive:
         for name in members:
             if name not in MEMBERS:
                 outside = "/" in name or "\\" in name or ".." in name
-                reason = "has a path outside of it" if outside else "no model file has"
+                reason = "points outside the file" if outside else "is not part of a model file"
                 raise WeightsError(f"{path} has a member {name!r} that {reason}.", FOREIGN)
         stated = document.get("members")
         if not isinstance(stated, dict) or {DOCUMENT, *stated} != set(members):
-            raise WeightsError(f"{path} does not hold the members that its {DOCUMENT} states.", COPY_HINT)
+            raise WeightsError(f"{path} does not contain the members that its {DOCUMENT} lists.", COPY_HINT)
         for name, entry in stated.items():
             fits = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
             if not fits or entry.get("bytes") != members[name].file_size:
-                raise WeightsError(f"{name} in {path} is not of the size that its {DOCUMENT} states.", COPY_HINT)
+                raise WeightsError(f"{name} in {path} does not have the size in its {DOCUMENT}.", COPY_HINT)
         self.sizes = {name: info.file_size for name, info in members.items()}
 
     def __contains__(self, name: str) -> bool:
@@ -131,7 +131,7 @@ class Archive:
         with self._opened() as (container, members):
             content = container.read(members[name])
         if hashlib.sha256(content).hexdigest() != self.sha256(name):
-            raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 is not the recorded one.", COPY_HINT)
+            raise WeightsError(f"{name} in {self.path} is damaged: its SHA-256 does not match.", COPY_HINT)
         return content
 
     def tensors(self, name: str) -> "tuple[dict[str, Tensor], str | None]":
@@ -172,7 +172,7 @@ class Archive:
         wrong = f"{name} in {self.path} is not a safetensors file"
         length = int.from_bytes(content[:8], "little")
         if len(content) < 8 or length > min(MOST_JSON, len(content) - 8):
-            raise WeightsError(f"{wrong}: its header would be of {length} bytes.", FOREIGN)
+            raise WeightsError(f"{wrong}: its header would have {length} bytes.", FOREIGN)
         try:
             yield content, json.loads(content[8 : 8 + length]).get("__metadata__", {}).get("lstr")
         except (SafetensorError, ValueError, KeyError, AttributeError, RecursionError, RuntimeError) as error:
@@ -194,7 +194,7 @@ class Archive:
                 if ending[:4] != END or ending[20:] != b"\0\0":
                     raise WeightsError(f"{self.path} is cut short, or is not a model file.", COPY_HINT)
                 if tail[:4] == ZIP64 or int.from_bytes(ending[12:16], "little") > MOST_INDEX:
-                    raise WeightsError(f"{self.path} lists more members than a model file has.", FOREIGN)
+                    raise WeightsError(f"{self.path} lists too many members for a model file.", FOREIGN)
                 with zipfile.ZipFile(file) as container:
                     infos = sorted(container.infolist(), key=lambda info: info.header_offset)
                     ends = [*(info.header_offset for info in infos[1:]), container.start_dir]
@@ -211,7 +211,7 @@ class Archive:
                         if reason:
                             raise WeightsError(f"{self.path} has a member {info.orig_filename!r} {reason}.", FOREIGN)
                     if len({info.filename for info in infos}) < len(infos):
-                        raise WeightsError(f"{self.path} holds two members of one name.", FOREIGN)
+                        raise WeightsError(f"{self.path} contains two members with the same name.", FOREIGN)
                     yield container, {info.filename: info for info in infos}
         except OSError as error:
             raise WeightsError(f"{self.path} cannot be read ({error.strerror or error}).", "check its path.") from error
@@ -240,7 +240,7 @@ def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Map
     whole = {"format": f"{FORMAT}/{version}", **document, "members": members}
     text = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False)
     if len(text.encode()) > MOST_JSON:
-        raise OutputError(f"{DOCUMENT} would be of more than {MOST_JSON} bytes.", "shorten what describes the model.")
+        raise OutputError(f"{DOCUMENT} would exceed {MOST_JSON} bytes.", "shorten the description of the model.")
     try:
         with zipfile.ZipFile(path, "w", allowZip64=False) as container:
             for name, content in {DOCUMENT: text.encode(), **contents}.items():
@@ -255,4 +255,4 @@ def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Map
                     info.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)
                 container.writestr(info, content)
     except zipfile.LargeZipFile as error:
-        raise OutputError("A model file is of 2 GB at most.", "train a smaller model.") from error
+        raise OutputError("The model file would exceed 2 GB.", "train a smaller model.") from error

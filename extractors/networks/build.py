@@ -177,7 +177,7 @@ def _stem(shapes: Mapping[str, torch.Size]) -> str:
 
 def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path: str | Path, network: str) -> None:
     hint = f"choose {network} weights for this stream"
-    hint += f" (`lstr weights check {shlex.quote(str(path))}` shows what a file holds)."
+    hint += f" (see its content with `lstr weights check {shlex.quote(str(path))}`)."
     needed = [n for n in wanted if not n.endswith("num_batches_tracked")]
     missing = [n for n in needed if n not in loaded]
     if len(missing) == len(needed):
@@ -186,7 +186,7 @@ def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path:
         raise WeightsError(f"{path} lacks {len(missing)} tensors of {network}; the first is {missing[0]!r}.", hint)
     extra = [n for n in loaded if n not in wanted]
     if extra:
-        raise WeightsError(f"{path} has {len(extra)} tensors that {network} has not; the first is {extra[0]!r}.", hint)
+        raise WeightsError(f"{path} has {len(extra)} tensors that {network} lacks; the first is {extra[0]!r}.", hint)
     stem = _stem(wanted)
     for name, tensor in loaded.items():
         if tensor.shape != wanted[name]:

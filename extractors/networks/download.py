@@ -27,7 +27,7 @@ TIMEOUT_S = 30.0  # without a byte before a connection counts as cut
 MAX_CUTS = 5  # cuts in a row that brought no byte before giving up
 PAUSE_S = 1.0  # before trying again, times the cuts in a row
 BLOCK = 1 << 18  # bytes
-ELSEWHERE = "fetch it on another machine and bring it with --from FILE, or give a mirror with --from URL."
+ELSEWHERE = "fetch it on another machine and copy it with --from FILE, or name a mirror with --from URL."
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
@@ -37,7 +37,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         """See urllib. Raises WeightsError."""
         before, after = (urlsplit(url).scheme for url in (req.full_url, newurl))
         if after not in ("http", "https") or (before, after) == ("https", "http"):
-            raise WeightsError(f"{req.full_url} leads on to {after}://, which is not followed.", ELSEWHERE)
+            raise WeightsError(f"{req.full_url} redirects to {after}://, which is not followed.", ELSEWHERE)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -79,7 +79,7 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Cal
                 raise WeightsError(
                     f"{source} is not the published {target.name}: the SHA-256 of its {size} bytes begins with "
                     f"{sha256[: len(sha256_prefix)]}, not {sha256_prefix}.",
-                    "try again; if it stays so, the file was damaged or changed there: give a mirror with --from.",
+                    "try again; if the error persists, the file was changed at the source: name a mirror with --from.",
                 )
             # after a power cut the name must not stand for a file of zeros
             os.fsync(file.fileno())

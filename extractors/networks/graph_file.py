@@ -66,7 +66,7 @@ def check_graph(content: bytes, name: str) -> None:
 def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
     """Check a message and all within; return the number of messages of each kind in it."""
     if depth > DEEPEST:
-        raise _Refused("its graphs are too deep in one another")
+        raise _Refused("its graphs are nested too deeply")
     counts: dict[str, int] = {}
     held: dict[int, list[Any]] = {}
     for number, value in _fields(content):
@@ -81,7 +81,7 @@ def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
         elif what == "domain" and bytes(value) not in (b"", b"ai.onnx"):
             raise _Refused(f"it has operations of {bytes(value)[:40]!r}")
         elif what == "operation" and (operation := bytes(value)[:40].decode(errors="replace")) not in OPERATIONS:
-            raise _Refused(f"it has the operation {operation!r}, which no exported model has")
+            raise _Refused(f"it has the operation {operation!r}, which exported models do not use")
         else:
             held.setdefault(number, []).append(value)
     if kind == "tensor":  # its bytes must be those that its shape and type need
@@ -94,12 +94,12 @@ def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
             shape += [value] if isinstance(value, int) else []
         types, data = held.get(2, []), held.get(9, [])
         if len(types) != 1 or types[0] not in SIZES:
-            raise _Refused("it has a tensor of a type that no model has")
+            raise _Refused("it has a tensor of an unsupported type")
         size = sum(len(part) if isinstance(part, memoryview) else -1 for part in data)
         # the sides first: their product may be a number of any length
         is_larger = any(side > len(data[0]) if data else side for side in shape)
         if len(data) > 1 or is_larger or size != prod(shape) * SIZES[types[0]]:
-            raise _Refused("it has a tensor of another size than it states")
+            raise _Refused("the size of a tensor differs from its declared size")
     return counts
 
 

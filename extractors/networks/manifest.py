@@ -119,7 +119,7 @@ def dataset_of(path: str | Path) -> str:
         with suppress(KeyError, TypeError):
             found = archive.document["networks"][stream]["weights"]
         if not is_slug(found):
-            message = f"{DOCUMENT} in {archive.path} calls weights {found!r}, which is not a valid file name."
+            message = f"{DOCUMENT} in {archive.path} has weights named {found!r}, which is not a valid file name."
             raise WeightsError(message, FOREIGN)
         return found
     entry = published_by_hash(sha256_of(path))

@@ -68,7 +68,7 @@ def read_recogniser(config_path: str, stream: str) -> Network:
     model = config.get("model")
     is_2d = isinstance(model, Mapping) and model.get("type") == "Recognizer2D" and not model.get("neck")
     if not is_2d or not isinstance(model.get("backbone"), Mapping):
-        raise RecipeError(f"{config_path} has no Recognizer2D with a backbone and without a neck.", CONFIGS)
+        raise RecipeError(f"{config_path} does not define a Recognizer2D with a backbone and no neck.", CONFIGS)
     try:
         backbone = json.loads(json.dumps({k: v for k, v in model["backbone"].items() if k not in FETCHING}))
     except TypeError as error:
@@ -132,7 +132,7 @@ def build_recogniser(backbone: Mapping) -> nn.Module:
             is_valid &= abs(value) <= (WIDEST if name in ("widen_factor", "width_mult") else LARGEST)
         if not is_valid:
             raise RecipeError(
-                f"The backbone {kind} has an entry {name[:40]!r} that a recipe may not have.", ACCEPTED_HINT
+                f"The backbone {kind} has an entry {name[:40]!r} that recipes do not allow.", ACCEPTED_HINT
             )
     init_default_scope("mmaction")
     try:

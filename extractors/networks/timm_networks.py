@@ -101,7 +101,9 @@ def timm_network(name: str) -> Network:
             training_bytes=BYTES * weights,
             training_cost=RESNET50.training_cost * multiply_adds / RESNET50_MULTIPLY_ADDS,
         )
-    raise RecipeError(f"timm's network {name} makes no features of an image ({reason}).", "choose another network.")
+    raise RecipeError(
+        f"timm's network {name} cannot compute features of an image ({reason}).", "choose another network."
+    )
 
 
 def _build(name: str, options: Mapping[str, Any], channels: int) -> nn.Module:

@@ -148,7 +148,7 @@ def quantise(fused: nn.Module, ranges: Mapping[str, Iterable[float]]) -> nn.Modu
     if found.keys() != ranges.keys():
         odd = sorted(found.keys() ^ ranges.keys())[0]
         raise RecipeError(
-            f"The int8 ranges of the recipe are of another network (the first difference is {odd!r}).",
+            f"The int8 ranges of the recipe belong to another network (the first difference is {odd!r}).",
             "make them again with `lstr quantise`.",
         )
     for name, conv in found.items():
@@ -252,7 +252,7 @@ def make_network_graph(job: NetworkJob) -> bytes:
         written = export_graph(PooledNetwork(job, job.exact_precision), images, "chunks", EXPORT_OPSET)
     except Exception as error:  # torch's exporter fails in as many ways as there are layers
         raise NetworkRuntimeError(
-            f"The network {job.part.network} has no ONNX form ({first_line(error)}).", "run it with torch."
+            f"The network {job.part.network} cannot be converted to ONNX ({first_line(error)}).", "run it with torch."
         ) from error
     made = onnx.load_model_from_string(written)
     if job.precision == INT8:
@@ -302,7 +302,7 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
         # as a share of the largest value, because values near zero are sums that cancel
         same = bool(np.abs(found - exact).max() <= TOLERANCE * np.abs(exact).max())
     if not same:
-        message = f"{runtime} makes other features of the network {job.part.network} than torch."
+        message = f"{runtime} and torch compute different features with the network {job.part.network}."
         raise NetworkRuntimeError(message, USE_TORCH)
 
 

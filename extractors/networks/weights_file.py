@@ -94,7 +94,7 @@ class Origin:
 
     def __str__(self) -> str:
         trained = f", trained on {self.dataset}" if self.dataset else ""
-        licence = f"licence {self.licence}" if self.licence else "of a licence not known here"
+        licence = f"licence {self.licence}" if self.licence else "unknown licence"
         return f"{self.file}{trained}, {licence}"
 
 
@@ -143,8 +143,8 @@ def read_card(path: str | Path) -> ModelCard | None:
         card = built(ModelCard, entries)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise WeightsError(
-            f"{path} does not state its training data in a known form.",
-            "use the lstr that made it, or train again with `lstr finetune`.",
+            f"{path} states its training data in an unknown form.",
+            "use the version of lstr that wrote it, or train again with `lstr finetune`.",
         ) from error
     if not is_slug(card.name):
         raise WeightsError(
@@ -217,7 +217,9 @@ def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
             content = content[wrapper]
     tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not tensors:
-        raise WeightsError(f"{path} holds no tensors.", "name a .pth file with a state_dict, or a .safetensors file.")
+        raise WeightsError(
+            f"{path} contains no tensors.", "name a .pth file with a state_dict, or a .safetensors file."
+        )
     for name, tensor in tensors.items():
         _check_type(path, name, str(tensor.dtype).removeprefix("torch."))
         plain = not (tensor.is_meta or tensor.is_nested) and tensor.layout == torch.strided
@@ -229,7 +231,7 @@ def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
 def _check_type(path: str | Path, name: str, dtype: str) -> None:
     """Raise WeightsError for a type that such a tensor of a network never has."""
     if dtype not in PLAIN or name.endswith(LEARNED) and "float" not in dtype:
-        raise WeightsError(f"{path}: {name} is of type {dtype}, which no such tensor is.", SAVE_HINT)
+        raise WeightsError(f"{path}: {name} has the unsupported type {dtype}.", SAVE_HINT)
 
 
 def bare_name(name: str) -> str:

@@ -164,11 +164,11 @@ def open_weights(path: str | Path) -> WeightsFolder:
             f"{path} is not a finished weights folder: it lacks {DESCRIPTION}.",
             "give one that `lstr finetune` wrote, or finish its training with --resume.",
         )
-    again = "use the lstr that made it, or train it again."
+    again = "use the version of lstr that wrote it, or train it again."
     about = _read(path / DESCRIPTION)
     fits = about.get("format") == FORMAT and isinstance(about.get("name"), str)
     if not fits or not isinstance(about.get("classes"), list) or not isinstance(about.get("training", {}), dict):
-        raise WeightsError(f"{path / DESCRIPTION} is not of {FORMAT}.", again)
+        raise WeightsError(f"{path / DESCRIPTION} does not have the format {FORMAT}.", again)
     if not is_slug(about["name"]):
         raise WeightsError(f"{path / DESCRIPTION}: name is {about['name']!r}, which is not a valid file name.", again)
     try:
@@ -176,7 +176,7 @@ def open_weights(path: str | Path) -> WeightsFolder:
     except RecipeError as error:
         raise WeightsError(f"{path / 'recipe.json'} is not a recipe of features ({error}).", again) from error
     for missing in (file for file in folder.files() if not file.is_file()):
-        raise WeightsError(f"{missing} is not there.", f"copy {shlex.quote(str(path))} again, or train it again.")
+        raise WeightsError(f"{missing} does not exist.", f"copy {shlex.quote(str(path))} again, or train it again.")
     return folder
 
 

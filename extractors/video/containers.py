@@ -100,7 +100,7 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
         return open_with(opened, "r", opening.demuxer, metadata_errors="ignore")
     except av.error.ArgumentError as error:  # FFmpeg's for a format or a protocol that is not on the list
         raise VideoError(
-            f"{shown(source)} is not a video: it is another kind of file, or names others to open.",
+            f"{shown(source)} is not a video: it is another kind of file, or a list of files.",
             "name the video itself.",
         ) from error
 
@@ -112,10 +112,10 @@ def best_video(container: av.container.InputContainer, name: str) -> av.VideoStr
     """
     stream = container.streams.best("video")
     if not isinstance(stream, av.VideoStream) or (stream.disposition & av.stream.Disposition.attached_pic):
-        raise VideoError(f"{name} has no video stream.", "name a file with video, not only sound.")
+        raise VideoError(f"{name} has no video stream.", "name a file with video, not only audio.")
     if stream.codec_context is None:
         raise VideoError(
-            f"{name} has a video stream of a codec that the FFmpeg inside PyAV does not know.",
+            f"{name} has a video codec that the FFmpeg inside PyAV does not support.",
             "convert it with an `ffmpeg` that plays it: `ffmpeg -i FILE -c:v libx264 converted.mp4`.",
         )
     width, height = stream.codec_context.width, stream.codec_context.height
@@ -192,7 +192,7 @@ def copy_whole(pipe: Pipe) -> BinaryIO:
         while block := pipe.read(BLOCK):
             if file.tell() + len(block) > MAX_COPY:
                 raise VideoError(
-                    f"{pipe.name} is an MP4 with its index at the end, and larger than {MAX_COPY / 2**30:g} GiB.",
+                    f"{pipe.name} is an MP4 with its index at the end, and is larger than {MAX_COPY / 2**30:g} GiB.",
                     f"name the file instead of piping it, or {FASTSTART}.",
                 )
             file.write(block)
@@ -202,7 +202,7 @@ def copy_whole(pipe: Pipe) -> BinaryIO:
         if not isinstance(error, OSError):
             raise
         raise VideoError(
-            f"{pipe.name} is an MP4 with its index at the end, and cannot be kept ({error.strerror or error}).",
+            f"{pipe.name} is an MP4 with its index at the end, and cannot be copied ({error.strerror or error}).",
             f"set TMPDIR to a folder with room, name the file instead of piping it, or {FASTSTART}.",
         ) from error
     return file

@@ -96,7 +96,10 @@ class ExactFrames:
             self._stop()
             raise unreadable(str(self.index.path), error) from error
         time = self.index.times[number]
-        raise VideoError(f"The frame at {time:g} s of {self.index.path} cannot be decoded.", "it may be damaged there.")
+        raise VideoError(
+            f"The frame at {time:g} s of {self.index.path} cannot be decoded.",
+            "check the file for damage at this time.",
+        )
 
     def _key_before(self, number: int) -> int:
         """Return the number of the last key frame up to a frame; 0 if there is none."""

@@ -78,7 +78,7 @@ def _add_videos(found: dict[str, Any], named: Iterable[tuple[str, Any]]) -> None
     for video_id, path in with_endings(named):
         if (other := found.setdefault(video_id, path)) != path and other.resolve() != path.resolve():
             raise MissingPathError(
-                f"{other} and {path} would both be called {video_id!r}.",
+                f"{other} and {path} would both have the id {video_id!r}.",
                 "name their common folder instead, or add --set root=DIR: ids then keep the names of its folders.",
             )
 
@@ -117,7 +117,7 @@ def _videos_of(
         paths = _walk(named, suffixes, tell, known)
         if not paths:
             raise MissingPathError(
-                f"{named} holds no video.",
+                f"{named} contains no video.",
                 f"name the files with any ending; in a folder, videos end in {', '.join(list(suffixes)[:5])} …",
             )
         yield from ((path, named) for path in paths)
@@ -202,7 +202,9 @@ def find_sources(
         files = {PurePosixPath(name): file for name, file in listed.items()}
         videos = {name: file for name, file in files.items() if is_video_name(name, suffixes)}
         if not videos:
-            raise MissingPathError(f"{folder} holds no video.", "give the address of a video or of a folder of videos.")
+            raise MissingPathError(
+                f"{folder} contains no video.", "give the address of a video or of a folder of videos."
+            )
         if tell and (others := files.keys() - videos.keys()):
             tell(describe_skipped(folder, others))
         named = []
@@ -233,13 +235,13 @@ def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
     try:
         return copy, file.get(copy)
     except FileNotFoundError as error:
-        raise VideoError(f"{file} is not there.", "check the address; list its folder.") from error
+        raise VideoError(f"{file} does not exist.", "check the address; list its folder.") from error
     except VideoError as error:
         cause = error.__cause__
         if not isinstance(cause, OSError) or not has_no_room(cause):
             raise
         hint = "set TMPDIR to a folder with room for the longest video."
-        raise VideoError(f"{file} finds no room in {folder.parent} ({cause.strerror}).", hint) from error
+        raise VideoError(f"{file} does not fit into {folder.parent} ({cause.strerror}).", hint) from error
 
 
 @contextmanager
@@ -301,7 +303,8 @@ def parse_live(source: str | Path) -> Input | None:
     if text == "-":
         if sys.stdin.isatty():
             raise MissingPathError(
-                "Nothing is piped to standard input.", "pipe a video in: `ffmpeg -i … -f mpegts - | lstr detect -`."
+                "Standard input is empty: no video is piped in.",
+                "pipe a video in: `ffmpeg -i … -f mpegts - | lstr detect -`.",
             )
         return Input("stdin", sys.stdin.buffer, options=PROMPT, lasting=False)
     if camera := CAMERA.fullmatch(text):
@@ -316,7 +319,9 @@ def parse_live(source: str | Path) -> Input | None:
             raise MissingCameraError(f"Camera {device} not found.", f"connect it; available: {present}.")
         return Input(f"camera-{device.name.removeprefix('video')}", str(device), demuxer="v4l2")
     if text.startswith("camera:"):
-        raise MissingPathError(f"{text} is not a camera.", "number it, as in camera:0; `ls /dev/video*` shows them.")
+        raise MissingPathError(
+            f"{text} is not a camera.", "give its number, for example camera:0; `ls /dev/video*` shows them."
+        )
     address = ADDRESS.match(text)
     if not address:
         return None

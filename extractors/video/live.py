@@ -188,7 +188,7 @@ class LiveReader:
         """Connect, and reconnect, until it ends, stalls or is stopped."""
         attempts, source, timeout = 0, shown(self.input.source), self.options.timeout
         check = "check that it is on, and its address" if self.input.lasting else "check what writes it"
-        hint = f"{check}; a longer timeout (`--set timeout=SECONDS`) waits longer."
+        hint = f"{check}; or wait longer with `--set timeout=SECONDS`."
         stalled = StalledError(f"{source} sent no frame for {timeout:g} s.", hint)
         while not self._stopped.is_set():
             before = self._heard
@@ -200,8 +200,8 @@ class LiveReader:
                     raise stalled if isinstance(lost, StalledError) else lost
                 if self._next == self._first and self.input.is_over and not self.frames:
                     raise VideoError(
-                        f"{source} has ended, and is a recording since.",
-                        "what is sent live at its address is decided again; `lstr detect` is for recordings.",
+                        f"{source} has ended and is now a recording.",
+                        "run `lstr detect` for the recording; a new live stream at this address is read again.",
                     )
                 if self._next == self._first:
                     raise VideoError(
@@ -220,7 +220,7 @@ class LiveReader:
                 self._changes.append(f"connection lost: no frame since {since:%H:%M:%S}; reconnecting.")
             left = self._heard + timeout - monotonic()
             if lost and not self._has_received and left > 0:
-                self._notes.append(f"{lost} It is tried again for {timeout:g} s.")
+                self._notes.append(f"{lost} Reconnecting for up to {timeout:g} s.")
             self._stopped.wait(max(0.0, min(DELAYS_S[min(attempts, len(DELAYS_S) - 1)], left)))
             if monotonic() - self._heard >= timeout:
                 if self._has_received or lost is None:
@@ -311,7 +311,7 @@ class LiveReader:
         sentence = f"The time stamps of {shown(self.input.source)} {fault}: "
         if is_finite:
             self.clock = AVERAGE_RATE
-            sentence += "its frames are now counted, at its declared rate. `--set clock=wall` uses times of arrival."
+            sentence += "its frames are now counted, at its declared rate. `--set clock=wall` uses arrival times."
         else:
             self.clock, self._began = "wall", reader.stamps.since - float(time)
             sentence += "its time is now the time of arrival of its frames."

@@ -24,7 +24,7 @@ MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more
 AVERAGE_RATE = "average rate"
 DIGITS = 6  # decimals of a second: microseconds tell any two frames apart
 LABELS = "this is a label file; name the video itself."
-OTHERS = dict.fromkeys((".pt", ".pth"), "checkpoints and weights have options of their own; name the video itself.")
+OTHERS = dict.fromkeys((".pt", ".pth"), "name the video itself; use options for checkpoints and weights.")
 OTHERS |= dict.fromkeys((".json", ".csv", ".txt", ".eaf", ".vtt", ".srt"), LABELS)
 """Hints for files that are not videos, by suffix."""
 # Errors of an address that may answer later.
@@ -155,7 +155,7 @@ def first_picture(path: Path, skip_damaged: bool = False) -> FirstPicture:
             bits = max(component.bits for component in first.format.components)
             start = None if first.pts is None or first.time_base is None else first.pts * first.time_base
             return FirstPicture(first.rotation, bits, start, max(0, packets - made) if is_cut else 0)
-    raise VideoError(f"{path} holds no decodable frame.", "record or download the file again.")
+    raise VideoError(f"{path} contains no decodable frame.", "record or download the file again.")
 
 
 def probe(path: str | Path, skip_damaged: bool = False) -> Video:
@@ -284,7 +284,7 @@ def unreadable(name: str, error: Exception) -> VideoError:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = text.strip().splitlines()[0].rstrip(".")
     if name.startswith("/dev/"):
-        hint = "close what else uses it; `sudo usermod -aG video $USER` lets you read cameras from the next login on."
+        hint = "close other programs that use it, or run `sudo usermod -aG video $USER` and log in again."
         return VideoError(f"The camera {name} cannot be read ({reason}).", hint)
     if "://" in name:
         return VideoError(f"{name} cannot be read ({reason}).", "check that it is on, and its address.")

@@ -177,9 +177,9 @@ class PyAVReader:
         except (av.error.FFmpegError, OSError, ValueError) as error:
             raise unreadable(self.name, error) from error
         if self.decoded == 0 and self.decode_errors:
-            raise damaged(self.name, "not one frame of it is whole")
+            raise damaged(self.name, "no frame can be decoded")
         if self.decoded == 0:
-            raise VideoError(f"{self.name} holds no decodable frame.", "record or download the file again.")
+            raise VideoError(f"{self.name} contains no decodable frame.", "record or download the file again.")
 
     @contextmanager
     def _readable(self) -> Iterator[Source]:
@@ -194,7 +194,9 @@ class PyAVReader:
         if not is_index_last:
             yield pipe
             return
-        self.note = f"{self.name} is an MP4 with its index at the end: detection starts when it has come whole. "
+        self.note = (
+            f"{self.name} is an MP4 with its index at the end: detection starts after it has arrived completely. "
+        )
         self.note += f"To start at once, {FASTSTART}, or name the file."
         with copy_whole(pipe) as copy:
             try:
@@ -203,7 +205,7 @@ class PyAVReader:
                 if self.decoded:
                     raise
                 raise VideoError(
-                    f"{self.name} is an MP4 that ended before its index came: it was cut off.",
+                    f"{self.name} is an MP4 that ended before its index: it is incomplete.",
                     "check the command before the pipe, or name the file.",
                 ) from error
 

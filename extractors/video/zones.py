@@ -27,9 +27,9 @@ FLAT = 0.005
 def parse_zones(value: Any) -> Zones:
     """Zones of nested lists, as TOML and JSON have them. Raises ValueError with what is wrong, in a phrase."""
     if not isinstance(value, list):
-        raise ValueError("it is a list of polygons, as [[[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]]].")
+        raise ValueError("write a list of polygons, for example [[[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]]].")
     if len(value) > MOST_ZONES:
-        raise ValueError(f"there are {len(value)} zones; {MOST_ZONES} is the most.")
+        raise ValueError(f"{len(value)} zones are given; the limit is {MOST_ZONES}.")
     return tuple(_zone(polygon, f"zone {n}") for n, polygon in enumerate(value, 1))
 
 
@@ -37,17 +37,17 @@ def _zone(value: Any, called: str) -> Zone:
     if not isinstance(value, list):
         raise ValueError(f"{called} is not a list of corners such as [[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]].")
     if not LEAST_CORNERS <= len(value) <= MOST_CORNERS:
-        raise ValueError(f"{called} has {len(value)} corners; it has {LEAST_CORNERS} to {MOST_CORNERS}.")
+        raise ValueError(f"{called} has {len(value)} corners; give {LEAST_CORNERS} to {MOST_CORNERS}.")
     zone = tuple(_corner(corner, f"{called}, corner {n}") for n, corner in enumerate(value, 1))
     if _is_flat(zone) or not inside((zone,), SIDE, SIDE).any():
-        raise ValueError(f"{called} encloses nothing, or too little to see anything in.")
+        raise ValueError(f"{called} encloses too small an area.")
     return zone
 
 
 def _corner(value: Any, called: str) -> Corner:
     pair = isinstance(value, list) and len(value) == 2
     if not pair or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in value):
-        raise ValueError(f"{called} is not two numbers, as [0.1, 0.2].")
+        raise ValueError(f"{called} is not a pair of numbers such as [0.1, 0.2].")
     if not all(0 <= part <= 1 for part in value):  # nor is NaN
         raise ValueError(f"{called} is not within the frame: both numbers must be from 0 to 1.")
     return float(value[0]), float(value[1])

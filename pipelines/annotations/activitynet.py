@@ -26,7 +26,7 @@ class ActivityNetJson(Format):
         try:
             stated, classes = read_activitynet(file.json, "the file", with_results=True)
         except LabelsError as error:
-            raise LabelsError(f"It is not in ActivityNet's form: {error}", error.hint) from error
+            raise LabelsError(f"It does not have ActivityNet's format: {error}", error.hint) from error
         return AnnotationSet(stated, classes or ())
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
@@ -50,11 +50,11 @@ class PerFrame(Format):
         try:
             content = read_json(folder / INFO)
             if not is_data_info(content):
-                raise LabelsError(f"{folder / INFO} names no data set.", "")
+                raise LabelsError(f"{folder / INFO} does not name a data set.", "")
             read = read_data_info(folder / INFO, content, [folder], next(iter(content)), any_rate=True)
         except LabelsError as error:
             raise LabelsError(
-                f"{folder} holds no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
+                f"{folder} contains no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
             ) from error
         return AnnotationSet(read.videos, read.classes)
 

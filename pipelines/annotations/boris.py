@@ -125,7 +125,7 @@ class Project(Format):
             if coded.type in MEDIA:
                 observations.append(_observation(name, coded, types, notes))
             else:
-                sentence = f"the observation {name!r} is of the type {brief(coded.type)}, and is skipped"
+                sentence = f"the observation {name!r} is of the type {brief(coded.type)} and is skipped"
                 notes.append(Note("no video", sentence))
         if not observations:
             raise LabelsError(
@@ -217,12 +217,12 @@ class EventTable(Format):
             observation.files = observation.files or list(shown[name]) or [name]
             observation.bouts += bouts_of(events[name])
         notes = [
-            Note("no video", f"rows of the observation {name!r} that name no time or no video are skipped")
+            Note("no video", f"rows of the observation {name!r} without a time or a video are skipped")
             for name in skipped
         ]
         notes += [Note(what, f"{what}s of events are not kept ({count} rows)") for what, count in lost.items() if count]
         if not found and skipped:
-            raise LabelsError("No row is of a video.", "export observations of media files.")
+            raise LabelsError("No row belongs to a video.", "export observations of media files.")
         return videos_of(list(found.values()), list(classes), notes)
 
 
@@ -262,7 +262,7 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
 
     if coded.media_creation_date_as_offset:
         raise LabelsError(
-            f"The observation {name!r} counts its times from when its media were made.",
+            f"The observation {name!r} measures its times from the creation of its media files.",
             "in BORIS, remove that offset (Observations, Edit), or delete this observation.",
         )
     # A list of files per player; the first versions had one file per player.
@@ -308,7 +308,7 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
         parts = [(0.0, first), (last, total)] if last else [(0.0, first)]
         if unwatched := [Segment(start, end, AMBIGUOUS) for start, end in parts if start < end]:
             bouts += unwatched
-            sentence = f"the observation {name!r} is of a part of its video; the rest counts as {AMBIGUOUS}"
+            sentence = f"the observation {name!r} covers only a part of its video; the rest is {AMBIGUOUS}"
             notes.append(Note("part of a video", sentence))
     variables = coded.independent_variables
     subset = variables.get("subset") if isinstance(variables, dict) else None
@@ -343,11 +343,11 @@ def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Segmen
         elif key in active and event.status != START:
             bouts.append(Segment(active.pop(key).time, event.time, event.code, None, event.subject))
         elif key in active or event.status == STOP:
-            raise unpaired(event, "begins again before it ends" if key in active else "ends and never began")
+            raise unpaired(event, "starts again before it ends" if key in active else "ends without a start")
         else:
             active[key] = event
     if active:
-        raise unpaired(next(iter(active.values())), "begins and never ends")
+        raise unpaired(next(iter(active.values())), "starts without an end")
     return bouts
 
 
@@ -370,7 +370,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
                 of = f"the subject {twice[0]!r}" if twice[0] else "no subject"
                 raise LabelsError(
                     f"The observations {coded[file][twice[0]]!r} and {observation.name!r} both code {of} in {file!r}.",
-                    "delete one of them, as in a copy of the project: two opinions on one video cannot both be used.",
+                    "delete one of them: only one observation of a video can be used.",
                 )
             if coded[file] and subjects:
                 several[file] = None
@@ -392,7 +392,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
             count += last - first + 1
             if count > MAX_PIECES:
                 raise LabelsError(
-                    f"The observations have more than {MAX_PIECES} bouts.", "write them into several files."
+                    f"The observations have more than {MAX_PIECES} bouts.", "split them into several files."
                 )
             for at in range(first, last + 1):
                 start = bout.start if at == first else starts[at]
@@ -407,7 +407,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
         sentence = f"point events become segments of no length: {few(list(map(brief, points)))}"
         notes.append(Note("point events", sentence))
     if several:
-        sentence = f"several observations of one video are put together: {few(list(map(brief, several)))}"
+        sentence = f"several observations of one video are merged: {few(list(map(brief, several)))}"
         notes.append(Note("several observations", sentence))
     return AnnotationSet(videos, tuple(classes), tuple(notes))
 
@@ -431,5 +431,7 @@ def _ids(observations: Sequence[Observation]) -> dict[str, str]:
             ids[file] = "/".join(part for part in parts if part not in ("", ".", ".."))
     if len(set(ids.values())) < len(ids):
         twice = Counter(ids.values()).most_common(1)[0][0]
-        raise LabelsError(f"Two files would be the video {twice!r}.", "write the path of each file in one way.")
+        raise LabelsError(
+            f"Two files have the same video id {twice!r}.", "write the path of each file in the same way everywhere."
+        )
     return ids

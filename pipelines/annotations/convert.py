@@ -36,7 +36,7 @@ def convert(
     form = format_for(output) if to is None else format_named(to)
     paths = [Path(source) for source in sources]
     if output and Path(output).is_file() and any(path.exists() and path.samefile(output) for path in paths):
-        raise OutputError(f"{output} is a source, and would be replaced.", "choose another name with -o.")
+        raise OutputError(f"{output} is a source file and would be overwritten.", "choose another name with -o.")
     if place := options.video:
         rates = Rates(lambda: find_videos([place]))
         options = replace(options, rate_of=rates, seconds_of=rates.seconds)
@@ -69,5 +69,5 @@ def convert(
     if output is not None:
         return Conversion(annotated, form, form.write(Path(output), annotated, options))
     if form.is_folder or (not form.holds_many and len(annotated.videos) != 1):
-        raise LabelsError(f"{form.name} is written to files here.", "add -o DIR.")
+        raise LabelsError(f"{form.name} is written to files, not to standard output.", "add -o DIR.")
     return Conversion(annotated, form, [], form.text(annotated, options))

@@ -112,7 +112,7 @@ class Tsv(Format):
             raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
         lengths, notes = _lengths(durations, layout, options)
         if unread:
-            sentence = f"columns that are not read: {', '.join(repr(column.name) for column in unread)}"
+            sentence = f"ignored columns: {', '.join(repr(column.name) for column in unread)}"
             if "video" not in layout.others and any(len(texts) > 1 for texts in unread.values()):
                 sentence = f"no column names the video, so all rows belong to {video_id!r}; {sentence}"
             notes.append(Note("columns", sentence))
@@ -250,7 +250,7 @@ class Binary(Format):
                         raise LabelsError(
                             f"Line {line}: {brief(written) if written else 'nothing'} in the column "
                             f"{header[at].strip()!r} is neither 0 nor 1.",
-                            "write 1 where the action is, and 0 where it is not.",
+                            "write 1 where the action is active, else 0.",
                         )
                     values[at].append(VALUES[written])
                 cell = str(len(moments)) if moment is None else _cell(cells, moment)
@@ -264,7 +264,7 @@ class Binary(Format):
             raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
         if not moments or not values:
             raise LabelsError(
-                "The table has no column of 0 and 1 with a name.", "name its columns in the first line, one per action."
+                "The table has no named column of 0 and 1.", "name its columns in the first line, one per action."
             )
         step = float(np.median(np.diff(moments))) if len(moments) > 1 else 0.0
         edges = [*moments, moments[-1] + step]

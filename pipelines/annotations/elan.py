@@ -39,7 +39,9 @@ class Elan(Format):
         except ET.ParseError as error:
             raise LabelsError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
         if root.tag != "ANNOTATION_DOCUMENT":
-            raise LabelsError(f"The file is a {root.tag}, not ELAN's.", "give an .eaf file.")
+            raise LabelsError(
+                f"The root element of the file is {root.tag}; this is not an ELAN file.", "give an .eaf file."
+            )
         media = _media_of(root, Path(video_id).name)
         path, origin = media[0] if media else ("", 0)
         # what has no time or score is "", which is not a number

@@ -162,9 +162,9 @@ class File:
             except UnicodeDecodeError:
                 raise LabelsError(f"{self.path} is not UTF-8.", "save it again in UTF-8.") from error
         if "\0" in text:
-            raise LabelsError(f"{self.path} has bytes of zero, which text never has.", "save it as text in UTF-8.")
+            raise LabelsError(f"{self.path} contains zero bytes, so it is not text.", "save it as text in UTF-8.")
         if name:
-            self.notes.append(Note("encoding", f"{self.path.name} is not UTF-8: it is read as {name}"))
+            self.notes.append(Note("encoding", f"{self.path.name} is not UTF-8; it is read as {name}"))
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
     @property
@@ -231,7 +231,7 @@ class Format:
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         """Return the text of a file: of all videos if the format holds many, else of the only one."""
-        raise LabelsError(f"{self.name} cannot be made of annotations.", "choose another format.")
+        raise LabelsError(f"{self.name} cannot be written from annotations.", "choose another format.")
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         """Write into the folder `output`, or that file; return the files. Raises LabelsError and OutputError."""
@@ -322,7 +322,7 @@ def format_for(output: Path | None) -> Format:
     for ending in sorted(endings, key=len, reverse=True):
         if name.endswith(ending):
             return endings[ending]
-    what = f"{output} does not tell the format" if output else "Without -o the format is unknown"
+    what = f"{output} does not determine the format" if output else "Without -o the format is unknown"
     raise LabelsError(f"{what}.", f"name it with --to: {', '.join(writable())}.")
 
 

@@ -92,7 +92,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
         raise LabelsError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
     if not found:
         _refuse_workbooks(files)
-        raise LabelsError(f"{folder} holds no annotations.", f"give files of {', '.join(readable())}.")
+        raise LabelsError(f"{folder} contains no annotations.", f"give files of {', '.join(readable())}.")
     annotated = AnnotationSet({})
     for path, form in found.items():
         video_id = path.relative_to(folder).parent / _stem(path)
@@ -109,7 +109,7 @@ def _refuse_workbooks(paths: Iterable[Path]) -> None:
     """Raise LabelsError for a workbook of a spreadsheet program."""
     if workbook := next((path for path in paths if path.suffix.lower() in WORKBOOKS), None):
         raise LabelsError(
-            f"{workbook} is a workbook of a spreadsheet program, which cannot be read.",
+            f"{workbook} is a spreadsheet workbook, which cannot be read.",
             "save the sheet as CSV in UTF-8, with the columns video,start,end,label.",
         )
 
@@ -237,7 +237,9 @@ def read_label_files(
                 video = replace(video, subset=subset, duration=duration)
             videos[name], origin[name] = video, path
     if twice:
-        notes[Note("several files", f"of a video that is in several files the last counts: {few(twice)}")] = None
+        notes[
+            Note("several files", f"videos that are in several files take the labels of the last file: {few(twice)}")
+        ] = None
     return Labels(
         tuple(dict.fromkeys(name for _, labels in read for name in labels.classes)),
         videos,

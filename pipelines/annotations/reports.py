@@ -78,24 +78,26 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> tu
     """
     files = find_labelled_videos(videos)
     if videos and not files:
-        raise LabelsError(f"{few(list(videos))} holds no video.", "give video files or a folder of them.")
+        raise LabelsError(f"{few(list(videos))} contains no video.", "give video files or a folder of them.")
     first = read_label_file(path, present=files)
     second = read_label_file(other_path, present={**dict.fromkeys(first.videos), **files})
     names = [name for name in first.videos if name in second.videos]
     if not names:
         raise LabelsError(
             f"{path} and {other_path} have no video in common.",
-            "name each video alike in both: its path in the folder, without the ending.",
+            "use the same name for a video in both: its path in the folder, without the ending.",
         )
     sides = [replace(labels, videos={name: labels.videos[name] for name in names}) for labels in (first, second)]
     ours, theirs = map(actions_of, sides)
-    hint = "give both one name: `lstr labels convert --rename OLD=NEW`"
+    hint = "give both the same name: `lstr labels convert --rename OLD=NEW`"
     if not set(ours) & set(theirs):
-        raise LabelsError(f"No action is in both: A has {few(ours) or 'none'}, B {few(theirs) or 'none'}.", f"{hint}.")
+        raise LabelsError(
+            f"The two have no action in common: A has {few(ours) or 'none'}, B {few(theirs) or 'none'}.", f"{hint}."
+        )
     warnings = []
     for side, actions, others in (("A", ours, theirs), ("B", theirs, ours)):
         if alone := [name for name in actions if name not in others]:
-            warnings.append(f"only in {side}: {few(alone)}; if two names mean one action, {hint}")
+            warnings.append(f"only in {side}: {few(alone)}; if two names mean the same action, {hint}")
     for here, labels in ((path, first), (other_path, second)):
         if more := sorted(set(labels.videos) - set(names)):
             warnings.append(f"skipped, because only {here} has labels of them: {few(more)}")
@@ -116,7 +118,7 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> tu
         )
         events.append(VideoEvents(truth, detections, seconds))
     if unknown:
-        warnings.append(f"the length of {few(unknown)} is unknown: taken to end with the last label; give the videos")
+        warnings.append(f"the length of {few(unknown)} is unknown: the end of the last label is used; give the videos")
     classes = (*ours, *(name for name in theirs if name not in ours))
     document = {
         "A": path,

@@ -64,7 +64,7 @@ class Srt(Format):
             if label := _without(r"\{\\", "}", _without(SRT_TAG, ">", " ".join(lines))).strip():
                 segments.append(Segment(start, end, label))
         if not segments and file.text.strip():
-            raise LabelsError("The file holds no cue.", "give a SubRip file, or name its format with --from.")
+            raise LabelsError("The file contains no cue.", "give a SubRip file, or name its format with --from.")
         return AnnotationSet({video_id: VideoLabels(segments=tuple(segments))})
 
 
@@ -92,7 +92,7 @@ def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
                 "write them as 00:00:01.000 --> 00:00:02.500.",
             )
         if inner := next((i for i, line in enumerate(block[at + 1 :], at + 1) if ARROW.match(line)), None):
-            raise LabelsError(f"Line {first + inner}: no blank line is before this cue.", "put one before it.")
+            raise LabelsError(f"Line {first + inner}: there is no blank line before this cue.", "add one.")
         yield block[0] if at else "", _seconds(match[1]), _seconds(match[6]), block[at + 1 :]
 
 

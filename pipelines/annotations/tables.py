@@ -95,7 +95,7 @@ def unclosed(line: int) -> LabelsError:
     """Return the error of a quotation mark that makes one cell of everything after it."""
     return LabelsError(
         f"Line {line}: a quotation mark is not closed.",
-        "delete it, or write one at the end of its cell too; write a quotation mark inside a quoted cell twice.",
+        "delete it, or write one at the end of its cell too; double each quotation mark inside a quoted cell.",
     )
 
 
@@ -118,7 +118,7 @@ def parse_time(
         per_second, minute = round(rate), int(hours) * 60 + int(minutes)
         if int(frame) >= per_second:
             raise LabelsError(
-                f"Line {line}: {brief(cell)} is frame {frame} of a second that has {per_second}.",
+                f"Line {line}: {brief(cell)} is frame {frame} of a second with {per_second} frames.",
                 "give the rate of the times: `lstr labels convert FILE --frames 30 -o labels.json`.",
             )
         dropped = round(rate / DROPPED) * (minute - minute // 10) if mark == ";" else 0
@@ -208,7 +208,7 @@ def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, C
         if title.strip().casefold() not in cells:
             raise LabelsError(
                 f"The table has no column {brief(title)} (it has: {', '.join(header) or 'none'}).",
-                "name its columns as its first line does.",
+                "use the column names of its first line.",
             )
         names = ["" if known == name else known for known in names]
         names[cells.index(title.strip().casefold())] = name

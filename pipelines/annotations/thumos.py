@@ -72,7 +72,7 @@ class Thumos(Format):
                     continue
                 if len(cells) != (3 if ending else 5):
                     raise LabelsError(
-                        f"{path}, line {number} is not a line of THUMOS: {brief(line)}.",
+                        f"{path}, line {number} does not have the THUMOS format: {brief(line)}.",
                         "write `video start end` in CLASS_val.txt, or `video start end class confidence`.",
                     )
                 start, end = (number_of(cell, number) for cell in cells[1:3])
@@ -89,7 +89,7 @@ class Thumos(Format):
                     )
                 entry["segments"].append(Segment(start, end, label, number_of(cells[4], number)))
         if not read:
-            raise LabelsError(f"{file.path} holds no file of THUMOS.", "give a folder of CLASS_val.txt files.")
+            raise LabelsError(f"{file.path} contains no THUMOS file.", "give a folder of CLASS_val.txt files.")
         return AnnotationSet({video: VideoLabels(**entry) for video, entry in found.items()}, tuple(names.values()))
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:

@@ -66,7 +66,7 @@ class EventLines(Format):
                 if number == len(lines):
                     break
                 raise LabelsError(
-                    f"Line {number} is not a line of `lstr detect` ({error!r}).", "give an ID.jsonl it wrote."
+                    f"Line {number} was not written by `lstr detect` ({error!r}).", "give an ID.jsonl it wrote."
                 ) from error
         for label, entry in active.items():
             segments.append(Segment(entry["start"], max(time, entry["start"]), label, entry.get("score")))

@@ -194,5 +194,5 @@ def test_a_name_of_weights_in_a_model_file(sound, tmp_path):
     part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 1, *scale_of("shufflenetv2", "rgb"))
     document = {"networks": {"rgb": {"from": "inside", "network": "shufflenetv2", "weights": "../PWNED"}}}
     write_archive(tmp_path / "m.lstr", document | {"recipe": replace(sound, rgb=part).to_dict()}, "", {})
-    with pytest.raises(ExtractorError, match="calls weights '../PWNED'"):
+    with pytest.raises(ExtractorError, match="'../PWNED'"):
         manifest.dataset_of(tmp_path / "m.lstr" / "rgb.safetensors")

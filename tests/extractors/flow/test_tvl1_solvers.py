@@ -73,8 +73,8 @@ def test_a_gpu_takes_our_kernel_first(gpu):
     [
         (FlowError("NVRTC cannot be loaded (no such file)."), "NVRTC cannot be loaded (no such file)."),
         (RuntimeError("CUDA error: no image\nmore lines"), "The cluster kernel of TV-L1 fails: CUDA error: no image."),
-        (wrong, "The cluster kernel of TV-L1 computes another flow than OpenCV."),
-        (lambda i0, i1, u: u * float("nan"), "The cluster kernel of TV-L1 computes another flow than OpenCV."),
+        (wrong, "The cluster kernel of TV-L1 computes a different flow from OpenCV."),
+        (lambda i0, i1, u: u * float("nan"), "The cluster kernel of TV-L1 computes a different flow from OpenCV."),
     ],
 )
 def test_triton_stands_in_and_says_why(fault, said, gpu):

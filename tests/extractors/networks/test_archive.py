@@ -134,7 +134,7 @@ def test_a_header_of_tensors_that_are_not_there(path):
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "C:\\x"])
 def test_a_path_outside(path, name):
     written(path, members_of(path) | {name: b"x"})
-    refused(path, "has a path outside of it")
+    refused(path, "outside the file")
     assert not (path.parent.parent / "x").exists()
 
 
@@ -143,7 +143,7 @@ def test_a_pickle_is_not_read(path, monkeypatch):
     written(path, members_of(path) | {RGB: harm})
     refused(path, "is not a safetensors file")
     written(path, members_of(path) | {"data.pkl": harm})
-    refused(path, "'data.pkl' that no model file has")
+    refused(path, "data.pkl")
     content = io.BytesIO()
     torch.save({"state_dict": {}}, content)
     written(path, {n: c for n, c in members_of(path).items() if n != "data.pkl"} | {RGB: content.getvalue()})
@@ -203,7 +203,7 @@ def test_a_list_of_too_many_members(path):
 
 def test_a_document_that_is_too_large(path, monkeypatch):
     monkeypatch.setattr(archive, "MOST_JSON", 100)
-    refused(path, "model.json .* is of .* bytes, above 100")
+    refused(path, "model.json .* bytes")
 
 
 def test_other_formats(path):

@@ -20,7 +20,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 PREFIX = SHA256[:8]
 QUIET = lambda *_: None  # noqa: E731
 OFFLINE = (
-    "check the network; or fetch it on another machine and bring it with --from FILE, or give a mirror with --from URL."
+    "check the network; or fetch it on another machine and copy it with --from FILE, or name a mirror with --from URL."
 )
 
 
@@ -168,13 +168,11 @@ def test_redirects_go_to_other_hosts_and_not_to_weaker_protocols(server, tmp_pat
     download(f"{redirecting.root}/to/{server.address}", tmp_path / "w.pth", PREFIX, QUIET)
     assert (tmp_path / "w.pth").read_bytes() == CONTENT
     for target in ("ftp://127.0.0.1/w.pth", "file:///etc/passwd"):
-        with pytest.raises(
-            WeightsError, match="leads on to ftp://, which is not|to url 'file:///etc/passwd' is not allowed"
-        ):
+        with pytest.raises(WeightsError, match="redirects to ftp://|to url 'file:///etc/passwd' is not allowed"):
             download(f"{redirecting.root}/to/{target}", tmp_path / "x.pth", PREFIX, QUIET)
     redirecting.shutdown()
     secure = urllib.request.Request("https://published.example/w.pth")
-    with pytest.raises(WeightsError, match="leads on to http://, which is not followed"):
+    with pytest.raises(WeightsError, match="http://"):
         module.Redirects().redirect_request(secure, None, 302, "Found", {}, "http://elsewhere.example/w.pth")
     assert not (tmp_path / "x.pth").exists()
 

@@ -219,7 +219,7 @@ TAMPERED = {
     "operation": (another_operation, "the operation 'Loop'"),
     "external": (data_elsewhere, "data in another file"),
     "path": (lambda d, m: m.update({"../evil.onnx": b"x"}), "a path outside of it"),
-    "member": (lambda d, m: m.update({"more.onnx": b"x"}), "no model file has"),
+    "member": (lambda d, m: m.update({"more.onnx": b"x"}), "not part of a model file"),
     "no graph": (lambda d, m: m.pop("lstr.onnx"), "other graphs than an exported model has"),
     "size": (lambda d, m: d.update(stated={"rgb.onnx": {"bytes": 1, "sha256": "0" * 64}}), "not of the size"),
     "hash": (
