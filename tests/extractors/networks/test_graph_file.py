@@ -86,8 +86,8 @@ def test_a_tensor_has_the_bytes_that_it_says():
         {"raw_data": b""},
         {"data_type": onnx.TensorProto.DOUBLE},
     ):
-        refused(made(weights=[tensor(**changes)]), "of another size")
-    refused(made(weights=[tensor(data_type=onnx.TensorProto.COMPLEX64)]), "of a type")
+        refused(made(weights=[tensor(**changes)]), "size of a tensor")
+    refused(made(weights=[tensor(data_type=onnx.TensorProto.COMPLEX64)]), "unsupported type")
     text = helper.make_tensor("w", onnx.TensorProto.STRING, [1], [b"text"])
     refused(made(weights=[text]), "a field 6 of a tensor")
 

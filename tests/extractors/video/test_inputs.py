@@ -40,7 +40,7 @@ def test_patterns_are_expanded_and_keep_folders_after_their_first_wildcard(folde
 
 
 def test_same_stems_never_collide(folder):
-    with pytest.raises(MissingPathError, match="both be called 'x'") as caught:
+    with pytest.raises(MissingPathError, match="both have the id 'x'") as caught:
         find_videos(["a/x.mp4", "b/x.MP4"])
     assert "common folder" in caught.value.hint
     assert list(find_videos(["a/x.mp4", "b/x.MP4"], root=folder)) == ["a/x", "b/x"]
