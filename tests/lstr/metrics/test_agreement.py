@@ -8,39 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents
 from lstr.metrics.event_errors import measure_kappa, without_ambiguous
+from tests.support.drawn import CLASSES, cut, drawn_segments
 
-CLASSES = ("Background", "hug", "point", "Ambiguous")
-
-
-def cut(*spans, label="hug"):
-    return [Segment(start, end, label) for start, end in spans]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ([(0, 6.25)], [(0, 5), (6.25, 8.75)], 0.4),  # 50 chunks: the example of the article of kappa in Wikipedia
-        ([(0, 12.5)], [(0, 12.5)], None),  # both say one thing throughout
-        ([(0, 12.5)], [], 0.0),
-        ([(0, 12.5)], [(0, 6)], 0.0),  # one of them never changes
-        ([(0, 6)], [(0, 6)], 1.0),
-    ],
-)
-def test_kappa_made_by_hand(one, other, expected):
-    found = measure_kappa([VideoEvents(cut(*one), cut(*other), 12.5)], ("hug",))
-    assert found["chunks"] == 50
-    assert found["together"] == found["per_class"]["hug"]
-    assert found["together"] is expected is None or found["together"] == pytest.approx(expected)
-
-
-quarters = st.integers(0, 24).map(lambda k: k / 4)
-segment = st.tuples(quarters, quarters, st.sampled_from(["hug", "point", "Ambiguous"])).map(
-    lambda drawn: Segment(min(drawn[:2]), max(drawn[:2]), drawn[2])
-)
-sides = st.tuples(st.lists(segment, max_size=4), st.lists(segment, max_size=4))
+sides = st.tuples(*[st.lists(drawn_segments("hug", "point", "Ambiguous"), max_size=4)] * 2)
 
 
 def plain_frames(segments, seconds):
@@ -52,15 +24,11 @@ def plain_frames(segments, seconds):
     return frames
 
 
-@given(st.lists(sides, min_size=1, max_size=3))
+@given(st.lists(sides, max_size=3))
 def test_kappa_is_that_of_scikit_learn(drawn):
     found = measure_kappa([VideoEvents(*one, seconds=7.0) for one in drawn], CLASSES)
-    pairs = [
-        (a, b)
-        for truth, others in drawn
-        for a, b in zip(plain_frames(truth, 7.0), plain_frames(others, 7.0), strict=True)
-        if "?" not in (a, b)
-    ]
+    frames = [(plain_frames(truth, 7.0), plain_frames(others, 7.0)) for truth, others in drawn]
+    pairs = [pair for sides in frames for pair in zip(*sides, strict=True) if "?" not in pair]
     assert found["chunks"] == len(pairs)
     if not pairs:
         assert found["together"] is None
@@ -76,10 +44,6 @@ def same_kappa(found, one, other) -> bool:
         warnings.simplefilter("ignore")  # of nothing to divide by, which is None here
         expected = cohen_kappa_score(list(one), list(other))
     return found is None if np.isnan(expected) else found == pytest.approx(expected)
-
-
-def test_no_video_has_no_kappa():
-    assert measure_kappa([], ("hug",)) == {"chunks": 0, "together": None, "per_class": {"hug": None}}
 
 
 def test_events_that_are_ambiguous_to_the_other_side_are_dropped():

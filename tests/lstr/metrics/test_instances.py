@@ -11,8 +11,7 @@ from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents
 from lstr.metrics.intervals import draw, interval
 from lstr.metrics.ranked import IOUS, measure_instances
-
-CLASSES = ("Background", "hug", "point", "Ambiguous")
+from tests.support.drawn import CLASSES, cut, drawn_segments, plain_iou
 
 
 def measure(*videos, **more):
@@ -20,12 +19,6 @@ def measure(*videos, **more):
 
 
 # The second implementation: one list of detections over all videos, a lock on each label, precision and recall by hand.
-
-
-def plain_iou(a: Segment, b: Segment) -> float:
-    shared = max(0.0, min(a.end, b.end) - max(a.start, b.start))
-    union = (a.end - a.start) + (b.end - b.start) - shared
-    return shared / union if union else 0.0
 
 
 def plain_average_precision(videos, label: str, least: float) -> float:
@@ -57,11 +50,8 @@ def plain_average_precision(videos, label: str, least: float) -> float:
     return area
 
 
-quarters = st.integers(0, 24).map(lambda k: k / 4)
-labelled = st.tuples(quarters, quarters, st.sampled_from(["hug", "point"])).map(
-    lambda drawn: Segment(min(drawn[:2]), max(drawn[:2]) + 0.25, drawn[2])
-)
-said = st.tuples(labelled, st.integers(0, 5)).map(lambda d: Segment(d[0].start, d[0].end, d[0].label, d[1] / 5))
+labelled = drawn_segments("hug", "point", least=0.25)
+said = st.builds(lambda one, score: Segment(one.start, one.end, one.label, score / 5), labelled, st.integers(0, 5))
 video = st.tuples(st.lists(labelled, max_size=5), st.lists(said, max_size=7))
 
 
@@ -79,40 +69,26 @@ def test_every_figure_is_that_of_the_second_implementation(videos):
     assert found["mAP"] == pytest.approx(list(expected), nan_ok=True)
 
 
-@settings(max_examples=15)
+@pytest.mark.parametrize("together", [10, None], ids=["computed in parts", "at once"])
+@settings(max_examples=10)
 @given(st.lists(video, min_size=1, max_size=3))
-def test_intervals_are_of_the_videos_drawn_again(videos):
+def test_intervals_are_of_the_videos_drawn_again(together, videos):
     draws, values = draw(len(videos), 8), []
     for row in draws:
         copies = [video for video, times in zip(videos, row, strict=True) for _ in range(times)]
         values.append(measure(*copies)["mean"])
-    found = measure(*videos, draws=draws)
+    with pytest.MonkeyPatch.context() as patch:
+        if together:
+            patch.setattr("lstr.metrics.ranked.CELLS_TOGETHER", together)
+        found = measure(*videos, draws=draws)
     if found["per_class"]:
         assert found["interval"]["mean"] == pytest.approx(interval(np.array(values)), nan_ok=True)
     else:
         assert found["interval"] is None
 
 
-def test_one_label_is_found_once_and_the_surer_detection_finds_it():
-    truth = [Segment(1, 3, "hug")]
-    twice = [Segment(1, 2.9, "hug", 0.9), Segment(1, 3, "hug", 0.6)]
-    assert measure((truth, twice))["per_class"]["hug"]["AP"] == [1.0] * 5
-    wrong_is_surer = [Segment(1, 3, "hug", 0.6), Segment(9, 10, "hug", 0.9)]
-    assert measure((truth, wrong_is_surer))["mAP"] == [0.5] * 5
-    equal = [Segment(1, 3, "hug", 0.6), Segment(9, 10, "hug", 0.6)]
-    assert measure((truth, equal))["mAP"] == measure((truth, equal[::-1]))["mAP"] == [0.5] * 5
-
-
-def test_many_resamples_are_computed_in_parts(monkeypatch):
-    truth, told = [Segment(1, 3, "hug"), Segment(5, 7, "hug")], [Segment(1, 3, "hug", 0.9), Segment(9, 10, "hug", 0.4)]
-    videos = (truth, told), (truth[:1], [Segment(1, 3, "hug", 0.3), Segment(9, 10, "hug", 0.8)])
-    whole = measure(*videos, draws=draw(2, 50))
-    monkeypatch.setattr("lstr.metrics.ranked.CELLS_TOGETHER", 10)
-    assert measure(*videos, draws=draw(2, 50)) == whole
-
-
 def test_how_late_instances_are_told():
-    truth = [Segment(1, 3, "hug"), Segment(5, 7, "hug"), Segment(9, 11, "hug")]
+    truth = cut((1, 3), (5, 7), (9, 11))
     told = [Segment(1, 3.5, "hug", 0.9), Segment(5, 6, "hug", 0.6), Segment(15, 16, "hug", 0.9)]
     found = measure_instances([VideoEvents(truth, told, 20.0, told=[4.0, 6.5, 16.5])], CLASSES)
     assert found["late"] == found["per_class"]["hug"]["late"] == {"p50": 0.25, "p95": pytest.approx(0.25 + 0.45 * 1.5)}
@@ -126,17 +102,8 @@ def test_what_is_mostly_ambiguous_is_left_out_unless_it_finds_a_label():
     assert measure((truth, told))["mean"] == 0.5  # the last is ambiguous in a third of it
 
 
-def test_classes_without_labels_and_videos_without_detections():
-    found = measure(([Segment(0, 2, "hug")], [Segment(5, 7, "point", 0.9)]), draws=draw(1, 10))
-    assert found["per_class"].keys() == {"hug"} and found["mAP"] == [0.0] * 5
-    assert found["interval"]["mean"] == [0.0, 0.0]
-    nothing = measure(([], []), draws=draw(1, 10))
-    assert nothing["per_class"] == {} and nothing["interval"] is None and all(map(math.isnan, nothing["mAP"]))
+def test_no_score_no_video_and_labels_behind_the_end():
     assert math.isnan(measure_instances([], CLASSES)["mean"])
-    assert measure(([Segment(0, 2, "hug")], [Segment(0, 2, "hug")]))["mean"] == 1.0  # told without a score
-
-
-def test_a_label_ends_with_its_video():
-    late = VideoEvents([Segment(8, 30, "hug"), Segment(25, 26, "hug")], [Segment(8, 20, "hug", 0.9)], seconds=20.0)
-    entry = measure_instances([late], CLASSES)["per_class"]["hug"]
+    assert measure((cut((0, 2)), cut((0, 2))))["mean"] == 1.0  # told without a score
+    entry = measure((cut((8, 30), (25, 26)), [Segment(8, 20, "hug", 0.9)]))["per_class"]["hug"]
     assert (entry["labels"], entry["said"], entry["mean"]) == (1, 1, 1.0)

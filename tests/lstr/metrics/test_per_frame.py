@@ -1,11 +1,14 @@
-"""Average precision by hand, what is left out of it, and baselines that know only labels."""
+"""Average precision against published numbers and scikit-learn, its tenths, and baselines that know only labels."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 
 from lstr.errors import LstrError
+from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics.per_frame import (
     Ranking,
     average_precision,
@@ -19,53 +22,45 @@ from lstr.metrics.per_frame import (
 CLASSES = ("Background", "A", "B", "Ambiguous")
 
 
-def calibrated(scores, positive):
-    return Ranking(scores, positive).average_precision(calibrated=True)
+@pytest.fixture(scope="module")
+def published(shared):
+    """What the published evaluation gives, its scores and targets, and targets with ambiguous chunks."""
+    folder = shared / "data" / "golden"
+    with np.load(folder / "metrics_small.npz") as arrays:
+        expected = json.loads((folder / "metrics_small.json").read_text())
+        return expected, arrays["scores"], arrays["target"], arrays["target_ambiguous"]
 
 
-def test_by_hand():
-    scores = np.array([0.9, 0.8, 0.7, 0.6, 0.5])
-    on = np.array([1, 0, 1, 0, 0])
-    targets = np.stack([1 - on, on, 0 * on, 0 * on], axis=1)
-    result = per_frame(np.stack([scores] * 4, axis=1), targets, CLASSES)
-    assert result["per_class"].keys() == {"A"}
-    assert result["per_class"]["A"]["positives"] == 2
-    assert result["mAP"] == pytest.approx((1 / 1 + 2 / 3) / 2)
-    assert result["mcAP"] == pytest.approx((1 / 1 + 2 / (2 + 1 / 1.5)) / 2)
+def check(result, key, expected):
+    assert result[f"m{key}"] == pytest.approx(expected["mean"], abs=1e-6)
+    ours = {label: entry[key] for label, entry in result["per_class"].items()}
+    assert ours == pytest.approx(expected["per_class"], abs=1e-6)
 
 
-def test_ambiguous_chunks_count_only_when_asked():
-    scores = np.array([[0, 0.9, 0, 0], [0, 0.8, 0, 0], [0, 0.1, 0, 0]])
-    targets = np.array([[0, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]])
-    assert per_frame(scores, targets, CLASSES)["mAP"] == 1.0
-    kept = per_frame(scores, targets, CLASSES, ignore=None)
-    assert kept["mAP"] == 0.5 and kept["per_class"].keys() == {"A"}
-
-
-def test_no_class_to_average_gives_nan():
-    result = per_frame(np.zeros((3, 4)), np.eye(4)[[0, 0, 3]], CLASSES)
-    assert np.isnan(result["mAP"]) and np.isnan(result["mcAP"]) and result["per_class"] == {}
-
-
-def test_order_of_tied_chunks_does_not_matter():
-    rng = np.random.default_rng(0)
-    scores, on = rng.integers(0, 4, 200) / 4, rng.random(200) < 0.2
-    values = set()
-    for _ in range(5):
-        order = rng.permutation(200)
-        values.add(round(calibrated(scores[order], on[order]), 12))
-    assert len(values) == 1
-    assert calibrated(np.ones(200), on) == pytest.approx(0.5)
-    assert calibrated(scores, np.ones(200, dtype=bool)) == pytest.approx(1.0)
+def test_metrics_are_the_published_ones(published):
+    expected, scores, targets, ambiguous = published
+    assert tuple(expected["class_names"]) == THUMOS_CLASSES
+    result = per_frame(scores, targets, THUMOS_CLASSES)
+    check(result, "AP", expected["mAP"])
+    check(result, "cAP", expected["mcAP"])
+    for row in published_per_stage(scores, targets, THUMOS_CLASSES):
+        ours = {label: entry["cAP"] for label, entry in row["per_class"].items()}
+        assert ours == pytest.approx(expected["stages_cAP"][row["stage"]], abs=1e-6)
+    result = per_frame(scores, ambiguous, THUMOS_CLASSES)
+    check(result, "AP", expected["ambiguous"]["AP"])
+    check(result, "cAP", expected["ambiguous"]["cAP"])
+    with_all = per_frame(scores, ambiguous, THUMOS_CLASSES, ignore=None)
+    check(with_all, "cAP", expected["ambiguous"]["cAP_without_rule"])
+    assert with_all["mcAP"] - result["mcAP"] > 1e-4, "the two would not be told apart"
 
 
 def test_absent_classes_are_in_no_mean_and_an_all_positive_one_is_perfect():
     scores = np.random.default_rng(2).random((6, 4))
     targets = np.zeros((6, 4), dtype=int)
     targets[:, 1] = 1
-    result = per_frame(scores, targets, CLASSES)
-    assert result["per_class"] == {"A": {"AP": 1.0, "cAP": 1.0, "positives": 6}}
-    assert result["mAP"] == result["mcAP"] == 1.0
+    assert per_frame(scores, targets, CLASSES)["per_class"] == {"A": {"AP": 1.0, "cAP": 1.0, "positives": 6}}
+    nothing = per_frame(np.zeros((3, 4)), np.eye(4)[[0, 0, 3]], CLASSES)
+    assert np.isnan(nothing["mAP"]) and np.isnan(nothing["mcAP"]) and nothing["per_class"] == {}
 
 
 @pytest.mark.parametrize("steps", [3, 1000], ids=["ties", "no ties"])
@@ -87,17 +82,10 @@ def test_a_ranking_gives_what_scikit_learn_gives_of_every_resample(steps):
     assert np.isnan(ranking.average_precision((~on[ranking.order]).astype(int)))
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (2, 5), (2, 4, 1)])
-def test_other_shapes_are_refused(shape):
-    with pytest.raises(LstrError, match="shape"):
-        per_frame(np.zeros(shape), np.zeros((2, 4)), CLASSES)
-
-
-def test_nan_is_refused():
-    scores = np.zeros((3, 4))
-    scores[1, 2] = np.nan
-    with pytest.raises(LstrError, match="1 of 3 chunks"):
-        per_frame(scores, np.eye(4)[[0, 1, 2]], CLASSES)
+@pytest.mark.parametrize("scores", [np.zeros((3, 4)), np.zeros((2, 5)), np.zeros((2, 4, 1)), np.full((2, 4), np.nan)])
+def test_other_shapes_and_nan_are_refused(scores):
+    with pytest.raises(LstrError):
+        per_frame(scores, np.zeros((2, 4)), CLASSES)
 
 
 def test_chance_is_the_share_of_each_class():
@@ -128,19 +116,15 @@ def targets_of(*on, ambiguous=()):
     return made
 
 
-def falling(length, column=1):
-    scores = np.zeros((length, 4))
-    scores[:, column] = np.linspace(1, 0.1, length)
-    return scores
+def supports(rows):
+    return [row["per_class"]["A"]["positives"] for row in rows]
 
 
 def test_each_chunk_of_an_action_is_in_one_tenth():
     on = targets_of(*[0] * 5, *[1] * 20, *[0] * 5, *[1] * 3)
-    rows = per_stage([falling(33)], [on], CLASSES)
+    rows = per_stage([np.random.default_rng(0).random((33, 4))], [on], CLASSES)
     assert [row["stage"] for row in rows][::9] == ["0-10%", "90-100%"]
-    support = [row["per_class"]["A"]["positives"] for row in rows]
-    assert sum(support) == 23
-    assert support == [2, 3, 2, 2, 2, 3, 2, 2, 3, 2]  # the middles of 3 chunks are at 1/6, 1/2 and 5/6
+    assert supports(rows) == [2, 3, 2, 2, 2, 3, 2, 2, 3, 2]  # the middles of 3 chunks are at 1/6, 1/2 and 5/6
 
 
 def test_the_precision_of_a_tenth_by_hand():
@@ -160,9 +144,9 @@ def test_runs_end_with_their_video():
     first, second = targets_of(*[0] * 10, *[1] * 10), targets_of(*[1] * 10, *[0] * 10)
     scores = np.random.default_rng(0).random((40, 4))
     rows = per_stage([scores[:20], scores[20:]], [first, second], CLASSES)
-    assert [row["per_class"]["A"]["positives"] for row in rows] == [2] * 10
+    assert supports(rows) == [2] * 10
     joined = published_per_stage(scores, np.concatenate([first, second]), CLASSES)
-    assert [row["per_class"]["A"]["positives"] for row in joined] == [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]  # the last is lost
+    assert supports(joined) == [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]  # the last is lost
 
 
 def test_ambiguous_chunks_are_left_out_and_published_runs_join_across_them():
@@ -171,10 +155,10 @@ def test_ambiguous_chunks_are_left_out_and_published_runs_join_across_them():
     rows = published_per_stage(scores, on, CLASSES)
     keep = np.r_[0:10, 15:35]
     assert rows == published_per_stage(scores[keep], on[keep], CLASSES)
-    assert [row["per_class"]["A"]["positives"] for row in rows] == [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]
-    assert [row["per_class"]["A"]["positives"] for row in per_stage([scores], [on], CLASSES)] == [2] * 10
+    assert supports(rows) == [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+    assert supports(per_stage([scores], [on], CLASSES)) == [2] * 10
 
 
 def test_no_class_gives_nan():
-    rows = per_stage([falling(5)], [targets_of(*[0] * 5)], CLASSES)
+    rows = per_stage([np.zeros((5, 4))], [targets_of(*[0] * 5)], CLASSES)
     assert len(rows) == 10 and all(np.isnan(row["mAP"]) and row["per_class"] == {} for row in rows)
