@@ -1,4 +1,4 @@
-"""The container of a model file: the same bytes again, and every way of harm that is known refused in one sentence."""
+"""The container of a model file: the same bytes again, and every known way of harm is refused."""
 
 import hashlib
 import io
@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import save
 
 from lstr.errors import WeightsError
-from lstr.extractors.networks import archive
 from lstr.extractors.networks.archive import (
     Archive,
     is_archive,
@@ -23,17 +22,21 @@ from lstr.extractors.networks.archive import (
 from lstr.extractors.networks.weights_file import read_content
 
 RGB = "rgb.safetensors"
+TENSORS = {
+    "b": torch.arange(6.0).reshape(2, 3),
+    "a": torch.tensor([1, 2]),
+    "c": torch.ones(3, dtype=torch.bfloat16),
+}
+
+
+def write(path, tensors):
+    write_archive(path, {"classes": ["fäll"]}, "# card\n", {RGB: (tensors, "a note")})
+    return path
 
 
 @pytest.fixture
 def path(tmp_path):
-    tensors = {
-        "b": torch.arange(6.0).reshape(2, 3),
-        "a": torch.tensor([1, 2]),
-        "c": torch.ones(3, dtype=torch.bfloat16),
-    }
-    write_archive(tmp_path / "x.lstr", {"classes": ["fäll"]}, "# card\n", {RGB: (tensors, "a note")})
-    return tmp_path / "x.lstr"
+    return write(tmp_path / "x.lstr", TENSORS)
 
 
 def members_of(path) -> dict[str, bytes]:
@@ -43,8 +46,8 @@ def members_of(path) -> dict[str, bytes]:
 
 def written(path, members: dict[str, bytes], harm=lambda info: None, honest: bool = True) -> None:
     """Members as another program might pack them; `honest` gives model.json their real sizes and hashes."""
-    document = json.loads(members["model.json"])
     if honest:
+        document = json.loads(members["model.json"])
         entries = {n: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in members.items()}
         del entries["model.json"]
         members = members | {"model.json": json.dumps(document | {"members": entries}).encode()}
@@ -55,38 +58,26 @@ def written(path, members: dict[str, bytes], harm=lambda info: None, honest: boo
             container.writestr(info, content, info.compress_type)
 
 
-def refused(path, words: str, name: str = RGB) -> None:
-    with pytest.raises(WeightsError, match=words) as caught:
-        Archive(path).tensors(name)
+def refused(path) -> None:
+    with pytest.raises(WeightsError) as caught:
+        Archive(path).tensors(RGB)
     assert caught.value.hint and caught.value.exit_code == 4 and "\n" not in str(caught.value)
 
 
-def test_what_is_written_is_read(path):
+def test_what_is_written_is_read(path, tmp_path):
     found = Archive(path)
     assert found.document["format"] == "lstr-model/1" and found.document["classes"] == ["fäll"]
     tensors, note = found.tensors(RGB)
-    assert note == "a note" and tensors["b"].tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert {name: t.dtype for name, t in tensors.items()} == {
+    assert note == "a note" and {name: t.dtype for name, t in tensors.items()} == {
         "a": torch.int64,
         "b": torch.float32,
         "c": torch.bfloat16,
     }
+    assert all(torch.equal(tensor, TENSORS[name]) for name, tensor in tensors.items())
     assert found.read("card.md") == b"# card\n" and "flow.safetensors" not in found
-
-
-def test_the_same_content_gives_the_same_bytes(path, tmp_path):
-    tensors = {
-        "c": torch.ones(3, dtype=torch.bfloat16),
-        "a": torch.tensor([1, 2]),
-        "b": torch.arange(6.0).reshape(2, 3),
-    }
-    write_archive(tmp_path / "y.lstr", {"classes": ["fäll"]}, "# card\n", {RGB: (tensors, "a note")})
-    assert (tmp_path / "y.lstr").read_bytes() == path.read_bytes()
-
-
-def test_tensors_lie_in_the_file_as_in_memory(path):
-    """Stored, and at a multiple of 64 bytes, so that other programs can map them."""
-    with zipfile.ZipFile(path) as container:
+    again = write(tmp_path / "y.lstr", dict(reversed(TENSORS.items())))
+    assert again.read_bytes() == path.read_bytes(), "the same content gives the same bytes"
+    with zipfile.ZipFile(path) as container:  # stored and aligned, so that other programs can map tensors
         info = container.getinfo(RGB)
         begin = info.header_offset + 30 + len(info.filename) + len(info.extra)
         assert begin % 64 == 0 and path.read_bytes()[begin : begin + info.file_size] == container.read(RGB)
@@ -98,63 +89,64 @@ def test_a_member_is_a_weights_file(path):
     assert is_archive(path) and not is_archive(path.parent) and not is_archive(path.parent / "none")
 
 
-def test_opening_reads_no_tensors(path, monkeypatch):
-    """A file of which the tensors are harmed opens; they are looked at when they are needed."""
-    content = path.read_bytes()
-    tensors = members_of(path)[RGB]
-    assert content.count(tensors) == 1
+def test_opening_reads_no_tensors(path):
+    """A file with damaged tensors opens; they are checked when they are read."""
+    content, tensors = path.read_bytes(), members_of(path)[RGB]
     path.write_bytes(content.replace(tensors, tensors[:-1] + b"\1"))
     assert Archive(path).document["classes"] == ["fäll"]
-    refused(path, "is damaged .Bad CRC-32 for file .rgb.safetensors")
+    refused(path)
 
 
 def test_a_wrong_hash(path):
     members = members_of(path)
-    tensors = save(
-        {"b": torch.zeros(2, 3), "a": torch.tensor([1, 2]), "c": torch.ones(3, dtype=torch.bfloat16)},
-        {"lstr": "a note"},
-    )
+    tensors = save(TENSORS | {"b": torch.zeros(2, 3)}, {"lstr": "a note"})
     assert len(tensors) == len(members[RGB])
     written(path, members | {RGB: tensors}, honest=False)
-    refused(path, "SHA-256")
+    refused(path)
 
 
-@pytest.mark.parametrize("length", [1 << 62, 100 << 20, 200])
-def test_a_huge_header(path, length):
-    written(path, members_of(path) | {RGB: struct.pack("<Q", length) + b"{}" + bytes(90)})
-    refused(path, f"{length} bytes")
+def header(length: int, text: bytes = b"{}") -> bytes:
+    return struct.pack("<Q", length) + text
 
 
-def test_a_header_of_tensors_that_are_not_there(path):
-    header = json.dumps({"x": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
-    written(path, members_of(path) | {RGB: struct.pack("<Q", len(header)) + header})
-    refused(path, "is not a safetensors file")
+ABSENT = json.dumps({"x": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
+PICKLE = pickle.dumps(pytest.fail)
+TORCH = io.BytesIO()
+torch.save({"state_dict": {}}, TORCH)
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "C:\\x"])
-def test_a_path_outside(path, name):
-    written(path, members_of(path) | {name: b"x"})
-    refused(path, "outside the file")
+@pytest.mark.parametrize(
+    "harm",
+    [
+        *({RGB: header(length) + bytes(90)} for length in (1 << 62, 100 << 20, 200)),
+        {RGB: header(len(ABSENT), ABSENT)},
+        {RGB: PICKLE},
+        {"data.pkl": PICKLE},
+        {RGB: TORCH.getvalue()},
+        *({name: b"x"} for name in ("../x", "/etc/x", "a/../../x", "C:\\x")),
+        {f"{k}": b"" for k in range(100)},
+        {"model.json": b'{"format": "lstr-model/3"}'},
+        {"model.json": b'{"format": "other/1"}'},
+    ],
+)
+def test_harmful_members(path, harm):
+    """Headers that lie, pickles, paths outside of the file, too many members, other formats."""
+    written(path, members_of(path) | harm)
+    refused(path)
     assert not (path.parent.parent / "x").exists()
 
 
-def test_a_pickle_is_not_read(path, monkeypatch):
-    harm = pickle.dumps(pytest.fail)
-    written(path, members_of(path) | {RGB: harm})
-    refused(path, "is not a safetensors file")
-    written(path, members_of(path) | {"data.pkl": harm})
-    refused(path, "data.pkl")
-    content = io.BytesIO()
-    torch.save({"state_dict": {}}, content)
-    written(path, {n: c for n, c in members_of(path).items() if n != "data.pkl"} | {RGB: content.getvalue()})
-    refused(path, "is not a safetensors file")
-
-
-@pytest.mark.parametrize("kept", [0, 4, 60, 0.5, -1])
-def test_a_file_cut_short(path, kept):
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * kept) if isinstance(kept, float) else kept])
-    refused(path, "cut short")
+@pytest.mark.parametrize(
+    "harm",
+    [
+        *({"model.json": content} for content in (b"[]", b"{", b"[" * 100_000)),
+        {"flow.safetensors": b"not stated"},
+        {"card.md": b"longer than it was"},
+    ],
+)
+def test_a_document_that_does_not_describe_its_members(path, harm):
+    written(path, members_of(path) | harm, honest=False)
+    refused(path)
 
 
 def test_a_bomb(path):
@@ -165,62 +157,26 @@ def test_a_bomb(path):
 
     written(path, members_of(path) | {RGB: bytes(100 << 20)}, compress)
     assert path.stat().st_size < 200_000
-    refused(path, "'rgb.safetensors' that is compressed")
+    refused(path)
 
 
-def test_two_members_of_one_name(path):
-    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(path, "a") as container:
-        container.writestr(RGB, b"other")
-    refused(path, "two members")
+def test_entries_of_the_list_that_lie(path):
+    """A link, an encrypted member, a size that reaches over the next member, and two members of one name."""
 
-
-def test_links_folders_and_encryption(path):
     def link(info):
         info.external_attr = 0o120777 << 16 if info.filename == "card.md" else 0
 
+    whole = path.read_bytes()
     written(path, members_of(path), link)
-    refused(path, "'card.md' that is a link or a folder")
-    content = bytearray(path.read_bytes())
-    for begin in (content.rindex(b"card.md") - 46 + 8, content.index(b"card.md") - 30 + 6):
-        content[begin] |= 1
-    path.write_bytes(content)
-    refused(path, "'card.md' that is encrypted")
-
-
-def test_a_member_larger_than_its_place(path):
-    """A size in the list of members that reaches over the next one, or over the end of the file."""
-    content = bytearray(path.read_bytes())
-    begin = content.rindex(b"card.md") - 46
-    content[begin + 20 : begin + 28] = struct.pack("<II", 5000, 5000)
-    path.write_bytes(content)
-    refused(path, "'card.md' that is larger than its place")
-
-
-def test_a_list_of_too_many_members(path):
-    written(path, members_of(path) | {f"{k}": b"" for k in range(100)})
-    refused(path, "members")
-
-
-def test_a_document_that_is_too_large(path, monkeypatch):
-    monkeypatch.setattr(archive, "MOST_JSON", 100)
-    refused(path, "model.json .* bytes")
-
-
-def test_other_formats(path):
-    members = members_of(path)
-    document = json.loads(members["model.json"])
-    for found, words in (("lstr-model/3", "newer lstr: its format is lstr-model/3"), ("other/1", "not of the format")):
-        written(path, members | {"model.json": json.dumps(document | {"format": found}).encode()})
-        refused(path, words)
-    for wrong in (b"[]", b"{", b"[" * 100_000):
-        with zipfile.ZipFile(path, "w") as container:
-            container.writestr("model.json", wrong)
-        refused(path, "model.json in .* is not a JSON object")
-
-
-def test_members_that_are_not_stated(path):
-    members = members_of(path)
-    written(path, members | {"flow.safetensors": members[RGB]}, honest=False)
-    refused(path, "does not contain the members")
-    written(path, members | {"card.md": b"longer than it was"}, honest=False)
-    refused(path, "card.md in .* the size")
+    refused(path)
+    begin, encrypted, larger = whole.rindex(b"card.md") - 46, bytearray(whole), bytearray(whole)
+    for flags in (begin + 8, whole.index(b"card.md") - 30 + 6):
+        encrypted[flags] |= 1
+    larger[begin + 20 : begin + 28] = struct.pack("<II", 5000, 5000)
+    for content in (encrypted, larger):
+        path.write_bytes(content)
+        refused(path)
+    path.write_bytes(whole)
+    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(path, "a") as container:
+        container.writestr(RGB, b"other")
+    refused(path)

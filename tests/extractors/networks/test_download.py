@@ -5,7 +5,6 @@ import re
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +18,6 @@ CONTENT = np.random.default_rng(0).bytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 PREFIX = SHA256[:8]
 QUIET = lambda *_: None  # noqa: E731
-OFFLINE = (
-    "check the network; or fetch it on another machine and copy it with --from FILE, or name a mirror with --from URL."
-)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -78,97 +74,83 @@ def names(folder) -> list[str]:
     return sorted(p.name for p in folder.iterdir())
 
 
-def test_a_file_arrives_whole(server, tmp_path):
-    seen = []
+@pytest.mark.parametrize(
+    ("ranges", "cuts", "starts"),
+    [
+        (True, [], [0]),
+        (True, [300_000, 1, 0], [0, 300_000, 300_001, 300_001]),  # cut connections are resumed
+        (False, [300_000], [0, 300_000]),  # a server without ranges sends all of it again
+    ],
+)
+def test_a_file_arrives_whole(server, tmp_path, ranges, cuts, starts):
+    server.ranges, server.cuts, seen = ranges, cuts, []
     target = tmp_path / "new folder" / "weights.pth"
     assert download(server.address, target, PREFIX, lambda *call: seen.append(call)) == SHA256
     assert target.read_bytes() == CONTENT and names(target.parent) == ["weights.pth"]
-    assert seen[-1] == ("weights.pth", len(CONTENT), len(CONTENT)) and server.starts == [0]
-
-
-def test_a_cut_connection_goes_on_where_it_stopped(server, tmp_path):
-    server.cuts = [300_000, 1, 0]
-    download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-    assert (tmp_path / "weights.pth").read_bytes() == CONTENT
-    assert server.starts == [0, 300_000, 300_001, 300_001]
+    assert seen[-1] == ("weights.pth", len(CONTENT), len(CONTENT)) and server.starts == starts
 
 
 def test_a_later_run_goes_on_where_an_earlier_stopped(server, tmp_path):
     server.cuts = [300_000] + [0] * module.MAX_CUTS
-    with pytest.raises(WeightsError, match="300000 bytes are kept") as caught:
+    with pytest.raises(WeightsError, match="300000") as caught:
         download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-    assert caught.value.exit_code == 4 and caught.value.hint == OFFLINE
+    assert caught.value.exit_code == 4 and "--from" in caught.value.hint
     assert names(tmp_path) == [".weights.pth.part"], "nothing has the final name"
     server.starts.clear()
     download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
     assert server.starts == [300_000] and (tmp_path / "weights.pth").read_bytes() == CONTENT
 
 
-def test_without_ranges_it_begins_again(server, tmp_path):
-    server.ranges, server.cuts = False, [300_000]
-    download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-    assert server.starts == [0, 300_000] and (tmp_path / "weights.pth").read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize(
-    ("part", "starts"),
+    ("part", "prefix", "starts"),
     [
-        (CONTENT, [1_000_000]),  # a run that was killed before it could rename
-        (b"another file" * 10, [120, 0]),
-        (CONTENT + b"more", [1_000_004, 0]),
+        (CONTENT, PREFIX, [1_000_000]),  # a run that was killed before it could rename
+        (b"another file" * 10, PREFIX, [120, 0]),
+        (CONTENT + b"more", PREFIX, [1_000_004, 0]),
+        (CONTENT[:1000], None, [0]),  # not trusted where no hash is known
     ],
 )
-def test_what_an_earlier_run_left(server, tmp_path, part, starts):
+def test_what_an_earlier_run_left(server, tmp_path, part, prefix, starts):
     (tmp_path / ".weights.pth.part").write_bytes(part)
-    download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
+    assert download(server.address, tmp_path / "weights.pth", prefix, QUIET) == SHA256
     assert server.starts == starts and (tmp_path / "weights.pth").read_bytes() == CONTENT
     assert names(tmp_path) == ["weights.pth"]
-
-
-def test_a_part_is_not_trusted_where_no_hash_is_known(server, tmp_path):
-    (tmp_path / ".weights.pth.part").write_bytes(CONTENT[:1000])
-    assert download(server.address, tmp_path / "weights.pth", None, QUIET) == SHA256
-    assert server.starts == [0]
 
 
 def test_a_wrong_hash_leaves_nothing(server, tmp_path):
     server.content = CONTENT[:-1] + b"!"
     (tmp_path / "weights.pth").write_text("what was there")
-    with pytest.raises(WeightsError, match=f"not the published weights.pth.*not {PREFIX}") as caught:
+    with pytest.raises(WeightsError, match=PREFIX) as caught:
         download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
     assert caught.value.exit_code == 4
     assert names(tmp_path) == ["weights.pth"] and (tmp_path / "weights.pth").read_text() == "what was there"
 
 
-def test_a_busy_server_is_asked_again(server, tmp_path):
-    server.statuses = [503, 429]
+def test_refusals(server, tmp_path):
+    server.statuses = [503, 429]  # a busy server is asked again
     download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
     assert (tmp_path / "weights.pth").read_bytes() == CONTENT
-
-
-def test_refusals(server, tmp_path):
-    for status, words in ((404, "answers 404 Not Found"), (403, "403 Forbidden")):
-        server.statuses, server.starts = [status], []
-        with pytest.raises(WeightsError, match=words):
-            download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-        assert server.starts == [0], "another try would change nothing"
-    server.statuses = [500] * module.MAX_CUTS
-    with pytest.raises(WeightsError, match="500"):
-        download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
+    for statuses, tries in (([404], 1), ([403], 1), ([500] * module.MAX_CUTS, module.MAX_CUTS)):
+        server.statuses, server.starts = [*statuses], []
+        with pytest.raises(WeightsError, match=str(statuses[0])):
+            download(server.address, tmp_path / "x.pth", PREFIX, QUIET)
+        assert len(server.starts) == tries
     server.content_type = "text/html; charset=utf-8"
-    with pytest.raises(WeightsError, match="a web page"):
-        download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-    assert names(tmp_path) == []
+    for address in (server.address, "http://no-such-host.invalid/w.pth", str(tmp_path / "none.bin")):
+        with pytest.raises(WeightsError) as caught:
+            download(address, tmp_path / "x.pth", PREFIX, QUIET)
+        assert caught.value.hint
+    assert names(tmp_path) == ["weights.pth"]
 
 
 def test_redirects_go_to_other_hosts_and_not_to_weaker_protocols(server, tmp_path):
-    """Published weights are on hosts of content networks; what comes is held against the known hash."""
+    """Published weights are on hosts of content networks; the result is checked against the known hash."""
     (tmp_path / "redirecting").mkdir()
     redirecting = Server(tmp_path / "redirecting")
     download(f"{redirecting.root}/to/{server.address}", tmp_path / "w.pth", PREFIX, QUIET)
     assert (tmp_path / "w.pth").read_bytes() == CONTENT
     for target in ("ftp://127.0.0.1/w.pth", "file:///etc/passwd"):
-        with pytest.raises(WeightsError, match="redirects to ftp://|to url 'file:///etc/passwd' is not allowed"):
+        with pytest.raises(WeightsError):
             download(f"{redirecting.root}/to/{target}", tmp_path / "x.pth", PREFIX, QUIET)
     redirecting.shutdown()
     secure = urllib.request.Request("https://published.example/w.pth")
@@ -177,28 +159,13 @@ def test_redirects_go_to_other_hosts_and_not_to_weaker_protocols(server, tmp_pat
     assert not (tmp_path / "x.pth").exists()
 
 
-def test_offline(tmp_path):
-    for address in ("http://no-such-host.invalid/w.pth", "http://127.0.0.1:9/w.pth"):
-        with pytest.raises(WeightsError, match="cannot be reached") as caught:
-            download(address, tmp_path / "w.pth", PREFIX, QUIET)
-        assert caught.value.hint == OFFLINE
-
-
-def test_from_a_file(tmp_path):
-    (tmp_path / "mirror.bin").write_bytes(CONTENT)
-    download(str(tmp_path / "mirror.bin"), tmp_path / "weights.pth", PREFIX, QUIET)
-    assert (tmp_path / "weights.pth").read_bytes() == CONTENT
-    with pytest.raises(WeightsError, match="cannot be read"):
-        download(str(tmp_path / "none.bin"), tmp_path / "other.pth", PREFIX, QUIET)
-
-
 def test_two_at_once(server, tmp_path):
     """The second is refused while the first one is under way, and the first is none the worse."""
     caught = []
 
     def second(*_):
         if not caught:
-            with pytest.raises(OutputError, match="being fetched by another process") as error:
+            with pytest.raises(OutputError) as error:
                 download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
             caught.append(error)
 
@@ -206,15 +173,11 @@ def test_two_at_once(server, tmp_path):
     assert caught and (tmp_path / "weights.pth").read_bytes() == CONTENT
 
 
-def test_a_folder_that_cannot_be_written(server, tmp_path):
+def test_a_disk_that_takes_no_byte_is_no_network_trouble(server, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot be written") as caught:
+    with pytest.raises(OutputError) as caught:
         download(server.address, tmp_path / "file" / "weights.pth", PREFIX, QUIET)
     assert "$LSTR_HOME" in caught.value.hint
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full, which takes no byte")
-def test_a_full_disk_is_no_network_trouble(server):
     with open("/dev/full", "r+b", buffering=0) as full, pytest.raises(OSError, match="No space left"):
         module._gather(server.address, full, "weights.pth", QUIET)
     assert server.starts == [0], "another try would change nothing"

@@ -104,12 +104,11 @@ def test_bninception_is_the_specified_network(bninception):
         assert apart > 0.01, f"{trap} would go unnoticed"
 
 
-@torch.inference_mode()
-@pytest.mark.parametrize("side", [192, 256])
-def test_sides_that_are_multiples_of_32(bninception, side):
-    assert bninception(torch.zeros(1, 10, side, 224)).shape == (1, 1024, side // 32, 7)
-    with pytest.raises(ValueError, match="multiples of 32"):
-        bninception(torch.zeros(1, 10, side + 16, 224))
+def loaded(path, content, network: torch.nn.Module, name: str = "bninception") -> str:
+    """The hash of a network after it has loaded a file of the content."""
+    path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
+    load_weights(network, path, NETWORKS[name])
+    return fingerprint(network)
 
 
 @pytest.mark.parametrize("layout", ["cadene", "tsn_pytorch_base_model", "mmaction_v0_backbone"])
@@ -123,10 +122,19 @@ def test_the_published_key_lists_load(shared, tmp_path, bninception, layout):
         assert list(tensor.shape) == shape
         if not name.endswith("num_batches_tracked"):
             published[prefix + name] = tensor[None] if "_bn." in name else tensor
-    torch.save({"state_dict": published}, tmp_path / "w.pth")
-    other = build_backbone("bninception")
-    load_weights(other, tmp_path / "w.pth", NETWORKS["bninception"])
-    assert fingerprint(other) == fingerprint(bninception)
+    found = loaded(tmp_path / "w.pth", {"state_dict": published}, build_backbone("bninception"))
+    assert found == fingerprint(bninception)
+
+
+def test_the_resnet_key_list_loads_whole(shared, tmp_path, resnet):
+    """All 320 published names, the classifier's two among them."""
+    entries = json.loads((shared / "facts" / "resnet50_tsn_mmaction2_keys.json").read_text())
+    entries = {name: shape for name, shape in entries.items() if isinstance(shape, list)}
+    assert len(entries) == 320
+    state = resnet.state_dict()
+    content = {name: state.get(name.removeprefix("backbone."), torch.zeros(shape)) for name, shape in entries.items()}
+    content = {"meta": {"mmaction_version": "0.6"}, "state_dict": content}
+    assert loaded(tmp_path / "w.pth", content, build_backbone("resnet50"), "resnet50") == fingerprint(resnet)
 
 
 WRAPPERS = {
@@ -151,12 +159,10 @@ def first_layer() -> torch.nn.Module:
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_wrappers_prefixes_and_classifiers(tmp_path, wrapper, prefix):
-    published, ours = first_layer(), first_layer()
+    published = first_layer()
     content = {prefix + name: tensor for name, tensor in published.state_dict().items()}
     content |= {f"{head}{name}.weight": torch.zeros(5) for name in CLASSIFIERS for head in ("", "module.")}
-    torch.save(WRAPPERS[wrapper](content), tmp_path / "w.pth")
-    load_weights(ours, tmp_path / "w.pth", NETWORKS["bninception"])
-    assert fingerprint(ours) == fingerprint(published)
+    assert loaded(tmp_path / "w.pth", WRAPPERS[wrapper](content), first_layer()) == fingerprint(published)
 
 
 def as_python2(saved: bytes) -> bytes:
@@ -172,38 +178,20 @@ def as_python2(saved: bytes) -> bytes:
 
 
 def test_files_written_by_python_2(tmp_path):
-    published, ours = first_layer(), first_layer()
-    saved = io.BytesIO()
+    published, saved = first_layer(), io.BytesIO()
     torch.save({"state_dict": published.state_dict()}, saved, _use_new_zipfile_serialization=False)
-    (tmp_path / "w.pth").write_bytes(as_python2(saved.getvalue()))
-    assert pickle.SHORT_BINSTRING + b"\x13conv1_7x7_s2.weight" in (tmp_path / "w.pth").read_bytes()
-    load_weights(ours, tmp_path / "w.pth", NETWORKS["bninception"])
-    assert fingerprint(ours) == fingerprint(published)
+    content = as_python2(saved.getvalue())
+    assert pickle.SHORT_BINSTRING + b"\x13conv1_7x7_s2.weight" in content
+    assert loaded(tmp_path / "w.pth", content, first_layer()) == fingerprint(published)
 
 
-def test_only_batch_norm_is_squeezed(tmp_path):
+@pytest.mark.parametrize("name", ["conv1_7x7_s2.bias", "conv1_7x7_s2_bn.weight"])
+def test_only_batch_norm_is_squeezed(tmp_path, name):
     """A (1, C) tensor is the old form of a batch norm, and of nothing else."""
     state = first_layer().state_dict()
-    norm, bias = state["conv1_7x7_s2_bn.weight"], state["conv1_7x7_s2.bias"]
-    torch.save(state | {"conv1_7x7_s2_bn.weight": norm[None]}, tmp_path / "w.pth")
-    load_weights(first_layer(), tmp_path / "w.pth", NETWORKS["bninception"])
-    for change in ({"conv1_7x7_s2.bias": bias[None]}, {"conv1_7x7_s2_bn.weight": norm[:, None]}):
-        torch.save(state | change, tmp_path / "w.pth")
-        with pytest.raises(WeightsError, match=next(iter(change))):
-            load_weights(first_layer(), tmp_path / "w.pth", NETWORKS["bninception"])
-
-
-def test_the_resnet_key_list_loads_whole(shared, tmp_path, resnet):
-    """All 320 published names, the classifier's two among them."""
-    entries = json.loads((shared / "facts" / "resnet50_tsn_mmaction2_keys.json").read_text())
-    entries = {name: shape for name, shape in entries.items() if isinstance(shape, list)}
-    assert len(entries) == 320
-    state = resnet.state_dict()
-    content = {name: state.get(name.removeprefix("backbone."), torch.zeros(shape)) for name, shape in entries.items()}
-    other = build_backbone("resnet50")
-    torch.save({"meta": {"mmaction_version": "0.6"}, "state_dict": content}, tmp_path / "w.pth")
-    load_weights(other, tmp_path / "w.pth", NETWORKS["resnet50"])
-    assert fingerprint(other) == fingerprint(resnet)
+    change = {name: state[name][:, None] if "_bn" in name else state[name][None]}
+    with pytest.raises(WeightsError, match=name):
+        loaded(tmp_path / "w.pth", state | change, first_layer())
 
 
 @pytest.fixture(scope="module")
@@ -258,15 +246,6 @@ def test_rgb_features_are_those_of_mmaction2s_own_pipeline(twostream, resnet, he
     )
 
 
-@pytest.mark.parametrize(("height", "width"), [(180, 320), (300, 255), (256, 341), (57, 101)])
-def test_planes_fit_as_their_interleaved_image_does(height, width):
-    planes = np.random.default_rng(1).integers(0, 256, (10, height, width), dtype=np.uint8)
-    for short_side in (64, 256):
-        view = View((short_side, short_side), 1, flow=True, short_side=short_side, stream="flow")
-        image = fit(np.ascontiguousarray(planes.transpose(1, 2, 0)), short_side)
-        assert np.array_equal(view.image(NO_FRAMES, planes), image)
-
-
 @pytest.mark.parametrize(("height", "width"), [(256, 341), (256, 455), (341, 256), (256, 256)])
 def test_all_ten_crops(height, width):
     """Corners in quarter steps, then the centre; each with its mirror image, x flow inverted in it and y flow not."""
@@ -279,14 +258,12 @@ def test_all_ten_crops(height, width):
         for field in range(5):
             assert (crops[2 * i + 1][..., 2 * field] == 255 - patch[:, ::-1, 2 * field]).all(), "x"
             assert (crops[2 * i + 1][..., 2 * field + 1] == patch[:, ::-1, 2 * field + 1]).all(), "y"
-
-
-def test_one_view_and_two():
-    image = np.random.default_rng(0).integers(0, 256, (64, 86, 10), dtype=np.uint8)
-    one, two = (View((64, 64), views, flow=True).of(image) for views in (1, 2))
-    assert one.shape == (1, 64, 64, 10) and (one[0] == image[:, 11:75]).all() and (two[0] == one[0]).all()
-    assert (two[1][..., ::2] == 255 - one[0][:, ::-1, ::2]).all() and (two[1][..., 1::2] == one[0][:, ::-1, 1::2]).all()
-    assert (View((64, 64), 2).of(image[..., :3])[1] == image[:, 11:75, :3][:, ::-1]).all()
+    x, y = (width - 224) // 2, (height - 224) // 2
+    centre = image[y : y + 224, x : x + 224]
+    one, (first, mirrored) = (View((224, 224), views, flow=True).of(image) for views in (1, 2))
+    assert np.array_equal(one, [centre]) and np.array_equal(first, centre)
+    assert (mirrored[..., ::2] == 255 - centre[:, ::-1, ::2]).all()
+    assert (mirrored[..., 1::2] == centre[:, ::-1, 1::2]).all()
 
 
 @torch.inference_mode()
