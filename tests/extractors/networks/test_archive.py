@@ -14,12 +14,8 @@ from safetensors.torch import save
 from lstr.errors import WeightsError
 from lstr.extractors.networks.archive import (
     Archive,
-    is_archive,
-    is_member,
-    member_path,
     write_archive,
 )
-from lstr.extractors.networks.weights_file import read_content
 
 RGB = "rgb.safetensors"
 TENSORS = {
@@ -81,12 +77,6 @@ def test_what_is_written_is_read(path, tmp_path):
         info = container.getinfo(RGB)
         begin = info.header_offset + 30 + len(info.filename) + len(info.extra)
         assert begin % 64 == 0 and path.read_bytes()[begin : begin + info.file_size] == container.read(RGB)
-
-
-def test_a_member_is_a_weights_file(path):
-    assert member_path(path, "rgb") == path / RGB and is_member(path / RGB) and not is_member(path)
-    assert read_content(path / RGB)["lstr"] == Archive(path).note(RGB) == "a note"
-    assert is_archive(path) and not is_archive(path.parent) and not is_archive(path.parent / "none")
 
 
 def test_opening_reads_no_tensors(path):

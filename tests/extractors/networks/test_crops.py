@@ -34,21 +34,11 @@ def test_differences_are_twice_as_large_about_the_middle_and_end_where_a_byte_do
     assert [*picture_of("difference", greys, None, 3)[0, 0]] == [147, 107, 255]
 
 
-def test_change_is_the_colours_of_both_ends():
-    shown = picture_of("change", FRAMES, None, 3)
-    assert np.array_equal(shown, np.concatenate([FRAMES[0], FRAMES[5]], 2))
-
-
 @pytest.mark.parametrize("size", [(24, 32), (20, 64), (40, 50)])
 def test_both_ends_fitted_one_by_one_are_the_picture_of_both_fitted(size):
     view = views_of(recipe("change", size))["change"]
     whole = view.fitted(picture_of("change", FRAMES, None, 3))
     assert np.array_equal(view.image(FRAMES), whole)
-
-
-@pytest.mark.parametrize("stream", ["grey", "difference"])
-def test_frames_without_colour_show_the_same(stream):
-    assert np.array_equal(picture_of(stream, FRAMES, None, 3), picture_of(stream, GREYS, None, 3))
 
 
 @pytest.mark.parametrize(("height", "width"), [(24, 32), (32, 32), (20, 64), (60, 90)])
@@ -57,11 +47,6 @@ def test_a_picture_covers_what_is_wanted_and_no_more(height, width):
     assert min(covered.shape[0] - height, covered.shape[1] - width) == 0
     assert covered.shape[0] >= height and covered.shape[1] >= width
     assert abs(covered.shape[1] / covered.shape[0] - 40 / 30) < 0.05, "its sides stay in proportion"
-
-
-def test_a_picture_of_that_size_is_left_as_it_is():
-    frame = FRAMES[0]
-    assert cover(frame, 30, 40) is frame
 
 
 @pytest.mark.parametrize("stream", PICTURES[1:])

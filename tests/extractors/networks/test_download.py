@@ -90,20 +90,10 @@ def test_a_file_arrives_whole(server, tmp_path, ranges, cuts, starts):
     assert seen[-1] == ("weights.pth", len(CONTENT), len(CONTENT)) and server.starts == starts
 
 
-def test_a_later_run_goes_on_where_an_earlier_stopped(server, tmp_path):
-    server.cuts = [300_000] + [0] * module.MAX_CUTS
-    with pytest.raises(WeightsError, match="300000") as caught:
-        download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-    assert caught.value.exit_code == 4 and "--from" in caught.value.hint
-    assert names(tmp_path) == [".weights.pth.part"], "nothing has the final name"
-    server.starts.clear()
-    download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-    assert server.starts == [300_000] and (tmp_path / "weights.pth").read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize(
     ("part", "prefix", "starts"),
     [
+        (CONTENT[:300_000], PREFIX, [300_000]),
         (CONTENT, PREFIX, [1_000_000]),  # a run that was killed before it could rename
         (b"another file" * 10, PREFIX, [120, 0]),
         (CONTENT + b"more", PREFIX, [1_000_004, 0]),
@@ -141,6 +131,10 @@ def test_refusals(server, tmp_path):
             download(address, tmp_path / "x.pth", PREFIX, QUIET)
         assert caught.value.hint
     assert names(tmp_path) == ["weights.pth"]
+    server.content_type, server.cuts = "application/octet-stream", [300_000] + [0] * module.MAX_CUTS
+    with pytest.raises(WeightsError, match="300000"):
+        download(server.address, tmp_path / "x.pth", PREFIX, QUIET)
+    assert names(tmp_path) == [".x.pth.part", "weights.pth"], "kept for a later run"
 
 
 def test_redirects_go_to_other_hosts_and_not_to_weaker_protocols(server, tmp_path):
@@ -171,13 +165,3 @@ def test_two_at_once(server, tmp_path):
 
     download(server.address, tmp_path / "weights.pth", PREFIX, second)
     assert caught and (tmp_path / "weights.pth").read_bytes() == CONTENT
-
-
-def test_a_disk_that_takes_no_byte_is_no_network_trouble(server, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError) as caught:
-        download(server.address, tmp_path / "file" / "weights.pth", PREFIX, QUIET)
-    assert "$LSTR_HOME" in caught.value.hint
-    with open("/dev/full", "r+b", buffering=0) as full, pytest.raises(OSError, match="No space left"):
-        module._gather(server.address, full, "weights.pth", QUIET)
-    assert server.starts == [0], "another try would change nothing"

@@ -22,38 +22,34 @@ def made(nodes=None, weights=None, opsets=(("", 18),)):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in opsets])
 
 
-def refused(model, words):
-    with pytest.raises(WeightsError, match=words) as caught:
+def refused(model):
+    with pytest.raises(WeightsError, match="rgb.onnx in a.lstr") as caught:
         check_graph(model if isinstance(model, bytes) else model.SerializeToString(), "rgb.onnx in a.lstr")
-    assert "rgb.onnx in a.lstr" in str(caught.value) and caught.value.hint and "\n" not in str(caught.value)
+    assert caught.value.hint and "\n" not in str(caught.value)
+
+
+def branches(*nodes):
+    """A node that holds a graph of other nodes, twice."""
+    inner = helper.make_graph(nodes, "inner", [], [made().graph.output[0]])
+    return helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
 
 
 def test_a_graph_of_known_operations_passes():
     check_graph(made().SerializeToString(), "rgb.onnx")
-    inner = helper.make_graph([helper.make_node("Relu", ["x"], ["z"])], "inner", [], [made().graph.output[0]])
-    check_graph(
-        made([helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)]).SerializeToString(), ""
-    )
+    check_graph(made([branches(helper.make_node("Relu", ["x"], ["z"]))]).SerializeToString(), "")
     assert not OPERATIONS & {"Loop", "Scan", "SequenceMap", "RandomNormal", "StringConcat", "ImageDecoder", "Optional"}
 
 
 def test_other_operations_are_refused():
     for name in ("Loop", "Scan", "RandomNormal", "ImageDecoder", "StringNormalizer", "PyOp"):
-        refused(made([helper.make_node(name, ["x"], ["y"])]), f"the operation '{name}'")
-    refused(
-        made([helper.make_node("Add", ["x", "w"], ["y"], domain="com.microsoft")]), "operations of b'com.microsoft'"
-    )
-    refused(made(opsets=(("", 18), ("ai.onnx.ml", 3))), "operations of b'ai.onnx.ml'")
-    inner = helper.make_graph([helper.make_node("Loop", ["x"], ["z"])], "inner", [], [])
-    refused(made([helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)]), "'Loop'")
-
-
-def test_graphs_in_graphs_end():
-    inner = helper.make_graph([helper.make_node("Relu", ["x"], ["z"])], "inner", [], [])
+        refused(made([helper.make_node(name, ["x"], ["y"])]))
+    refused(made([helper.make_node("Add", ["x", "w"], ["y"], domain="com.microsoft")]))
+    refused(made(opsets=(("", 18), ("ai.onnx.ml", 3))))
+    refused(made([branches(helper.make_node("Loop", ["x"], ["z"]))]))
+    node = helper.make_node("Relu", ["x"], ["z"])
     for _ in range(12):
-        node = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=made().graph)
-        inner = helper.make_graph([node], "more", [], [])
-    refused(made(list(inner.node)), "too deep")
+        node = branches(node)
+    refused(made([node]))
 
 
 def test_data_in_another_file_is_refused():
@@ -61,65 +57,54 @@ def test_data_in_another_file_is_refused():
     outside.ClearField("raw_data")
     outside.data_location = onnx.TensorProto.EXTERNAL
     outside.external_data.add(key="location", value="/etc/passwd")
-    refused(made(weights=[outside]), "data in another file")
+    refused(made(weights=[outside]))
     held = helper.make_node("Constant", [], ["w"], value=outside)
-    refused(made([held, helper.make_node("Add", ["x", "w"], ["y"])], []), "data in another file")
+    refused(made([held, helper.make_node("Add", ["x", "w"], ["y"])], []))
 
 
-def test_a_tensor_has_the_bytes_that_it_says():
-    def tensor(**changes):
-        one = numpy_helper.from_array(np.ones(2, np.float32), "w")
-        for name, value in changes.items():
-            if name == "dims":
-                del one.dims[:]
-                one.dims.extend(value)
-            else:
-                setattr(one, name, value)
-        return one
-
-    for changes in (
-        {"dims": [3]},
-        {"dims": [2**62]},
-        {"dims": [2**40, 2**40, 0]},
-        {"dims": [-2]},
-        {"raw_data": b"\0" * 7},
-        {"raw_data": b""},
-        {"data_type": onnx.TensorProto.DOUBLE},
-    ):
-        refused(made(weights=[tensor(**changes)]), "size of a tensor")
-    refused(made(weights=[tensor(data_type=onnx.TensorProto.COMPLEX64)]), "unsupported type")
-    text = helper.make_tensor("w", onnx.TensorProto.STRING, [1], [b"text"])
-    refused(made(weights=[text]), "a field 6 of a tensor")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"dims": dims} for dims in ([3], [2**62], [2**40, 2**40, 0], [-2])),
+        *({"raw_data": data} for data in (b"\0" * 7, b"")),
+        *({"data_type": kind} for kind in (onnx.TensorProto.DOUBLE, onnx.TensorProto.COMPLEX64)),
+        {"string_data": [b"text"]},
+    ],
+)
+def test_a_tensor_that_lies_about_its_bytes_is_refused(changes):
+    tensor = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    for name, value in changes.items():
+        if isinstance(value, list):
+            del getattr(tensor, name)[:]
+            getattr(tensor, name).extend(value)
+        else:
+            setattr(tensor, name, value)
+    refused(made(weights=[tensor]))
 
 
-def test_functions_training_and_notes_are_refused():
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda model: model.functions.add(name="f", domain="a"),
+        lambda model: model.training_info.add(),
+        lambda model: model.metadata_props.add(key="a", value="b"),
+        lambda model: model.graph.sparse_initializer.add(),
+    ],
+)
+def test_functions_training_and_notes_are_refused(add):
     model = made()
-    model.functions.add(name="f", domain="a")
-    refused(model, "it has functions")
-    model = made()
-    model.training_info.add()
-    refused(model, "a field 20 of a model")
-    model = made()
-    model.metadata_props.add(key="a", value="b")
-    refused(model, "a field 14 of a model")
-    model = made()
-    model.graph.sparse_initializer.add()
-    refused(model, "a field 15 of a graph")
+    add(model)
+    refused(model)
 
 
-def test_whatever_bytes_there_are_it_ends_in_one_sentence():
+def test_any_bytes_end_in_a_typed_error():
     whole, rng = made().SerializeToString(), random.Random(0)
-    refused(b"", "holds no graph")
-    for end in range(len(whole)):
+    refused(b"")
+    harmed = [bytearray(whole[:end]) for end in range(len(whole))] + [bytearray(whole) for _ in range(3000)]
+    for content in harmed:
+        for _ in range(rng.randint(1, 4) if len(content) == len(whole) else 0):
+            content[rng.randrange(len(content))] = rng.randrange(256)
         try:
-            check_graph(whole[:end], "x")
-        except WeightsError:
-            pass
-    for _ in range(3000):
-        harmed = bytearray(whole)
-        for _ in range(rng.randint(1, 4)):
-            harmed[rng.randrange(len(harmed))] = rng.randrange(256)
-        try:
-            check_graph(bytes(harmed), "x")
+            check_graph(bytes(content), "x")
         except WeightsError as error:
             assert "\n" not in str(error)

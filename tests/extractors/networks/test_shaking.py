@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lstr.extractors.networks.crops import SLOWEST, draw_movement, shaken
+from lstr.extractors.networks.crops import shaken
 from lstr.extractors.video.frames import CHUNK
 
 WIDTH, HEIGHT = 40, 32
@@ -21,14 +21,3 @@ def test_frames_move_as_the_camera_has_them_and_the_edge_is_repeated(frame):
     np.testing.assert_array_equal(moved[5, :, :-2], frame[:, 2:])
     np.testing.assert_array_equal(moved[2, 1:, 0], frame[:-1, 0])
     np.testing.assert_array_equal(moved[2, 0, 3:], frame[0, :-3])
-
-
-def test_movements_have_one_direction_and_steps_of_all_sizes_up_to_the_largest():
-    random, largest = np.random.default_rng(0), 0.01
-    movements = np.stack([draw_movement(random, largest) for _ in range(2000)])
-    assert movements.shape == (2000, CHUNK, 2) and (movements[:, 0] == 0).all()
-    means = np.linalg.norm(movements[:, -1], axis=1) / (CHUNK - 1)
-    assert np.median(means) == pytest.approx(largest * SLOWEST**0.5, rel=0.1)
-    assert 0.02 < (means > 0.9 * largest).mean() < 0.2 and (means < 1.6 * largest).all()
-    angles = np.arctan2(*movements[:, -1].T)
-    assert np.histogram(angles, 4, (-np.pi, np.pi))[0].min() > 400, "in all directions"

