@@ -1,23 +1,24 @@
 """Changes in one order, undone and done again without end, that outlive the process and never lose each other."""
 
 import json
+import random
+import signal
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lstr.errors import ConflictError, LabelsError, OutputError, RequestError
-from lstr.labels.label_set import read_labels
+from lstr.labels.label_set import Labels, VideoLabels, read_labels
+from lstr.labels.segment import Segment
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Subject
-from tests.support.labelling import action, new_id, put
+from tests.support.labelling import action, labels_after, new_id, put
+from tests.support.processes import heed_interrupts, room
 
 A = "fall-01"
-
-
-def document(project: Project) -> dict:
-    project.settle()
-    return json.loads(project.path.read_text())
 
 
 @pytest.fixture
@@ -30,32 +31,24 @@ def test_a_label_is_in_the_file_when_it_is_made(project):
     fall = action(project, "fall", "f")
     put(project, Label(fall, 1.0, 2.5, "Anna", "slips"), A, "x")
     put(project, About(complete=True), A)
-    labels = read_labels(project.path) if project.settle() is None else None
+    project.settle()
+    labels = read_labels(project.path)
     assert labels.classes == ("Background", "fall")
     assert [(s.label, s.start, s.end) for s in labels.videos[A].segments] == [("fall", 1.0, 2.5)]
-    assert document(project)["database"][A]["annotations"] == [
+    assert json.loads(project.path.read_text())["database"][A]["annotations"] == [
         {"label": "fall", "segment": [1.0, 2.5], "id": "x", "subject": "Anna", "comment": "slips"}
     ]
 
 
-def test_undo_and_redo_go_through_all_that_was_done_to_a_video(project):
+def test_what_was_undone_is_gone_once_something_else_is_done(project):
+    """All that was done to a video can be undone and redone; see test_whatever_is_done_comes_back."""
     fall = action(project, "fall")
-    states = [project.snapshot()[1]]
-    for at in range(60):
-        put(project, Label(fall, float(at), at + 0.5), A, f"label {at % 7}")
-        states.append(project.snapshot()[1])
     put(project, Label(fall, 1.0, 2.0), "another", "x")
-    for state in reversed(states[:-1]):
-        project.turn(new_id(), A, "undo")
-        assert project.state.labels.get(A) == state.labels.get(A)
-    assert project.turn(new_id(), A, "undo") is None and "x" in project.state.labels["another"]
-    for state in states[1:]:
-        project.turn(new_id(), A, "redo")
-        assert project.state.labels[A] == state.labels[A]
-    assert project.turn(new_id(), A, "redo") is None
+    put(project, Label(fall, 1.0, 2.0), A, "x")
     project.turn(new_id(), A, "undo")
+    assert project.turn(new_id(), A, "undo") is None and "x" in project.state.labels["another"]
     put(project, Label(fall, 70.0, 71.0), A, "new")
-    assert project.turn(new_id(), A, "redo") is None, "what was undone is gone once something else is done"
+    assert project.turn(new_id(), A, "redo") is None
 
 
 def test_what_labels_of_a_removed_action_were_cannot_be_undone(tmp_path):
@@ -221,3 +214,100 @@ def test_whatever_is_done_comes_back(tmp_path_factory, steps):
             assert project.state.labels.get(name) == end.labels.get(name)
     finally:
         project.close()
+
+
+MANY = Labels(
+    ("Background", "walk"), {"a": VideoLabels("", 900.0, tuple(Segment(i, i + 0.5, "walk") for i in range(200)))}
+)
+
+
+def lines(project: Project) -> list[dict]:
+    return [json.loads(line) for line in project.journal.path.read_text().splitlines()]
+
+
+def test_a_change_that_the_journal_cannot_take_is_not_kept(tmp_path):
+    with Project(tmp_path / "l.json") as project:
+        walk = action(project, "walk")
+        put(project, Label(walk, 1, 2), "a", "x")
+        project.settle()
+        kept, revision = lines(project), project.revision
+        for more in (0, 1, 40, 100):
+            with room(project.journal.path.stat().st_size + more), pytest.raises(OutputError):
+                put(project, Label(walk, 3, 4), "a", "y")
+        assert lines(project) == kept and project.revision == revision and "y" not in project.state.labels["a"]
+        put(project, Label(walk, 3, 4), "a", "y")
+    with Project(tmp_path / "l.json") as again:
+        assert {key: label.start for key, label in again.state.labels["a"].items()} == {"x": 1, "y": 3}
+
+
+def test_where_only_the_journal_has_room_nothing_is_lost(tmp_path):
+    path = tmp_path / "l.json"
+    with pytest.raises(OutputError) as told, Project(path, MANY) as project:
+        project.settle()
+        written = path.read_bytes()
+        most = project.journal.path.stat().st_size + 2000
+        assert most < len(written)
+        with room(most):
+            put(project, Label("c1", 300, 301), "a", "new")
+            project.settle()
+            assert project.trouble and path.read_bytes() == written, "the file is the last whole one"
+            project.close()
+    assert told.value.hint and sorted(p.name for p in tmp_path.iterdir()) == ["l.json", "l.json.journal"]
+    with Project(path) as again:
+        assert again.state.labels["a"]["new"].start == 300
+    assert b'"new"' in path.read_bytes()
+
+
+LABELLER = """
+import random, sys
+from pathlib import Path
+from lstr.pipelines.labelling.project import Project
+from lstr.pipelines.labelling.values import Change, Label
+
+random.seed(int(sys.argv[2]))
+with Project(Path(sys.argv[1])) as project:
+    (fall,) = project.state.actions
+    print("open", flush=True)
+    while True:
+        key = f"label {random.randrange(200)}"
+        before = project.state.get("label", "a", key)
+        start = random.randrange(1000) / 8
+        after = None if before and random.random() < 0.3 else Label(fall, start, start + 1)
+        if before is None and after is None:
+            continue
+        deed = random.random()
+        if deed < 0.15:
+            entry = project.turn(f"{random.random()}", "a", random.choice(["undo", "redo"]))
+        else:
+            entry = project.change(f"{random.random()}", [Change("label", "a", key, before, after)])
+        if entry:
+            print(entry.revision, flush=True)
+"""
+
+
+@pytest.mark.long
+def test_nothing_that_was_acknowledged_is_lost(tmp_path):
+    path, moments = tmp_path / "labels.json", random.Random(7)
+    with Project(path) as project:
+        action(project, "fall")
+    lines: list[str] = []
+    for kill in range(6):
+        words = [sys.executable, "-c", LABELLER, str(path), str(kill)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts) as labeller:
+            assert labeller.stdout.readline() == "open\n"
+            acknowledged = 0
+            for _ in range(moments.randrange(1, 120)):
+                acknowledged = int(labeller.stdout.readline())
+            labeller.send_signal(signal.SIGKILL)
+            rest = labeller.stdout.read().split("\n")  # what it said before it heard of its end
+            acknowledged = max([acknowledged, *(int(text) for text in rest[:-1])])
+        journal = path.with_name("labels.json.journal").read_text().splitlines()
+        assert journal[: len(lines)] == lines, "what was written once is never written over"
+        lines = journal[:-1]  # the last may be cut short
+        with Project(path) as again:
+            assert again.revision >= acknowledged
+            replayed = labels_after(journal)
+            assert {key: (label.start, label.end) for key, label in again.state.labels.get("a", {}).items()} == replayed
+            again.settle()
+        assert len([s for s in read_labels(path).videos["a"].segments if s.label == "fall"]) == len(replayed)
+    assert not list(tmp_path.glob(".*tmp-*")), "nor is anything left lying about"

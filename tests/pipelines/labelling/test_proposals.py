@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lstr.errors import RequestError
 from lstr.labels.label_set import read_labels
@@ -20,7 +18,7 @@ from lstr.pipelines.labelling.proposals import (
     propose,
     reject,
 )
-from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Proposal, Search, State
+from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Search
 from lstr.timeline import Thresholds, Timeline, segments_in
 from tests.support.labelling import action, new_id, put
 
@@ -107,30 +105,6 @@ def test_what_a_person_has_labelled_is_not_proposed_again(label, known):
     assert is_labelled("kick", 1.0, 3.0, halves) and not is_labelled("kick", 1.0, 3.01, halves)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(["kick", "hug", NOTHING]), st.floats(0, 20), st.floats(0.1, 9)), max_size=12),
-    st.lists(st.tuples(st.sampled_from(["kick", "hug"]), st.floats(0, 20), st.floats(0.25, 4)), max_size=12),
-)
-def test_those_wait_that_no_label_answers(marks, stretches):
-    held = [Label(name, start, start + length) for name, start, length in marks]
-    state = State(actions={"kick": Action("kick"), "hug": Action("hug")})
-    state.labels[A] = {str(at): label for at, label in enumerate(held)}
-    found = [Proposal(name, start, start + length, 0.5, 0.5, "m") for name, start, length in stretches]
-    state.proposals[A] = {str(at): proposal for at, proposal in enumerate(found)}
-    expected = [one for one in found if not is_labelled(one.action, one.start, one.end, held)]
-    assert [placed.proposal for placed in find_open(state, [A])] == expected
-
-
-def test_what_is_labelled_meanwhile_waits_no_more(project):
-    search(project, candidate(1, 3), candidate(5, 6))
-    kick = next(iter(project.state.actions))
-    assert [placed.proposal.start for placed in find_open(project.state, [A, "other"])] == [1, 5]
-    put(project, Label(kick, 1.25, 2.75), A, "x")
-    assert [placed.proposal.start for placed in find_open(project.state, [A])] == [5]
-    put(project, About(complete=True), A)
-    assert find_open(project.state, [A]) == [] and search(project, candidate(9, 10), model="two") is None
-
-
 def test_accepting_makes_the_label_and_is_undone_as_one(project):
     search(project, candidate(1, 3), candidate(5, 6))
     decide(project, accept, key_at(project, 1), "label-key")
@@ -171,14 +145,12 @@ def test_rejecting_says_that_nothing_happens_where_nothing_else_is(project):
 def test_an_open_proposal_teaches_nothing_and_a_rejected_one_that_nothing_happens(project):
     search(project, candidate(1, 3), candidate(5, 6))
     put(project, About(comment="looked at"), A)
-    written = read_labels(project.path) if project.settle() is None else None
-    assert [(s.label, s.start, s.end) for s in written.videos[A].segments] == [("Ambiguous", 0, 20)]
+    project.settle()
+    assert [(s.label, s.start, s.end) for s in read_labels(project.path).videos[A].segments] == [("Ambiguous", 0, 20)]
     decide(project, reject, key_at(project, 5), "label-key")
     project.settle()
     segments = [(s.label, s.start, s.end) for s in read_labels(project.path).videos[A].segments]
     assert segments == [("Background", 5, 6), ("Ambiguous", 0, 5), ("Ambiguous", 6, 20)]
-    database = json.loads(project.path.read_text())["database"][A]
-    assert "kick" not in json.dumps(database), "no other reader sees a proposal"
 
 
 def test_a_decision_outlives_its_model_and_open_ones_do_not(project):
@@ -194,16 +166,6 @@ def test_a_decision_outlives_its_model_and_open_ones_do_not(project):
     assert project.state.searches == {A: Search("two")}
 
 
-def test_what_was_undone_is_done_again_unless_its_proposal_is_gone(project):
-    search(project, candidate(1, 3), candidate(5, 6))
-    decide(project, accept, key_at(project, 1), "first")
-    project.turn(new_id(), A, "undo")
-    search(project, candidate(1, 3), candidate(8, 9))
-    assert len(project.history.undone[A]) == 1, "that one is still proposed"
-    search(project, candidate(12, 13), model="two")
-    assert project.turn(new_id(), A, "redo") is None and labels(project) == []
-
-
 def test_proposals_come_back_from_journal_and_file(project, tmp_path):
     search(project, candidate(1, 3, peak=0.31), candidate(5, 6, "hug"), candidate(8, 9))
     decide(project, accept, key_at(project, 1), "first", Label(next(iter(project.state.actions)), 1.5, 3))
@@ -211,9 +173,6 @@ def test_proposals_come_back_from_journal_and_file(project, tmp_path):
     search(project, model="one", video="empty")
     document = to_document(project.state, project.durations, {})
     assert from_document(json.loads(json.dumps(document)), "file")[0] == project.state
-    by_hand = document | {"classes": ["Background"], "lstr": document["lstr"] | {"actions": []}}
-    by_hand["database"] = {A: {"annotations": []}}
-    assert from_document(by_hand, "file")[0].proposals == {}, "a file changed by hand may lack their action"
     state = project.state.copy()
     project.close()
     with Project(project.path) as again:
@@ -259,7 +218,7 @@ def test_detections_and_near_misses(rules, kick, hug, found):
     assert all(one.threshold == (rules[one.label] if isinstance(rules, dict) else rules).on for one in candidates)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_detections_are_those_of_the_timeline_and_near_misses_lie_beside(seed):
     rng = np.random.default_rng(seed)
     scores = np.clip(np.cumsum(rng.normal(0, 0.15, (400, 4)), axis=0) % 1.6, 0, 1)
