@@ -23,9 +23,11 @@ from lstr.pipelines.progress import result_of
 from lstr.pipelines.training.network_config import resolve
 from lstr.pipelines.training.network_run import Training
 from lstr.pipelines.training.networks import train_networks
+from lstr.pipelines.training.recogniser import initial_weights
 from tests.support.planted import planted_training
 
 MAPS, TOKENS, MOBILE = "timm:test_efficientnet", "timm:test_vit", "timm:mobilenetv4_conv_small"
+RUNTIMES = ("torch", "openvino", "onnxruntime")
 
 
 def _toy(channels: int) -> nn.Module:
@@ -33,18 +35,9 @@ def _toy(channels: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-TOY = Network(
-    "toy",
-    8,
-    _toy,
-    {"rgb": Input((128.0,) * 3, (64.0,) * 3), "flow": Input((128.0,) * 10, (32.0,) * 10)},
-    "MIT",
-    smallest=8,
-    multiple=8,
-    training_bytes=1e4,
-    training_cost=0.1,
-    finetuning={"flow": {"lr": 0.01, "epochs": 2}},
-)
+INPUTS = {"rgb": Input((128.0,) * 3, (64.0,) * 3), "flow": Input((128.0,) * 10, (32.0,) * 10)}
+COSTS = {"training_bytes": 1e4, "training_cost": 0.1, "finetuning": {"flow": {"lr": 0.01, "epochs": 2}}}
+TOY = Network("toy", 8, _toy, INPUTS, "MIT", smallest=8, multiple=8, **COSTS)
 
 
 def with_networks(training: Training, **parts: StreamPreset) -> Training:
@@ -64,8 +57,7 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     _, configs = resolve(preset, {"flow": False}, {}, "cpu")
     assert (configs["flow"].lr, configs["flow"].epochs) == (0.01, 2)
 
-    training = planted_training(["flow"], epochs=1)
-    training = with_networks(training, flow=StreamPreset("toy"))
+    training = with_networks(planted_training(["flow"], epochs=1), flow=StreamPreset("toy"))
     (tmp_path / "toy").mkdir()
     weights = result_of(train_networks(training, tmp_path / "toy"), lambda event: None)
     assert identify(weights.file("flow")) == ("toy", "flow")
@@ -74,10 +66,10 @@ def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
     assert Recipe.from_dict(weights.recipe.to_dict()) == weights.recipe
     sources = WeightSources({"flow": str(weights.path)})
     images = np.random.default_rng(0).integers(0, 256, (2, 1, 32, 32, 10), np.uint8)
-    found = []
-    for runtime in ("torch", "openvino", "onnxruntime"):
-        twostream = rebuild_twostream(weights.recipe, sources, "cpu").copy(options=RunOptions(runtime))
-        found.append(twostream.pooled("flow", images))
+    found = [
+        rebuild_twostream(weights.recipe, sources, "cpu").copy(options=RunOptions(runtime)).pooled("flow", images)
+        for runtime in RUNTIMES
+    ]
     assert found[0].shape == (2, 8)
     for other in found:  # each rounds to bfloat16 in its own places, where the recipe has that
         assert np.abs(found[0] - other).max() < 0.05 * np.abs(found[0]).max()
@@ -107,8 +99,6 @@ def test_networks_of_timm_are_trained(stream, name, tmp_path):
     """From a local file, whose stem is inflated for flow; tokens and maps."""
     import timm
 
-    from lstr.pipelines.training.recogniser import initial_weights
-
     file, parts = tmp_path / f"{name[5:]}.safetensors", {stream: StreamPreset(name)}
     save_file(timm.create_model(name[5:], pretrained=False).state_dict(), file)
     initial = initial_weights(replace(PRESETS["fast"].narrowed([stream]), **parts), str(file), {})
@@ -127,28 +117,25 @@ def test_networks_of_timm_are_trained(stream, name, tmp_path):
 def test_a_network_of_timm_through_every_command(small_set, tmp_path, lstr, monkeypatch, rgb, flow):
     """learn → quantise → detect with each runtime, on RGB frames and RGB differences, by a recipe file."""
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
-    parts = {"rgb": {"network": rgb}, "flow": {"network": flow, "crops": 1}}
-    sizes = {"flow_algorithm": "difference", "short_side": 64, "crop": 64, "long_side": 96}
-    (tmp_path / "mine.json").write_text(json.dumps({**parts, **sizes}))
+    recipe = {"rgb": {"network": rgb}, "flow": {"network": flow, "crops": 1}, "flow_algorithm": "difference"}
+    (tmp_path / "mine.json").write_text(json.dumps({**recipe, "short_side": 64, "crop": 64, "long_side": 96}))
     # without folds nothing is chosen: the model sees both streams
     small = {"epochs": 1, "draws": 16, "model.d_model": 32, "train.epochs": 2, "learn.folds": 0}
-    settings = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
-    model = tmp_path / "mine.lstr"
+    settings = [f"--set={name}={value}" for name, value in small.items()]
+    model, int8 = tmp_path / "mine.lstr", tmp_path / "int8.lstr"
     words = ("--recipe", tmp_path / "mine.json", "-o", model, *settings)
     code, _, err = lstr("learn", small_set.videos, small_set.labels, *words)
     assert code == 0, err
-    recipe = open_model(model).recipe
-    assert (recipe.rgb.network, recipe.flow.network) == (rgb, flow)
-
+    found = open_model(model).recipe
+    assert (found.rgb.network, found.flow.network) == (rgb, flow)
     video = next(small_set.videos.rglob("*.mp4"))
-    code, _, err = lstr("quantise", model, video, "-o", tmp_path / "int8.lstr", "--set", "chunks=8")
+    code, _, err = lstr("quantise", model, video, "-o", int8, "--set", "chunks=8")
     assert code == 0, err
-    scores = {}
-    for path in (model, tmp_path / "int8.lstr"):
-        for runtime in ("torch", "openvino", "onnxruntime"):
+    for path, most in ((model, 1e-3), (int8, 0.2)):
+        scores = {}
+        for runtime in RUNTIMES:
             out = tmp_path / f"{path.stem} {runtime}"
             code, _, err = lstr("detect", video, "-m", path, "-o", out, "--set", f"runtime={runtime}", "-f", "npy")
             assert code == 0 and "Torch computes it" not in err, err
-            scores[path.stem, runtime] = np.load(next(out.glob("*.npy")))
-    for (name, _), found in scores.items():
-        assert np.abs(found - scores[name, "torch"]).max() < (1e-3 if name == "mine" else 0.2)
+            scores[runtime] = np.load(next(out.glob("*.npy")))
+        assert all(np.abs(other - scores["torch"]).max() < most for other in scores.values())

@@ -9,9 +9,8 @@ import zipfile
 import numpy as np
 import pytest
 
-import lstr as face
 from lstr.checkpoint import load, save
-from lstr.errors import CheckpointError, LabelsError, OutputError, RecipeError
+from lstr.errors import CheckpointError, LabelsError, RecipeError
 from lstr.extractors.networks.archive import CARD, DOCUMENT, Archive
 from lstr.files.arrays import open_array
 from lstr.files.content import MOST, MOST_TEXT
@@ -43,33 +42,21 @@ def rewritten(source, target, card=None, **entries):
     return target
 
 
-RULES = [
-    ({"classes": []}, "it has no classes"),
-    ({"thresholds": {"wave": {"on": 0.2, "off": 0.8}}}, "'wave' is 0.2, below its end threshold 0.8"),
-    ({"thresholds": {"wave": {"on": 50}}}, "a threshold of 'wave' is above 1"),
-    ({"thresholds": {"wave": {"highest": "yes"}}}, "thresholds"),
-    ({"thresholds": {"wave": {"lowest": True}}}, "thresholds"),
-]
+RULES = ({"on": 0.2, "off": 0.8}, {"on": 50}, {"highest": "yes"}, {"lowest": True})
 
 
-@pytest.mark.parametrize(
-    ("entries", "words"), RULES, ids=["no classes", "on below off", "percent", "no bool", "no rule"]
-)
-def test_a_model_that_contradicts_itself_is_refused_by_name(model, small_set, tmp_path, lstr, entries, words):
+@pytest.mark.parametrize("entries", [{"classes": []}, *({"thresholds": {"wave": rule}} for rule in RULES)], ids=str)
+def test_a_model_that_contradicts_itself_is_refused_by_name(model, small_set, tmp_path, lstr, entries):
     path = rewritten(model, tmp_path / "odd.lstr", **entries)
-    mistake(lstr("detect", small_set.videos, "-m", path, "-o", tmp_path / "t"), 4, "odd.lstr", words)
+    mistake(lstr("detect", small_set.videos, "-m", path, "-o", tmp_path / "t"), 4, "odd.lstr")
     with pytest.raises(CheckpointError, match="odd.lstr"):
         open_model(path)
 
 
 def test_a_checkpoint_with_such_thresholds_is_refused_by_name(small_set, tmp_path):
     loaded = load(small_set.checkpoint)
-    rules = {"thresholds": {loaded.classes[1]: {"on": 0.2, "off": 0.8}}}
-    save(tmp_path / "odd.pt", loaded.model, loaded.classes, None, {}, rules)
-    with pytest.raises(
-        CheckpointError,
-        match=r"odd\.pt cannot be used: the start threshold of .* is 0\.2, below its end threshold 0\.8",
-    ):
+    save(tmp_path / "odd.pt", loaded.model, loaded.classes, None, {}, {"thresholds": {loaded.classes[1]: RULES[0]}})
+    with pytest.raises(CheckpointError, match=r"odd\.pt .*0\.2.*0\.8"):
         load(tmp_path / "odd.pt")
 
 
@@ -79,35 +66,37 @@ def test_a_card_in_no_encoding_is_unpacked_as_it_is(model, tmp_path):
     assert (tmp_path / "out" / "checkpoint.pt").is_file()
 
 
-def test_a_pipe_is_not_waited_for(small_set, tmp_path, lstr):
-    """As model, checkpoint, array and label file: whoever waited would do so until somebody writes."""
-    for name in ("p.lstr", "p.pt", "p.npy", "p.csv"):
-        os.mkfifo(tmp_path / name)
-    for name in ("p.lstr", "p.pt"):
-        mistake(lstr("detect", small_set.videos, "-m", tmp_path / name, "-o", tmp_path / "t"), 4, name)
-    with pytest.raises(ValueError, match="not a file on a disk"):
-        open_array(tmp_path / "p.npy")
-    mistake(lstr("labels", "check", tmp_path / "p.csv"), 2, "p.csv")
-    mistake(lstr("info", tmp_path / "p.csv"), 2, "p.csv is not a file on a disk")
-    with pytest.raises(LabelsError, match="not a file on a disk"):
-        read_labels(tmp_path / "p.csv")
-    mistake(lstr("labels", "convert", tmp_path / "p.csv", "-o", tmp_path / "labels.json"), 2, "p.csv")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("detect VIDEOS -m p.lstr -o out", 4),
+        ("detect VIDEOS -m p.pt -o out", 4),
+        ("detect p.mp4 -m CHECKPOINT -o out", 3),
+        ("labels check p.csv", 2),
+        ("info p.csv", 2),
+        ("labels convert p.csv -o labels.json", 2),
+        ("extract VIDEOS -o out --recipe p.json", 4),
+        ("extract VIDEOS -o out --recipe RECIPE --calibrate p.txt", 2),
+        ("extract p.mp4 -o out --recipe RECIPE", 3),
+        ("train FEATURES --labels LABELS -o out --config p.json", 2),
+        ("pack CHECKPOINT -o m.lstr --metrics p.json", 2),
+    ],
+)
+def test_a_pipe_is_not_waited_for(small_set, tmp_path, lstr, monkeypatch, words, code):
+    """Whoever waited would do so until somebody writes; a folder with a pipe named as a video never ended."""
+    monkeypatch.chdir(tmp_path)
+    pipe = next(word for word in words.split() if word.startswith("p."))
+    os.mkfifo(pipe)
+    given = [getattr(small_set, word.lower()) if word.isupper() else word for word in words.split()]
+    got, _, err = lstr(*given)
+    assert got == code and pipe in err and "hint: " in err and "Traceback" not in err, err
 
 
-def test_a_pipe_is_not_waited_for_where_a_text_or_a_video_is_meant(small_set, tmp_path, lstr):
-    """A folder with a pipe named as a video was one that `lstr extract` never left, not even by Ctrl-C."""
-    for name in ("p.json", "p.txt", "p.mp4"):
-        os.mkfifo(tmp_path / name)
-    words, out = "file on a disk, such as a pipe", tmp_path / "out"
-    extract = ("extract", small_set.videos, "-o", out, "--recipe")
-    mistake(lstr(*extract, tmp_path / "p.json"), 4, "p.json", "neither a recipe nor a file")
-    mistake(lstr(*extract, small_set.recipe, "--calibrate", tmp_path / "p.txt"), 2, "p.txt", words)
-    train = ("train", small_set.features, "--labels", small_set.labels, "-o", out)
-    mistake(lstr(*train, "--config", tmp_path / "p.json"), 2, "p.json", words)
-    mistake(lstr("pack", small_set.checkpoint, "-o", tmp_path / "m.lstr", "--metrics", tmp_path / "p.json"), 2, words)
-    code, _, err = lstr("extract", tmp_path / "p.mp4", "-o", out, "--recipe", small_set.recipe)
-    assert code == 3 and words in err and f"lstr detect - < {tmp_path / 'p.mp4'}" in err
-    mistake(lstr("detect", tmp_path / "p.mp4", "-m", small_set.checkpoint, "-o", out), 3, words)
+def test_readers_of_python_do_not_wait_for_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "p")
+    for read, error in ((open_array, ValueError), (read_labels, LabelsError)):
+        with pytest.raises(error):
+            read(tmp_path / "p")
 
 
 def test_a_text_beyond_all_measure_is_refused_before_it_is_read(tmp_path, lstr):
@@ -115,19 +104,8 @@ def test_a_text_beyond_all_measure_is_refused_before_it_is_read(tmp_path, lstr):
     for name, most in (("l.csv", MOST), ("r.json", MOST_TEXT)):
         with (tmp_path / name).open("wb") as file:
             file.truncate(most + 1)
-    mistake(lstr("labels", "check", tmp_path / "l.csv"), 2, "l.csv", f"more than {MOST} are not read")
-    mistake(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", tmp_path / "r.json"), 2, "are not read")
-    with pytest.raises(LabelsError, match="are not read"):
-        read_labels(tmp_path / "l.csv")
-
-
-@pytest.mark.parametrize("job", ["extract", "train", "finetune", "learn"])
-def test_none_is_no_output(small_set, tmp_path, monkeypatch, job):
-    monkeypatch.chdir(tmp_path)
-    labels = [] if job == "extract" else [small_set.labels]
-    with pytest.raises(OutputError, match="output is None"):
-        getattr(face, job)(small_set.videos, *labels, None)
-    assert list(tmp_path.iterdir()) == []
+    mistake(lstr("labels", "check", tmp_path / "l.csv"), 2, "l.csv", str(MOST))
+    mistake(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", tmp_path / "r.json"), 2, "r.json")
 
 
 def test_an_array_that_is_shorter_than_its_record_is_refused(small_set, tmp_path):
@@ -136,5 +114,5 @@ def test_an_array_that_is_shorter_than_its_record_is_refused(small_set, tmp_path
     for stream in folder.folders:
         path = folder.array(stream, video_id)
         np.save(path, np.load(path)[:-2])
-    with pytest.raises(RecipeError, match="its record says"):
+    with pytest.raises(RecipeError, match="record"):
         folder.load(video_id)

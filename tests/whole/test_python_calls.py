@@ -1,4 +1,4 @@
-"""What programs do to the jobs: threads, generators that are left, forks, interrupts in a loop, and pickles."""
+"""What programs do to the jobs: threads, generators that are left, forks, and pickles."""
 
 import os
 import pickle
@@ -22,53 +22,50 @@ def options(small_set):
     return DetectOptions(load_checkpoint(small_set.checkpoint), networks=NetworkOptions(flow_threads=1))
 
 
-def segments_of(small_set, options) -> list:
+def segments_of(path, options) -> list:
     """Everything that is found."""
-    timelines = result_of(detect_sources([small_set.features], options)).timelines
+    timelines = result_of(detect_sources([path], options)).timelines
     return [timeline["segments"] for timeline in timelines.values()]
 
 
 def test_threads_share_a_model(small_set, options):
-    alone = segments_of(small_set, options)
+    alone = segments_of(small_set.features, options)
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda _: segments_of(small_set, options), range(4))) == [alone] * 4
+        assert list(pool.map(lambda _: segments_of(small_set.features, options), range(4))) == [alone] * 4
 
 
-def test_a_fork_goes_on(small_set, options):
-    alone, child = segments_of(small_set, options), os.fork()
-    if not child:
-        found = None
-        try:
-            found = segments_of(small_set, options)
-        finally:
-            os._exit(0 if found == alone else 7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-@pytest.mark.long
-def test_a_fork_says_that_it_cannot_compute_features(small_set, options):
-    """The threads that a detection of its parent began are not in it: it waited for them until it was killed."""
-    video = small_set.videos / "scene_00.mp4"
-    result_of(detect_sources([video], options))
+def in_a_fork(call) -> int:
+    """The exit code of a fork in which the call returns True; it must end in a minute."""
     child = os.fork()
     if not child:
         code = 7
         try:
-            result_of(detect_sources([video], options))
-        except ExtractorError as error:
-            code = 0 if "was forked" in str(error) and "spawn" in error.hint else 8
+            code = 0 if call() else 8
         finally:
             os._exit(code)
-    for _ in range(300):
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            break
-        time.sleep(0.2)
-    else:
+    deadline = time.monotonic() + 60
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if not ended[0]:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         pytest.fail("the fork waits forever")
-    assert os.waitstatus_to_exitcode(status) == 0
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+@pytest.mark.long
+def test_a_fork_detects_on_features_and_says_that_it_cannot_compute_them(small_set, options):
+    """The threads that a detection of its parent began are not in it: it waited for them until it was killed."""
+    alone, video = segments_of(small_set.features, options), small_set.videos / "scene_00.mp4"
+    assert in_a_fork(lambda: segments_of(small_set.features, options) == alone) == 0
+    segments_of(video, options)
+
+    def refused() -> bool:
+        with pytest.raises(ExtractorError) as caught:
+            segments_of(video, options)
+        return "spawn" in caught.value.hint
+
+    assert in_a_fork(refused) == 0
 
 
 @pytest.mark.long

@@ -10,8 +10,7 @@ from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import learn
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.model_files.model_file import open_model
-
-pytestmark = pytest.mark.long
+from lstr.pipelines.progress import result_of
 
 SIZE = {"size": [32, 48], "margin": 1.15}
 SMALL = {
@@ -22,66 +21,41 @@ SMALL = {
     "rgb": {"network": "mobilenetv3"},
     "flow": {"network": "shufflenetv2"},
 }
-DIMS = {"rgb": 4 * 576, "flow": 1024}
-
-
-@pytest.fixture(scope="module")
-def learning(small_set, tmp_path_factory):
-    """The events of learning from all five streams, of which `change` is left as it began."""
-    root = tmp_path_factory.mktemp("streams")
-    (root / "five.json").write_text(json.dumps(SMALL))
-    settings = {"epochs": "1", "change.epochs": "0", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
-    options = LearnOptions(
-        [str(small_set.videos)],
-        str(small_set.labels),
-        str(root / "five.lstr"),
-        settings=settings,
-        cache=root / "cache",
-        recipe=str(root / "five.json"),
-        folds=0,  # each would have five networks more
-        device="cpu",
-    )
-    return list(learn(options))
-
-
-@pytest.fixture(scope="module")
-def learnt(learning):
-    return learning[-1].result.model
 
 
 @pytest.mark.slow
-def test_five_streams_are_learnt_and_joined(learnt):
-    recipe = open_model(learnt).recipe
-    assert recipe.streams == STREAMS and recipe.dims == (DIMS["rgb"], DIMS["flow"])
-    config = open_model(learnt).about["config"]
+def test_five_streams_are_learnt_joined_and_detected_alike_from_pixels_and_features(small_set, tmp_path, lstr):
+    """`change` is left as it began."""
+    (tmp_path / "five.json").write_text(json.dumps(SMALL))
+    settings = {"epochs": "1", "change.epochs": "0", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
+    how = {"settings": settings, "cache": tmp_path / "cache", "recipe": str(tmp_path / "five.json"), "device": "cpu"}
+    output = str(tmp_path / "five.lstr")
+    learnt = result_of(
+        learn(LearnOptions([str(small_set.videos)], str(small_set.labels), output, folds=0, **how))
+    ).model
+    recipe, config = open_model(learnt).recipe, open_model(learnt).about["config"]
+    assert recipe.streams == STREAMS and recipe.dims == (4 * 576, 1024)
     assert (config["rgb_dim"], config["flow_dim"]) == recipe.dims
     features = open_features(learnt.with_suffix(".learn") / "features")
-    video_id = features.ids()[0]
+    video_id = features.ids()[-1]
     arrays, (rgb, flow) = features.arrays(video_id), features.load(video_id)
     assert tuple(arrays) == STREAMS
     assert np.array_equal(np.asarray(rgb), np.concatenate([arrays[stream] for stream in PICTURES], 1))
     assert np.array_equal(np.asarray(flow), arrays["flow"])
-
-
-@pytest.mark.slow
-def test_raw_video_has_the_scores_of_stored_features(learnt, small_set, tmp_path, lstr):
-    features = open_features(learnt.with_suffix(".learn") / "features")
-    video = next(small_set.videos.rglob(f"{features.ids()[-1]}.mp4"))
     (tmp_path / "features").symlink_to(features.path)
-    words = ["-m", learnt, "-f", "npy"]
-    code, _, err = lstr("detect", video, *words, "-o", tmp_path / "raw")
-    assert code == 0, err
-    code, _, err = lstr("detect", tmp_path / "features", *words, "-o", tmp_path / "stored")
-    assert code == 0, err
-    raw, stored = (np.load(next((tmp_path / name).rglob(f"{video.stem}*.npy"))) for name in ("raw", "stored"))
-    np.testing.assert_allclose(raw, stored, atol=1e-3)
+    scores = []
+    for source in (next(small_set.videos.rglob(f"{video_id}.mp4")), tmp_path / "features"):
+        code, _, err = lstr("detect", source, "-m", learnt, "-f", "npy", "-o", tmp_path / f"{source.name} out")
+        assert code == 0, err
+        scores.append(np.load(next((tmp_path / f"{source.name} out").rglob(f"{video_id}*.npy"))))
+    np.testing.assert_allclose(*scores, atol=1e-3)
 
 
+@pytest.mark.long
 def test_the_cache_makes_the_same_features(small_set, tmp_path, lstr):
     """It keeps no more than the streams need."""
     content = {name: value for name, value in SMALL.items() if name not in STREAMS or name in ("grey", "change")}
-    content |= {"flow": None, "rgb": None}
-    (tmp_path / "some.json").write_text(json.dumps(content))
+    (tmp_path / "some.json").write_text(json.dumps({**content, "flow": None, "rgb": None}))
     words = ["--labels", small_set.labels, "--recipe", tmp_path / "some.json"]
     settings = [f"--set={name}" for name in ("epochs=0", "precision=float32", f"cache={tmp_path / 'cache'}")]
     code, _, err = lstr("finetune", small_set.videos, *words, "-o", tmp_path / "w", *settings)
@@ -91,13 +65,11 @@ def test_the_cache_makes_the_same_features(small_set, tmp_path, lstr):
     found = []
     for cache in (tmp_path / "cache", "none"):
         out = tmp_path / f"from {cache == 'none'}"
-        code, _, err = lstr(
-            "extract", small_set.videos, "-o", out, "--recipe", tmp_path / "w", "--set", f"cache={cache}"
-        )
+        how = ("-o", out, "--recipe", tmp_path / "w", "--set", f"cache={cache}")
+        code, _, err = lstr("extract", small_set.videos, *how)
         assert code == 0, err
         folder = open_features(out)
-        record = json.loads(folder.record(folder.ids()[0]).read_text())
-        assert record["cached"] == (cache != "none")
+        assert folder.read_record(folder.ids()[0])["cached"] == (cache != "none")
         found.append({i: np.concatenate([*folder.arrays(i).values()], 1) for i in folder.ids()})
     for video_id, rows in found[0].items():
         np.testing.assert_allclose(rows, found[1][video_id], rtol=1e-4, atol=1e-5)

@@ -83,6 +83,25 @@ def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
     assert not (tmp_path / "out").exists()
 
 
+def test_evaluation_takes_labels_of_any_format(small_set, tmp_path, lstr):
+    """A table with endings, clock times, other names of subsets and no classes scores as the labels do."""
+    rows = []
+    for name, video in read_labels(small_set.labels).videos.items():
+        subset = {"training": "train", "testing": "test"}[video.subset]
+        rows += [f"{name}.avi,{subset},0:{s.start:06.3f},0:00:{s.end:06.3f},{s.label}" for s in video.segments]
+    table, found = write(tmp_path / "labels.csv", *rows), []
+    evaluate = ("evaluate", small_set.checkpoint, small_set.features, "--json", "--set", "resamples=0", "--labels")
+    for labels in (small_set.labels, table):
+        code, out, err = lstr(*evaluate, labels)
+        assert code == 0, err
+        found.append({**json.loads(out), "seconds": 0, "labels": ""})
+    assert found[0] == found[1]
+    convert([small_set.labels], "vtt", tmp_path / "vtt")
+    code, _, err = lstr(*evaluate, tmp_path / "vtt")
+    assert code == 2 and "--subset training" in err
+    assert lstr(*evaluate, tmp_path / "vtt", "--subset", "train")[0] == 0
+
+
 def test_detections_are_labels_without_their_scores(tmp_path):
     (tmp_path / "found.csv").write_text("video,start,end,label,score\na,1,2,jump,0.5\n")
     read = read_label_file(tmp_path / "found.csv")
