@@ -78,10 +78,8 @@ def command(config, create, only_check):
 
 
 def _log(text: str) -> None:
-    """Write a line of the log. A line that cannot be written, as on a full disk, ends no thread.
-
-    Not by Python's stream: it keeps what it could not write, and loses everything after it.
-    """
+    """Write a line of the log. A line that cannot be written, as on a full disk, ends no thread."""
+    # not by Python's stream: after a failed write it keeps the text, and loses everything after it
     line = f"{datetime.now():%Y-%m-%d %H:%M:%S} {displayed(text)}\n"
     with suppress(OSError):
         os.write(sys.stderr.fileno(), line.encode(sys.stderr.encoding, "backslashreplace"))
@@ -116,7 +114,7 @@ def events(config, since, as_labels, as_json):
         right, wrong, without_clip = export_labels(history, path.parent / CLIPS, Path(as_labels), wanted)
         console.say(f"{as_labels}: {right} right events, {wrong} wrong ones")
         if without_clip:
-            console.say(f"skipped {without_clip} marked events, whose clips were deleted")
+            console.say(f"skipped {without_clip} marked events, because their clips were deleted")
         console.say_next("lstr", "learn", path.parent / CLIPS, as_labels)
         history.close()
         return

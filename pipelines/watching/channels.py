@@ -33,6 +33,13 @@ TICK_S = 0.1
 PROGRAM_TIMEOUT_S = 30.0
 WEBHOOK_TIMEOUT_S = 10.0  # to connect, and then for all of the answer
 UNSAFE = {*map(chr, range(33)), "\x7f"}
+# Why a request of a webhook failed
+REASONS = (
+    (TimeoutError, f"it did not answer within {WEBHOOK_TIMEOUT_S:g} s."),
+    (ssl.SSLError, "its certificate or its TLS is not accepted."),
+    (socket.gaierror, "its host was not found."),
+)
+CUT_OFF = "its answer was cut off, is not HTTP, or came too slowly."
 
 Word = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*$")]
 
@@ -221,7 +228,10 @@ class WebhookNotifier(Notifier):
         try:
             status = self._post(body, headers)
         except (OSError, http.client.HTTPException, UnicodeError) as error:
-            raise DeliveryError(_describe(error)) from None
+            # not the text of the error, which may contain a part of the address
+            code = error.errno if isinstance(error, OSError) else None
+            reason = f"it cannot be reached ({os.strerror(code)})." if code else CUT_OFF
+            raise DeliveryError(next((text for kind, text in REASONS if isinstance(error, kind)), reason)) from None
         if 300 <= status < 400:
             raise DeliveryError(f"it answered {status}, and redirects are not followed.")
         if not 200 <= status < 300:
@@ -261,16 +271,3 @@ class WebhookNotifier(Notifier):
         connection = self._connection
         with suppress(OSError, AttributeError):  # not connected yet, or no longer
             connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
-
-
-def _describe(error: Exception) -> str:
-    """Return what went wrong without the text of the error, which may contain a part of the address."""
-    if isinstance(error, TimeoutError):
-        return f"it did not answer within {WEBHOOK_TIMEOUT_S:g} s."
-    if isinstance(error, ssl.SSLError):
-        return "its certificate or its TLS is not accepted."
-    if isinstance(error, socket.gaierror):
-        return "its host was not found."
-    if isinstance(error, OSError) and error.errno:
-        return f"it cannot be reached ({os.strerror(error.errno)})."
-    return "its answer was cut off, is not HTTP, or came too slowly."

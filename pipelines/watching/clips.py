@@ -1,8 +1,8 @@
 """Clips of events: the camera's own packets from before the event until after it, and an image at once.
 
 The folder has ID.mp4, ID.json and ID.jpg of each event. A clip begins with a key frame, and ends early where the camera
-changes its frame size or coding. One thread writes all of them. If clips cannot be written, the log says so once and
-events continue without them.
+changes its frame size or coding. One thread writes all of them. If clips cannot be written, the log has a line about it
+and events continue without them.
 """
 
 import errno
@@ -62,17 +62,14 @@ class Recording:
     ring: PacketRing
     # times on the monotonic clock: when the event was decided, and when its last packet arrives
     decided: float
+    # seconds from the start of the event to its decision
+    lag: float
     until: float = inf
     file: ClipFile | None = None
     # seconds from the start of the clip to the decision
     decided_at: float = 0.0
     path: Path = Path()
     temporary: ExitStack = field(default_factory=ExitStack)
-
-    @property
-    def lag(self) -> float:
-        """Seconds from the start of the event to its decision."""
-        return max(0.0, (self.event.decided - self.event.start).total_seconds())
 
 
 class Clips:
@@ -93,7 +90,7 @@ class Clips:
         config: ClipsConfig,
         history: History,
         log: Callable[[str], None],
-        on_attached: Callable[[str], None] = lambda event_id: None,
+        on_attached: Callable[[str], object] = lambda event_id: None,
     ):
         self.folder, self.config = folder, config
         self._history, self._log, self._on_attached = history, log, on_attached
@@ -101,12 +98,12 @@ class Clips:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             sweep(folder)
-            names = {path.stem for path in folder.iterdir() if path.suffix in SUFFIXES}
+            stems = {path.stem for path in folder.iterdir() if path.suffix in SUFFIXES}
         except OSError as error:
             raise unwritable(folder, error) from error
         # bytes, and the time of the latest file, by the id of an event; changed by the thread alone from now on
         self._sizes: dict[str, tuple[int, float]] = {}
-        for event_id in filter(EVENT_ID.fullmatch, names):
+        for event_id in filter(EVENT_ID.fullmatch, stems):
             self._measure(event_id)
         self._rings: dict[str, PacketRing] = {}
         # seconds by which the thresholds of a source delay a decision
@@ -121,6 +118,14 @@ class Clips:
         self._woken = threading.Event()
         # when closing must be over, on the monotonic clock
         self._deadline: float | None = None
+        with suppress(HistoryError):  # folder and history may not agree after a kill
+            events = {event.id: event for event in history.events()}
+            for event_id in sorted(self._sizes.keys() - events.keys()):
+                self._remove(event_id)
+            for event in events.values():
+                names = [path.name if path else "" for path in (self.path(event.id), self.image(event.id))]
+                if names != [event.clip, event.picture]:
+                    history.attach(event.id, *names)
         self._thread = threading.Thread(target=self._run, name="clips", daemon=True)
         self._thread.start()
 
@@ -157,7 +162,8 @@ class Clips:
             ring = self._rings.get(event.source)
             if ring is None or self._deadline is not None or event.id in self._recordings:
                 return
-            recording = self._recordings[event.id] = Recording(event, ring, _to_monotonic(event.decided))
+            lag = max(0.0, (event.decided - event.start).total_seconds())
+            recording = self._recordings[event.id] = Recording(event, ring, _to_monotonic(event.decided), lag)
             self._without_image.put(recording)
         self._woken.set()
 
@@ -195,17 +201,6 @@ class Clips:
         if sys.platform == "linux":  # only there a thread has its own niceness
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        with suppress(HistoryError):  # folder and history may not agree after a kill
-            for event_id in sorted(self._sizes):
-                if self._history.find(event_id) is None:
-                    self._remove(event_id)
-            stored = {
-                event.id: [event.clip, event.picture] for event in self._history.events() if event.clip or event.picture
-            }
-            for event_id in {*stored, *self._sizes} - {*self._recordings}:
-                files = [path.name if path else "" for path in (self.path(event_id), self.image(event_id))]
-                if files != stored.get(event_id, ["", ""]):
-                    self._history.attach(event_id, *files)
         while True:
             self._woken.wait(WRITE_INTERVAL_S if self._recordings else IDLE_INTERVAL_S)
             self._woken.clear()
@@ -220,7 +215,14 @@ class Clips:
                 self._guard(recording, self._write)
             while not self._expired.empty():
                 self._remove(self._expired.get())
-            self._remove_excess()
+            # the oldest clips beyond the limits, but none that is being written
+            writing = {event_id: r.file.size if r.file else 0 for event_id, r in [*self._recordings.items()]}
+            oldest, size = time.time() - self.config.days * 86_400, self.size + sum(writing.values())
+            for event_id in sorted(self._sizes.keys() - writing.keys()):
+                event_size, modified = self._sizes[event_id]
+                if (size <= self.config.max_bytes and modified >= oldest) or not self._remove(event_id):
+                    break
+                size -= event_size
             if self._deadline is not None:
                 for step in (self._write, self._finish):
                     for recording in [*self._recordings.values()]:
@@ -244,7 +246,7 @@ class Clips:
 
         A clip begins with a key frame some seconds before the event, or with the first one there is.
         """
-        is_full, limits = self._free < RESERVED_BYTES, self.config
+        is_full, limits = shutil.disk_usage(self.folder).free < RESERVED_BYTES, self.config
         if recording.file is None:
             if is_full:
                 raise OSError(errno.ENOSPC, FULL_DISK)
@@ -308,7 +310,7 @@ class Clips:
         with self._lock:
             self._recordings.pop(event_id, None)
         self._attach(event_id, clip=f"{event_id}{CLIP}")
-        if self._is_full and self._free >= RESERVED_BYTES:
+        if self._is_full and shutil.disk_usage(self.folder).free >= RESERVED_BYTES:
             self._is_full = False
             self._log("Clips are kept again.")
 
@@ -326,7 +328,7 @@ class Clips:
         if not packets:
             return
         image = image_at(packets, time_at(packets, recording.decided), MAX_IMAGE_SIDE, MAX_DECODE_S)
-        if image is not None and self._free >= RESERVED_BYTES:
+        if image is not None and shutil.disk_usage(self.folder).free >= RESERVED_BYTES:
             _, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
             with temporary_for(self.folder / f"{event_id}{IMAGE}") as temporary:
                 temporary.write_bytes(data.tobytes())
@@ -339,11 +341,6 @@ class Clips:
             self._history.attach(event_id, clip, picture)
         self._on_attached(event_id)
 
-    @property
-    def _free(self) -> int:
-        """Bytes that are free on the disk. Raises OSError."""
-        return shutil.disk_usage(self.folder).free
-
     def _measure(self, event_id: str) -> None:
         """Measure the files of an event again."""
         paths = [self.folder / f"{event_id}{suffix}" for suffix in SUFFIXES]
@@ -351,16 +348,6 @@ class Clips:
         self._sizes.pop(event_id, None)
         if found:
             self._sizes[event_id] = sum(f.st_size for f in found), max(f.st_mtime for f in found)
-
-    def _remove_excess(self) -> None:
-        """Remove the oldest clips beyond the limits, but none that is being written."""
-        writing = {event_id: r.file.size if r.file else 0 for event_id, r in [*self._recordings.items()]}
-        oldest, size = time.time() - self.config.days * 86_400, self.size + sum(writing.values())
-        for event_id in sorted(self._sizes.keys() - writing.keys()):
-            event_size, modified = self._sizes[event_id]
-            if (size <= self.config.max_bytes and modified >= oldest) or not self._remove(event_id):
-                return
-            size -= event_size
 
     def _remove(self, event_id: str) -> bool:
         """Delete the files of an event. Returns whether that was possible."""

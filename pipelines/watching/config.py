@@ -1,8 +1,8 @@
 """The TOML file of `lstr watch`: each class is a table of it, and each field an entry.
 
 The file is read as a whole, and each error is named by its entry, before anything starts. msgspec checks types and
-bounds. A type that msgspec does not know has a method `parse`, which returns its value from that of the file, or raises
-ValueError with what is wrong.
+bounds. A type that msgspec does not know has a method `_parse`, which converts a value of the file, or raises
+ValueError with a sentence for the person who wrote it.
 """
 
 import os
@@ -202,7 +202,7 @@ class ActionConfig(Table, frozen=True):
 
     @property
     def rule(self) -> dict[str, float]:
-        """Values of Thresholds by name, which override those of the model."""
+        """The values of Thresholds by name that override the thresholds of the model."""
         chosen = {name: value for name in RULE if (value := getattr(self, name)) is not None}
         if "on" in chosen:
             chosen.setdefault("off", 0.7 * chosen["on"])  # the ratio of the default thresholds

@@ -180,6 +180,14 @@ class Dashboard:
             self._changes.append({"kind": "event", "phase": phase, "event": event.to_dict()})
             self._n_changes += 1
 
+    def refresh_event(self, event_id: str) -> WatchedEvent | None:
+        """Show an event as the history has it now, for example with its clip, which may come after its end."""
+        with suppress(HistoryError):
+            if event := self.history.find(event_id):
+                self.show_event(event, "update")
+                return event
+        return None
+
     def take_frame(self, name: str, chunk: Chunk) -> None:
         """Keep the frame of a chunk that was read. It is encoded when a browser asks for it."""
         source = self.sources.get(name)

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
@@ -147,31 +147,25 @@ class History:
             connection.execute(f"INSERT INTO events ({', '.join(values)}) VALUES ({marks})", [*values.values()])
             _add_notices(connection, event.id, channels, "new", now)
 
-    def renew(self, event_id: str, seen: datetime, top_score: float) -> None:
-        """Store that an event is still active."""
-        with self._transaction() as connection:
-            connection.execute(
-                "UPDATE events SET seen = ?, top_score = max(top_score, ?) WHERE id = ? AND end IS NULL",
-                (seen.timestamp(), top_score, event_id),
-            )
-
-    def end(self, event_id: str, end: datetime, still_on: bool, now: datetime) -> None:
-        """Store the end of an event, with a notice for each channel that has one of its start."""
+    def update(self, event: WatchedEvent, now: datetime) -> None:
+        """Store that an active event was seen again, or its end, with a notice for each channel that has its start."""
+        end = event.end and event.end.timestamp()
         with self._transaction() as connection:
             changed = connection.execute(
-                "UPDATE events SET end = ?, seen = ?, still_on = ? WHERE id = ? AND end IS NULL",
-                (end.timestamp(), end.timestamp(), still_on, event_id),
+                "UPDATE events SET seen = ?, top_score = max(top_score, ?), end = ?, still_on = ? "
+                "WHERE id = ? AND end IS NULL",
+                (end or event.seen.timestamp(), event.top_score, end, event.still_on, event.id),
             ).rowcount
-            if changed:
+            if changed and event.end:
                 query = "SELECT channel FROM notices WHERE event = ? AND phase = 'new'"
-                channels = [channel for (channel,) in connection.execute(query, (event_id,)).fetchall()]
-                _add_notices(connection, event_id, channels, "end", now)
+                channels = [channel for (channel,) in connection.execute(query, (event.id,)).fetchall()]
+                _add_notices(connection, event.id, channels, "end", now)
 
     def end_all(self, now: datetime) -> int:
         """End all active events when they were last seen, as after a kill, and return their number."""
-        active = self._read("SELECT id, seen FROM events WHERE end IS NULL")
-        for event_id, seen in active:
-            self.end(event_id, datetime.fromtimestamp(seen).astimezone(), True, now)
+        active = [_event(row) for row in self._read(f"SELECT {', '.join(COLUMNS)} FROM events WHERE end IS NULL")]
+        for event in active:
+            self.update(replace(event, end=event.seen, still_on=True), now)
         return len(active)
 
     def attach(self, event_id: str, clip: str | None = None, picture: str | None = None) -> None:

@@ -26,7 +26,7 @@ def export_labels(history: History, clips: Path, output: Path, wanted: EventFilt
     verdict are ambiguous in the clips that show them.
 
     Returns:
-        The numbers of right and of wrong events in the file, and of events whose clips were deleted.
+        The number of right and of wrong events in the file, and of skipped events, because their clips were deleted.
 
     Raises:
         LabelsError: No right event has a clip.

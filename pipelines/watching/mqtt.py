@@ -55,7 +55,7 @@ class MqttNotifier(Notifier):
     Topics below the prefix: `available` is `online` or `offline`, by the last will after a kill. For each source:
     `SOURCE/ACTION/state` whether the action is active, `SOURCE/event` the notices as JSON, `SOURCE/last` the last
     action, `SOURCE/health` whether frames arrive, `SOURCE/state` whether it is watched, and `SOURCE/set` to switch
-    that. States are those of announced events: an event in quiet hours changes none.
+    that. Only announced events change a state: an event in quiet hours does not.
     """
 
     Config = MqttConfig
@@ -65,7 +65,6 @@ class MqttNotifier(Notifier):
         levels = [UNSAFE.sub("_", level) for level in config.prefix.strip("/").split("/")]
         self.prefix = "/".join(levels).lstrip("$") or "lstr"
         self._discovery = config.discovery.strip("/")
-        self._client = self._make_client()
         self._lock = threading.RLock()
         # retained messages by topic. None is a topic whose value is not known yet, and an empty text one that the
         # broker is to forget.
@@ -77,38 +76,32 @@ class MqttNotifier(Notifier):
         # sources by the topic that switches them
         self._sources: dict[str, str] = {}
         self._recalled = False
-        self._reason = "the broker is not connected yet."
+        self._reason = "the broker cannot be reached."
         self._closing = threading.Event()
         self.connected = False
-
-    def topic(self, *names: str) -> str:
-        """Return the topic of a source, an action or both below the prefix; the last name is added as it is."""
-        return "/".join([self.prefix, *map(safe_level, names[:-1]), names[-1]])
-
-    def _make_client(self) -> Any:
         try:
             from paho.mqtt.client import Client
             from paho.mqtt.enums import CallbackAPIVersion
         except ImportError:
-            raise ConfigError(
-                "MQTT needs paho-mqtt, which is not installed.", "pip install 'lstr-video[watch]'"
-            ) from None
+            hint = "pip install 'lstr-video[watch]'"
+            raise ConfigError("MQTT needs paho-mqtt, which is not installed.", hint) from None
         # a random id: the broker disconnects a client whose id another one uses
-        client = Client(CallbackAPIVersion.VERSION2, client_id=f"lstr-{secrets.token_hex(6)}")
-        client.suppress_exceptions = True  # an exception would end the thread of the connection
-        client.connect_timeout = CONNECT_S
-        client.max_queued_messages_set(MAX_QUEUED)
-        client.reconnect_delay_set(MIN_RECONNECT_S, MAX_RECONNECT_S)
-        client.will_set(self.topic("available"), "offline", qos=1, retain=True)
-        if self.config.user:
-            client.username_pw_set(self.config.user, self.config.password or None)
-        if self.config.tls:
-            client.tls_set()
-        client.on_connect = self._on_connect
-        client.on_connect_fail = self._on_connect_fail
-        client.on_disconnect = self._on_disconnect
-        client.on_message = self._on_message
-        return client
+        self._client: Any = Client(CallbackAPIVersion.VERSION2, client_id=f"lstr-{secrets.token_hex(6)}")
+        self._client.suppress_exceptions = True  # an exception would end the thread of the connection
+        self._client.connect_timeout = CONNECT_S
+        self._client.max_queued_messages_set(MAX_QUEUED)
+        self._client.reconnect_delay_set(MIN_RECONNECT_S, MAX_RECONNECT_S)
+        self._client.will_set(self.topic("available"), "offline", qos=1, retain=True)
+        if config.user:
+            self._client.username_pw_set(config.user, config.password or None)
+        if config.tls:
+            self._client.tls_set()
+        self._client.on_connect, self._client.on_disconnect = self._on_connect, self._on_disconnect
+        self._client.on_message = self._on_message
+
+    def topic(self, *names: str) -> str:
+        """Return the topic of a source, an action or both below the prefix; the last name is added unchanged."""
+        return "/".join([self.prefix, *map(safe_level, names[:-1]), names[-1]])
 
     def open(self, service: Delivery) -> None:
         """Connect in the background."""
@@ -242,9 +235,6 @@ class MqttNotifier(Notifier):
         self._publish_retained()
         if self.service:
             self.service.wake()
-
-    def _on_connect_fail(self, _client: Any, _data: Any) -> None:
-        self._reason = "the broker cannot be reached."
 
     def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, _reason: Any, _properties: Any) -> None:
         if self.connected:

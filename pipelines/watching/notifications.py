@@ -99,7 +99,7 @@ def message_bytes(notice: Notice, now: datetime) -> bytes:
 
 
 def describe(notice: Notice, now: datetime) -> str:
-    """Return the sentence of a notice; that of a `new` event states its end if it has ended already."""
+    """Return the sentence of a notice. The sentence of a `new` event includes its end if it has ended already."""
     event, phase = notice.event, notice.phase
     length = format_seconds(event.seconds)
     times = []

@@ -89,7 +89,7 @@ class Policy:
 class Recorder:
     """Writes changes of events to the history, in order.
 
-    What cannot be written waits here, not in the sink of a source, which may end meanwhile.
+    A change that cannot be written waits here, not in the sink of a source, because a source may end before.
 
     Args:
         history: Where events are stored.
@@ -127,9 +127,7 @@ class Recorder:
                     if phase == "new":
                         self._history.begin(event, self._channels_of(event, now), now)
                     else:
-                        self._history.renew(event.id, event.seen, event.top_score)
-                        if event.end:
-                            self._history.end(event.id, event.end, event.still_on, now)
+                        self._history.update(event, now)
                 except HistoryError as error:
                     if not self._fails:
                         self._log(f"{error} Detection continues; events are stored and announced later.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from lstr.errors import CheckpointError, ExtractorError, HistoryError, LstrError
+from lstr.errors import CheckpointError, ExtractorError, LstrError
 from lstr.extractors.video.inputs import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.files.home import home
@@ -56,13 +56,10 @@ class Service:
         self._stack = ExitStack()
         self.ended = threading.Event()
         """Set when it ends."""
-        self._cleaned = -CLEAN_INTERVAL_S
-        # the error of the last tick
-        self._error = ""
         self.dashboard = Dashboard(self.history)
         self.clips: Clips | None = None
         if config.clips:
-            self.clips = Clips(config.data / CLIPS, config.clips, self.history, log, self._on_attached)
+            self.clips = Clips(config.data / CLIPS, config.clips, self.history, log, self.dashboard.refresh_event)
         self.policy = Policy(config, self.history)
         self.notifications = Notifications(
             config.channels,
@@ -137,7 +134,7 @@ class Service:
             self._distribute()
 
     def draw(self, name: str, zones: Zones | None) -> None:
-        """Use these zones of a source from its next chunk on, also after a restart. None takes those of the file.
+        """Use these zones of a source from its next chunk on, also after a restart. None uses the zones of the file.
 
         Raises LstrError for an unknown source.
         """
@@ -243,13 +240,9 @@ class Service:
         if phase != "update":
             self.notifications.wake()
 
-    def _on_attached(self, event_id: str) -> None:
-        """Show an event that has a clip or an image now, which may be after its end."""
-        with suppress(HistoryError):
-            if event := self.history.find(event_id):
-                self.dashboard.show_event(event, "update")
-
     def _tick_until_ended(self) -> None:
+        """Do each second what has to be done from time to time."""
+        cleaned, last_error = -CLEAN_INTERVAL_S, ""
         while not self.ended.wait(1.0):
             workers = [*self.workers.values()]
             # systemd restarts a service that does not send this
@@ -257,32 +250,28 @@ class Service:
                 notify_supervisor("WATCHDOG=1")
             error = ""
             try:
-                self._tick()
+                for worker in workers:
+                    worker.tick()
+                with self._lock:
+                    sources, paused, status = self.sources, {*self.paused}, self.status()
+                    actions = {name: self.workers[s.model or self.config.model].actions for name, s in sources.items()}
+                    self.notifications.show_sources(actions)
+                    for name in sources:
+                        is_healthy = name in status and status[name].link == "reading"
+                        self.notifications.show_source(name, is_healthy, name not in paused)
+                self.dashboard.snoozes = self.policy.snoozes()
+                self.recorder.flush()
+                if monotonic() - cleaned > CLEAN_INTERVAL_S:
+                    cleaned = monotonic()
+                    old = self.history.delete_old(self.config.keeping.days * DAY_S)
+                    if self.clips:
+                        self.clips.remove(event.id for event in old)
             except Exception as caught:  # sources continue, and the supervisor is notified
                 known = isinstance(caught, LstrError)
                 error = str(caught) if known else f"The service continues after {describe_error(caught)}."
-                if not self.ended.is_set() and error != self._error:
+                if not self.ended.is_set() and error != last_error:
                     self.log(error)
-            self._error = error
-
-    def _tick(self) -> None:
-        """Do what has to be done from time to time."""
-        for worker in [*self.workers.values()]:
-            worker.tick()
-        with self._lock:
-            sources, paused, status = self.sources, {*self.paused}, self.status()
-            models = {name: source.model or self.config.model for name, source in sources.items()}
-            self.notifications.show_sources({name: self.workers[model].actions for name, model in models.items()})
-            for name in sources:
-                is_healthy = name in status and status[name].link == "reading"
-                self.notifications.show_source(name, is_healthy, name not in paused)
-        self.dashboard.snoozes = self.policy.snoozes()
-        self.recorder.flush()
-        if monotonic() - self._cleaned > CLEAN_INTERVAL_S:
-            self._cleaned = monotonic()
-            old = self.history.delete_old(self.config.keeping.days * DAY_S)
-            if self.clips:
-                self.clips.remove(event.id for event in old)
+            last_error = error
 
 
 def notify_supervisor(state: str) -> None:

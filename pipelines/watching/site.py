@@ -61,7 +61,7 @@ class SourceBody(Struct, forbid_unknown_fields=True):
 
 
 class ZonesBody(Struct, forbid_unknown_fields=True):
-    """Zones of a source, None for those of the file."""
+    """Zones of a source; None removes the drawn zones, so that the zones of the file count."""
 
     zones: Any | UnsetType = UNSET
 
@@ -133,7 +133,7 @@ class WatchSite:
         return page_response(build_page("watch", "Watch", SCRIPTS, document, is_served=True))
 
     async def _pieces(self) -> AsyncIterator[str]:
-        """Yield messages as they come, those of an interval together."""
+        """Yield messages as they come, all messages of an interval together."""
         sent, found = monotonic(), self.dashboard.messages()
         yield "retry: 1000\n\n"
         while not self.ending().is_set():
@@ -180,12 +180,9 @@ class WatchSite:
 
     async def _verdict(self, request: Request) -> Response:
         event_id, body = _event_id(request), await _read(request, VerdictBody)
-        history = self.dashboard.history
-        if not await run_in_threadpool(history.judge, event_id, body.verdict):
+        if not await run_in_threadpool(self.dashboard.history.judge, event_id, body.verdict):
             raise HTTPException(404)
-        event = await run_in_threadpool(history.find, event_id)
-        if event:
-            self.dashboard.show_event(event, "update")
+        event = await run_in_threadpool(self.dashboard.refresh_event, event_id)
         return JSONResponse({"event": event and event.to_dict()})
 
     async def _source(self, request: Request) -> Response:

@@ -291,7 +291,7 @@ class Worker:
 
 
 def rules_of(loaded: Checkpoint, actions: Mapping[str, ActionConfig]) -> dict[str, Thresholds]:
-    """Return the thresholds of each class: the model's, overridden by those of the configuration."""
+    """Return the thresholds of each class: the configuration's where it has some, else the model's."""
     own = thresholds_of(loaded)
     rules = {label: own if isinstance(own, Thresholds) else own.get(label, DEFAULT) for label in loaded.classes}
     for name, action in actions.items():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def seen(tmp_path):
         event = WatchedEvent(new_id(start), source, action, start, start, 0.8, 0.9, start)
         history.begin(event, [], now)
         if hours > 1:
-            history.end(event.id, start + timedelta(seconds=4), False, now)
+            history.update(replace(event, end=start + timedelta(seconds=4)), now)
     history.close()
     return tmp_path / "watch.data"
 

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_notice_waits_for_its_image(history, announce, event_of, tmp_path):
 
     with Receiver() as receiver, announce(event, find, phone=apprise(receiver.root)) as running:
         until(lambda: not count_pending(history))
-        history.end(event.id, event.seen, False, event.seen)
+        history.update(replace(event, end=event.seen), event.seen)
         running.wake()
         until(lambda: not count_pending(history))
         (posted,) = receiver.posted  # an end is not sent: a message cannot be changed

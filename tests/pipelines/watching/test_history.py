@@ -1,6 +1,7 @@
 """The history of a watching service: what is stored together, and what is wanted of it."""
 
 import sqlite3
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -22,12 +23,12 @@ def test_its_course_is_kept(history):
     known, later = event(), NOW + timedelta(seconds=4)
     history.begin(known, [], NOW)
     assert history.find(known.id) == known and history.find("nothing") is None
-    history.renew(known.id, later, 0.95)
-    history.renew(known.id, later, 0.4)  # what was highest stays
+    history.update(replace(known, seen=later, top_score=0.95), later)
+    history.update(replace(known, seen=later, top_score=0.4), later)  # what was highest stays
     found = history.find(known.id)
     assert found.top_score == 0.95 and found.seen == later and found.end is None and found.seconds == 4
-    history.end(known.id, later + timedelta(seconds=1), False, later)
-    history.end(known.id, later + timedelta(seconds=9), True, later)  # it ends once
+    history.update(replace(known, end=later + timedelta(seconds=1)), later)
+    history.update(replace(known, end=later + timedelta(seconds=9), still_on=True), later)  # it ends once
     found = history.find(known.id)
     assert found.end == found.seen == later + timedelta(seconds=1) and not found.still_on
 
@@ -38,7 +39,7 @@ def test_notices_come_with_the_event_and_once(history):
     (first,) = history.pending("phone")
     assert first.event == known and first.phase == "new" and count_pending(history) == {"phone": 1, "house": 1}
     history.mark_delivered(first, NOW)
-    history.end(known.id, NOW, False, NOW)
+    history.update(replace(known, end=NOW), NOW)
     assert [notice.phase for notice in history.pending("phone")] == ["end"]
     (both,) = history.pending("house")
     assert both.phase == "new" and both.event.end == NOW, "the start first, which has the end too"
@@ -50,7 +51,7 @@ def test_notices_come_with_the_event_and_once(history):
 def test_an_end_is_not_announced_without_its_start(history):
     known = event()
     history.begin(known, [], NOW)
-    history.end(known.id, NOW, False, NOW)
+    history.update(replace(known, end=NOW), NOW)
     assert not count_pending(history)
 
 
@@ -58,8 +59,8 @@ def test_old_events_are_deleted_with_their_notices(history):
     old, on, new = event(0), event(1), event(100)
     for one in (old, on, new):
         history.begin(one, ["phone"], NOW)
-    history.end(old.id, old.start, False, NOW)
-    history.end(new.id, new.start, False, NOW)
+    history.update(replace(old, end=old.start), NOW)
+    history.update(replace(new, end=new.start), NOW)
     assert [one.id for one in history.delete_old(datetime.now().timestamp() - NOW.timestamp() - 50)] == [old.id]
     assert {one.id for one in history.events()} == {on.id, new.id}
     assert {notice.event.id for notice in history.pending("phone")} == {on.id, new.id}

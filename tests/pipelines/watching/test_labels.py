@@ -1,6 +1,7 @@
 """Judged events as labels: in the seconds of their clips, as the readers and `lstr learn` take them."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,7 +21,7 @@ def add(history, clips, start, end, verdict, action="fall", source="hall", clip=
     begin, over = (NOON + timedelta(seconds=second) for second in (start, end))
     event = WatchedEvent(new_id(begin), source, action, begin, begin, 0.7, 0.9, begin)
     history.begin(event, [], begin)
-    history.end(event.id, over, False, over)
+    history.update(replace(event, end=over), over)
     history.judge(event.id, verdict)
     if clip:
         path = clips / f"{event.id}.mp4"

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 import paho.mqtt.client as paho
@@ -92,7 +93,7 @@ def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, e
         assert listener.last(f"{prefix}/hall/falling/state") == "ON"
         assert listener.last(f"{prefix}/hall/last") == "falling"
         assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
-        history.end(event.id, event.seen, False, event.seen)
+        history.update(replace(event, end=event.seen), event.seen)
         running.wake()
         until(lambda: not count_pending(history))
         until(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2)
@@ -145,7 +146,7 @@ def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker,
             until(lambda: len(listener.heard[state]) > told)
             assert {*listener.heard[state][told:]} == {"ON"}
             until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")  # nobody was told of that
-            history.end(event.id, event.seen, False, event.seen)
+            history.update(replace(event, end=event.seen), event.seen)
             running.wake()
             until(lambda: listener.last(state) == "OFF")
 
@@ -205,7 +206,7 @@ def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_o
     history.set_value("retained home", ["ha/old/config"])  # which the broker is to forget, once it can be told
     late, event = event_of(), event_of(source="yard")
     history.begin(late, ["home"], late.decided)
-    history.end(late.id, late.seen, False, late.seen)
+    history.update(replace(late, end=late.seen), late.seen)
     history.begin(event, ["home"], event.decided)
     with Notifications(config.channels, history, print) as running:
         running.show_sources({"hall": ["falling"], "yard": ["falling"]})

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_an_event_of_yesterday_is_no_news(history, begin, event_of):
     with Receiver() as receiver:
         running = begin(receiver, *events)
         for event in events:
-            history.end(event.id, event.seen, False, event.seen)
+            history.update(replace(event, end=event.seen), event.seen)
         with running:
             until(lambda: not count_pending(history))
         assert ids(receiver) == [f"{events[-1].id}.new", f"{events[-1].id}.end"]

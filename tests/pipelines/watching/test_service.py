@@ -20,6 +20,7 @@ from lstr.pipelines.watching import service
 from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.history import EventFilter, History
 from lstr.pipelines.watching.notifications import Notifications
+from lstr.pipelines.watching.recorder import Recorder
 from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.pipelines.watching.test_history import event
 from tests.support.patience import until
@@ -123,7 +124,7 @@ def test_what_is_old_is_forgotten_and_what_waited_for_the_disk_is_stored(unanswe
     with unanswered("[keeping]\ndays = 1\n") as watching:
         old = event(-3 * 86400.0)
         watching.history.begin(old, [], old.start)
-        watching.history.end(old.id, old.start, False, datetime.now().astimezone())
+        watching.history.update(replace(old, end=old.start), datetime.now().astimezone())
         until(lambda: watching.history.find(old.id) is None, LONG)
         begun = event()
         watching.recorder.add(begun, "new")
@@ -168,11 +169,11 @@ def test_a_source_without_a_model_is_not_added(packed, idle, tmp_path):
 def test_an_error_of_a_tick_ends_nothing_and_is_logged_once(unanswered, monkeypatch):
     ticks: list[int] = []
 
-    def tick(self: Service) -> None:
+    def tick(self: Recorder) -> None:
         ticks.append(1)
         raise OverflowError("date value out of range") if len(ticks) < 3 else HistoryError("no room")
 
-    monkeypatch.setattr(Service, "_tick", tick)
+    monkeypatch.setattr(Recorder, "flush", tick)
     with unanswered() as watching:
         until(lambda: len(ticks) > 3, LONG)
     said = [text for text in watching.said if "OverflowError" in text or "no room" in text]

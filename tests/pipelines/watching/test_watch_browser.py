@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -168,7 +169,7 @@ def filter_events(page, service: Service) -> None:
         source, action = "hall" if k % 2 else HOSTILE, HOSTILE if k % 3 == 0 else "wave"
         event = event_of(source, action, now() - timedelta(days=1, minutes=k), model=HOSTILE)
         service.history.begin(event, (), now())
-        service.history.end(event.id, event.seen, False, now())
+        service.history.update(replace(event, end=event.seen), now())
     page.reload()
     until(page, "document.querySelectorAll('.event').length === 50")
     page.click("#older")
