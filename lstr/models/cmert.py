@@ -6,9 +6,6 @@ long memory alone, and work tokens then attend to them. The rest is TeSTra with 
 
 No score depends on a later chunk: the generated future follows from the chunks before the work memory. In training
 every work slot is an output that sees the work chunks up to its own.
-
-Positions are the published ones: those of the tokens to come follow the work memory without its context, so they
-coincide with those of the last work tokens, and each of those tokens sees all others of them.
 """
 
 from __future__ import annotations
@@ -112,6 +109,8 @@ class CMeRT(Foresight):
         """See `Foresight.decide`."""
         K, W = self.config.context, self.config.work_length
         x = self.pos_encoding(work, torch.arange(K + W, device=work.device))
+        # Published positions: those of the tokens to come follow the work memory without its context, so they coincide
+        # with those of the last work tokens.
         x = self.with_coming(x, W)  # (B, K + W + A, d_model)
         # who sees whom among context, work and coming chunks: (N, N), or (B, 1, N, N) with slots that are absent
         visible = None
@@ -119,7 +118,7 @@ class CMeRT(Foresight):
             visible = nn.functional.pad(present, (K, self.config.anticipation), value=True)  # (B, N)
         mask = causal_mask(x.shape[1], visible, work.device)
         coming = torch.arange(x.shape[1], device=work.device) >= K + W
-        mask, entered = mask | (coming[:, None] & coming), x
+        mask, entered = mask | (coming[:, None] & coming), x  # the tokens to come all see each other
         for i, layer in enumerate(self.dec_modules.layers):
             x = layer.after_self(x, layer.self_attn(x, x, mask))
             x = _look(layer, x, entered, past, str(i), mask)

@@ -8,9 +8,6 @@ static plus 0.7 dynamic logits; a class without exemplars, such as the ambiguous
 The exemplars are features of training chunks: those nearest to the k-means centres of their class. They are part of our
 checkpoints, and of no published file, because its code reads them from another; `PublishedColar` says how to add them.
 The published code scores no chunk before its window is full, nor the last of a video; here every chunk is scored.
-
-A stream keeps the first layer of its chunks, and the convolution of each chunk with its neighbours. The latter changes
-only for the first chunk of the window and the last three.
 """
 
 from __future__ import annotations
@@ -177,12 +174,13 @@ class Colar(FixedWindow):
     def _newest(self, constants: Tensors, kept: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits (B, 1, C) of the newest chunk, and what the chunk two before it stays to be, (B, 2 * d_model).
 
-        kept (B, W, 4 * d_model) of the window; between (B, W - 4, 2 * d_model), keys and values that its chunks have
-        between their neighbours, but for the first slot and the last three. The newest chunk takes others up, so that
-        it and its neighbour differ from step to step, and beside the first is nothing.
+        kept (B, W, 4 * d_model) of the window; between (B, W - 4, 2 * d_model), the convolved keys and values of its
+        chunks without the first and the last three.
         """
         _, _, keys, values = kept.chunk(4, dim=-1)  # (B, W, d_model) each
         seen = attend_newest(keys, values).relu()
+        # A convolution changes only for the first chunk of the window, which loses a neighbour, and for the last three:
+        # the newest chunk is another after it has added the window.
         first = convolved(F.pad(seen[:, :2], (0, 0, 1, 0)), constants)
         last = convolved(F.pad(seen[:, -4:], (0, 0, 0, 1)), constants)
         around = torch.cat([first, between, last], dim=1)  # (B, W, 2 * d_model)

@@ -8,13 +8,11 @@ detection.
 - efc: two linear layers from the newest chunk's token to all tokens ahead
 - ed: an LSTM reads `config.work_length` chunks from a state of zeros; another starts from its state, and each step
   reads the result of the step before
-- red: ed, whose loss also rewards early detection, by REINFORCE. The constants of the paper are unknown: here a correct
-  step earns 1 / (1 + steps since the action started), 1 / n_ahead where none starts, and nothing before
+- red: ed, whose loss also rewards early detection, by REINFORCE
 - ttm: TTPP (Wang et al., Neurocomputing 2021). The newest chunk attends to its window in one Transformer layer; a small
   network, the same at every step, takes the result, the last predicted token and its probabilities to the next token
 
-In training every slot looks ahead, with the chunks before it in its window. The features ahead are regressed where the
-window has them; the classes ahead are always known.
+In training every slot looks ahead, with the chunks before it in its window.
 """
 
 from __future__ import annotations
@@ -79,6 +77,7 @@ class Looking(Windowed):
         chunks = torch.arange(W, device=features.device)[:, None] + torch.arange(1, A + 1, device=features.device)
         inside = chunks.clamp(max=W - 1)  # (W, A)
         seen = windows.work_mask & supervision.counts.any(dim=1, keepdim=True)
+        # the features ahead are known only inside the window, the classes ahead always
         known = seen[:, inside] & (chunks < W)  # (B, W, A)
         errors = (features - windows.work[:, inside]).square().mean(-1)
         regression = torch.where(known, errors, 0).sum() / known.sum().clamp(min=1)
@@ -178,9 +177,10 @@ def _by_slot(tensor: Tensor, W: int, A: int) -> Tensor:
 def rewards(targets: Tensor, drawn: Tensor) -> Tensor:
     """What each label drawn for the chunks ahead (..., A) earns, of targets (..., 1 + A, C) from the present chunk on.
 
-    Where an action begins ahead, a right label earns 1 at that step and ever less after it, and nothing before;
+    Where an action begins ahead, a right label earns 1 at that step, 1 / (1 + n) n steps after it, and nothing before;
     elsewhere a right label earns 1 / A.
     """
+    # the constants of the paper are unknown
     right = targets[..., 1:, :].gather(-1, drawn[..., None])[..., 0] > 0  # (..., A)
     acts = targets[..., 1:].amax(-1) > 0  # (..., 1 + A)
     begins = acts[..., 1:] & ~acts[..., :-1]  # (..., A)

@@ -5,13 +5,8 @@ so far, reads those as well, and a head classifies its last state. A gate made f
 with the scores of the chunk before. `config.runs` such pairs of GRUs, each reset every `config.work_length` chunks, one
 after the other, score each chunk together: their probabilities are averaged.
 
-The published code adds 1 to the sum of the background before it averages. The value for the next chunk includes that
-here too, or other classes would differ; the score of the background does not, so that scores are probabilities.
-
 In training, a second GRU reads the predicted features backwards and should arrive where the first one started, and vice
-versa: the cycle that gives the method its name. The published code takes an optimiser step for each length of prefix of
-a window; here each step draws one. It also passes logits from prefix to prefix in training and probabilities at test
-time; here those are always probabilities.
+versa: the cycle that gives the method its name.
 """
 
 from __future__ import annotations
@@ -104,6 +99,8 @@ class FATS(Model):
         each = self.mixed(rows[:, None], previous[:, None], current).softmax(dim=-1)  # (B, R, C)
         count = active.sum(1, keepdim=True)  # (B, 1)
         mean = (each * active[..., None]).sum(1) / count
+        # The published code adds 1 to the sum of the background before it averages. The next chunk needs that value too,
+        # or other classes would differ; the score does not have it, so that scores are probabilities.
         handed = mean.clone()
         handed[:, :1] += 1 / count
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log(), handed
@@ -164,6 +161,7 @@ class FATS(Model):
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits (B, C) and both cycles (B, n, D) of a prefix of windows, drawn from 1 chunk to half of them."""
+        # the published code takes an optimiser step for each length of prefix; here each step draws one
         n = int(torch.randint(1, max(2, self.config.work_length // 2), ()))
         return self.prefix(self.wrapped(windows), n)
 
@@ -179,6 +177,7 @@ class FATS(Model):
         rows (B, W, D); previous (B, C) is what the chunk before left, None to compute it.
         """
         if previous is None:
+            # Probabilities, as at test time. The published code passes logits from prefix to prefix in training.
             previous = rows.new_zeros(len(rows), self.n_classes)
             with torch.no_grad():
                 before = self.run_logits(rows[:, : n - 1]) if n > 1 else rows[:, :0]

@@ -49,8 +49,7 @@ class LFB(Model):
     """A chunk's short-term feature, and what `config.l_dec` non-local blocks find for it in the bank.
 
     The bank at a chunk holds the visible chunks of the long memory, and of the work memory those up to the chunk
-    itself, which is the causal bank of Wu et al. 2019. It is a set: the place of a chunk in it is not known. While
-    nothing precedes the work memory the newest long slot holds chunk 0, so that chunk is then in the bank twice.
+    itself, which is the causal bank of Wu et al. 2019. It is a set: the place of a chunk in it is not known.
     """
 
     plans = Bank
@@ -100,10 +99,9 @@ class LFB(Model):
         return torch.cat(rows)
 
     def begin(self, n_streams: int) -> Tensors:
-        """Keys and values (B, R, d_model) for each block: R rows, a ring for the work memory before one for the long.
-
-        A chunk that both memories can hold is in both rings, so the bank may hold it twice, as the definition says.
-        """
+        """Return keys and values (B, R, d_model) for each block: the ring of the work memory, then of the long one."""
+        # A chunk that both memories can hold is in both rings: until a chunk leaves the work memory, the newest long
+        # slot has chunk 0 too (`lstr.windows.indices.long_indices`).
         config = self.config
         shape = (n_streams, config.work_length + memory.long_rows(config), config.d_model)
         names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]

@@ -1,7 +1,6 @@
 """The common part of CMeRT and MAT: a memory generates tokens of the future, which refine the work tokens.
 
-The long memory has no positions, so the keys and values of a chunk in stage 1 never change. A video and a stream
-compute them once per chunk; a stream keeps them in rings, and compresses the long memory of a window only if it has
+A stream keeps the keys and values of stage 1 in rings, and compresses the long memory of a window only if it has
 changed. Later layers depend on the place of each work token, and are computed for each window.
 """
 
@@ -162,6 +161,7 @@ class Foresight(Model):
 
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, N, C) of all outputs of windows."""
+        # with dropout each window draws its own masks for the queries
         learned = self.learned(len(windows) if self.config.dropout else 1)
         stored = self.stored(self.feature_head_long(windows.long))
         past = self.remember(learned, *stored, windows.long_mask, together=True)
@@ -223,6 +223,7 @@ class Foresight(Model):
         """
         (model, learned), config, made = constants or self.constants(), self.config, []
         work = model.feature_head_work(features)  # (L, d_model)
+        # The long memory has no positions, so keys and values of a chunk never change: once for all windows.
         keys, values = model.stored(model.feature_head_long(features))  # (L, d_model)
         for ends in batches:
             long, visible = index.long_indices(ends, config)  # (B, n_long)

@@ -7,9 +7,7 @@ any other, as published.
 
 As a stream: the queries never change, so score, gate and value of a slot are sums of a part of its chunk, computed
 when the chunk arrives and kept in a ring, and a part of the slot. A step is then a softmax over the slots, the layers
-on the queries, and the decoder, of whose last layer only the newest chunk is computed. A history too small to gain
-from this (`MAX_RECOMPUTED`) is computed from scratch, which rounds as the published code does: with weights that make
-large scores, the sums of parts differ from it by about 1e-5 in probability, as it does from exact arithmetic.
+on the queries, and the decoder, of whose last layer only the newest chunk is computed.
 
 The published code lacks its optional future-augmented history (features of two seconds after each chunk), as does this.
 """
@@ -39,7 +37,9 @@ AT_ONCE = 8
 ALPHA = 0.75
 # 1 - p is at least this: of an exponent below 1 the slope at 0 has no bound.
 SMALL = 1e-12
-# Multiply-adds of a history's projections up to which a stream computes them anew with every chunk.
+# Multiply-adds of a history's projections up to which a stream computes them again with every chunk. That small, sums
+# of parts gain nothing, and the whole product rounds as the published code does: with weights that make large scores,
+# the sums differ from it by about 1e-5 in probability, as it does from exact arithmetic.
 MAX_RECOMPUTED = 2**20
 
 
@@ -120,14 +120,12 @@ class GateHUB(Model):
         return 2 * (config.n_long + config.work_length) * config.d_model**2 > MAX_RECOMPUTED
 
     def loss(self, forwarded: Tensor, windows: Windows, supervision: Supervision) -> Tensor:
-        """The focal loss of the work slots (section 3.4): sum over classes of -t (1 - p)^gamma log p, their mean.
-
-        Where the paper has one exponent for action and another for background, so has this.
-        """
+        """Return the focal loss (section 3.4): the mean over work slots of the sum of -t (1 - p)^gamma log p."""
         targets, ignore = supervision.targets, supervision.ignore
         keep = loss_mask(targets, ignore, supervision.counts)  # (B, W)
         targets = without(targets, ignore)
         log = without(forwarded, ignore).log_softmax(dim=-1)  # (B, W, C)
+        # one exponent for actions and another for background, as in the paper
         gamma = torch.where(targets[..., :1] > 0, self.config.gamma_background, self.config.gamma)
         losses = -ALPHA * (targets * (1 - log.exp()).clamp(min=SMALL) ** gamma * log).sum(dim=-1)  # (B, W)
         return masked_mean(losses, keep, supervision.totals)
@@ -245,7 +243,8 @@ class GateHUB(Model):
 
 
 def through(gate: Tensor, scores: Tensor) -> Tensor:
-    """Scores of slots after their gates: z = sigmoid + 1e-8 of what the gate says adds log z + z."""
+    """Return the scores of slots after their gates, logits (..., 1): with z their sigmoid, a gate adds log z + z."""
+    # 1e-8, so that a closed gate gives a low score, not -inf
     z = gate.sigmoid() + 1e-8
     return scores + z.log() + z
 

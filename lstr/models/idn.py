@@ -1,13 +1,10 @@
 """Information Discrimination Network (Eun et al., CVPR 2020): a GRU that knows the newest chunk at every step.
 
 The embedding of the newest chunk enters the gates at every chunk of the window, to keep unrelated chunks out. So the
-earlier positions of a window know its future: only the newest is a score, the others serve training. No state can be
-carried from chunk to chunk either: a stream keeps the parts of the gates that depend on a chunk alone, and takes all
-steps of the window at every chunk.
+earlier positions of a window know its future: only the newest is a score, the others serve training.
 
-The gates are Keras' hard sigmoid, clip(0.2 x + 0.5, 0, 1), and the update gate weighs the candidate. The network,
-including its dropout masks, is the published one; its training code was withheld, so the losses are those of the paper
-as two reimplementations have them.
+The network, including its dropout masks, is the published one; its training code was withheld, so the losses are those
+of the paper as two reimplementations have them.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ DENSE = {
 
 
 def hard_sigmoid(x: Tensor) -> Tensor:
-    """Keras' form of it."""
+    """Return Keras' piecewise linear approximation of a sigmoid."""
     return (0.2 * x + 0.5).clamp(0, 1)
 
 
@@ -80,6 +77,7 @@ class IDN(Windowed):
 
     def decide(self, tokens: Tensor, newest: Tensor, constants: None) -> Tensor:
         """Return logits (B, 1, C) of the newest slot of windows of tokens (B, W, 3 * d_model)."""
+        # No state goes from chunk to chunk, because the newest chunk enters every step: all of them are taken again.
         embedded, update, candidate = tokens.chunk(3, dim=-1)  # (B, W, d_model) each
         now = at_slot(embedded, newest)  # (B, d_model)
         states = self.unit(update, candidate, self.reset_newest(now), self.update_newest(now))
@@ -92,6 +90,7 @@ class IDN(Windowed):
             reset = hard_sigmoid(self.reset_hidden(hidden) + reset_now)
             gate = hard_sigmoid(at_gate + update_now)
             new = torch.tanh(proposed + self.candidate_hidden(reset * hidden))
+            # the gate weighs the new state, where that of torch.nn.GRU weighs the old one
             hidden = (1 - gate) * hidden + gate * new
             states.append(hidden)
         return torch.stack(states, dim=1)

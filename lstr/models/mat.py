@@ -5,8 +5,7 @@ the work tokens, and work tokens to the future again. Every query attends to the
 highest scores; hidden keys count among those it drops.
 
 A long memory with few hidden slots is compressed in `config.groups` runs to one token each, any other as a whole to n0
-tokens. The published code counts the hidden slots of a whole batch, so that the scores of a window depend on its
-neighbours; here each window is counted alone, unless `config.grouping` is "batch".
+tokens.
 
 The published evaluation takes the first chunks of a video from one full window, where every work token has seen the
 future generated from all of them: all scores but the last use later chunks. Here a window that is not full has only the
@@ -142,12 +141,11 @@ class MAT(Foresight):
     scoring_rule = ScoringRule("MAT", "long videos", "ignored")
 
     def outputs(self) -> Outputs:
-        """The work slots and the chunks that follow, once for each stage; then the chunks of each generated future.
-
-        A future begins at the second chunk after the work memory (published code, which leaves one out).
-        """
+        """Return the work slots and the chunks that follow, for each stage; then those of each generated future."""
         n = self.config.refinements
-        weights = [0.2, *(round(0.8 * i - 0.6, 1) for i in range(1, 1 + n))]  # published code: 0.2, 0.2, 1
+        # 0.2, 0.2 and 1 in the published code, which has two refinements
+        weights = [0.2, *(round(0.8 * i - 0.6, 1) for i in range(1, 1 + n))]
+        # a future begins at the second chunk after the work memory: the published code skips one
         return self.staged(weights, [FUTURE_WEIGHT] * n, slot=-1, first=2)
 
     def learned(self, n_windows: int = 1) -> Tensors:
@@ -171,10 +169,12 @@ class MAT(Foresight):
         return tensors | {"counted": torch.ones_like(tensors["counted"], dtype=torch.bool)}
 
     def grouped(self, mask: Tensor, together: bool = False) -> Tensor:
-        """(B,) which of the windows with this mask (B, n_long) have their long memory summed up in groups.
+        """Return which windows (B,) sum up their long memory, with this mask (B, n_long), in groups.
 
         together: whether hidden slots are counted over all of them where `config.grouping` is "batch".
         """
+        # The published code counts over a whole batch, so that the scores of a window depend on its neighbours. By
+        # default each window is counted alone here.
         hidden = (~mask).sum(dim=1)
         if together and self.config.grouping == "batch":
             hidden = hidden.sum().expand(len(mask))
@@ -193,7 +193,7 @@ class MAT(Foresight):
         whole = runs = None
         if mask is not None or not n_groups:  # both, rather than look at the mask to see which
             whole = F.pad(self._sum_up(learned, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
-        if n_groups:
+        if n_groups:  # each run is a window of its own for stage 1
             keys, values = (tensor.unflatten(1, (n_groups, -1)).flatten(0, 1) for tensor in (keys, values))
             if mask is not None:  # a run of nothing but hidden slots is NaN, even where it is not taken
                 mask = (mask | ~grouped[:, None]).unflatten(1, (n_groups, -1)).flatten(0, 1)

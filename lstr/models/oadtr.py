@@ -4,9 +4,8 @@ A class token follows the tokens of the window through a pre-norm encoder. The q
 ahead, attend to all of them. The score of the newest chunk comes from the class token and the mean of the decoder's
 outputs; the score of a chunk ahead from the output of its query.
 
-A stream can keep only the first layer: the place of every token in the window changes, and each attends to all. The
-published code scores no chunk before its window is full, none with chunks ahead beyond the end of the video, and skips
-the ambiguous class in its softmax; here every chunk is scored, over all classes.
+The published code scores no chunk before its window is full, none with chunks ahead beyond the end of the video, and
+skips the ambiguous class in its softmax; here every chunk is scored, over all classes.
 """
 
 from __future__ import annotations
@@ -112,6 +111,7 @@ class OadTR(FixedWindow):
 
     def score(self, kept: Tensor, constants: None = None) -> Tensor:
         """Return logits (B, 1 + n_ahead, C) from the tokens (B, W, d_model) of a window."""
+        # A stream can keep no more than these tokens: each moves to another slot with every chunk, and attends to all.
         last = self.class_token.expand(len(kept), 1, -1)
         x = self.dropout(torch.cat([kept, last], dim=1) + self.positions.weight)  # (B, W + 1, d_model)
         for block in self.encoder:

@@ -1,7 +1,7 @@
 """Recurrent kinds: their common base, the plain RNN of the LSTR paper, and MiniROAD.
 
 Training starts from a zero state at the first chunk of the work memory. A video and a stream carry the state on from
-their first chunk, so that only the cell itself forgets.
+their first chunk.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class MiniROAD(Recurrent):
     """A GRU of `config.d_model` on features of width `config.d_feedforward` (An et al., ICCV 2023).
 
     A training window is 128 chunks long and starts at a state of zeros; where the video is younger, rows of zeros come
-    before it. Its loss is that of the newest chunk alone, so that the state is not judged after a few chunks.
+    before it. Its loss is that of the newest chunk alone.
 
     With `config.anticipation`, a linear layer makes one token for each chunk ahead, all of them before the one
     classifier; the loss is then theirs alone, as published.
@@ -145,6 +145,7 @@ class MiniROAD(Recurrent):
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, 1, C), or (B, anticipation, C) with anticipation."""
         tokens = self.feature_head_work(windows.newest_last())  # (B, W, d_feedforward)
+        # the loss is of the newest chunk alone, so that a state is not judged after a few chunks
         hidden, _ = self.recurrent(tokens)  # (B, W, d_model)
         logits = self._scores(hidden[:, -1])  # (B, 1 + n_ahead, C)
         return logits[:, 1:] if self.config.anticipation else logits

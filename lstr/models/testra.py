@@ -4,9 +4,8 @@ Long tokens have no positions, so score and value of a chunk in stage 1 never ch
 slots: box, all slots alike, or Laplace, `config.decay` times as much for each slot further back. Every decoder layer
 attends to the work tokens too, as they enter the decoder. Everything else, names of weights included, is LSTR's.
 
-The scores equal the published batch evaluation. The published stream departs from it: it omits the bias of the
-values, counts chunk 0 twice in each of its sums and, with the box kernel, never drops a chunk. Here a stream keeps
-scores and values of chunks in rings (`lstr.models.lstr_step`), which is exact.
+The scores equal the published batch evaluation. The published stream differs from it: it omits the bias of the values,
+counts chunk 0 twice in each of its sums and, with the box kernel, never drops a chunk. Here a stream is exact.
 """
 
 from __future__ import annotations

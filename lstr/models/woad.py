@@ -5,9 +5,6 @@ of its last four states says whether an action starts now. In training only, a s
 scores whole videos: by their most active chunks, and by the similarity of videos of one class there. A window is a
 whole video up to `config.work_length` chunks; the LSTM reads it in pieces of `config.unroll`, each from a state of
 zeros.
-
-The published code takes the padding after a short video for background; here it has no loss. Every two videos of a
-batch that share a class are compared, because batches are not drawn to hold such pairs.
 """
 
 from __future__ import annotations
@@ -130,6 +127,7 @@ class WOAD(Recurrent):
         In a batch of several pieces each piece's losses weigh as much as its share of the windows.
         """
         logits, starts, activity, tokens = forwarded
+        # the published code takes the padding after a short video for background; here it has no loss
         targets, ignore, present = supervision.targets, supervision.ignore, supervision.counts
         columns = [c for c in range(1, self.n_classes) if c != ignore]
         labels = (targets * present[..., None])[..., columns].amax(dim=1)  # (B, K) classes of each window
@@ -183,6 +181,7 @@ def likeness_loss(
         highs.append(weights.T @ one[chunks])  # (K, F)
         lows.append((1 - weights).T @ one[chunks] / max(1, int(chunks.sum()) - 1))
     total, count = activity.sum() * 0, labels.new_zeros(())
+    # every pair, because batches are not drawn to hold pairs that share a class, as those of the published code are
     for i, j in itertools.combinations(range(len(labels)), 2) if pairs is None else pairs:
         shared = (labels[i] > 0) * (labels[j] > 0) * labels.new_ones(())  # (K,)
         if not shared.any():
