@@ -31,11 +31,12 @@ def write(tmp_path, database, classes=None):
 
 
 def test_reads_videos_and_sorts_classes(tmp_path):
-    path = write(tmp_path, {"a/b": entry(("Sit", 1, 2.5), ("Fall", 3, 4)), "c": entry(subset="validation")})
+    path = write(tmp_path, {"a/b": entry(("Sit", 1, "0:02.5"), ("Fall", 3, 4)), "видео": entry(subset="validation")})
+    path.write_text("\ufeff" + path.read_text())  # a byte order mark
     labels = read_labels(path)
     assert labels.classes == ("Background", "Fall", "Sit")
     assert labels.videos["a/b"] == VideoLabels("training", 10.0, (Segment(1.0, 2.5, "Sit"), Segment(3.0, 4.0, "Fall")))
-    assert select(labels, "validation").videos.keys() == {"c"}
+    assert select(labels, "validation").videos.keys() == {"видео"}
     with pytest.raises(LabelsError, match="testing") as caught:
         select(labels, "testing")
     assert "training, validation" in caught.value.hint
@@ -47,10 +48,11 @@ def test_background_comes_first_and_given_order_is_kept(tmp_path, given):
     assert labels.classes == ("Background", "Sit", "Fall")
 
 
-def test_byte_order_mark_and_other_alphabets(tmp_path):
-    path = tmp_path / "labels.json"
-    path.write_text("\ufeff" + json.dumps({"database": {"видео": entry(("Падение", 0, 1))}}), encoding="utf-8")
-    assert read_labels(path).classes == ("Background", "Падение")
+def test_the_json_of_a_segment():
+    labelled, detected = Segment(0.25, 1.5, "kick"), Segment(0.25, 1.5, "kick", 0.75)
+    assert list(labelled.to_dict().items()) == [("label", "kick"), ("start", 0.25), ("end", 1.5)]
+    assert detected.to_dict() == {"label": "kick", "start": 0.25, "end": 1.5, "score": 0.75}
+    assert [Segment.from_dict(segment.to_dict()) for segment in (labelled, detected)] == [labelled, detected]
 
 
 @pytest.mark.parametrize(
@@ -96,30 +98,28 @@ def test_targets_hold_several_classes_and_ambiguous_is_no_background():
 
 
 @pytest.mark.parametrize(
-    "database, words",
+    "database, named",
     [
-        ({"v1": entry(("A", -1, 2))}, ["v1", "-1"]),
-        ({"v1": entry(("A", 3, 2))}, ["v1", "before"]),
-        ({"v1": entry(("A", 0, float("nan")))}, ["v1", "nan"]),
-        ({"v1": entry(("A", 0, float("inf")))}, ["v1", "inf"]),
-        ({"v1": entry(("A", "0", 1))}, ["v1", "segment"]),
-        ({"v1": entry(("Other", 0, 1))}, ["v1", "Other"]),
-        ({"v1": entry((3, 0, 1))}, ["v1", "label"]),
-        ({"v1": {"subset": "training", "annotations": [{"label": "A"}]}}, ["v1", "segment"]),
-        ({"v1": {"subset": "training", "annotations": {}}}, ["v1", "annotations"]),
-        ({"v1": {"annotations": []}, "v2": entry()}, ["v1", "subset"]),
-        ({"v1": entry(("A", "0:61", 1))}, ["v1", "0:61"]),
-        ({"v1": entry(duration=-1)}, ["v1", "duration"]),
-        ({"v1": []}, ["v1"]),
-        ([], ["database"]),
+        ({"v1": entry(("A", -1, 2))}, "-1"),
+        ({"v1": entry(("A", 3, 2))}, ""),
+        ({"v1": entry(("A", 0, float("nan")))}, "nan"),
+        ({"v1": entry(("A", 0, float("inf")))}, "inf"),
+        ({"v1": entry(("A", "0", 1))}, "segment"),
+        ({"v1": entry(("Other", 0, 1))}, "Other"),
+        ({"v1": entry((3, 0, 1))}, "label"),
+        ({"v1": {"subset": "training", "annotations": [{"label": "A"}]}}, "segment"),
+        ({"v1": {"subset": "training", "annotations": {}}}, "annotations"),
+        ({"v1": {"annotations": []}, "v2": entry()}, "subset"),
+        ({"v1": entry(("A", "0:61", 1))}, "0:61"),
+        ({"v1": entry(duration=-1)}, "duration"),
+        ({"v1": []}, ""),
+        ([], "database"),
     ],
 )
-def test_mistakes_are_named_with_file_and_video(tmp_path, database, words):
-    path = write(tmp_path, database, classes=["A"])
-    with pytest.raises(LabelsError) as caught:
-        read_labels(path)
-    assert all(word in str(caught.value) for word in [*words, "labels.json"])
-    assert caught.value.hint
+def test_mistakes_are_named_with_file_and_video(tmp_path, database, named):
+    with pytest.raises(LabelsError, match=r"labels\.json") as caught:
+        read_labels(write(tmp_path, database, classes=["A"]))
+    assert named in str(caught.value) and ("v1" in str(caught.value) or database == []) and caught.value.hint
 
 
 @pytest.mark.parametrize("classes", ["A", [1], ["A", "A"], [""]])
@@ -128,28 +128,20 @@ def test_a_wrong_class_list_is_refused(tmp_path, classes):
         read_labels(write(tmp_path, {}, classes))
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"[" * 100_000])
+VIDEO = b'{"subset": "training", "annotations": []}'
+TWICE = b'{"database": {"v1": %s, "v2": %s, "v1": %s}}' % (VIDEO, VIDEO, VIDEO)
+"""The usual JSON reader keeps the last of two entries and says nothing of the first."""
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"[" * 100_000, TWICE, "no file", "a folder"])
 def test_a_file_that_is_not_labels_is_refused(tmp_path, content):
     path = tmp_path / "labels.json"
-    path.write_bytes(content)
-    with pytest.raises(LabelsError, match=r"labels\.json"):
+    if content == "a folder":
+        path.mkdir()
+    elif content != "no file":
+        path.write_bytes(content)
+    with pytest.raises(LabelsError, match="'v1'" if content == TWICE else r"labels\.json"):
         read_labels(path)
-
-
-def test_a_video_that_is_there_twice_is_refused(tmp_path):
-    """The usual JSON reader keeps the last of two entries and says nothing of the first."""
-    path = tmp_path / "labels.json"
-    video = '{"subset": "training", "annotations": []}'
-    path.write_text(f'{{"database": {{"v1": {video}, "v2": {video}, "v1": {video}}}}}')
-    with pytest.raises(LabelsError, match="'v1' twice"):
-        read_labels(path)
-
-
-def test_a_missing_file_or_a_folder_is_refused(tmp_path):
-    with pytest.raises(LabelsError, match="does not exist"):
-        read_labels(tmp_path / "none.json")
-    with pytest.raises(LabelsError):
-        read_labels(tmp_path)
 
 
 def test_segments_of_chunks():
@@ -170,19 +162,13 @@ def test_runs_of_chunks():
 
 
 @pytest.mark.parametrize(
-    "written, subset",
-    [
-        ("train", "training"),
-        ("Test", "testing"),
-        ("VAL", "validation"),
-        ("dev", "validation"),
-        ("Training", "training"),
-    ],
+    "written, subset", [("train", "training"), ("Test", "testing"), ("VAL", "validation"), ("dev", "validation")]
 )
 def test_other_names_of_the_subsets(tmp_path, written, subset):
     labels = read_labels(write(tmp_path, {"v": entry(("A", 0, 1), subset=written), "w": entry(subset="extra")}))
     assert labels.videos["v"].subset == subset and labels.videos["w"].subset == "extra"
-    assert [note.sentence for note in labels.notes] == [f"{written!r} is taken as {subset!r}"]
+    (note,) = labels.notes
+    assert repr(written) in note.sentence and repr(subset) in note.sentence
     assert select(labels, written).videos.keys() == {"v"}, "as a person types it"
 
 
@@ -192,12 +178,7 @@ def test_a_file_without_subsets_is_all_training(tmp_path):
         del video["subset"]
     labels = read_labels(write(tmp_path, videos))
     assert not labels.has_subsets and {video.subset for video in labels.videos.values()} == {"training"}
-    assert "all are taken as" in labels.notes[0].sentence
+    assert len(labels.notes) == 1
     videos["v"]["subset"] = "testing"
     lenient = read_labels(write(tmp_path, videos), lenient=True)
     assert lenient.has_subsets and lenient.videos["w"].subset == "", "one of several is missing: the check names it"
-
-
-def test_times_as_a_clock_shows_them(tmp_path):
-    labels = read_labels(write(tmp_path, {"v": entry(("A", "0:01.5", "1:02:03"))}))
-    assert labels.videos["v"].segments == (Segment(1.5, 3723.0, "A"),)
