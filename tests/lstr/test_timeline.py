@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from lstr.checkpoint import load
 from lstr.errors import ConfigError
-from lstr.labels.segment import Segment
 from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of
 
 CLASSES = ("Background", "kick", "punch")
@@ -34,20 +33,15 @@ def kicks(scores, **rules):
     return [(e.event, e.time, e.start, e.end) for e in events]
 
 
-def test_hysteresis():
-    kick = [0.1, 0.6, 0.4, 0.45, 0.2, 0.4, 0.1]
-    assert kicks(kick) == [("started", 0.5, 0.25, None), ("ended", 1.25, 0.25, 1.0)]
-    events, _ = play([[1 - s, s, 0] for s in kick])
-    assert segments_in(events) == [Segment(0.25, 1.0, "kick", pytest.approx(np.mean([0.6, 0.4, 0.45]), abs=1e-4))]
-
-
-def test_a_minimum_length_delays_the_start_and_drops_what_is_shorter():
-    rules = {"min_length": 0.75}
-    assert kicks([0, 0.9, 0.9, 0, 0.9, 0.9, 0.9, 0.9, 0], **rules) == [
+def test_delays_of_minimum_lengths_and_merged_gaps():
+    assert kicks([0, 0.9, 0.9, 0, 0.9, 0.9, 0.9, 0.9, 0], min_length=0.75) == [
         ("started", 1.75, 1.0, None), ("ended", 2.25, 1.0, 2.0)
     ]  # fmt: skip
-    assert Thresholds(**rules).delays() == {"started": 0.5, "ended": 0}
-    assert kicks([0.9, 0.9, 0], **rules) == []
+    assert Thresholds(min_length=0.75).delays() == {"started": 0.5, "ended": 0}
+    assert kicks([0.9, 0, 0, 0.9, 0, 0, 0, 0.9], merge_gap=0.5) == [
+        ("started", 0.25, 0, None), ("ended", 1.75, 0, 1.0), ("started", 2.0, 1.75, None), ("ended", 2.0, 1.75, 2.0)
+    ]  # fmt: skip
+    assert Thresholds(merge_gap=0.5).delays() == {"started": 0, "ended": 0.5}
 
 
 def test_what_is_on_when_the_source_ends_is_an_action_however_short():
@@ -68,11 +62,10 @@ def test_the_score_of_a_start_is_the_one_that_reached_on():
 
 def test_with_highest_only_one_action_is_on():
     scores = [[0, 0.6, 0.2], [0, 0.7, 0.8], [0, 0.7, 0.8], [0.9, 0.6, 0.6], [0, 0.7, 0.1]]
-    events, timeline = play(scores, Thresholds(highest=True))
+    events, _ = play(scores, Thresholds(highest=True))
     assert [(s.label, s.start, s.end) for s in segments_in(events)] == [
         ("kick", 0, 0.25), ("punch", 0.25, 1.0), ("kick", 0.75, 1.25)
     ], "equal scores both count, and background has no part"  # fmt: skip
-    assert timeline.describe()["highest"] is True
     joined, _ = play(scores, Thresholds(merge_gap=0.5, highest=True))
     kick = next(s for s in segments_in(joined) if s.label == "kick")
     assert (kick.start, kick.end) == (0, 1.25)
@@ -80,21 +73,8 @@ def test_with_highest_only_one_action_is_on():
     lower, _ = play([[0, 0.9, 0.6]], {"kick": Thresholds(highest=True), "punch": Thresholds()})
     assert [s.label for s in segments_in(lower)] == ["kick", "punch"], "each class has its own rule"
     assert "highest" not in DEFAULT.stored() and "highest" not in DEFAULT.to_dict(), "earlier versions refuse it"
-
-
-def test_with_highest_only_one_action_is_expected():
-    timeline = Timeline(CLASSES, Thresholds(highest=True))
-    coming = np.array([[0.1, 0.7, 0.6], [0.1, 0.8, 0.7]])
-    assert [event.label for event in timeline.push(0.25, np.zeros(3), coming)] == ["kick"]
-
-
-def test_a_gap_is_merged_and_delays_the_end():
-    rules = {"merge_gap": 0.5}
-    assert kicks([0.9, 0, 0, 0.9, 0, 0, 0, 0.9], **rules) == [
-        ("started", 0.25, 0, None), ("ended", 1.75, 0, 1.0), ("started", 2.0, 1.75, None), ("ended", 2.0, 1.75, 2.0)
-    ]  # fmt: skip
-    assert Thresholds(**rules).delays() == {"started": 0, "ended": 0.5}
-    assert kicks([0.9, 0.1], **rules) == [("started", 0.25, 0, None), ("ended", 0.5, 0, 0.25)]
+    coming = Timeline(CLASSES, Thresholds(highest=True)).push(0.25, np.zeros(3), ahead(0.7, 0.8) + [0, 0, 0.6])
+    assert [event.label for event in coming] == ["kick"], "nor is another one expected"
 
 
 def test_each_class_has_its_own_thresholds():
@@ -104,15 +84,6 @@ def test_each_class_has_its_own_thresholds():
     described = timeline.describe()
     assert described.keys() == {"kick", "punch"} and described["kick"]["on"] == 0.9
     assert play([[0, 0.7, 0.3]] * 2, {"punch": Thresholds(0.2, 0.1)})[0][0].label == "kick", "the default for the rest"
-
-
-def test_two_at_once_and_the_end_flushes():
-    events, timeline = play([[0, 0.9, 0.9]] * 2)
-    assert [(e.event, e.label) for e in events] == [
-        ("started", "kick"), ("started", "punch"), ("ended", "kick"), ("ended", "punch")
-    ]  # fmt: skip
-    assert {s.end for s in segments_in(events)} == {0.5}
-    assert timeline.finish(1.0) == [] and timeline.push(1.25, np.array([0, 0.9, 0]))[0].event == "started"
 
 
 def test_chunks_that_a_live_source_lost_end_an_action():
@@ -135,32 +106,19 @@ def test_what_has_ended_is_not_kept():
     assert size_after(1000) < size_after(10) + 50, "but for a larger number"
 
 
+def test_expected_lapsed_and_expected_again():
+    timeline, quiet = Timeline(CLASSES), np.array([1, 0, 0])
+    (first,) = timeline.push(0.25, quiet, ahead(0.1, 0.2, 0.7, 0.8))
+    assert first.to_dict() == {"event": "expected", "label": "kick", "time": 0.25, "start": 0.75, "score": 0.8}
+    assert timeline.push(0.5, quiet, ahead(0.1, 0.1, 0.1, 0.36)) == [], "not yet given up"
+    (lapsed,) = timeline.push(0.75, quiet, ahead(0.1, 0.1, 0.1, 0.1))
+    assert lapsed.to_dict() == {"event": "lapsed", "label": "kick", "time": 0.75, "start": 0.75, "score": 0.8}
+    (again,) = timeline.push(1.0, quiet, ahead(0.1, 0.1, 0.6, 0.6))
+    assert (again.event, again.start) == ("expected", 1.5)
+
+
 def ahead(*kick):
     return np.array([[1 - s, s, 0] for s in kick])
-
-
-def test_expected_once_until_it_begins():
-    timeline = Timeline(CLASSES)
-    said = []
-
-    def push(*chunk):
-        said.extend(made := timeline.push(*chunk))
-        return made
-
-    quiet, kick = np.array([1, 0, 0]), np.array([0.1, 0.9, 0])
-    first = push(0.25, quiet, ahead(0.1, 0.2, 0.7, 0.8))
-    assert [(e.event, e.label, e.time, e.start, e.score) for e in first] == [("expected", "kick", 0.25, 0.75, 0.8)]
-    assert push(0.5, quiet, ahead(0.4, 0.7, 0.8, 0.8)) == [], "said already"
-    assert [e.event for e in push(0.75, kick, ahead(0.9, 0.9, 0.9, 0.1))] == ["started"]
-    assert [e.event for e in push(1.0, quiet, ahead(0.1, 0.1, 0.1, 0.1))] == ["ended"]
-    assert [e.event for e in push(1.25, quiet, ahead(0.1, 0.1, 0.1, 0.6))] == ["expected"]
-    assert push(1.5, quiet, ahead(0.1, 0.1, 0.1, 0.36)) == [], "not yet given up"
-    (lapsed,) = push(1.5, quiet, ahead(0.1, 0.1, 0.1, 0.1))
-    assert lapsed.to_dict() == {"event": "lapsed", "label": "kick", "time": 1.5, "start": 2.0, "score": 0.6}
-    assert [e.event for e in push(1.75, quiet, ahead(0.1, 0.1, 0.6, 0.6))] == ["expected"]
-    expected = [event for event in said if event.event == "expected"]
-    assert [set(e.to_dict()) for e in expected] == [{"event", "label", "time", "start", "score"}] * 3
-    assert expected[2].start == 2.25
 
 
 @given(
@@ -247,7 +205,12 @@ def offline(curve, rules: Thresholds) -> list[tuple[float, float]]:
 
 @given(rows, rules)
 def test_the_segments_are_those_of_the_whole_curve(scores, rules):
-    events, _ = play(scores, rules)
+    """Again and again: after its end a timeline is as new."""
+    timeline = Timeline(CLASSES, rules)
+    for _ in range(2):
+        events = [e for k, row in enumerate(scores) for e in timeline.push((k + 1) * CHUNK, np.asarray(row))]
+        events += timeline.finish(len(scores) * CHUNK)
+        assert events == play(scores, rules)[0]
     for c, label in enumerate(CLASSES[1:], 1):
         segments = sorted((s.start, s.end) for s in segments_in(events) if s.label == label)
         assert segments == offline([row[c] for row in scores], rules)
@@ -267,11 +230,7 @@ def test_what_never_happens_together_does_not_by_backdating(scores, rules):
             assert event.start >= max(before, default=0.0)
 
 
-def test_a_start_is_backdated():
-    """But not in chunks that were lost, nor before the first one, nor before the end of the action before."""
-    curve = [0, 0, 0, 0, 0, 0.9, 0.9, 0, 0, 0.9, 0]
-    ended = [(start, end) for event, _, start, end in kicks(curve, backdate=0.8) if event == "ended"]
-    assert ended == [(0.5, 1.75), (1.75, 2.5)]
+def test_a_start_is_backdated_into_no_chunks_that_were_lost():
     timeline = Timeline(CLASSES, Thresholds(backdate=1.0))
     timeline.push(0.25, np.array([1, 0, 0]))
     (started,) = timeline.push(2.0, np.array([0, 1, 0]))
@@ -302,17 +261,6 @@ def test_nothing_said_changes_when_the_future_does(past, future, rules):
         return [timeline.push((k + 1) * CHUNK, np.asarray(row)) for k, row in enumerate(scores)]
 
     assert said(past + future)[: len(past)] == said(past)
-
-
-@given(rows, rules)
-def test_finishing_flushes(scores, rules):
-    """After it the machine is as new: the same scores give the same events again."""
-    timeline = Timeline(CLASSES, rules)
-    seen = []
-    for _ in range(2):
-        events = [e for k, row in enumerate(scores) for e in timeline.push((k + 1) * CHUNK, np.asarray(row))]
-        seen.append(events + timeline.finish(len(scores) * CHUNK))
-    assert seen[0] == seen[1] and seen[0] == play(scores, rules)[0]
 
 
 def test_what_was_on_at_the_end_says_so():
