@@ -90,7 +90,8 @@ class AnnotationSet:
                 check(is_name(segment.label), where, "label", segment.label)
                 check(segment.subject == "" or is_name(segment.subject), where, "subject", segment.subject)
                 for what in ("start", "end", "score"):
-                    check(is_time(getattr(segment, what) or 0), where, what, getattr(segment, what))
+                    value = getattr(segment, what)
+                    check(is_time(value) or (value is None and what == "score"), where, what, value)
         if wrong := [name for name in self.classes if not is_name(name)]:
             raise LabelsError(f"The class {brief(wrong[0])} is not a valid name.", "write it as text.")
         return self

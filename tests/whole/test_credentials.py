@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,12 +21,11 @@ class Guarded(Handler):
 
     def do_GET(self):
         known = self.headers.get("Authorization") == "Basic " + base64.b64encode(b"someone:hunter2").decode()
-        if not known or "token=abc123" not in self.path:
-            self.send_response(401, "not hunter2")
-            self.send_header("WWW-Authenticate", 'Basic realm="hunter2"')
-            self.end_headers()
-        else:
-            super().do_GET()
+        if known and "token=abc123" in self.path:
+            return super().do_GET()
+        self.send_response(401, "not hunter2")
+        self.send_header("WWW-Authenticate", 'Basic realm="hunter2"')
+        self.end_headers()
 
 
 @pytest.fixture
@@ -38,56 +38,60 @@ def address(tmp_path):
         running.shutdown()
 
 
-def assert_secret(*texts: str) -> None:
-    for text in texts:
+def assert_secret(*texts: str, folder: Path) -> list[Path]:
+    """No secret is in a text, nor in the name or the content of a file of a folder, which are returned."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for text in (*texts, *(path.name for path in files), *(path.read_bytes().decode("latin-1") for path in files)):
         assert not [secret for secret in SECRETS if secret in text], text
+    return files
 
 
 @pytest.mark.slow
 def test_an_address_that_works_leaves_no_secret(small_set, address, tmp_path):
     """Everything that a run leaves, in every format, and all that FFmpeg may write to standard error."""
-    out = tmp_path / "out"
-    ran = subprocess.run(
-        [sys.executable, "-m", "lstr_cli.main", "detect", address, "-c", small_set.checkpoint, "-o", out, "-f", "all"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "LSTR_DEBUG": "1"},
-    )
+    command = [
+        "-m",
+        "lstr_cli.main",
+        "detect",
+        address,
+        "-c",
+        small_set.checkpoint,
+        "-o",
+        tmp_path / "out",
+        "-f",
+        "all",
+    ]
+    environment = {**os.environ, "LSTR_DEBUG": "1"}
+    ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment)
     assert ran.returncode == 0, ran.stderr
-    assert_secret(ran.stdout, ran.stderr)
-    files = [path for path in out.rglob("*") if path.is_file()]
-    assert len(files) > 10
-    for path in files:
-        assert_secret(path.name, path.read_bytes().decode("latin-1"))
-    (timeline,) = out.glob("*-live.ts_*[0-9].json")
+    assert len(assert_secret(ran.stdout, ran.stderr, folder=tmp_path / "out")) > 10
+    (timeline,) = (tmp_path / "out").glob("*-live.ts_*[0-9].json")
     assert json.loads(timeline.read_text())["source"].endswith("/live.ts?token=…")
 
 
 @pytest.mark.long
 def test_an_address_that_fails_is_named_without_its_secrets(lstr, small_set, address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     wrong = address.replace("live.ts", "gone.ts")
     nobody = "rtsp://someone:hunter2@127.0.0.1:9/live?token=abc123"
-    told = []
+    texts = []
     for command in (
-        ("detect", wrong, "-c", small_set.checkpoint, "-o", tmp_path / "o", "--set", "timeout=5s"),
+        ("detect", wrong, "-c", small_set.checkpoint, "-o", "o", "--set", "timeout=5s"),
         ("detect", "gopher://someone:hunter2@h/?token=abc123", "-c", small_set.checkpoint),
         ("detect", small_set.features, "-c", wrong),
         ("info", nobody),
         ("bench", "--input", wrong),
-        ("train", wrong, "--labels", wrong, "-o", tmp_path / "run"),
+        ("train", wrong, "--labels", wrong, "-o", "run"),
         ("labels", "convert", wrong, "--to", "csv"),
         ("detect", wrong, "--no-such-option"),
     ):
         code, out, err = lstr(*command)
         assert code in (2, 3, 4) and "error: " in err, command
-        told += [out, err]
+        texts += [out, err]
     monkeypatch.setenv("LSTR_DEBUG", "1")
     code, out, err = lstr("detect", nobody, "-c", small_set.checkpoint, "--set", "timeout=5s")
     assert code == 3 and "Traceback" in err
-    assert_secret(*told, out, err)
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix in (".json", ".jsonl", ".html")]
-    for path in left:
-        assert_secret(path.name, path.read_text())
+    assert_secret(*texts, out, err, folder=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from lstr import checkpoint
 from lstr.errors import ExtractorError, LstrError
-from lstr.extractors.networks.archive import write_archive
+from lstr.extractors.networks.archive import Archive, write_archive
 from lstr.extractors.networks.build import network_recipe
 from lstr.extractors.networks.weights_file import ModelCard, read_card, read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
@@ -49,21 +49,13 @@ CLASSES = ["Background", "fall"]
 PART = NetworkRecipe("shufflenetv2", "random", "0" * 16, 1, *scale_of("shufflenetv2", "rgb"), seed=2021)
 RECIPE = Recipe(PART, None, flow_algorithm=None, long_side=96, short_side=64, crop=64).to_dict()
 CONFIGURED = RECIPE | {"rgb": PART.to_dict() | {"network": "mine", "width": 512}}
-PRESET = {
-    "based_on": "fast",
-    "rgb": {"network": "resnet18", "weights": None, "crops": 1, "mean": [1, 2, 3], "std": [1, 1, 1]},
-    "flow": None,
-    "long_side": 320,
-    "crop": 224,
+NETWORK = {"network": "resnet18", "weights": None, "crops": 1, "mean": [1, 2, 3], "std": [1, 1, 1]}
+PRESET = {"based_on": "fast", "rgb": NETWORK, "flow": None, "long_side": 320, "crop": 224}
+DATABASE = {
+    "a/b": {"subset": "train", "duration": 9.5, "annotations": [{"label": "fall", "segment": [0, 1.5]}]},
+    "c": {"subset": "testing", "duration": 4, "annotations": [{"label": "sit", "segment": ["0:01", "0:02.5"]}]},
 }
-LABELS = {
-    "version": "1",
-    "classes": ["fall", "sit"],
-    "database": {
-        "a/b": {"subset": "train", "duration": 9.5, "annotations": [{"label": "fall", "segment": [0, 1.5]}]},
-        "c": {"subset": "testing", "duration": 4, "annotations": [{"label": "sit", "segment": ["0:01", "0:02.5"]}]},
-    },
-}
+LABELS = {"version": "1", "classes": ["fall", "sit"], "database": DATABASE}
 RECORD = {"id": "v", "bytes": 1, "mtime": 1.5, "recipe": "0" * 12, "chunks": 8, "arrays": {"rgb": {"signature": "0"}}}
 FAILURE = {"id": "w", "source": "w.mp4", "reason": "it is damaged"}
 METRICS = {"lstr": {"mAP": 0.5, "per_class": {"fall": {"AP": 0.5}}}, "videos": 3}
@@ -106,9 +98,8 @@ def checkpoint_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
     checkpoint.save(folder / "c.pt", model, CLASSES, CONFIGURED, METRICS, {"thresholds": {"fall": {"on": 0.4}}})
     content = checkpoint.read(folder / "c.pt")
     texts = json_in(content, ("config", "classes", "recipe", "metrics", "extra", "versions"))
-    tables = st.sampled_from(
-        (None, 1, [], {}, {"rgb": 1}, {"rgb": {"x": 1}}, {1: torch.zeros(1)}, {"x": torch.zeros(0)})
-    )
+    odd = (None, 1, [], {}, {"rgb": 1}, {"rgb": {"x": 1}}, {1: torch.zeros(1)}, {"x": torch.zeros(0)})
+    tables = st.sampled_from(odd)
     other = st.tuples(st.sampled_from(sorted(content)), tables).map(lambda changed: {**content, changed[0]: changed[1]})
     whole = (folder / "c.pt").read_bytes()
     return one(st.one_of(texts.map(saved), other.map(saved), changed_bytes(whole)))
@@ -123,10 +114,8 @@ def weights_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
 def model_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
     model = make_model(configure(**TINY, rgb_dim=8, flow_dim=0), len(CLASSES)).eval()
     checkpoint.save(folder / "c.pt", model, CLASSES, RECIPE, METRICS, {"thresholds": {"fall": {"on": 0.4, "off": 0.3}}})
-    made = write_model(folder / "m.lstr", folder / "c.pt", None, {"metrics": METRICS, "videos": ["v"]})
+    made = write_model(folder / "m.lstr", folder / "c.pt", None, {"metrics": METRICS, "videos": {"v": "training"}})
     whole = made.path.read_bytes()
-    from lstr.extractors.networks.archive import Archive
-
     archive = Archive(made.path)
     parts = {"lstr.safetensors": archive.read("lstr.safetensors")}
     document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
@@ -148,10 +137,14 @@ def model_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
     return one(st.one_of(changed_values(document).map(packed), tensors.map(with_tensors), changed_bytes(whole)))
 
 
-def read_model(path: Path) -> None:
-    model = open_model(path)
+def read_recipe(path: Path) -> None:
     describe(path, {})
     find_recipe(str(path))
+
+
+def read_model(path: Path) -> None:
+    model = open_model(path)
+    read_recipe(path)
     model.checkpoint()
     unpack_model(path, path.parent / f"unpacked-{path.stat().st_mtime_ns}")
 
@@ -159,8 +152,7 @@ def read_model(path: Path) -> None:
 def read_checkpoint(path: Path) -> None:
     loaded = checkpoint.load(path)
     recipe_of(loaded)
-    describe(path, {})
-    find_recipe(str(path))
+    read_recipe(path)
 
 
 def feature_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
@@ -193,8 +185,7 @@ def read_features(path: Path) -> None:
     FailureLog(path).finish([])
     if output := open_output(path):
         output.compile()
-    find_recipe(str(path))
-    describe(path, {})
+    read_recipe(path)
 
 
 def weights_folders(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
@@ -209,9 +200,8 @@ def weights_folders(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
 
 def annotation_files(form: str, suffix: str) -> Callable[[Path], st.SearchStrategy[dict[str, bytes]]]:
     def files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
-        checkpoint_labels = folder / "labels.json"
-        checkpoint_labels.write_bytes(as_json({**LABELS, "database": {"c": LABELS["database"]["c"]}}))
-        convert([checkpoint_labels], form, folder / f"sound{suffix}")
+        (folder / "labels.json").write_bytes(as_json({**LABELS, "database": {"c": DATABASE["c"]}}))
+        convert([folder / "labels.json"], form, folder / f"sound{suffix}")
         return one(changed_text((folder / f"sound{suffix}").read_text()))
 
     return files
@@ -243,14 +233,8 @@ def read_video(path: Path) -> None:
 
 
 TIMELINE = {
-    "format": "lstr-timeline/1",
-    "source": "v.mp4",
-    "duration": 4.0,
-    "classes": CLASSES,
-    "seconds_per_chunk": 0.25,
-    "chunks": 16,
-    "segments": [{"label": "fall", "start": 0.5, "end": 1.5, "score": 0.5}],
-    "gaps": [],
+    **{"format": "lstr-timeline/1", "source": "v.mp4", "duration": 4.0, "classes": CLASSES, "seconds_per_chunk": 0.25},
+    **{"chunks": 16, "gaps": [], "segments": [{"label": "fall", "start": 0.5, "end": 1.5, "score": 0.5}]},
 }
 EXPORT = """Observation id,Time offset (s),Media duration (s),FPS,Subject,Behavior,Modifier #1,Behavior type,Time,\
 Media file name
@@ -258,80 +242,46 @@ o,0.5,10,25,ann,walk,fast,START,1.5,a.mp4
 o,0.5,10,25,ann,walk,fast,STOP,2.5,a.mp4
 o,0.5,10,25,,call,,POINT,3,a.mp4
 """
-BORIS = {
-    "behaviors_conf": {
-        "0": {"code": "walk", "type": "State event", "category": ""},
-        "1": {"code": "call", "type": "Point event", "category": "x"},
-    },
-    "subjects_conf": {"0": {"key": "", "name": "2", "description": "the same behaviour at the same time"}},
-    "observations": {
-        "o": {
-            "type": "MEDIA",
-            "file": {"1": ["a.mp4", "b.mp4"], "2": []},
-            "time offset": 0.5,
-            "observation time interval": [0, 0],
-            "independent_variables": {"subset": "training"},
-            "media_info": {"length": {"a.mp4": 10.0, "b.mp4": 5.0}},
-            "events": [[1.5, "ann", "walk", "fast", ""], [12.0, "ann", "walk", "fast", ""], [3, "2", "call", "", "x"]],
-        }
-    },
+OBSERVATION = {
+    **{"type": "MEDIA", "file": {"1": ["a.mp4", "b.mp4"], "2": []}, "time offset": 0.5},
+    **{"observation time interval": [0, 0], "independent_variables": {"subset": "training"}},
+    "media_info": {"length": {"a.mp4": 10.0, "b.mp4": 5.0}},
+    "events": [[1.5, "ann", "walk", "fast", ""], [12.0, "ann", "walk", "fast", ""], [3, "2", "call", "", "x"]],
 }
-TASKS = [
-    {
-        "data": {"video": "/data/upload/3/ab12cd00-a.mp4", "fps": 25, "subset": "training", "duration": 10.0},
-        "annotations": [
-            {
-                "completed_by": 1,
-                "was_cancelled": False,
-                "result": [
-                    {
-                        "type": "timelinelabels",
-                        "value": {"ranges": [{"start": 1, "end": 50}], "timelinelabels": ["walk"]},
-                    }
-                ],
-            }
-        ],
-    }
-]
+ETHOGRAM = {
+    "0": {"code": "walk", "type": "State event", "category": ""},
+    "1": {"code": "call", "type": "Point event", "category": "x"},
+}
+SUBJECTS = {"0": {"key": "", "name": "2", "description": "the same behaviour at the same time"}}
+BORIS = {"behaviors_conf": ETHOGRAM, "subjects_conf": SUBJECTS, "observations": {"o": OBSERVATION}}
+REGION = {"type": "timelinelabels", "value": {"ranges": [{"start": 1, "end": 50}], "timelinelabels": ["walk"]}}
+DATA = {"video": "/data/upload/3/ab12cd00-a.mp4", "fps": 25, "subset": "training", "duration": 10.0}
+TASKS = [{"data": DATA, "annotations": [{"completed_by": 1, "was_cancelled": False, "result": [REGION]}]}]
 SUBTITLES = "1\n00:00:01,250 --> 00:00:03,500\n<b>jump</b>\n\n2\n00:00:04,750 --> 00:00:06,125\nwave\n"
 BINARY = "time,walk,run\n0,0,0\n0.5,1,1\n1,0,0\n1.5,0,1\n"
 TARGETS = {
     "labels": Target("labels.json", lambda _: one(changed_json(LABELS)), read_labels),
     "timeline": Target("v.json", lambda _: one(changed_json(TIMELINE)), read_labels),
-    **{
-        f"labels, {form}": Target(f"v{suffix}", annotation_files(form, suffix), read_labels)
-        for form, suffix in (("csv", ".csv"), ("eaf", ".eaf"), ("vtt", ".vtt"))
-    },
+    **{f"labels, {x}": Target(f"v.{x}", annotation_files(x, f".{x}"), read_labels) for x in ("csv", "eaf", "vtt")},
     "labels, srt": Target("v.srt", lambda _: one(changed_text(SUBTITLES)), read_labels),
     "labels, boris": Target("v.boris", json_files(BORIS), read_labels),
     "labels, exports of BORIS": Target("v.csv", lambda _: one(changed_text(EXPORT)), read_labels),
     "labels, binary": Target("v.csv", lambda _: one(changed_text(BINARY)), read_labels),
     "labels, Label Studio": Target("v.json", json_files(TASKS), read_labels),
-    "recipe": Target(
-        "recipe.json", lambda _: one(changed_json(CONFIGURED)), lambda p: (find_recipe(str(p)), describe(p, {}))
-    ),
-    "recipe file": Target(
-        "own.json", lambda _: one(changed_json(PRESET)), lambda p: (find_recipe(str(p)), describe(p, {}))
-    ),
+    "recipe": Target("recipe.json", lambda _: one(changed_json(CONFIGURED)), read_recipe),
+    "recipe file": Target("own.json", lambda _: one(changed_json(PRESET)), read_recipe),
     "metrics": Target("metrics.json", lambda _: one(changed_json(METRICS)), metrics_from),
     "checkpoint": Target("c.pt", checkpoint_files, read_checkpoint),
     "weights": Target("w.pth", weights_files, lambda p: (read_card(p), read_state_dict(p))),
-    "weights folder": Target("w", weights_folders, lambda p: (open_weights(p), find_recipe(str(p)), describe(p, {}))),
+    "weights folder": Target("w", weights_folders, lambda p: (open_weights(p), read_recipe(p))),
     "model file": Target("m.lstr", model_files, read_model),
     "features": Target("f", feature_files, read_features),
     "MP4": Target("v.mp4", video_files(".mp4", "libx264"), read_video),
     "Matroska": Target("v.mkv", video_files(".mkv", "libx264"), read_video),
     "AVI": Target("v.avi", video_files(".avi", "mpeg4"), read_video),
 }
-QUICK = {
-    "labels": 60,
-    "timeline": 40,
-    "recipe": 100,
-    "recipe file": 100,
-    "metrics": 100,
-    "weights folder": 40,
-    "labels, boris": 40,
-}
+QUICK = {"labels": 60, "timeline": 40, "labels, boris": 40, "weights folder": 40}
+QUICK |= {"recipe": 100, "recipe file": 100, "metrics": 100}
 """Examples of the readers that take a millisecond each, in every run, always the same ones."""
 
 

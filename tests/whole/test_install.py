@@ -11,10 +11,9 @@ from tests.support.videos import write_video
 from tests.whole.conftest import build_wheel
 
 MODULES = ("lstr", "lstr.extractors", "lstr.pipelines", "lstr_cli")
-OURS = ("lstr", "lstr_cli")
-"""What an installation adds to the names that can be imported."""
 TAKEN = ("extractors", "pipelines", "checkpoints")
 """Folders of the repository whose names are an application's own."""
+LSTR = ("-m", "lstr_cli.main")
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +25,8 @@ def installed(wheel, tmp_path_factory):
 
     def run(*arguments) -> str:
         environment = {**os.environ, "PYTHONPATH": str(site), "LSTR_HOME": str(site / "home")}
-        ran = subprocess.run(
-            [sys.executable, "-P", *map(str, arguments)], cwd=site, env=environment, capture_output=True, text=True
-        )
+        command = [sys.executable, "-P", *map(str, arguments)]
+        ran = subprocess.run(command, cwd=site, env=environment, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
@@ -46,7 +44,7 @@ def test_a_wheel_holds_code_and_data_and_no_tests(wheel):
     code = [path for room in (lstr, lstr / "extractors", lstr / "pipelines") for path in room.rglob("*.py")]
     expected = {path.relative_to(lstr.parent).as_posix() for path in (*code, *kept)}
     assert len(code) > 100 and expected <= names
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(OURS)
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lstr", "lstr_cli"}
 
 
 @pytest.mark.long
@@ -67,24 +65,17 @@ def test_an_application_keeps_its_names(installed, tmp_path):
 def test_a_wheel_works(installed, small_set, tmp_path):
     """From a video to features, and to a page with the data files in it."""
     video = write_video(tmp_path / "v.mp4", range(0, 1200, 25))
-    lstr = ("-m", "lstr_cli.main")
-    assert installed(*lstr, "--version").startswith("lstr")
-    assert "resnet50" in installed(*lstr, "weights", "list")
+    assert installed(*LSTR, "--version").startswith("lstr")
     features = tmp_path / "features"
-    installed(*lstr, "extract", video, "-o", features, "--recipe", small_set.recipe, "--set", "cache=none")
+    installed(*LSTR, "extract", video, "-o", features, "--recipe", small_set.recipe, "--set", "cache=none")
     assert len(list(features.glob("*/v.npy"))) == 2
-    (tmp_path / "labels.csv").write_text("video,start,end,label\nv,0.5,1.5,jump\n")
-    installed(*lstr, "labels", "convert", tmp_path / "labels.csv", "--to", "eaf", "-o", tmp_path / "eaf")
-    assert "jump" in (tmp_path / "eaf" / "v.eaf").read_text()
 
 
 @pytest.mark.slow
 def test_a_wheel_learns_and_detects(installed, tmp_path):
     """The demo, which needs nothing but what is installed."""
-    lstr = ("-m", "lstr_cli.main")
-    assert "--time" in installed(*lstr, "learn", "--help")
-    installed(*lstr, "demo", "-o", tmp_path / "demo")
-    assert (tmp_path / "demo").is_dir() and [*(tmp_path / "demo").rglob("*.lstr")]
+    installed(*LSTR, "demo", "-o", tmp_path / "demo")
+    assert [*(tmp_path / "demo").rglob("*.lstr")]
 
 
 @pytest.mark.slow

@@ -98,12 +98,8 @@ def room_of(name: str) -> str:
 @cache
 def imported(path: Path) -> set[str]:
     """Modules that a file imports; `from package import module` is that module, not the package."""
-    return imported_by(ast.parse(path.read_text()))
-
-
-def imported_by(tree: ast.AST) -> set[str]:
     names = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -167,49 +163,30 @@ def test_folders_stand_in_one_order(room):
     assert not upwards
 
 
-def circle(graph: dict[str, set[str]]) -> list[str]:
-    """Modules that import each other in a ring; empty where none do."""
-    done, path = set(), []
-
-    def visit(module: str) -> list[str]:
-        if module in path:
-            return [*path[path.index(module) :], module]
-        if module in done or module not in graph:
-            return []
-        path.append(module)
-        for other in sorted(graph[module]):
-            if found := visit(other):
-                return found
-        path.pop()
-        done.add(module)
-        return []
-
-    for module in graph:
-        if found := visit(module):
-            return found
-    return []
-
-
 def test_no_circles():
-    assert not circle(graph())
+    modules = {name: others - {name} for name, others in graph().items()}
+    while free := {name for name, others in modules.items() if not others & modules.keys()}:
+        modules = {name: others for name, others in modules.items() if name not in free}
+    assert not modules, "modules that import each other in a ring, and those above them"
+
+
+def loads(imports: str, *packages: str) -> list[str]:
+    """Which of some packages are loaded by importing modules."""
+    code = f"import sys, {imports}\nprint(*[name for name in {packages} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    return result.stdout.split()
 
 
 def test_the_model_needs_no_video_stack():
     modules = "batch checkpoint labels.label_set windows.windows metrics.per_frame streaming timeline"
-    code = (
-        f"import sys, {', '.join(f'lstr.{name}' for name in modules.split())}\n"
-        "print([m for m in ('cv2', 'av', 'mmaction', 'mmengine', 'click', 'rich') if m in sys.modules])"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert result.stdout.strip() == "[]"
+    imports = ", ".join(f"lstr.{name}" for name in modules.split())
+    assert loads(imports, "cv2", "av", "mmaction", "mmengine", "click", "rich") == []
 
 
 def test_the_run_path_imports_no_torch():
     """Nor does what it imports of others."""
     here = [name for name in RUN_PATH if "onnx" not in name or importlib.util.find_spec("onnxruntime")]
-    code = f"import sys, {', '.join(here)}\nprint([name for name in {TORCH} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert result.stdout.strip() == "[]"
+    assert loads(", ".join(here), *TORCH) == []
 
 
 def test_files_keep_to_their_size_and_names():

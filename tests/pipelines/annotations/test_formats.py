@@ -112,6 +112,12 @@ def test_files_of_other_programs(form, content, expected):
     assert segments(video) == expected
 
 
+def timeline_of(**changed) -> dict:
+    """A timeline whose only segment is changed."""
+    segment = {"label": "fall", "start": 0.5, "end": 1.5, "score": 0.5, **changed}
+    return {"format": "lstr-timeline/1", "source": "v", "duration": 4, "classes": ["fall"], "segments": [segment]}
+
+
 BROKEN_CUES = [  # of SubRip, and the line that is wrong
     (6, f"{CUE}\n2\n00:00:04,270 -> 00:00:07,430\nsit\n"),
     (7, f"{CUE} \t\n\n\n00:00:04,270 00:00:07,430\nsit\n"),
@@ -130,6 +136,7 @@ BROKEN_CUES = [  # of SubRip, and the line that is wrong
         ("vtt", "WEBVTT\n\nlate --> later\nx", "late"),
         ("srt", "a letter", ""),
         ("json", {"format": "lstr-timeline/1"}, ""),
+        *(("json", timeline_of(**odd), next(iter(odd))) for odd in ({"start": None}, {"end": []}, {"score": []})),
         ("jsonl", "{}\n" + KILLED, "Line 1 "),
         ("activitynet", {"database": []}, ""),
         ("activitynet", {"database": {"v": {"annotations": [{"label": "jump", "segment": [1]}]}}}, "'v'"),
