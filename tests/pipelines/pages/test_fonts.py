@@ -55,13 +55,13 @@ def test_each_letter_has_a_font_that_has_it(machine, squares, tmp_path):
     machine(tmp_path / "broken.ttf", squares)
     assert {font_of(letter) for letter in DIVE} == {str(squares)}
     assert {font_of(letter) for letter in "Dive!مé\u200d?"} == {FIRST_FONT}
-    assert "letters of 𓃠: pictures" in illegible_warning(["kick", DIVE, "𓃠"])
+    assert "𓃠" in illegible_warning(["kick", DIVE, "𓃠"])
     start, ink = len(letters("a", 20)[0]) - 2, letters(f"a{DIVE}", 20)
     middle = (start + len(ink[0])) // 2
     assert ink[:, start:middle].sum() > 5 * ink[:, middle:].sum() > 0, "the square, and the bar"
     machine()
     assert font_of(DIVE[0]) is None and illegible_warning(["kick", "é"]) == ""
-    assert f"all letters of {DIVE}: pictures show question marks" in illegible_warning(["kick", DIVE])
+    assert DIVE in illegible_warning(["kick", DIVE])
     assert not np.array_equal(letters(f"a{DIVE}", 20)[:, :30], ink[:, :30])
 
 

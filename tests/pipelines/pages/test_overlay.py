@@ -90,7 +90,7 @@ def test_what_is_no_video(tmp_path):
     with pytest.raises(VideoError) as caught:
         write_overlay(tmp_path / "b.mp4", tmp_path / "a.mp4", CLASSES, EVENTS)
     assert caught.value.hint and [p.name for p in tmp_path.iterdir()] == ["a.mp4"]
-    with pytest.raises(OutputError, match="is the video itself"):
+    with pytest.raises(OutputError):
         write_overlay(tmp_path / "a.mp4", tmp_path / "a.mp4", CLASSES, EVENTS)
 
 

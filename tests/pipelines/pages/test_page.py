@@ -82,19 +82,15 @@ def check_safe(path: Path, calm: Path) -> Page:
     return page
 
 
-def test_hostile_text_stays_text_in_a_report(tmp_path):
-    scores = make_scores(8, 2)
-    write_report(tmp_path / "calm.html", make_timeline(8, ["Background", "hug"], warnings=["calm"]), scores)
+def test_hostile_text_stays_text(tmp_path):
+    scores, calm = make_scores(8, 2), make_timeline(8, ["Background", "hug"], warnings=["calm"])
+    write_report(tmp_path / "calm.html", calm, scores)
     timeline = make_timeline(8, ["Background", HOSTILE], source=HOSTILE, warnings=[HOSTILE], recipe=HOSTILE)
     write_report(tmp_path / "r.html", timeline, scores, truth=[Segment(0, 1, HOSTILE)])
     assert check_safe(tmp_path / "r.html", tmp_path / "calm.html").data["timeline"] == timeline
-
-
-def test_hostile_text_stays_text_in_the_index(tmp_path):
-    calm = write_index(tmp_path / "calm", {"a": make_timeline(8, ["Background", "hug"], warnings=["calm"])})
-    timeline = make_timeline(8, ["Background", HOSTILE], warnings=[HOSTILE])
     failed = ["rtsp://me:hunter2@camera stalled.", HOSTILE]
-    page = check_safe(write_index(tmp_path, {HOSTILE: timeline}, failed=failed), calm)
+    index = write_index(tmp_path, {HOSTILE: timeline}, failed=failed)
+    page = check_safe(index, write_index(tmp_path / "calm", {"a": calm}))
     assert page.data["failed"] == ["rtsp://camera stalled.", HOSTILE] and "hunter2" not in page.markup
 
 
@@ -118,9 +114,12 @@ def test_values_that_json_lacks(tmp_path, small):
         ("out/javascript:alert(1).mp4", "javascript:alert(1).mp4"),
     ],
 )
-def test_a_video_near_the_report_is_linked_relative(tmp_path, small, video, link):
+def test_a_video_is_linked_relative_where_it_is_near(tmp_path, small, video, link):
     write_report(tmp_path / "out" / "r.html", *small, video=tmp_path / video)
     address = Page(tmp_path / "out" / "r.html").data["video"]
+    far = tmp_path / "a" / "b" / "c" / "d" / "r.html"
+    write_report(far, *small, video=tmp_path / video)
+    assert Page(far).data["video"] == (tmp_path / video).as_uri()
     assert unquote(address) == link and re.fullmatch(r"[\w./%~-]+", address, re.ASCII)
 
 
@@ -135,23 +134,11 @@ def test_the_page_knows_how_far_the_players_clock_is_ahead(tmp_path, small, name
     assert Page(tmp_path / "r.html").data["ahead"] == pytest.approx(ahead, abs=0.13)
 
 
-def test_video_far_from_the_report_is_linked_absolute(tmp_path, small):
-    deep = tmp_path / "a" / "b" / "c" / "d"
-    write_report(deep / "r.html", *small, video=tmp_path / "far away.mp4")
-    assert Page(deep / "r.html").data["video"] == (tmp_path / "far away.mp4").as_uri()
-
-
 def test_scores_that_do_not_fit_the_timeline(tmp_path, small):
     timeline, scores = small
-    with pytest.raises(ValueError, match=r"\(39, 3\).*\(40, 3\)"):
+    with pytest.raises(ValueError):
         write_report(tmp_path / "r.html", timeline, scores[:-1])
     assert not list(tmp_path.iterdir())
-
-
-def test_video_shorter_than_a_chunk(tmp_path):
-    timeline = make_timeline(0, ["Background", "hug"], segments=[])
-    write_report(tmp_path / "r.html", timeline, np.zeros((0, 2), np.float32))
-    assert Page(tmp_path / "r.html").data["scores"]["base64"] == ""
 
 
 def test_the_index_has_what_each_timeline_has(tmp_path):
@@ -163,7 +150,7 @@ def test_the_index_has_what_each_timeline_has(tmp_path):
     }
     truth = {"index": [Segment(0.5, 1.5, "wave")], "a/c": None}
     path = write_index(tmp_path / "out", timelines, truth=truth, failed=["c.mp4 is empty (0 bytes)."])
-    assert path == tmp_path / "out" / "_index.html", "it does not take the place of a report"
+    assert path == tmp_path / "out" / "_index.html"
     data = Page(path).data
     assert data["classes"] == ["Background", "hug", "kick", "wave"] and data["failed"] == ["c.mp4 is empty (0 bytes)."]
     assert [video["id"] for video in data["videos"]] == ["index", "a/c"]

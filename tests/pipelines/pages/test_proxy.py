@@ -46,7 +46,7 @@ def test_a_copy_shows_what_was_decided_on(tmp_path):
     """Frame k of the copy is 24 FPS frame k of the video: a chunk's picture is the one its decision saw."""
     video = write_video(tmp_path / "a.avi", "mpeg4")
     copy = write_proxy(video, tmp_path, "a")
-    assert is_playable(copy)
+    assert is_playable(copy) and list(find_videos([tmp_path])) == ["a"], "nor is it taken for a source"
     facts, original = probe(copy), probe(video)
     assert (facts.n_frames, facts.duration) == (original.n_frames, 1.5) == (36, 1.5)
     seen = [frame.image.mean() for frame in resample(FrameReader(original).frames(640))]
@@ -74,10 +74,3 @@ def test_a_damaged_video_leaves_nothing(tmp_path, sound_only):
     with pytest.raises(VideoError):
         write_proxy(sound_only, tmp_path / "out", "a")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_copy_is_no_source(tmp_path):
-    video = write_video(tmp_path / "a.avi", "mpeg4", n_frames=5)
-    write_proxy(video, tmp_path, "a")
-    write_video(tmp_path / "a.proxy.mp4", "libx264", n_frames=5)  # somebody's own
-    assert list(find_videos([tmp_path])) == ["a", "a.proxy"]

@@ -37,10 +37,9 @@ def in_python(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> lis
     return [(s.start, s.end, time, s.score) for s, time in zip(segments_in(events), announced, strict=True)]
 
 
-@pytest.mark.long
-def test_the_page_decides_as_the_timeline_does(show, report):
+def check_decisions(page) -> None:
     """Random walks, so that runs end, close again and are too short; a tenth of the chunks has no score."""
-    rng, page = np.random.default_rng(0), show(report)
+    rng = np.random.default_rng(0)
     curves = 1 / (1 + np.exp(-np.cumsum(rng.normal(0, 0.8, (400, 12)), 0)))
     curves[rng.random(curves.shape) < 0.1] = np.nan
     codes = np.frombuffer(base64.b64decode("".join(encode_scores(curves))), "<u2").reshape(12, 400)
@@ -60,15 +59,14 @@ def test_the_page_decides_as_the_timeline_does(show, report):
         assert sum(map(len, decided)) > 10
 
 
-@pytest.mark.parametrize("more", [{}, {"backdate": 1.0}, {"backdate": 1.0, "min_length": 0.5}])
-def test_the_page_counts_the_highest_as_the_timeline_does(show, report, more):
+def check_highest(page, **more) -> None:
     """Two actions that take turns, and background above both, which has no part."""
     rng = np.random.default_rng(0)
     scores = np.column_stack([np.full(400, 0.99), rng.uniform(0, 1, (100, 2)).repeat(4, axis=0)])
     scores[::17] = np.nan
     codes = np.frombuffer(base64.b64decode("".join(encode_scores(scores))), "<u2").reshape(3, 400)
     rules = Thresholds(0.4, 0.2, merge_gap=0.5, highest=True, **more)
-    decided = show(report).evaluate(
+    decided = page.evaluate(
         """([codes, rule, fullScale, missing]) => backdated([1, 2].map((index) => ({ rule, runs: decideRuns(
           Uint16Array.from(codes.slice(index * 400, (index + 1) * 400)), { fullScale, missing, step: 0.25 }, rule,
           highestOf(codes, 400, index, [1, 2])) })), { step: 0.25 })""",
@@ -83,12 +81,12 @@ def test_the_page_counts_the_highest_as_the_timeline_does(show, report, more):
         assert [(s["start"], s["end"]) for s in of_page] == expected and len(expected) > 5
 
 
-def test_trying_thresholds_changes_the_rules_as_options_do(show, report):
+def check_changed_rules(page) -> None:
     """Stored thresholds with those that are tried over them: one of `on` and `off` follows the other."""
     stored = [{}, {"on": 0.7, "off": 0.6}, {"on": 0.2, "off": 0.1, "min_length": 1.0}]
     tried = [{}, {"on": 0.15}, {"off": 0.9}, {"on": 0.9, "off": 0.3}, {"on": None, "off": 0.05, "merge_gap": 0.5}]
     pairs = list(product(stored, tried))
-    decided = show(report).evaluate("(pairs) => pairs.map(([stored, tried]) => changedRules(stored, tried))", pairs)
+    decided = page.evaluate("(pairs) => pairs.map(([stored, tried]) => changedRules(stored, tried))", pairs)
     assert decided == [asdict(changed(*pair)) for pair in pairs]
 
 
@@ -104,9 +102,9 @@ def draw_spans(rng: np.random.Generator, count: int) -> list[tuple[float, float]
     return [(start, start + length / 10) for start, length in zip(starts, rng.integers(1, 60, count), strict=True)]
 
 
-def test_as_many_labels_are_found_as_can_be(show, report):
+def check_matching(page) -> None:
     """Greedy choice finds fewer: crowded random spans, against scipy's maximum matching."""
-    rng, page, most, greedy = np.random.default_rng(1), show(report), 0, 0
+    rng, most, greedy = np.random.default_rng(1), 0, 0
     for _ in range(60):
         labels, detections = draw_spans(rng, 25), draw_spans(rng, 25)
         fits = np.array([[found(label, detection) for detection in detections] for label in labels])
@@ -125,3 +123,12 @@ def test_as_many_labels_are_found_as_can_be(show, report):
                 greedy += 1
                 free[:, row.argmax()] = False
     assert most > greedy
+
+
+def test_the_script_decides_and_judges_as_python_does(show, report):
+    page = show(report)
+    check_decisions(page)
+    for more in ({}, {"backdate": 1.0}, {"backdate": 1.0, "min_length": 0.5}):
+        check_highest(page, **more)
+    check_changed_rules(page)
+    check_matching(page)

@@ -46,31 +46,25 @@ def test_the_address_lets_in_and_nothing_else_does(server, visitor):
     assert visitor.ask("/").body == b"hello"
     assert visitor.ask("/", {}).status == 200
     for cookie in ("", "lstr=1", f"lstr-{server.port}=wrong", f"lstr-{server.port}="):
-        refused = visitor.ask("/", cookie=cookie)
-        assert refused.status == 403 and b"printed" in refused.body
+        assert visitor.ask("/", cookie=cookie).status == 403
     assert visitor.ask("/?token=wrong", cookie="").status == 403
     assert visitor.ask(visitor.entry, {}, cookie="").status == 405, "the token lets in who reads, not who changes"
 
 
 @pytest.mark.parametrize("foreign", ['prefs={"dark":true}', 'a="', "a b=c", "bare", "é=1", "=", ";;"])
 def test_a_cookie_of_another_program_of_this_machine_locks_nobody_out(visitor, foreign):
-    """What came after a quotation mark was not read, and the page asked for its address again and again."""
     for cookie in (f"{foreign}; {visitor.cookie}", f"{visitor.cookie}; {foreign}"):
         assert visitor.ask("/", cookie=cookie).status == 200
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "0.0.0.0:{port}"]
-)
-def test_another_name_is_refused(server, visitor, host):
-    for path, cookie in (("/", visitor.cookie), (visitor.entry, "")):
-        assert visitor.ask(path, cookie=cookie, host=host.format(port=server.port)).status == 403
-
-
-def test_a_page_of_another_site_and_other_methods_are_refused(server, visitor):
-    for origin in ("http://evil.example", "null", "http://127.0.0.1:1", f"https://127.0.0.1:{server.port}"):
+def test_another_name_a_page_of_another_site_and_other_methods_are_refused(server, visitor):
+    port = server.port
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", f"0.0.0.0:{port}"):
+        for path, cookie in (("/", visitor.cookie), (visitor.entry, "")):
+            assert visitor.ask(path, cookie=cookie, host=host).status == 403
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1", f"https://127.0.0.1:{port}"):
         assert visitor.ask("/", {}, origin=origin).status == 403
-    assert visitor.ask("/", {}, origin=f"http://127.0.0.1:{server.port}").status == 200
+    assert visitor.ask("/", {}, origin=f"http://127.0.0.1:{port}").status == 200
     for method in ("PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
         assert visitor.ask("/", method=method).status == 405
 
@@ -106,7 +100,7 @@ def test_a_port_that_is_taken(server):
 
 
 def test_another_address_than_loopback_needs_a_name_and_the_token():
-    with pytest.raises(ServingError, match="By which names"):
+    with pytest.raises(ServingError):
         Server(application(lambda: None), "0.0.0.0", 0)
     with Server(application(lambda: None), "0.0.0.0", 0, hosts=("cameras.example.org",)) as server:
         assert server.address.startswith(f"http://cameras.example.org:{server.port}/?token=")

@@ -169,6 +169,7 @@ def test_what_a_person_does_reaches_the_service(watched, visitor):
 def test_what_is_no_wish_changes_nothing(watched, visitor, path, body, status):
     assert visitor.ask(path, body).status == status and watched.calls.done == []
     assert visitor.ask(path, body, content_type="text/plain").status in (404, 413, 415)
+    assert visitor.ask(path, body, sec_fetch_site="cross-site").status in (403, 404, 413)
     assert visitor.ask(path).status == 405 and watched.calls.done == []
 
 
