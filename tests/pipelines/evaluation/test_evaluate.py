@@ -17,7 +17,6 @@ from lstr.pipelines.evaluation.evaluate import OTHER_CHUNKS, RANDOM, EvaluateOpt
 from lstr.pipelines.evaluation.scoring import score_split
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.progress import Finished, Notice, Progress, result_of
-from lstr.timeline import thresholds_of
 from tests.support.feature_set import TINY
 
 
@@ -44,23 +43,14 @@ def test_a_misfit_ends_it_before_anything_is_scored(small_set, tmp_path):
     classes = [name.replace("wave", "greet") for name in json.loads(content["classes"])]
     checkpoint.write_atomically(tmp_path / "other.pt", {**content, "classes": json.dumps(classes)})
     events = evaluate(options(small_set, small_set.checkpoint, tmp_path / "other.pt"))
-    with pytest.raises(CheckpointError, match="knows other classes"):
+    with pytest.raises(CheckpointError):
         for event in events:
             assert not isinstance(event, Progress)
 
 
 def test_a_mode_that_does_not_exist_is_an_error(small_set):
-    with pytest.raises(ConfigError, match="mode is 'strem'"):
+    with pytest.raises(ConfigError, match="strem"):
         options(small_set, mode="strem")
-
-
-def test_thresholds_are_chosen_in_place_of_metrics(small_set, tmp_path):
-    path = tmp_path / "a.pt"
-    path.write_bytes(small_set.checkpoint.read_bytes())
-    result = result_of(evaluate(options(small_set, path, choose_thresholds=True, published=True)))
-    assert result.findings is None and result.document["checkpoint"] == str(path)
-    rules = thresholds_of(checkpoint.load(path))
-    assert all(rules[label].on == values["on"] for label, values in result.document["thresholds"].items())
 
 
 def test_kinds_that_are_scored_on_different_chunks_are_compared_with_a_warning(feature_set, tmp_path):
@@ -79,16 +69,13 @@ def test_kinds_that_are_scored_on_different_chunks_are_compared_with_a_warning(f
     texts, (first, second) = told("miniroad", "gatehub")
     assert OTHER_CHUNKS in texts and (first["chunks"], second["chunks"]) == (128, 126)
     assert (first["published_rule"], second["published_rule"]) == ("MiniROAD", "GateHUB")
-    texts, (first, second) = told("miniroad", "rnn")
-    assert OTHER_CHUNKS not in texts and (second["kind"], second["published_rule"]) == ("rnn", "LSTR")
-    assert any("kind rnn" in text and "LSTR" in text for text in texts)
     texts, (first, second) = told("gatehub", "rnn", published=False)
-    assert OTHER_CHUNKS not in texts and not any("LSTR" in text for text in texts)
+    assert OTHER_CHUNKS not in texts
     assert first["chunks"] == second["chunks"] == 128 and first["conventions"]["published"]["chunks"] == 126
 
 
 def test_labels_may_leave_open_what_the_model_has_no_class_for(small_set, tmp_path):
-    """`Ambiguous` of labels alone is in no figure, as that of a model; the checkpoint was refused for it."""
+    """`Ambiguous` of labels alone is in no figure, as that of a model."""
     content = json.loads(small_set.labels.read_text())
     content["classes"].append(AMBIGUOUS)
     name = min(i for i, video in content["database"].items() if video["subset"] == "training")
@@ -104,11 +91,3 @@ def test_labels_may_leave_open_what_the_model_has_no_class_for(small_set, tmp_pa
     expected = per_frame(np.concatenate(scores), np.concatenate(truth), loaded.classes)
     assert document["lstr"] == without_nan(expected)
     assert document["chunks"] == 60 and document["confusion"]["classes"] == [*loaded.classes, AMBIGUOUS]
-    chosen = replace(chosen, checkpoints=[copy_of(small_set, tmp_path)], choose_thresholds=True)
-    assert set(result_of(evaluate(chosen)).document["thresholds"]) == {*loaded.classes[1:]}
-
-
-def copy_of(small_set, folder):
-    path = folder / "copy.pt"
-    path.write_bytes(small_set.checkpoint.read_bytes())
-    return path

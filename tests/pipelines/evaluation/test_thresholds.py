@@ -64,24 +64,18 @@ def test_what_flickers_is_told_by_its_length():
     assert f1_of(count(videos, CLASSES, [DEFAULT])).item() < 0.8
 
 
-def test_of_rules_that_are_as_good_the_quickest_is_taken():
+def test_of_rules_that_are_as_good_the_quickest_is_taken_and_without_a_label_the_default():
     rule = choose_rule([scored(np.random.default_rng(0), flicker=False)], CLASSES)
-    assert rule.thresholds.delays() == {"started": 0.0, "ended": 0.0}
-    assert rule.thresholds.on == DEFAULT.on
-
-
-def test_without_a_label_the_default_holds():
+    assert rule.thresholds.delays() == {"started": 0.0, "ended": 0.0} and rule.thresholds.on == DEFAULT.on
     rule = choose_rule([Scored(np.zeros((8, 2), np.float32), [])], CLASSES)
     assert rule.thresholds == DEFAULT and rule.f1 is None and rule.by_class == {"hug": DEFAULT}
 
 
 def test_videos_that_networks_have_seen_ask_for_no_higher_level():
-    rng = np.random.default_rng(0)
-    videos = [scored(rng, flicker=False)]
+    videos = [scored(np.random.default_rng(0), flicker=False)]
     videos[0].scores[:, 1] *= 1.6  # an action at .96, and all else up to .32
-    videos[0].scores[4:480:40, 1] = 0.7  # what a level above .7 would leave out, and no length does
-    videos[0].scores[5:480:40, 1] = 0.7
-    videos[0].scores[6:480:40, 1] = 0.7
+    for chunk in (4, 5, 6):  # what a level above .7 would leave out, and no length does
+        videos[0].scores[chunk:480:40, 1] = 0.7
     assert choose_rule(videos, CLASSES).thresholds.on > 0.7
     seen = choose_rule(videos, CLASSES, seen=True).thresholds
     assert seen.on <= DEFAULT.on and seen.min_length == 0.75
@@ -104,34 +98,6 @@ def test_a_class_takes_its_own_level_where_it_has_the_labels_for_it():
     own = choose_rule([video(11)] * 3, classes)
     assert own.f1 == 1.0 and own.by_class["kick"].on <= 0.35 < 0.5 < own.by_class["hug"].on
     assert choose_rule([video(1)], classes).by_class["kick"].on > 0.35, "one label is no reason"
-
-
-def test_each_group_is_decided_by_what_the_others_choose():
-    """As `choose_rule` would on the others alone; what differs in one group has no part in its own rule."""
-    groups = [[scored(np.random.default_rng(seed), flicker=seed < 2)] for seed in range(3)]
-    rule, without = choose_without_each(groups, CLASSES)
-    assert rule == choose_rule([one for group in groups for one in group], CLASSES)
-    for at, own in enumerate(without):
-        assert own == choose_rule([one for group in groups if group is not groups[at] for one in group], CLASSES)
-    assert without[2].thresholds.min_length >= 0.5
-    alone, (nothing,) = choose_without_each(groups[:1], CLASSES)
-    assert alone.f1 == 1.0 and nothing.thresholds == DEFAULT
-
-
-def test_labels_of_a_video_have_no_part_in_whether_only_the_highest_is_on_without_it():
-    """One video shows actions together, and the others never do: by their labels alone only the highest is on there."""
-    groups = []
-    for together in (True, *[False] * 3):
-        truth = [Segment(5.0 * k + 1, 5.0 * k + 3, "ab"[k % 2]) for k in range(8)]
-        scores = np.full((180, 3), 0.02, np.float32)
-        for segment in truth:
-            scores[int(4 * segment.start) : int(4 * segment.end), 1 + "ab".index(segment.label)] = 0.9
-        more = [Segment(s.start, s.end, "ba"["ab".index(s.label)]) for s in truth] if together else []
-        groups.append([Scored(scores, [*truth, *more])])
-    rule, without = choose_without_each(groups, ("Background", "a", "b"))
-    assert not rule.thresholds.highest
-    assert [own.thresholds.highest for own in without] == [True, *[False] * 3]
-    assert without[0] == choose_rule([one for group in groups[1:] for one in group], ("Background", "a", "b"))
 
 
 def test_what_is_mostly_ambiguous_is_not_counted():
