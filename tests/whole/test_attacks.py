@@ -60,19 +60,21 @@ def with_part(recipe: Recipe, **changes) -> dict:
     return values | {"rgb": values["rgb"] | changes}
 
 
+def extract(lstr, place: Path, *more) -> tuple[int, str, str]:
+    return lstr("extract", place / "v.mp4", "-o", place / "f", "--workers", 1, *more)
+
+
 def test_the_recipe_of_these_tests_is_followed(place, sound, lstr):
     """Or the attacks below would fail for another reason."""
     (place / "recipe.json").write_text(json.dumps(with_part(sound)))
-    arguments = ["--recipe", place / "recipe.json", "--set", "cache=none", "--workers", 1, "--set", "runtime=torch"]
-    code, _, err = lstr("extract", place / "v.mp4", "-o", place / "f", *arguments)
+    code, _, err = extract(lstr, place, "--recipe", place / "recipe.json", "--set", "cache=none")
     assert code == 0 and (place / "f" / "rgb_random_shufflenetv2" / "v.npy").is_file(), err
 
 
 @pytest.mark.parametrize(("entry", "name"), [*(("network", name) for name in NAMES), ("weights", NAMES[0])])
 def test_names_in_a_recipe_make_no_folder_outside(place, sound, lstr, entry, name):
     (place / "recipe.json").write_text(json.dumps(with_part(sound, **{entry: name})))
-    result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", place / "recipe.json", "--workers", 1)
-    mistake(result, 4, f"rgb.{entry} is ", "not a valid file name", "recipe.json")
+    mistake(extract(lstr, place, "--recipe", place / "recipe.json"), 4, f"rgb.{entry}", "recipe.json")
     assert left(place) == set() and not (place / "f").exists()
 
 
@@ -82,33 +84,36 @@ def test_the_name_in_the_card_of_weights_makes_no_folder_outside(place, lstr, na
     card = ModelCard(name, "rgb", "shufflenetv2", CLASSES, {}).to_json()
     torch.save({"state_dict": backbone.state_dict(), "lstr": card}, place / "w.pth")
     network = ["--stream", "rgb", "--set", "recipe.rgb.network=shufflenetv2", "--weights", f"rgb={place / 'w.pth'}"]
-    result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", "fast", "--workers", 1, *network)
-    mistake(result, 4, "w.pth: the name in its card is ", "not a valid file name")
+    mistake(extract(lstr, place, "--recipe", "fast", *network), 4, "w.pth")
     assert left(place) == set() and not (place / "f").exists()
 
 
 def test_the_name_of_a_weights_folder(tmp_path, lstr):
     about = {"format": FORMAT, "name": "../PWNED", "classes": []}
     (tmp_path / "finetune.json").write_text(json.dumps(about))
-    mistake(lstr("weights", "check", tmp_path), 4, "finetune.json: name is '../PWNED'")
+    mistake(lstr("weights", "check", tmp_path), 4, "finetune.json", "'../PWNED'")
+
+
+def write_labels(place: Path, video_id: str, label: str) -> Path:
+    entry = {"subset": "training", "duration": 4, "annotations": [{"label": label, "segment": [0, 1]}]}
+    (place / "labels.json").write_text(json.dumps({"database": {video_id: entry}}))
+    return place / "labels.json"
 
 
 @pytest.mark.parametrize("name", ["../PWNED", "/PWNED/x", "a/../../../PWNED", "", "a\0b", "a" * 300, "\ud800"])
 def test_video_ids_in_labels_are_no_paths_outside(place, name):
     """Read for a job or converted into files per video; also in the published form, whose targets are read by id."""
-    segment = {"label": "fall", "segment": [0, 1]}
-    entry = {"subset": "training", "duration": 4, "annotations": [segment]}
-    (place / "labels.json").write_text(json.dumps({"database": {name: entry}}))
-    with pytest.raises(LstrError, match="video id .* is ") as caught:
-        read_label_file(place / "labels.json")
-    assert "labels.json" in str(caught.value) and len(str(caught.value)) < 600
+    labels = write_labels(place, name, "fall")
+    with pytest.raises(LstrError, match="labels.json") as caught:
+        read_label_file(labels)
+    assert len(str(caught.value)) < 600
     for form in writable():
-        with pytest.raises(LabelsError, match="video id .* is "):
-            convert([place / "labels.json"], form, place / "out")
+        with pytest.raises(LabelsError):
+            convert([labels], form, place / "out")
     (place.parent / "target_perframe").mkdir()
     info = {"S": {"class_names": list(CLASSES), "train_session_set": [name], "data_root": str(place)}}
     (place / "data_info.json").write_text(json.dumps(info))
-    with pytest.raises(LstrError, match="data_info.json, S, train_session_set: the video id"):
+    with pytest.raises(LstrError, match="data_info.json, S, train_session_set"):
         read_label_file(place / "data_info.json", [place])
     assert left(place) == {"home/target_perframe"} and not (place / "out").exists()
 
@@ -116,14 +121,10 @@ def test_video_ids_in_labels_are_no_paths_outside(place, name):
 @pytest.mark.parametrize("label", ["../../PWNED", "/PWNED", "a/b", "..", "a\0b", "b" * 300])
 def test_class_names_are_no_paths(place, label):
     """In the form of THUMOS a file is called after its class."""
-    segment = {"label": label, "segment": [0, 1]}
-    entry = {"subset": "training", "duration": 4, "annotations": [segment]}
-    (place / "labels.json").write_text(json.dumps({"database": {"v": entry}}))
     for form in writable():
-        out = place / "out" / form
-        out.mkdir(parents=True)
+        (place / "out" / form).mkdir(parents=True)
         try:
-            convert([place / "labels.json"], form, out)
+            convert([write_labels(place, "v", label)], form, place / "out" / form)
         except LstrError as error:
             assert error.hint
     assert left(place) == set()
@@ -136,7 +137,7 @@ def test_names_in_the_list_of_published_weights(place, monkeypatch, entry):
     (place / "source").write_bytes(b"x")
     monkeypatch.setattr(manifest, "MANIFEST", place / "m.json")
     monkeypatch.setenv("LSTR_HOME", str(place / "lstr"))
-    with pytest.raises(ExtractorError, match="m.json names '../../PWNED'"):
+    with pytest.raises(ExtractorError, match="'../../PWNED'"):
         list(fetch([listed["recipe"]], str(place / "source"), lambda *_: None))
     assert left(place) == set()
 
@@ -161,18 +162,16 @@ def planted(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize("way", ["recipe", "feature folder", "checkpoint", "model file"])
 def test_no_way_in_imports_what_a_file_names(place, sound, planted, lstr, way, network):
     values = with_part(sound, network=network, width=64)
-    folder = place / "f"
-    video, out = place / "v.mp4", ["-o", place / "out"]
     if way in ("recipe", "feature folder"):
-        folder.mkdir()
-        (folder / "recipe.json").write_text(json.dumps(values))
-        recipe = folder / "recipe.json" if way == "recipe" else folder
-        result = lstr("extract", video, *out, "--recipe", recipe, "--workers", 1)
+        (place / "given").mkdir()
+        (place / "given" / "recipe.json").write_text(json.dumps(values))
+        recipe = place / "given" / "recipe.json" if way == "recipe" else place / "given"
+        result = extract(lstr, place, "--recipe", recipe)
     else:
         model = make_model(configure(**TINY, rgb_dim=1024, flow_dim=0), len(CLASSES)).eval()
         save(place / "c.pt", model, CLASSES, values, {})
         path = place / "c.pt" if way == "checkpoint" else write_model(place / "m.lstr", place / "c.pt", None, {}).path
-        result = lstr("detect", video, *out, "-m", path)
+        result = lstr("detect", place / "v.mp4", "-o", place / "out", "-m", path)
     mistake(result, 4)
     assert not planted.exists() and not any(name.startswith("evil") for name in sys.modules)
 
@@ -183,8 +182,7 @@ def test_a_recipe_file_does_not_run_a_config_beside_it(place, planted, lstr, mon
     for name in ("net.py", "net"):
         (place / name).write_text("__import__('evilmodule')\n")
         (place / "own.json").write_text(json.dumps({"rgb": {"network": name}, "flow": None}))
-        result = lstr("extract", place / "v.mp4", "-o", place / "f", "--recipe", place / "own.json")
-        mistake(result, 4, "net")
+        mistake(extract(lstr, place, "--recipe", place / "own.json"), 4, "net")
     assert not planted.exists()
 
 

@@ -90,15 +90,20 @@ def test_examples_in_python_and_json_are_whole(path):
         json.loads(block)
 
 
+def run_example(folder, code: str, **how) -> list[str]:
+    """The lines that an example prints as a script."""
+    (folder / "example.py").write_text(code)
+    result = subprocess.run([sys.executable, folder / "example.py"], capture_output=True, text=True, **how)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
 @pytest.mark.slow
 def test_the_python_example_runs_as_a_script(small_set, tmp_path):
     block = block_with(README, "python", "lstr.detect")
     assert len(block.strip().splitlines()) <= 10 and block in PYTHON.read_text()
     block = block.replace("new.mp4", str(small_set.videos / "scene_03.mp4"))
-    (tmp_path / "example.py").write_text(block.replace("fall.lstr", str(small_set.checkpoint)))
-    result = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+    lines = run_example(tmp_path, block.replace("fall.lstr", str(small_set.checkpoint)))
     assert [float(line.split()[0]) for line in lines if line[0].isdigit()] == [0.25 * k for k in range(1, 21)]
     assert any(re.fullmatch(r"started \w+ [\d.]+", line) for line in lines)
 
@@ -113,11 +118,9 @@ def test_the_streaming_example_runs(small_set, tmp_path, monkeypatch):
 
 def test_the_pipe_example_runs(small_set, tmp_path):
     remux(small_set.videos / "scene_03.mp4", tmp_path / "v.mkv")
-    (tmp_path / "example.py").write_text(block_with(DOCS / "how-to" / "detect.md", "python", "sys.stdin"))
-    with subprocess.Popen(["cat", tmp_path / "v.mkv"], stdout=subprocess.PIPE) as cat:
-        result = subprocess.run([sys.executable, tmp_path / "example.py"], stdin=cat.stdout, capture_output=True)
-    lines = result.stdout.decode().splitlines()
-    assert len(lines) == 20 and lines[0] == "0.25 (6, 64, 96, 3)", result.stderr
+    with (tmp_path / "v.mkv").open("rb") as file:
+        lines = run_example(tmp_path, block_with(DOCS / "how-to" / "detect.md", "python", "sys.stdin"), stdin=file)
+    assert len(lines) == 20 and lines[0] == "0.25 (6, 64, 96, 3)"
 
 
 def test_the_label_file_shown_is_one(lstr, tmp_path):
@@ -132,13 +135,11 @@ def test_the_label_file_shown_is_one(lstr, tmp_path):
 def test_a_shell_completes_commands_and_options():
     page = (DOCS / "how-to" / "install.md").read_text()
     assert [shell for shell in ("bash", "zsh", "fish") if f"_LSTR_COMPLETE={shell}_source lstr" not in page] == []
-    program = [sys.executable, "-m", "lstr_cli.main"]
 
     def run(what: str, words: str, index: int) -> str:
         completion = {"_LSTR_COMPLETE": f"bash_{what}", "COMP_WORDS": words, "COMP_CWORD": str(index)}
-        result = subprocess.run(program, env=os.environ | completion, capture_output=True, text=True)
-        assert not result.stderr
-        return result.stdout
+        command, environment = [sys.executable, "-m", "lstr_cli.main"], os.environ | completion
+        return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
 
     assert "_LSTR_COMPLETE" in run("source", "lstr", 0)
     assert re.search(r"\bextract\b", run("complete", "lstr ex", 1))
