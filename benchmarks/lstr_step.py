@@ -219,7 +219,7 @@ def recompute_row(model: Model) -> Row:
     """The whole window of one chunk, both memories full: what a step costs without streaming."""
     last = full_age(model.config)
     windows = gather(torch.randn(last + 1, model.config.input_dim), [last], model.config)
-    windows = windows.to(model.classifier.weight.device)
+    windows = windows.map(lambda tensor: tensor.to(model.classifier.weight.device))
 
     @torch.no_grad()
     def step() -> None:

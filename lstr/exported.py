@@ -117,21 +117,15 @@ class StepDescription(msgspec.Struct, frozen=True):
 class ExportedConfig(WindowConfig, frozen=True):
     """The widths and lengths of an exported model of any kind; a model of torch cannot be built from it."""
 
-    ahead: SizeOrZero = 0
-
     def __post_init__(self) -> None:
         """Check nothing: the description was checked, and `kind` is the exported model's."""
 
     @classmethod
     def of(cls, step: StepDescription, kind: str) -> ExportedConfig:
         """Return the widths and lengths of a step."""
-        names = ("rgb_dim", "flow_dim", "work_length", "long_length", "ahead")
-        return cls(kind=kind, long_stride=1, **{name: getattr(step, name) for name in names})
-
-    @property
-    def n_ahead(self) -> int:
-        """See `WindowConfig.n_ahead`."""
-        return self.ahead
+        names = ("rgb_dim", "flow_dim", "work_length", "long_length")
+        lengths = {name: getattr(step, name) for name in names}
+        return cls(kind=kind, long_stride=1, anticipation=step.ahead, **lengths)
 
 
 @dataclass(frozen=True)

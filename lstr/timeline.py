@@ -172,11 +172,6 @@ class _Run:
     # Scores since `end`, no more than fit into a gap; they count if it closes
     pending: list[float] = field(default_factory=list)
 
-    def extend(self, chunk: int, score: float) -> None:
-        self.total += sum(self.pending) + score
-        self.number += len(self.pending) + 1
-        self.end, self.pending = chunk + 1, []
-
 
 @dataclass
 class Timeline:
@@ -293,7 +288,9 @@ class Timeline:
             backdated = max(chunk - rules.backdate_chunks(self.clock), self._seen_since or 0, *ends)
             run = self._runs[c] = _Run(chunk, min(chunk, backdated), chunk, score)
         if counts and score >= (rules.off if run.end == chunk else rules.on):
-            run.extend(chunk, score)
+            run.total += sum(run.pending) + score
+            run.number += len(run.pending) + 1
+            run.end, run.pending = chunk + 1, []
         elif chunk + 1 - run.end > longest_gap:
             return events + self._end(c, time)
         else:

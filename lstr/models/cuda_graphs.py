@@ -94,7 +94,15 @@ class CapturedStep:
             self.inputs[changes] = Together(values, weight.device)
         self.inputs[changes].fill(values)
         if changes not in self.replays:
-            self.replays[changes] = self.capture(lambda: self._run(changes))
+            given = self.inputs[changes].tensors
+            own = {name.removeprefix("plan."): t for name, t in given.items() if name.startswith("plan.")}
+
+            def run() -> None:
+                logits, after = self.model.step(self.constants, self.tensors, own, given["features"], donate=True)
+                keep(self.tensors, after, given["taking"])
+                self.logits[changes] = logits
+
+            self.replays[changes] = self.capture(run)
         return changes
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
@@ -115,10 +123,3 @@ class CapturedStep:
             for name, tensor in self.tensors.items():
                 tensor.copy_(before[name])
         return graph.replay
-
-    def _run(self, changes: bool) -> None:
-        given = self.inputs[changes].tensors
-        plan = {name.removeprefix("plan."): tensor for name, tensor in given.items() if name.startswith("plan.")}
-        logits, after = self.model.step(self.constants, self.tensors, plan, given["features"], donate=True)
-        keep(self.tensors, after, given["taking"])
-        self.logits[changes] = logits

@@ -99,8 +99,8 @@ class FATS(Model):
         each = self.mixed(rows[:, None], previous[:, None], current).softmax(dim=-1)  # (B, R, C)
         count = active.sum(1, keepdim=True)  # (B, 1)
         mean = (each * active[..., None]).sum(1) / count
-        # The published code adds 1 to the sum of the background before it averages. The next chunk needs that value too,
-        # or other classes would differ; the score does not have it, so that scores are probabilities.
+        # The published code adds 1 to the sum of the background before it averages. The next chunk needs that value
+        # too, or other classes would differ; the score does not have it, so that scores are probabilities.
         handed = mean.clone()
         handed[:, :1] += 1 / count
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log(), handed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
@@ -107,10 +107,6 @@ class Windows:
         """Return the same windows with every tensor changed."""
         return type(self)(*(change(getattr(self, field.name)) for field in fields(self)))
 
-    def to(self, device: torch.device | str) -> Self:
-        """Return the same windows on another device."""
-        return self.map(lambda tensor: tensor.to(device))
-
 
 def rotate(rows: Tensor, by: Tensor) -> Tensor:
     """Rotate rows (B, W, ...) so that each row of the batch starts with the one at place `by` (B, 1)."""
@@ -142,17 +138,14 @@ class WindowIndices(Windows):
     They are 0 where windows are zero.
     """
 
-    def after(self, starts: Tensor) -> WindowIndices:
-        """Return the same for concatenated videos; `starts` (B,) are their first rows."""
-        return replace(self, **{name: getattr(self, name) + starts[:, None] for name in FEATURES})
-
     def gather(self, features: Tensor | NDArray[np.float32]) -> Windows:
         """Return windows of features (R, D), on the device of the features, without a wait for that device."""
         indices = {name: getattr(self, name) for name in FEATURES}
         if not isinstance(features, Tensor):  # numpy takes a tensor with one element for a number
             indices = {name: tensor.numpy() for name, tensor in indices.items()}
         chosen = {name: tensor_of(features[rows]).float() for name, rows in indices.items()}
-        made = Windows(**{**vars(self), **chosen}).to(chosen["work"].device)
+        device = chosen["work"].device
+        made = Windows(**{**vars(self), **chosen}).map(lambda tensor: tensor.to(device))
         made.work.masked_fill_(~made.work_mask[..., None], 0)
         made.long.masked_fill_(~made.long_mask[..., None], 0)
         places = torch.arange(made.older.shape[1], device=made.older.device)
@@ -160,8 +153,13 @@ class WindowIndices(Windows):
         return made
 
 
-def window_indices(ends: NDArray[np.int64], config: WindowConfig, stretched: bool = False) -> WindowIndices:
-    """Return the indices of windows that end at chunks `ends` (B,), each of another video; `stretched` as `gather`."""
+def window_indices(
+    ends: NDArray[np.int64], config: WindowConfig, stretched: bool = False, starts: NDArray[np.int64] | int = 0
+) -> WindowIndices:
+    """Return the indices of windows that end at chunks `ends` (B,), each of another video.
+
+    `stretched` is as of `gather`; `starts` (B,) are the rows of the first chunks, if videos are concatenated.
+    """
     long, long_mask = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
     if config.uses.padded:  # chunk 0 is in no history before it leaves the work memory
         long_mask = long_mask & (memory.work_start(ends, config) > 0)[:, None]
@@ -174,8 +172,11 @@ def window_indices(ends: NDArray[np.int64], config: WindowConfig, stretched: boo
         older = np.where(column < older_count[:, None], (stop - older_count)[:, None] + column, 0)
     distances = memory.long_distances(ends, config, stretched)
     context = memory.context_indices(ends, config)
-    arrays = long, long_mask, work, work_mask, distances, older, older_count, context
-    return WindowIndices(*map(torch.from_numpy, arrays))
+    first = np.reshape(starts, (-1, 1))
+    rows = {"long": long + first, "work": work + first, "older": older + first, "context": context + first}
+    arrays = rows | {"long_mask": long_mask, "work_mask": work_mask, "distances": distances}
+    arrays["older_count"] = older_count
+    return WindowIndices(**{name: torch.from_numpy(values) for name, values in arrays.items()})
 
 
 def join(batches: Sequence[Windows]) -> Windows:

@@ -151,7 +151,7 @@ class InMemoryFeatures:
     def indices(self, drawn: list[tuple[int, int]], config: WindowConfig, stretched: bool) -> WindowIndices:
         """Return which rows the windows (video, end chunk) consist of; on the CPU."""
         which, ends = np.array(drawn, np.int64).reshape(-1, 2).T
-        return window_indices(ends, config, stretched).after(torch.from_numpy(self.starts[which]))
+        return window_indices(ends, config, stretched, self.starts[which])
 
 
 def stored_dtype(videos: list[LabelledVideo]) -> torch.dtype:
