@@ -92,7 +92,7 @@ def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     (piece,) = learner.make_batch([(0, 40), (2, 5)]).pieces
     windows, supervision = learner.move(piece)
     meta = torch.device("meta")
-    windows = replace(windows, long_mask=hide_slots(windows, 0.5).long_mask).to(meta)
+    windows = replace(windows, long_mask=hide_slots(windows, 0.5).long_mask).map(lambda tensor: tensor.to(meta))
     logits = model.to(meta)(windows)
     targets, counts = supervision.targets.to(meta), supervision.counts.to(meta)
     held = Supervision(targets, counts, 2, [5.0 for _ in outputs.parts], 2.0, soft=targets)
