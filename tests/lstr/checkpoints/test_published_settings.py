@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from lstr import checkpoint, streaming
+from lstr import checkpoint
 from lstr.batch import predict, predict_ahead
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure, make_model
 from lstr.windows.windows import Supervision, gather
-from tests.support.tiny_models import TINY, tiny, unsettled, video
+from tests.support.tiny_models import TINY, run, tiny, unsettled, video
 
 WIDTHS = {"rgb_dim": 5, "flow_dim": 3}
 
@@ -36,9 +36,7 @@ def test_a_miniroad_of_any_width_and_depth(n_layers, tmp_path):
     with torch.no_grad():
         expected = last(gru(head(features)[:, None])[0][:, 0].relu()).softmax(dim=-1)
     torch.testing.assert_close(predict(model, features), expected, atol=1e-6, rtol=0)
-    state = streaming.create(model)
-    stream = torch.stack([streaming.step(model, state, row[:5], row[5:]) for row in features])
-    torch.testing.assert_close(stream, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(run(model, features)[:, 0], expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.long
@@ -64,9 +62,7 @@ def test_more_refinements_and_layers(settings, tmp_path):
     features = video(40)
     expected = predict_ahead(model, features)
     torch.testing.assert_close(predict_ahead(loaded, features), expected, atol=1e-6, rtol=0)
-    state = streaming.create(loaded)
-    stream = torch.stack([streaming.step_ahead(loaded, state, row[:5], row[5:]) for row in features])
-    torch.testing.assert_close(stream, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(run(loaded, features), expected, atol=1e-5, rtol=0)
     windows, outputs = gather(features, [39, 20], model.config), model.outputs()
     forwarded = model(windows)
     assert forwarded.shape[1] == len(outputs.slots)
@@ -107,7 +103,7 @@ def test_a_guessed_kind_is_said(tmp_path):
     assert checkpoint.load(path, {**known, "kind": "testra", "decay": 1.0}).assumed == {}
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load(saved(tmp_path / "b.pth", tiny(), more=torch.zeros(1)), known)
-    assert "read as kind lstr" in caught.value.hint and "--set model.kind=testra" in caught.value.hint
+    assert "--set model.kind=testra" in caught.value.hint
 
 
 def test_no_number_of_heads_is_proposed(tmp_path):
@@ -118,3 +114,70 @@ def test_no_number_of_heads_is_proposed(tmp_path):
         checkpoint.load(path, WIDTHS)
     assert "--set model.n_heads=…" in caught.value.hint
     assert not any(character.isdigit() for character in caught.value.hint)
+
+
+SPLIT = {"rgb_dim": 24, "flow_dim": 12}
+
+
+@pytest.mark.parametrize(
+    "name, given, kind, assumed",
+    [
+        ("testra_box", {"n_heads": 8}, "lstr", {"kind", "work_length", "long_length", "long_stride"}),
+        (
+            "testra_box",
+            {"n_heads": 8, "kind": "testra"},
+            "testra",
+            {"work_length", "long_length", "long_stride", "decay"},
+        ),
+        ("testra_anticipation", {"n_heads": 8}, "testra", {"work_length", "long_length", "long_stride", "decay"}),
+        ("cmert", {"n_heads": 4}, "cmert", {"work_length", "long_length", "long_stride", "context", "anticipation"}),
+        ("mat", {"n_heads": 4}, "mat", {"work_length", "long_length", "long_stride", "groups", "anticipation"}),
+    ],
+)
+def test_a_published_file_tells_its_kind(shared, name, given, kind, assumed):
+    """What no tensor tells is the preset's, and is named; LSTR's tensors are TeSTra's but for those of the future."""
+    widths = SPLIT if name.startswith("testra") else {}
+    loaded = checkpoint.load(shared / "data" / "golden" / f"{name}_small.pth", {**widths, **given})
+    assert (loaded.config.kind, loaded.config.rgb_dim, loaded.config.flow_dim) == (kind, 24, 12)
+    assert set(loaded.assumed) == assumed
+
+
+@pytest.mark.parametrize("kind", ["cmert", "mat"])
+def test_a_backbone_without_flow_tells_its_width(kind, tmp_path):
+    alone = tiny(kind=kind, flow_dim=0)
+    found = checkpoint.load(saved(tmp_path / "rgb.pth", alone), {"n_heads": 4, "anticipation": 0}).config
+    assert (found.kind, found.rgb_dim, found.flow_dim, found.future) == (kind, 5, 0, 48)
+
+
+@pytest.mark.parametrize(
+    "name, given, values",
+    [
+        ("testra_anticipation", {**SPLIT, "n_heads": 8, "anticipation": 4}, "anticipation is 4 .* 8"),
+        ("cmert", {"n_heads": 4, "future": 30}, "future is 30 .* 24"),
+        ("mat", {"n_heads": 4, "future": 30}, "future is 30 .* 24"),
+        ("oadtr", {**SPLIT, "n_heads": 4, "work_length": 64}, "work_length is 64 .* 16"),
+        ("gatehub", {**SPLIT, "n_heads": 4, "long_length": 44}, "n_long is 44 .* 88"),
+    ],
+)
+def test_a_size_that_the_tensors_contradict_is_refused(shared, name, given, values):
+    with pytest.raises(CheckpointError, match=values):
+        checkpoint.load(shared / "data" / "golden" / f"{name}_small.pth", given)
+
+
+def test_names_of_the_first_release_of_gatehub_are_known(shared, tmp_path):
+    file, settings = shared / "data" / "golden" / "gatehub_small.pth", {**SPLIT, "n_heads": 4}
+    older = {"latent_query": "memory_decoder_cls_token_history", "classifier.": "mlp_head."}
+    older |= {"present_position_encoding": "short_position_encoding", "history_encoder.ghu": "history_encoder.decoder"}
+    tensors = {}
+    for name, tensor in torch.load(file).items():
+        for new, old in older.items():
+            name = name.replace(new, old)
+        tensors["module." + name] = tensor
+    torch.save({"model": tensors, "epoch": 3}, tmp_path / "older.pth")
+    again, loaded = checkpoint.load(tmp_path / "older.pth", settings), checkpoint.load(file, settings)
+    features = video(30, width=36)
+    assert torch.equal(predict(again.model, features), predict(loaded.model, features))
+    del tensors["module.gate_layer.bias"]
+    torch.save(tensors, tmp_path / "less.pth")
+    with pytest.raises(CheckpointError, match=r"gate\.bias"):
+        checkpoint.load(tmp_path / "less.pth", settings)
