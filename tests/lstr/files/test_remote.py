@@ -6,6 +6,7 @@ import os
 import tempfile
 import threading
 import time
+from contextlib import nullcontext
 
 import fsspec
 import pytest
@@ -29,7 +30,7 @@ def memory():
 class Site(http.server.ThreadingHTTPServer):
     """A web server whose answers a test chooses: path → a list of answers, the last of which is given ever after.
 
-    An answer is a body, a body that ends `short` bytes early, or a status.
+    An answer is a body, a body and the length that it claims, or a status.
     """
 
     def __init__(self):
@@ -40,6 +41,10 @@ class Site(http.server.ThreadingHTTPServer):
 
     def url(self, path: str, login: str = "") -> str:
         return f"http://{login}127.0.0.1:{self.server_port}/{path}"
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
 
 
 class Answering(http.server.BaseHTTPRequestHandler):
@@ -72,8 +77,7 @@ def site(monkeypatch):
     monkeypatch.setattr(remote, "PAUSE", 0.0)
     server = Site()
     yield server
-    server.shutdown()
-    server.server_close()
+    server.stop()
 
 
 def test_a_place_is_a_path_or_elsewhere():
@@ -98,43 +102,33 @@ def test_what_a_url_may_hold_is_not_told(url, name):
     assert str(file) == repr(file) == f"{file}" == name and file.url == url
 
 
-def test_listing(memory):
-    for path in ("b/x y.mp4", "b/c/ü.mkv", "-a.mp4"):
-        memory.joinpath(path).write(b"123")
-    assert sorted(memory.below()) == ["-a.mp4", "b/c/ü.mkv", "b/x y.mp4"]
-    assert memory.below()["b/c/ü.mkv"].read() == b"123"
-    assert sorted(RemoteFile("memory://videos/*/*.mp4").below()) == ["b/x y.mp4"]
-    assert list(memory.joinpath("-a.mp4").below()) == ["-a.mp4"]
-    assert memory.joinpath("none").below() == {}
-
-
 def test_sources_here_and_elsewhere(memory, tmp_path):
     for path in ("b/x y.mp4", "b/c/ü.MKV", "-a.mp4", "b/notes.txt", "b/some.lanes.mp4"):
         memory.joinpath(path).write(b"123")
+    assert memory.below()["b/c/ü.MKV"].read() == b"123" and memory.joinpath("none").below() == {}
+    assert sorted(RemoteFile("memory://videos/*/*.mp4").below()) == ["b/some.lanes.mp4", "b/x y.mp4"]
     (tmp_path / "here.mp4").touch()
     found = find_sources([tmp_path, memory.url, "memory://videos/b/x y.mp4"])
     assert list(found) == ["here", "-a", "b/c/ü", "b/x y", "x y"]
     assert (found["here"], str(found["b/c/ü"])) == (tmp_path / "here.mp4", "memory://videos/b/c/ü.MKV")
     assert list(find_sources([f"{memory}/b", f"{memory}/-a.mp4"], root=memory.url)) == ["b/c/ü", "b/x y", "-a"]
     assert list(find_sources([memory.url], [".mkv"])) == ["b/c/ü"]
-    assert list(find_sources([f"{memory}/*/*.mp4"])) == ["b/x y"]
-    with pytest.raises(MissingPathError, match="memory://videos/none "):
-        find_sources([f"{memory}/none"])
-    with pytest.raises(MissingPathError, match="is not in memory://videos/b"):
-        find_sources([memory.url], root=f"{memory}/b")
-    with pytest.raises(MissingPathError, match="is not in memory://videos"):
-        find_sources([tmp_path, memory.url], root=memory.url)
-    with pytest.raises(MissingPathError, match="leads out of its folder"):
-        memory.joinpath("b/../../x.mp4").write(b"123")
-        find_sources([memory.url])
-    memory.joinpath("b/../../x.mp4").unlink()
     memory.joinpath("b/x y.webm").write(b"123")
-    told = []
-    assert list(find_sources([memory.url], tell=told.append)) == ["-a", "b/c/ü", "b/x y.mp4", "b/x y.webm"]
-    assert len(told) == 1 and told[0].startswith("memory://videos: skipped ") and "1 .txt" in told[0]
     memory.joinpath("c/x y.mp4").write(b"123")
-    with pytest.raises(MissingPathError, match="'x y'"):
-        find_sources([f"{memory}/b/x y.mp4", f"{memory}/c/x y.mp4"])
+    told = []
+    assert list(find_sources([f"{memory}/b"], tell=told.append)) == ["c/ü", "x y.mp4", "x y.webm"]
+    assert len(told) == 1 and ".txt" in told[0]
+    for sources, root in (
+        ([f"{memory}/none"], None),
+        ([memory.url], f"{memory}/b"),
+        ([tmp_path, memory.url], memory.url),
+        ([f"{memory}/b/x y.mp4", f"{memory}/c/x y.mp4"], None),  # which would have one name
+    ):
+        with pytest.raises(MissingPathError):
+            find_sources(sources, root=root)
+    memory.joinpath("b/../../x.mp4").write(b"123")  # leads out of its folder
+    with pytest.raises(MissingPathError):
+        find_sources([memory.url])
 
 
 def test_a_header_tells_how_long_a_video_is(memory, sound_only):
@@ -157,12 +151,11 @@ def test_what_is_put_is_there(memory, tmp_path):
         there.stat()
 
 
-def test_a_package_that_is_missing_is_named():
-    with pytest.raises(MissingPathError, match="abfs:// addresses need") as caught:
-        place("abfs://box/v.mp4").stat()
-    assert "pip install adlfs" in caught.value.hint
-    with pytest.raises(MissingPathError, match="not a supported protocol"):
-        place("sss://box/v.mp4").stat()
+@pytest.mark.parametrize("protocol, package", [("abfs", "pip install adlfs"), ("sss", "")])
+def test_a_package_that_is_missing_is_named(protocol, package):
+    with pytest.raises(MissingPathError) as caught:
+        place(f"{protocol}://box/v.mp4").stat()
+    assert package in caught.value.hint
 
 
 def test_a_short_answer_is_asked_for_again(site, tmp_path):
@@ -173,18 +166,12 @@ def test_a_short_answer_is_asked_for_again(site, tmp_path):
     assert site.asked == ["/v.mp4?key=secret"] * 3
 
 
-@pytest.mark.parametrize(
-    "answer, words, asked",
-    [
-        (404, "does not exist", 1),
-        (403, "may not be read with the credentials here", 1),
-        (500, "cannot be read", 3),
-        ((b"01234", 10), "cannot be read", 3),
-    ],
-)
-def test_what_cannot_be_brought(site, tmp_path, answer, words, asked):
+@pytest.mark.parametrize("answer, asked", [(404, 1), (403, 1), (500, 3), ((b"01234", 10), 3), (None, 0)])
+def test_what_cannot_be_brought(site, tmp_path, answer, asked):
     site.answers["/v.mp4"] = [answer]
-    with pytest.raises(VideoError, match=words) as caught:
+    if answer is None:  # nobody answers
+        site.stop()
+    with pytest.raises(VideoError) as caught:
         fetch(RemoteFile(site.url("v.mp4?key=secret", "me:secret@")), tmp_path)
     told = f"{caught.value} {caught.value.hint}"
     assert site.url("v.mp4") in told and "secret" not in told and caught.value.hint
@@ -204,36 +191,27 @@ def test_a_password_is_not_in_what_a_run_leaves(site, lstr, tmp_path):
     assert "secret" not in err and not [content for content in left if b"secret" in content]
 
 
-def test_nobody_answers(site, tmp_path):
-    file = RemoteFile(site.url("v.mp4"))
-    site.shutdown()
-    site.server_close()
-    with pytest.raises(VideoError, match="cannot be read"):
-        fetch(file, tmp_path)
-
-
-def test_no_room(memory, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "operation, refusal, error",
+    [
+        ("get_file", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), VideoError),
+        ("pipe_file", PermissionError("no"), OutputError),
+    ],
+)
+def test_no_room_here_and_no_permission_there(memory, tmp_path, monkeypatch, operation, refusal, error):
     memory.joinpath("v.mp4").write(b"123")
 
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def refuse(*_):
+        raise refusal
 
-    monkeypatch.setattr(fsspec.filesystem("memory"), "get_file", full)
-    with pytest.raises(VideoError, match="does not fit") as caught:
-        fetch(memory.joinpath("v.mp4"), tmp_path)
-    assert "TMPDIR" in caught.value.hint
-
-
-def test_writing_where_one_may_not(memory, monkeypatch):
-    def forbidden(*_):
-        raise PermissionError("no")
-
-    monkeypatch.setattr(fsspec.filesystem("memory"), "pipe_file", forbidden)
-    with pytest.raises(OutputError, match="may not be written"):
+    monkeypatch.setattr(fsspec.filesystem("memory"), operation, refuse)
+    with pytest.raises(error) as caught:
         memory.joinpath("recipe.json").write(b"{}")
+        fetch(memory.joinpath("v.mp4"), tmp_path)
+    assert "TMPDIR" in caught.value.hint or error is OutputError
 
 
-@pytest.mark.parametrize("cuts", [2, 3])
+@pytest.mark.parametrize("cuts", [remote.ATTEMPTS - 1, remote.ATTEMPTS])
 def test_a_connection_that_breaks_is_tried_again(memory, tmp_path, monkeypatch, cuts):
     monkeypatch.setattr(remote, "PAUSE", 0.0)
     (tmp_path / "v.npy").write_bytes(b"0123456789")
@@ -245,10 +223,7 @@ def test_a_connection_that_breaks_is_tried_again(memory, tmp_path, monkeypatch, 
         whole(*arguments)
 
     monkeypatch.setattr(fsspec.filesystem("memory"), "put_file", put)
-    if cuts == remote.ATTEMPTS:
-        with pytest.raises(OutputError, match="cannot be written .ConnectionResetError: reset by peer."):
-            memory.joinpath("v.npy").put(tmp_path / "v.npy")
-    else:
+    with pytest.raises(OutputError) if cuts == remote.ATTEMPTS else nullcontext():
         memory.joinpath("v.npy").put(tmp_path / "v.npy")
         assert memory.joinpath("v.npy").read() == b"0123456789"
 
