@@ -51,7 +51,7 @@ def test_training_is_measured_where_that_is_wanted():
 
 @pytest.mark.parametrize("ask", [lambda kind: bench.KindsBench((kind,)), lambda kind: list(describe_models(kind))])
 def test_an_unknown_kind_is_an_error_that_names_the_known_ones(ask):
-    with pytest.raises(ConfigError, match="Unknown kind.*'gpt'") as failed:
+    with pytest.raises(ConfigError, match="'gpt'") as failed:
         ask("gpt")
     assert [kind for kind in KINDS if kind not in failed.value.hint] == []
     ask("rnn")
