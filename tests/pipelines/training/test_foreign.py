@@ -12,28 +12,21 @@ from lstr.chunk import Clock
 from lstr.errors import CheckpointError, LabelsError, RecipeError, VideoError
 from lstr.kinds import configure
 from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.progress import Notice
 from lstr.pipelines.training.config import TrainConfig
 from lstr.pipelines.training.train import upgrade
 from tests.support.foreign_stores import FORMATS, SEGMENTS, TINY, rows_of, write_labels, write_set, write_store
 
 
-def trained(folder, store, labels, show=lambda event: None, max_steps=0, **options):
+def trained(folder, store, labels, max_steps=1, **options):
     """The checkpoint of a tiny model after some steps."""
-    settings = {**TINY, "train.seed": "1", **options.pop("settings", {})}
-    if max_steps:
-        settings["train.max_steps"] = str(max_steps)
-    chosen = {"settings": settings, "device": "cpu", "show": show, **options}
-    return lstr.train(store, labels, folder / "run", **chosen).checkpoint
+    settings = {**TINY, "train.seed": "1", "train.max_steps": str(max_steps), **options.pop("settings", {})}
+    return lstr.train(store, labels, folder / "run", settings=settings, device="cpu", **options).checkpoint
 
 
 @pytest.mark.parametrize("form", [FORMATS[0], *(pytest.param(form, marks=pytest.mark.long) for form in FORMATS[1:])])
 def test_each_form_is_learnt_from(tmp_path, form):
     store, labels, clock = write_set(tmp_path, form, "7.5")
-    notices = []
-    path = trained(tmp_path, store, labels, notices.append, settings={"features.rate": "7.5"}, max_steps=1)
-    said = [event.text for event in notices if isinstance(event, Notice)]
-    assert "work memory of 6 chunks is 0.8 s at 7.5 a second, long memory of 8 is 1.1 s." in said
+    path = trained(tmp_path, store, labels, settings={"features.rate": "7.5"})
     with lstr.load(path) as model:
         assert model.clock == clock and model.store["formats"] == {"rgb": form.partition(" ")[0]}
         decisions = list(model.detect(store, limits=lstr.Limits(duration=2)))
@@ -44,11 +37,11 @@ def test_each_form_is_learnt_from(tmp_path, form):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("rate", ["5", "30000/1001"])
+@pytest.mark.parametrize("rate", ["5", pytest.param("30000/1001", marks=pytest.mark.slow)])
 def test_actions_are_found_at_each_rate(tmp_path, rate):
     """What was planted is found within a chunk of where it is, by evaluation and by detection alike."""
     store, labels, clock = write_set(tmp_path, "npy", rate)
-    path = trained(tmp_path, store, labels, settings={"features.rate": rate}, max_steps=120)
+    path = trained(tmp_path, store, labels, 120, settings={"features.rate": rate})
     document = lstr.evaluate(path, store, labels, subset="testing", device="cpu").document
     assert document["lstr"]["mAP"] > 0.95 and document["delay"]["median"] <= 2 * clock.seconds
     assert document.get("seconds_per_chunk", 0.25) == clock.seconds
@@ -74,96 +67,81 @@ def learnt(tmp_path_factory):
     store = write_store(folder / "store", "npy", {video: rows_of(video, clock, seconds=11) for video in SEGMENTS})
     said = {"features.rate": "7.5", "features.offset": "0.4", "features.name": "VideoMAE"}
     labels = write_labels(folder / "labels.json")
-    return trained(folder, store, labels, settings=said, max_steps=120), store, labels, clock
+    return trained(folder, store, labels, 120, settings=said), store, labels, clock
 
 
-@pytest.mark.slow
-def test_what_begins_later_is_found_where_it_is(learnt, tmp_path):
+@pytest.mark.long
+def test_what_begins_later_is_found_where_it_is(learnt):
     path, store, labels, clock = learnt
-    result = lstr.evaluate(path, store, labels, subset="testing", device="cpu", output=tmp_path / "report")
-    assert result.document["lstr"]["mAP"] > 0.95 and result.page.exists()
+    result = lstr.evaluate(path, store, labels, subset="testing", device="cpu")
+    assert result.document["lstr"]["mAP"] > 0.95
     with lstr.load(path) as model:
         decisions = model.detect(store)
         first = next(decisions)
         list(decisions)
-    assert first.time == 0.4 + 2 / 15 == clock.at(1)
-    segments = decisions.timelines["v1"]["segments"]
-    on_grid = [clock.at(clock.first(start)) for start, _ in SEGMENTS["v1"]]
-    assert np.abs(np.array([one["start"] for one in segments]) - on_grid).max() <= clock.seconds + 1e-9
-    assert decisions.timelines["v1"]["clock"] == {"rate": "15/2", "offset": "2/5"}
-    with lstr.load(path) as model:
         some = list(model.detect(store, limits=lstr.Limits(start=5.0, duration=1.0)))
-    per_video = len(some) // 5
-    assert clock.at(some[0].chunk) <= 5.0 < some[0].time and per_video == 8
+    assert first.time == 0.4 + 2 / 15 == clock.at(1)
+    timeline = decisions.timelines["v1"]
+    on_grid = [clock.at(clock.first(start)) for start, _ in SEGMENTS["v1"]]
+    starts = np.array([one["start"] for one in timeline["segments"]])
+    assert np.abs(starts - on_grid).max() <= clock.seconds + 1e-9
+    assert timeline["clock"] == {"rate": "15/2", "offset": "2/5"}
+    assert clock.at(some[0].chunk) <= 5.0 < some[0].time and len(some) == 5 * 8
 
 
 @pytest.mark.long
 def test_a_packed_model_keeps_rate_and_description(learnt, tmp_path, small_set):
-    path, store, labels, clock = learnt
-    model = write_model(tmp_path / "wave.lstr", path, None, {})
-    card = model.card()
-    assert "VideoMAE" in card and "7.5 a second" in card and "Each 0.1333 s" in card
-    with lstr.load(model.path) as packed, lstr.load(path) as loose:
-        assert packed.clock == clock and packed.store == loose.store
-        assert [d.score for d in packed.detect(store)] == [d.score for d in loose.detect(store)]
-        with pytest.raises(CheckpointError, match="VideoMAE, 7.5 a second"):
-            list(packed.detect(small_set.videos))
-    assert lstr.evaluate(model.path, store, labels, subset="testing", device="cpu").document["lstr"]["mAP"] > 0.95
-    with pytest.raises(CheckpointError, match="features from elsewhere"):
-        model.recipe  # noqa: B018
-
-
-@pytest.mark.long
-def test_features_that_are_made_here_and_those_of_others_do_not_mix(learnt, tmp_path, small_set):
+    """And does not mix these features with those that are made here."""
     path, store, *_ = learnt
-    with lstr.load(small_set.checkpoint) as model, pytest.raises(RecipeError, match="features"):
-        list(model.detect(store))
-    with lstr.load(path) as model, pytest.raises(RecipeError, match="features"):
-        list(model.detect(small_set.features))
-
-
-@pytest.mark.long
-def test_a_run_goes_on_with_the_same_features_alone(tmp_path):
-    store, labels, _ = write_set(tmp_path, "npy", "7.5")
-    said = {"features.rate": "7.5"}
-    trained(tmp_path, store, labels, settings=said, max_steps=2)
-    trained(tmp_path, store, labels, settings=said, max_steps=2, resume=True)
-    with pytest.raises(CheckpointError, match=r"data\.store\.rate was"):
-        trained(tmp_path, store, labels, settings={"features.rate": "5"}, max_steps=2, resume=True)
-    again = lstr.train(store, labels, tmp_path / "again", config=tmp_path / "run" / "config.json", device="cpu")
-    with lstr.load(again.checkpoint) as model:
-        assert model.clock == Clock(Fraction(15, 2)), "a config.json says it too"
-
-
-def test_a_run_that_states_the_axes_of_its_arrays_goes_on():
-    same = {"model": configure("rnn").to_dict(), "train": TrainConfig().to_dict()}
-    settings = {**same, "data": {"features": "features", "store": {"rate": "15/2"}}}
-    before = {**settings, "data": {"store": {"rate": "15/2", "layouts": {"rgb": "TD"}, "key": "features"}}}
-    assert upgrade(before, settings)["data"]["store"] == {"rate": "15/2"}
+    model = write_model(tmp_path / "wave.lstr", path, None, {})
+    assert "VideoMAE" in model.card() and "7.5" in model.card()
+    with lstr.load(model.path) as packed, lstr.load(path) as loose:
+        assert packed.clock == learnt[3] and packed.store == loose.store
+        assert [d.score for d in packed.detect(store)] == [d.score for d in loose.detect(store)]
+        with pytest.raises(CheckpointError, match="VideoMAE"):
+            list(packed.detect(small_set.videos))
+        with pytest.raises(RecipeError):
+            list(packed.detect(small_set.features))
+    with pytest.raises(CheckpointError):
+        model.recipe  # noqa: B018
+    with lstr.load(small_set.checkpoint) as made_here, pytest.raises(RecipeError):
+        list(made_here.detect(store))
+    with pytest.raises(RecipeError):
+        trained(tmp_path, small_set.features, small_set.labels, settings={"features.rate": "5"})
 
 
 @pytest.mark.long
 def test_vectors_that_do_not_fit_are_refused(learnt):
     path, _, _, clock = learnt
     with lstr.load(path) as model:
-        for wrong, words in ((np.ones(7), "shape .7,."), ("text", "not a"), ({"flow": np.ones(8)}, "not a vector")):
-            decisions = model.detect_features([rows_of("v0", clock)[0], wrong])
-            with pytest.raises(VideoError, match=words):
-                list(decisions)
+        for wrong in (np.ones(7), "text", {"flow": np.ones(8)}):
+            with pytest.raises(VideoError):
+                list(model.detect_features([rows_of("v0", clock)[0], wrong]))
         named = [{"rgb": row} for row in rows_of("v0", clock)[:5]]
         assert [one.time for one in model.detect_features(named)] == [clock.at(k) for k in range(1, 6)]
 
 
 @pytest.mark.long
-def test_features_that_are_made_here_have_their_own_rate(small_set, tmp_path):
-    with pytest.raises(RecipeError, match="features"):
-        trained(tmp_path, small_set.features, small_set.labels, settings={"features.rate": "5"})
+def test_a_run_resumes_with_the_same_features_alone(tmp_path):
+    store, labels, _ = write_set(tmp_path, "npy", "7.5")
+    said = {"features.rate": "7.5"}
+    trained(tmp_path, store, labels, settings=said)
+    trained(tmp_path, store, labels, settings=said, resume=True)
+    with pytest.raises(CheckpointError, match=r"data\.store\.rate"):
+        trained(tmp_path, store, labels, settings={"features.rate": "5"}, resume=True)
+    again = lstr.train(store, labels, tmp_path / "again", config=tmp_path / "run" / "config.json", device="cpu")
+    with lstr.load(again.checkpoint) as model:
+        assert model.clock == Clock(Fraction(15, 2)), "a config.json says it too"
+    same = {"model": configure("rnn").to_dict(), "train": TrainConfig().to_dict()}
+    settings = {**same, "data": {"features": "features", "store": {"rate": "15/2"}}}
+    before = {**settings, "data": {"store": {"rate": "15/2", "layouts": {"rgb": "TD"}, "key": "features"}}}
+    assert upgrade(before, settings)["data"]["store"] == {"rate": "15/2"}, "of an earlier version"
 
 
 def test_ids_that_differ_are_suggested(tmp_path):
     store, _, _ = write_set(tmp_path, "npy", "5")
     labels = write_labels(tmp_path / "others.json", {video: f"test/{video}.mp4x" for video in SEGMENTS})
-    with pytest.raises(LabelsError, match="is 'test/v0.mp4x' of the labels the video 'v0'"):
+    with pytest.raises(LabelsError, match="test/v0.mp4x.*'v0'"):
         trained(tmp_path, store, labels, settings={"features.rate": "5"})
 
 
@@ -171,17 +149,14 @@ def test_ids_that_differ_are_suggested(tmp_path):
 def test_targets_at_the_rate_of_the_features(tmp_path):
     """A published data_info.json whose targets are as many a second as the features, and one whose are not."""
     store, _, clock = write_set(tmp_path, "npy", "7.5")
-    targets = store / "target_perframe"
-    targets.mkdir()
+    (store / "target_perframe").mkdir()
     for video in SEGMENTS:
-        on = (np.arange(90) // 9 % 2).astype(np.float32)
-        np.save(targets / f"{video}.npy", np.stack([1 - on, on], axis=1))
+        active = (np.arange(90) // 9 % 2).astype(np.float32)
+        np.save(store / "target_perframe" / f"{video}.npy", np.stack([1 - active, active], axis=1))
     info = {"class_names": ["Background", "wave"], "train_session_set": ["v0", "v1"], "test_session_set": ["v4"]}
-    for fps, fits in ((7.5, True), (4, False)):
-        (tmp_path / "info.json").write_text(json.dumps({"waves": {**info, "fps": fps}}))
-        options = {"settings": {"features.rate": "7.5"}, "max_steps": 1}
-        if fits:
-            trained(tmp_path, store, tmp_path / "info.json", **options)
-        else:
-            with pytest.raises(LabelsError, match="Make targets of 7.5 a second|4 targets a second"):
-                trained(tmp_path / "no", store, tmp_path / "info.json", **options)
+    said = {"features.rate": "7.5"}
+    (tmp_path / "info.json").write_text(json.dumps({"waves": {**info, "fps": 7.5}}))
+    trained(tmp_path, store, tmp_path / "info.json", settings=said)
+    (tmp_path / "info.json").write_text(json.dumps({"waves": {**info, "fps": 4}}))
+    with pytest.raises(LabelsError, match="4"):
+        trained(tmp_path / "no", store, tmp_path / "info.json", settings=said)
