@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-import lstr
 from lstr.batch import predict
 from lstr.checkpoint import load, save
 from lstr.errors import CheckpointError, RecipeError
@@ -248,14 +247,3 @@ def test_frames_of_another_shape_are_reported_once_for_each_shape(tmp_path):
         assert len(texts) == len(reports) and all(shape in text for shape, text in zip(reports, texts, strict=True))
         (result,) = [event.result for event in events if isinstance(event, Finished)]
         assert [sum("×" in text for text in one["warnings"]) for one in result.timelines.values()] == warned
-
-
-def test_a_stream_by_hand(small_set):
-    """`create` and `step` on stored features give the scores of `detect`."""
-    loaded = lstr.load(small_set.checkpoint)
-    state = lstr.create(loaded.model)
-    rows = [np.load(next(small_set.features.glob(f"{stream}_*/scene_00.npy"))) for stream in ("rgb", "flow")]
-    decisions = lstr.detect(small_set.features, loaded, limits=lstr.Limits(max_chunks=2))
-    for chunk, decision in zip(range(2), decisions, strict=False):
-        scores = lstr.step(loaded.model, state, *(part[chunk] for part in rows))
-        assert decision.time == (chunk + 1) / 4 and np.allclose(scores, decision.scores, atol=1e-6)

@@ -2,17 +2,17 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from itertools import islice, repeat
+from itertools import islice
 
 import av
 import numpy as np
 import pytest
 
 import lstr
-from lstr.errors import ConfigError, DeviceError, MissingPathError, VideoError, WeightsError
+from lstr.errors import ConfigError, VideoError
 from lstr.pipelines.detection import model
 from lstr.pipelines.detection.decision import Decision
-from lstr.pipelines.detection.options import NetworkOptions, choose_thresholds
+from lstr.pipelines.detection.options import choose_thresholds
 from lstr.pipelines.detection.source import source_frames
 from lstr.timeline import Thresholds
 
@@ -135,40 +135,6 @@ def test_what_is_no_frame_is_named(frames, named):
     assert caught.value.hint
 
 
-def test_errors_are_typed(detector, small_set, tmp_path):
-    (tmp_path / "empty").mkdir()
-    for source, limits, error in (
-        (tmp_path / "none.mp4", lstr.Limits(), MissingPathError),
-        (7, lstr.Limits(), VideoError),
-        (small_set.features, lstr.Limits(start=60), VideoError),
-    ):
-        with pytest.raises(error):
-            next(detector.detect(source, limits=limits))
-    with pytest.raises(ConfigError):
-        lstr.load(None)
-    with pytest.raises(DeviceError):
-        lstr.load(small_set.checkpoint, device="abacus")
-    with pytest.raises(ConfigError, match="'colour'"):
-        NetworkOptions.of({"rgb": "w", "colour": "red"}, ("rgb", "flow"))
-    with pytest.raises(WeightsError):
-        next(lstr.detect(small_set.videos, small_set.checkpoint, networks=tmp_path / "empty"))
-
-
-def test_an_endless_source_is_decided_as_it_comes(detector):
-    """A decision follows its own frames and a few more, not the end."""
-    taken = 0
-
-    def endless():
-        nonlocal taken
-        for number, frame in enumerate(repeat(image(64))):
-            taken = number
-            yield frame, number / 24
-
-    with detector.detect(endless()) as decisions:
-        assert [decision.chunk for decision in islice(decisions, 3)] == [0, 1, 2]
-        assert taken < 24 * 60
-
-
 def test_thresholds(small_set):
     """Of the checkpoint; for all classes; by name; by class."""
     loaded = lstr.load(small_set.checkpoint)
@@ -184,14 +150,3 @@ def test_thresholds(small_set):
         with pytest.raises(ConfigError) as caught:
             choose_thresholds(loaded, wrong)
         assert caught.value.hint
-
-
-def test_thresholds_decide_what_is_reported(detector, small_set):
-    def labels(thresholds) -> set[str]:
-        decisions = detector.detect(small_set.features, thresholds=thresholds)
-        return {event.label for decision in decisions for event in decision.events}
-
-    reported, never = labels(None), Thresholds(1.0)
-    assert len(reported) > 1 and labels(never) == set()
-    out = min(reported)
-    assert labels({out: never}) == reported - {out}

@@ -15,7 +15,7 @@ import torch
 
 from lstr import streaming
 from lstr.errors import StalledError
-from lstr.extractors.video.inputs import PROMPT, Input, LiveOptions, parse_live
+from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
 from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.detection import outputs
@@ -27,6 +27,7 @@ from lstr.pipelines.detection.session import Streams
 from lstr.pipelines.failures import FailureLog
 from lstr.timeline import Thresholds
 from tests.support.annotated import segments
+from tests.support.clips import stdin
 from tests.support.detections import dated_file, decisions_of, run_live, run_recorded, sources_of
 from tests.support.feature_set import TINY
 from tests.support.mistakes import mistake
@@ -70,10 +71,6 @@ def scores_of(decisions) -> np.ndarray:
     return np.stack([decision.scores for decision in decisions])
 
 
-def stdin(file) -> Input:
-    return Input("stdin", file, options=PROMPT, lasting=False)
-
-
 def lines_of(folder, name: str) -> list[dict]:
     text = dated_file(folder, name, ".jsonl").read_text()
     assert text.endswith("\n")
@@ -97,21 +94,12 @@ def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks,
     assert [d.chunk for d in both[other]] == [0, 1, 2, 3] and not np.allclose(scores_of(both[other]), from_file)
     assert [(s.status.decided, s.status.link) for s in sources] == [(4, "ended")] * 2
     with served([streams[1]]) as port:
-        through_api = list(detect(f"tcp://127.0.0.1:{port}", small_set.checkpoint, limits=FEW))
-    assert [d.chunk for d in through_api] in ([0, 1, 2, 3], [0, 1, 2, 3, 3])  # the last again if something is active
-    assert np.abs(scores_of(through_api[:4]) - scores_of(both[other])).max() <= 1e-5
-
-
-@pytest.mark.long
-def test_what_is_active_when_a_live_source_ends_comes_with_its_last_decision_again(small_set, streams):
-    """Nobody knows before that it is the last one."""
-    with served([streams[0]]) as port:
         address, always = f"tcp://127.0.0.1:{port}", Thresholds(on=0.0, off=0.0)
-        decisions = list(detect(address, small_set.checkpoint, limits=Limits(max_chunks=2), thresholds=always))
-    assert [decision.chunk for decision in decisions] == [0, 1, 1]
-    assert {event.event for event in decisions[0].events} == {"started"} and decisions[1].events == []
-    assert all(event.event == "ended" and event.still_on and event.at for event in decisions[2].events)
-    assert len(decisions[2].events) == len(decisions[0].events) > 0
+        through_api = list(detect(address, small_set.checkpoint, limits=FEW, thresholds=always))
+    assert [d.chunk for d in through_api] == [0, 1, 2, 3, 3], "the last one again, as something is active at the end"
+    assert np.abs(scores_of(through_api[:4]) - scores_of(both[other])).max() <= 1e-5
+    assert through_api[3].events == [] and through_api[4].events
+    assert all(event.event == "ended" and event.still_on and event.at for event in through_api[4].events)
 
 
 def test_some_of_several_streams_step_as_each_alone():
@@ -256,21 +244,6 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code
 
 
 @pytest.mark.long
-def test_a_part_of_recorded_sources(lstr, small_set, loaded, tmp_path):
-    """Of stored features: the parts asked for, at their own times."""
-    options = ("--start", "0:01", "--duration", "1.75s", "-f", "json,jsonl,npy")
-    code, _, err = lstr("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, *options)
-    assert code == 0, err
-    timeline = whole(tmp_path, "scene_00")
-    assert (timeline["chunks"], timeline["decided"], timeline["duration"]) == (11, 7, 2.75)
-    assert timeline["gaps"] == [{"start": 0, "end": 1, "reason": "skipped"}]
-    (source,) = sources_of(small_set.videos / "scene_00.mp4", loaded=loaded)
-    raw = decisions_of(run_recorded(source, loaded, networks=ONE_THREAD, limits=Limits(1, 0.5)))
-    stored = np.load(tmp_path / "scene_00.scores.npy")
-    assert [d.chunk for d in raw] == [4, 5] and np.abs(scores_of(raw) - stored[4:6]).max() < 1e-4
-
-
-@pytest.mark.long
 def test_several_at_once_on_standard_output(lstr, small_set, streams):
     """Each line says its source; one where nothing is does not stop the other."""
     with served([streams[0]]) as port:
@@ -300,6 +273,7 @@ def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_pa
 @pytest.mark.parametrize(
     "given, code, named",
     [
+        (["--start", "soon", "camera:0"], 2, "'soon'"),
         (["--name", "a/b=camera:0"], 2, "'a/b'"),
         (["--name", "..=camera:0"], 2, "'..'"),
         (["--name", "door"], 2, "NAME=SOURCE"),
