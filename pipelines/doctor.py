@@ -17,7 +17,7 @@ PACKAGES = "torch torchvision av opencv-contrib-python numpy".split()
 SMALL_PACKAGES = "onnxruntime av opencv-python-headless numpy".split()
 # The networks of the published features; others of torchvision would add seconds of imports.
 BUILT_NETWORKS = ("resnet50", "bninception")
-LIBRARIES = "apt install libgl1 libglib2.0-0 libxcb1, which OpenCV wants; docs/how-to/install.md."
+LIBRARIES = "apt install libgl1 libglib2.0-0 libxcb1, which OpenCV needs; docs/how-to/install.md."
 CPU_BUILD = "see docs/how-to/install.md to install the CPU-only build, without NVIDIA's libraries."
 
 
@@ -53,7 +53,7 @@ def examine() -> list[Finding]:
     if default := default_model():
         findings.append(Finding("default model", True, str(default)))
     else:
-        hint = "`lstr learn --make-default` leaves one; without it name one with `lstr detect -m`."
+        hint = "make one with `lstr learn --make-default`, or name a model with `lstr detect -m`."
         findings.append(Finding("default model", None, f"none in {home()}", hint))
     if not is_small:
         missing = [e.name for e in read_manifest() if e.recipe == "kinetics" and not e.place.exists()]

@@ -72,7 +72,7 @@ def failure_of(error: Exception, subject: object) -> Failure:
     if isinstance(error, RuntimeError) and LOST_DEVICE in str(error):
         raise ExhaustedError(
             f"The GPU was lost at {subject} ({describe_error(error)}).",
-            "run the same command again, which resumes; `lstr doctor` shows whether the GPU is there.",
+            "run the same command again, which resumes; `lstr doctor` shows whether the GPU is available.",
         ) from error
     action = stage.action if stage else "the work on it"
     reason = f"{subject}: {action} failed unexpectedly ({describe_error(error)})."

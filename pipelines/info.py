@@ -50,7 +50,7 @@ def describe(
             raise
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if not path.is_file():  # opening a FIFO would wait
-        raise MissingPathError(f"{path} is not a file on a disk, but for example a pipe.", "name a file or a folder.")
+        raise MissingPathError(f"{path} is not a file on a disk, such as a pipe.", "name a file or a folder.")
     # Checkpoints of torch are ZIP files too: only the content tells a model file.
     with path.open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP
@@ -82,7 +82,7 @@ def describe(
             "decoder": FrameReader(video).decoder,
         }
     if {"rgb", "flow", "based_on"}.isdisjoint(read_object(path) or {}):
-        raise MissingPathError(f"{path} is neither labels, a timeline nor a recipe.", "see `lstr info --help`.")
+        raise MissingPathError(f"{path} is not a label file, a timeline or a recipe.", "see `lstr info --help`.")
     return _describe_recipe(str(path))
 
 

@@ -247,8 +247,8 @@ class Outlet:
                 if self.sink.needs_all:
                     self._queue.clear()
                     self.error = OutputError(
-                        f"Of {self.sink.waiting} decisions {self.sink.name} took none.",
-                        "see whether the disk behind it hangs.",
+                        f"{self.sink.name} did not accept {self.sink.waiting} decisions in a row.",
+                        "check that its disk responds.",
                     )
                     return
                 self._queue.popleft()

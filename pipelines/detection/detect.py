@@ -224,7 +224,7 @@ class _Run:
                     self._opened[event.id] = event
                     shows_video = event.video or event.live or self.timelines
                     if output.folder and "mp4" in output.formats and not shows_video:
-                        yield from self.new_notices([f"{event.origin} has no frames to draw on, so it gets no mp4."])
+                        yield from self.new_notices([f"{event.origin} has no frames, so no mp4 is written."])
                 case Ended():
                     self.timelines[event.id] = event.timeline
                 case Failed():

@@ -77,7 +77,7 @@ def load_checkpoint(
     if not is_model(path) or (model := open_model(path)).exported is None:
         return open_checkpoint(path, overrides, device)
     if overrides:
-        raise ConfigError(f"{path} is exported: its settings are in its graphs.", "leave the settings out.")
+        raise ConfigError(f"{path} is exported: its settings are fixed.", "leave the settings out.")
     return load_exported(model)
 
 
@@ -95,7 +95,7 @@ def device_of(checkpoint: Checkpoint | str | Path | None, wanted: str | None) ->
         return wanted
     if wanted not in (None, "cpu"):
         raise DeviceError(
-            f"{path} is exported, and runs on the processor, not on {wanted}.",
+            f"{path} is exported, so it runs on the CPU, not on {wanted}.",
             "leave the device out, or use the model file that it was exported from.",
         )
     return "cpu"
@@ -160,7 +160,7 @@ def warnings_of(loaded: Checkpoint) -> list[str]:
     warnings = [*assumptions_of(loaded)]
     recipe = recipe_of(loaded)
     if recipe and recipe.is_random:
-        warnings.append(f"the {recipe.random_streams} networks carry random weights: the features are untrained.")
+        warnings.append(f"the {recipe.random_streams} networks have random weights: the features are untrained.")
     return warnings
 
 
@@ -195,5 +195,5 @@ def warnings_of_shape(loaded: Checkpoint, width: int, height: int) -> list[str]:
     share, side = min(parts, default=(1.0, ""))
     if share >= NEARLY_ALL:
         return []
-    what = f"of frames of {width}×{height} pixels only the middle {100 * share:.0f} % of the {side} is seen"
+    what = f"of frames of {width}×{height} pixels the networks see only the middle {100 * share:.0f} % of the {side}"
     return [f"{what}: {loaded.path} was trained on frames of another shape."]

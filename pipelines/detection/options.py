@@ -110,7 +110,7 @@ class NetworkOptions:
         known = [option.name for option in fields(cls)]
         if unknown := next((name for name in options if name not in known), None):
             words = ", ".join((*STREAMS, *known))
-            raise ConfigError(f"Networks have no option {unknown!r}.", f"it is one of {words}.")
+            raise ConfigError(f"The networks have no option {unknown!r}.", f"choose one of {words}.")
         paths = named_weights(options.pop("weights", None), streams)
         paths |= named_weights({stream: name for stream, name in weights.items() if name}, streams)
         return cls(weights=paths, **options)
@@ -158,7 +158,7 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
     if isinstance(choice, Thresholds):
         return choice
     if choice is not None and not isinstance(choice, Mapping):
-        raise ConfigError(f"{choice!r} are not thresholds.", BY_NAME)
+        raise ConfigError(f"{choice!r} are not valid thresholds.", BY_NAME)
     if choice is None or is_values(choice):
         return thresholds_of(loaded, choice)
     own, stored = thresholds_of(loaded), loaded.extra.get("thresholds") or {}
@@ -175,7 +175,7 @@ def choose_thresholds(loaded: Checkpoint, choice: ThresholdChoice = None) -> Thr
             if any(value is not None for value in values.values()):
                 chosen[label] = changed(stored.get(label, {}), values)
         else:
-            raise ConfigError(f"{values!r} are not thresholds of a class.", BY_NAME)
+            raise ConfigError(f"{values!r} are not valid thresholds of a class.", BY_NAME)
     return {label: own if isinstance(own, Thresholds) else own[label] for label in loaded.classes} | chosen
 
 
@@ -193,11 +193,11 @@ def by_kind(sources: Iterable[str | Path], names: Mapping[str, str | Path]) -> t
     known = {str(source) for source in names.values()}
     sources = [*(source for source in sources if str(source) not in known), *names.values()]
     if [str(source) for source in sources].count("-") > 1:
-        raise MissingPathError("Standard input can be read once.", "name - once.")
+        raise MissingPathError("Standard input is given twice.", "name - once.")
     for name, source in names.items():
         if "/" in name or fault_of(name):
             raise MissingPathError(
-                f"{name!r} cannot name a source, for its files begin with it.",
+                f"{name!r} cannot name a source, because names of files begin with it.",
                 "choose a word, as in --name door=rtsp://….",
             )
         if parse_live(source) is None:

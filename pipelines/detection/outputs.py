@@ -195,7 +195,7 @@ class TimelineFiles(Sink):
                 index=options.index,
                 embed=options.embed,
             )
-            assert options.folder, "scores are kept for a folder alone"
+            assert options.folder, "scores are kept only for a folder"
             write_outputs(options.folder, detection, options.formats)
             return document, options.folder / f"{source.file_name}.html" if options.has_pages else None
         finally:

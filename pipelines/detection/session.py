@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # a file needs no reader of live sources
 
 DEFAULT_NETWORKS, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
 STOP_S = 2.0  # FFmpeg may wait for longer than the readers of a session that ends
-TOO_SHORT = "a decision takes a quarter of a second of video, after `--start`; start earlier, or record it again."
+TOO_SHORT = "give at least a quarter of a second of video after `--start`, or record it again."
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 
 
@@ -323,7 +323,9 @@ class Session:
         yield from track.notices()
         for outlet in track.outlets:
             if outlet.dropped:
-                yield Notice(f"{outlet.dropped} decisions on {track.title} are not in {outlet.sink.name}: too slow.")
+                yield Notice(
+                    f"{outlet.dropped} decisions on {track.title} were dropped because {outlet.sink.name} was too slow."
+                )
         result, error = None, track.error
         if track.live or not error:
             if self._shared.output.timeline:

@@ -147,7 +147,7 @@ class FrameSource(Source):
     def open(self, networks: Networks, limits: Limits, changed: threading.Condition) -> None:
         """See Source."""
         if not isinstance(self._frames, Iterable):
-            raise VideoError(f"{self._frames!r} is neither a path, nor an address, nor frames.", PAIRS)
+            raise VideoError(f"{self._frames!r} is not a path, an address or an iterable of frames.", PAIRS)
         twostream, _, warnings = networks.open()
         self.warnings += warnings
         twostream.prepare(1)
@@ -214,7 +214,7 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
             if time < last:
                 raise VideoError(
                     f"The time of frame {number} is {float(time):g} s, the one before {float(last):g} s.",
-                    "give times that do not decrease; start a new detection where a source starts over.",
+                    "give times that do not decrease; start a new detection when a source starts over.",
                 )
             if 0 < number <= FIRST_STEPS:
                 steps.append(time - last)

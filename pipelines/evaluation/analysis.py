@@ -196,16 +196,16 @@ def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[s
         figures.append(f"{name} {own['new']:.2f} against {own['old']:.2f} ({own['difference']:+.2f}{edges})")
     better = None if bool(ahead) == bool(behind) else new if ahead else old
     if ahead and behind:
-        result = f"{new} is better than {old} in {ahead[0]} and worse in {behind[0]}, both by more than chance"
+        result = f"{new} is significantly better than {old} in {ahead[0]} and significantly worse in {behind[0]}"
     elif better:
         where = "" if len(ahead or behind) == len(JUDGED) else f" in {(ahead or behind)[0]}"
-        result = f"{better} is better than {old if better == new else new}{where}, by more than chance"
+        result = f"{better} is significantly better than {old if better == new else new}{where}"
     elif n_videos < MIN_VIDEOS:
-        result = f"Which of {old} and {new} is better cannot be told from fewer than {MIN_VIDEOS} videos"
+        result = f"{old} and {new} cannot be compared on fewer than {MIN_VIDEOS} videos"
     elif any(row[name]["interval"] is None for name in JUDGED if row[name]["difference"] is not None):
-        result = f"Which of {old} and {new} is better cannot be told without resamples of the videos"
+        result = f"{old} and {new} cannot be compared without resamples of the videos"
     else:
-        result = f"Neither of {old} and {new} is better by more than chance"
+        result = f"Neither of {old} and {new} is significantly better"
     on = f"on {n_videos} video{'' if n_videos == 1 else 's'}"
     return {"better": better, "sentence": f"{result}: {new} has {' and '.join(figures) or 'no figures'}, {on}."}
 

@@ -205,13 +205,13 @@ def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
     edges, none_in_an_hour = rate_interval(round((rate or 0) * hours), hours), rate_interval(0, 1)
     if edges and none_in_an_hour and edges[1] > false_alarms:
         yield (
-            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} an hour: after what was counted in "
-            f"it, {interval_text(edges)} an hour are possible. Choose on more video, also without actions: "
-            f"{none_in_an_hour[1] / false_alarms:.2g} hours without a false alarm would show it."
+            f"{length_text(hours)} of video cannot show a rate of {false_alarms:g} an hour: its count allows "
+            f"{interval_text(edges)} an hour. Choose on more video, also without actions: "
+            f"{none_in_an_hour[1] / false_alarms:.2g} hours without a false alarm would be enough."
         )
     for label, one in events["per_class"].items():
         if one["labels"] and not one["found"]:
-            yield f"{label!r} is not found any more."
+            yield f"{label!r} is no longer found."
 
 
 def backdated(

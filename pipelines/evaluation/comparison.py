@@ -147,8 +147,8 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
     if not left:
         paths = " and by ".join(str(model.path) for model in models)
         raise SeenError(
-            f"None of the {len(videos)} labelled videos is unseen by {paths}.",
-            "give videos with labels that no model here was trained on: only they show how good one is on new ones.",
+            f"All {len(videos)} labelled videos were used to train {paths}.",
+            "give labelled videos that none of these models was trained on.",
         )
     return left
 
@@ -159,13 +159,13 @@ def _check_classes(models: Sequence[ModelFile], labels: Labels, source: str) -> 
     for model, classes in zip(models, known, strict=True):
         if classes != known[0]:
             raise CheckpointError(
-                f"{models[0].path} and {model.path} know other classes: {few(sorted(known[0] ^ classes))} is known to "
-                "one alone.",
+                f"{models[0].path} and {model.path} have different classes: only one has "
+                f"{few(sorted(known[0] ^ classes))}.",
                 "evaluate each model separately, on labels with its classes.",
             )
     if others := {*labels.classes} - {BACKGROUND, AMBIGUOUS} - known[0]:
         raise CheckpointError(
-            f"{source} has classes that the models do not know: {few(sorted(others))}.",
+            f"{source} has classes that the models lack: {few(sorted(others))}.",
             "give labels of the models' own classes.",
         )
 

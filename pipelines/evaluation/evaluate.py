@@ -39,9 +39,11 @@ from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.settings import Count, check_fields
 from lstr.timeline import DEFAULT
 
-RANDOM = "the features come from random networks: the results show what LSTR makes of them, no more."
-OTHER_CHUNKS = "the checkpoints are scored on different chunks, so their differences are not due to the models alone."
-CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: what is detected there is held out no more."
+RANDOM = "the features come from random networks: the results say nothing about trained networks."
+OTHER_CHUNKS = (
+    "the checkpoints are scored on different chunks, so their differences are not caused by the models alone."
+)
+CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: results on these videos are no longer held out."
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class EvaluateOptions:
             return
         if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
             raise ConfigError(
-                f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
+                f"{self.false_alarms:g} is not a valid number of false alarms per hour.",
                 "give a number above 0, as --choose-thresholds and --false-alarms 1.",
             )
 

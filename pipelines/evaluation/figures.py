@@ -190,7 +190,7 @@ def draw_delay(document: dict) -> Figure:
         axes.axvline(delay["median"], color=EMPHASIS, lw=1.4)
     missed = delay["actions"] - delay["detected"]
     middle = f"median {delay['median']:.2f} s, " if len(seconds) else ""
-    axes.set_title(f"{middle}{missed} of {delay['actions']} actions never decided", color=INK)
+    axes.set_title(f"{middle}{missed} of {delay['actions']} actions never detected", color=INK)
     axes.set(xlabel="seconds from the start to the first correct decision", ylabel="actions", xlim=(0, end))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", lw=0.6)

@@ -43,11 +43,11 @@ EVENTS = (
     "seconds from a found label's start to the announcement; below 0 it came early."
 )
 INSTANCES = (
-    "Each detection as it was announced when it ended, with the mean score of its chunks; nothing is withdrawn later. "
-    "Late: seconds (median) from a found label's end until it was announced. AP by "
-    "ActivityNet's rules: from the highest score down a detection takes the free label of most overlap."
+    "Each detection as it was reported when it ended, with the mean score of its chunks. "
+    "Late: seconds (median) from a found label's end until it was reported. AP by "
+    "ActivityNet's rules: in order of decreasing score, a detection takes the unmatched label with the largest overlap."
 )
-STARTS = "A start is said where the class of the highest score changes to an action."
+STARTS = "A start is reported when the highest-scoring class changes to an action."
 SEGMENTS = (
     "Segments are runs of chunks with the same highest-scoring class, without background, as in action segmentation. "
     "The edit score of one class compares the numbers of its segments."
@@ -107,7 +107,7 @@ def _figures_of(entry: Evaluation, alone: bool) -> Iterator[tuple[str, str, str,
     yield "delay", "Delay until the first correct decision", note, figures.draw_delay(document)
     if "anticipation" in document:
         yield "anticipation", "Anticipation", "", figures.draw_anticipation(document)
-    note = "Chunks in which the class of the highest score is inactive, by what is active."
+    note = "Chunks in which the highest-scoring class is inactive, by the active class."
     yield "confusion", "Confusion on wrong chunks", note, figures.draw_confusion(document)
 
 
@@ -123,7 +123,7 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
             ["", "mAP", "mcAP"],
             [[entry.name, *(ahead_text(row[mean]) for mean in ("mAP", "mcAP"))] for entry, row in pairs],
         )
-        about = {"text": "On the same resamples of the videos; an interval without 0 is a difference they agree on."}
+        about = {"text": "On the same resamples of the videos; an interval without 0 is a significant difference."}
         sections.append(("", [{"heading": f"Ahead of {first.name}"}, about, ahead]))
     shown = [one for one in drawings if (not one["group"] if several else one["name"] in UNFOLDED)]
     sections.append(("", [{"svgs": shown}] if shown else []))

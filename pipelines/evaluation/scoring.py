@@ -36,7 +36,7 @@ from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 Scores = NDArray[np.float32]
 Rules = Mapping[str, Thresholds]
 MEASURED_BY_FOLDS = "each scored by a model and feature networks that were not trained on it"
-CROSS_VALIDATED = "its actions decided by thresholds that were chosen on the other videos"
+CROSS_VALIDATED = "its actions detected with thresholds chosen on the other videos"
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
             if names
         ]
         raise CheckpointError(
-            f"{loaded.path} knows other classes than the labels ({'; '.join(parts) or 'another order'}).",
+            f"{loaded.path} has other classes than the labels ({'; '.join(parts) or 'another order'}).",
             "use the label file that the checkpoint was trained with.",
         )
     warnings = check_recipe(loaded, split.folder, scoring.allow_mismatch)
@@ -235,7 +235,7 @@ def published_set(split: Split, rule: ScoringRule) -> Split:
     videos = [video for video in split.videos if rule.chosen(video.targets, split.labels.classes).any()]
     if not videos:
         raise LabelsError(
-            f"{rule.code}'s published evaluation scores no chunk of these videos with such a work memory "
+            f"{rule.code}'s published evaluation does not score any chunk of these videos with this work memory "
             f"({rule.work_length} chunks).",
             "leave out --published.",
         )

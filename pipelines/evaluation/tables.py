@@ -121,7 +121,7 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
 
     return [
         table(
-            "actions found, missed and detected falsely, and seconds until found ones are announced",
+            "actions found, missed and detected falsely, and seconds until found ones are reported",
             ("actions", "found", "missed", "false alarms", "false s", "p50 s", "p95 s"),
             lambda one: [
                 *(str(one[key]) for key in ("labels", "found", "missed", "false_alarms")),
@@ -130,7 +130,7 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
             ],
         ),
         table(
-            f"actions by what was detected of them: edges off by more than {EDGE:g} s; by how much starts are late",
+            f"actions by their detection: edges off by more than {EDGE:g} s; by how much starts are late",
             (*OF_LABELS.values(), "start s"),
             lambda one: [*(str(one["kinds"]["labels"][kind]) for kind in OF_LABELS), start_text(one)],
         ),
@@ -172,12 +172,12 @@ def class_tables(document: Entry) -> list[ResultTable]:
 
     return [
         (
-            "AP of the detections as instances, by the IoU that a label asks for",
+            "AP of the detections as instances, by the required IoU",
             ("class", "labels", "told", *(f"{least:g}" for least in instances["ious"]), "mean", "late, s"),
             list(ranked(instances, "labels", late=True)),
         ),
         (
-            "AP of action starts, by the seconds that one may be off",
+            "AP of action starts, by tolerance in seconds",
             ("class", "labels", "said", *(f"{offset} s" for offset in starts["offsets"]), "mean"),
             list(ranked(starts, "starts")),
         ),

@@ -237,9 +237,9 @@ class ChunkCache:
                 path.unlink(missing_ok=True)
         if used + wanted > self.size:
             raise OutputError(
-                f"The chunks need {(used + wanted) / 1e9:.1f} GB in {self.root}, and the limit is "
+                f"The chunks need {(used + wanted) / 1e9:.1f} GB in {self.root}; the limit is "
                 f"{self.size / 1e9:.1f} GB.",
-                "give more with --set cache_size=SIZE, or fewer videos.",
+                "raise it with --set cache_size=SIZE, or give fewer videos.",
             )
 
     def _array(self, sha256: str) -> Path:
@@ -249,7 +249,7 @@ class ChunkCache:
 def find_cache(named: str | None) -> Path | None:
     """Return the `named` folder, else the default one if it exists. Raises MissingPathError for another `named`."""
     if named and not Path(named).is_dir():
-        raise MissingPathError(f"{named} is not a folder.", "`lstr finetune` makes it; or leave out the cache.")
+        raise MissingPathError(f"{named} is not a folder.", "name a cache that `lstr finetune` wrote, or leave it out.")
     path = Path(named).absolute() if named else home() / "chunks"
     return path if path.is_dir() else None
 

@@ -129,7 +129,7 @@ def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> s
             return subset
     if not labels.has_subsets:
         raise LabelsError(
-            f"The label file names no subsets, so that all its videos are for training, none {' or '.join(choices)}.",
+            f"The label file has no subsets, so all its videos are for training, none {' or '.join(choices)}.",
             f"give it subsets, or take all of its videos with {option} training.",
         )
     raise LabelsError(
@@ -203,12 +203,12 @@ class Dataset:
         if not videos:
             raise LabelsError(
                 f"No {subset} video of {self.source} has features in {self.folder.path}.",
-                "check that video ids in the label file are the file names without their ending.",
+                "check that the video ids in the label file are the file names without suffix.",
             )
         widths = {(video.features.rgb.shape[1], video.features.flow.shape[1]) for video in videos}
         if len(widths) > 1:
             raise RecipeError(
-                f"{self.folder.path} mixes features of different widths: {sorted(widths)}.", "extract them again."
+                f"{self.folder.path} contains features of different widths: {sorted(widths)}.", "extract them again."
             )
         return Split(self.folder, self.labels, videos)
 
@@ -300,7 +300,7 @@ def check_overlap(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
     if not allow:
         raise SeenError(
             f"The {sentence}",
-            "let `lstr learn` measure by networks that lack each video, or let --allow-seen mark the result.",
+            "measure with `lstr learn`, whose networks have not seen the video, or mark the result with --allow-seen.",
         )
     return [f"{loaded.path}: the {sentence}"]
 

@@ -223,7 +223,7 @@ def open_folders(
                 "name the same two in both with --set rgb_features=NAME and --set flow_features=NAME.",
             )
         if {one.stated and one.stated.clock for one in (first, other)} != {first.stated and first.stated.clock}:
-            raise RecipeError(f"{both} features of other rates.", "give features of one rate.")
+            raise RecipeError(f"{both} features of different rates.", "give features of one rate.")
         if twice := ids.intersection(other.ids()):
             where = ", ".join(map(str, paths))
             raise RecipeError(
@@ -270,7 +270,7 @@ def open_features(
         recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name != made.get(stream) for stream, name in named.items()):
-            raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "leave out these names.")
+            raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "omit these names.")
         folders = {stream: path / name for stream, name in made.items()}
         arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
         return FeatureFolder((path,), folders, arrays, recipe)
@@ -348,7 +348,7 @@ def verify(
             if array.shape[1] != (width := widths.setdefault(stream, array.shape[1])):
                 faults.append((stream, f"width {array.shape[1]}, not {width}"))
             for n_rows, what in (
-                ((~np.isfinite(array).all(1)).sum(), "hold numbers that are not finite"),
+                ((~np.isfinite(array).all(1)).sum(), "contain values that are not finite"),
                 ((~array.any(1)).sum(), "are all zero"),
             ):
                 if n_rows:
@@ -358,7 +358,7 @@ def verify(
                 stored = (record or {})["arrays"][stream]["sha256"]
             n_hashed += bool(stored)
             if stored and sha256_of(path) != stored:
-                faults.append((stream, "its bytes are not those that were written (SHA-256)"))
+                faults.append((stream, "its SHA-256 differs from the recorded one"))
         if len(set(lengths.values())) > 1:
             faults.append(("", f"lengths differ: {', '.join(f'{stream} {n}' for stream, n in lengths.items())}"))
         if record and any(length != record.get("chunks") for length in lengths.values()):

@@ -202,7 +202,7 @@ def read_calibration(folder: Place) -> dict[str, Any]:
     except CheckpointError as error:
         raise RecipeError(str(error), "extract into a new folder.") from error
     if not is_tables(found):
-        raise RecipeError(f"{path} is damaged, or holds no tables of tensors.", "extract into a new folder.")
+        raise RecipeError(f"{path} is damaged, or contains no tables of tensors.", "extract into a new folder.")
     return found
 
 

@@ -138,7 +138,9 @@ def choose_recipe(
         options += [f"--set recipe.flow_algorithm={algorithm}"] if algorithm not in (None, recipe.algorithm) else []
         options += [f"--set recipe.{stream}.network" for stream in wanted]
         if options:
-            raise RecipeError(f"{name} is a whole recipe, and {', '.join(options)} another.", "leave out one of them.")
+            raise RecipeError(
+                f"{name} is a complete recipe, which {', '.join(options)} would change.", "omit one of them."
+            )
     present = [stream for stream in recipe.streams if stream in chosen]
     if not present:
         raise RecipeError(f"The recipe {name} has no {streams} stream.", "leave out --stream.")
@@ -171,7 +173,10 @@ def weights_for(recipe: Preset | StoredRecipe, chosen: Mapping[str, str | None])
     for stream in dict.fromkeys((*recipe.streams, *chosen)):
         path = chosen.get(stream)
         if path and stream not in recipe.streams:
-            raise WeightsError(f"There are {stream} weights and no {stream} stream.", f"leave out --weights {stream}.")
+            raise WeightsError(
+                f"Weights are given for {stream}, but the recipe has no {stream} stream.",
+                f"leave out --weights {stream}.",
+            )
         if isinstance(recipe, Preset):
             part = recipe.parts.get(stream)
             named = part.weights if part else None

@@ -69,7 +69,7 @@ def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
     ids = sorted({i if i in videos else by_path.get(place(i).resolve(), "") for i in named} - {""})
     if not ids:
         raise MissingPathError(
-            f"{calibrate} names none of the {len(videos)} videos to extract.",
+            f"{calibrate} does not contain any of the {len(videos)} videos to extract.",
             "name them by id, or give their folder too.",
         )
     return ids
@@ -142,7 +142,7 @@ def new_networks(
 def _stored_networks(stored: StoredRecipe, options: ExtractOptions, device: str) -> tuple[TwoStream, OutputFolder]:
     """Return the networks of a whole recipe, checked against its hashes, and a folder of it."""
     if options.calibrate:
-        raise RecipeError(f"{stored.origin} brings its own calibration.", "leave out --calibrate.")
+        raise RecipeError(f"{stored.origin} contains its own calibration.", "leave out --calibrate.")
     sources = WeightSources(options.weights, stored.calibration, stored.recipe.calibrated_on)
     twostream = rebuild_twostream(stored.recipe, sources, device)
     return twostream, create_output(options.output, twostream.recipe, calibration_of(twostream))
@@ -341,7 +341,7 @@ def open_worker(config: ExtractOptions) -> Iterator[VideoExtractor]:
     folder = open_output(config.output)
     if folder is None:
         raise MissingPathError(
-            f"{config.output} is not there.", "choose a folder or a URL that every worker can reach with -o."
+            f"{config.output} does not exist.", "choose a folder or a URL that every worker can reach with -o."
         )
     recipe, threads = folder.recipe, config.threads or default_workers()
     sources = WeightSources(config.weights, read_calibration(config.output), recipe.calibrated_on)

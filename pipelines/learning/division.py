@@ -56,8 +56,8 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
     if not usable & {*named.values()}:
         called = few(sorted({*subsets.values()}))
         raise LabelsError(
-            f"None of the labelled videos here is for training: the labels call them {called}.",
-            "add videos that the labels call training, or leave the subsets out of the labels.",
+            f"None of the labelled videos is for training: their subset is {called}.",
+            "add videos of the subset training, or remove the subsets from the labels.",
         )
     if TRAINING not in named.values():
         named = {i: subset if subset == TESTING else TRAINING for i, subset in named.items()}
@@ -70,7 +70,7 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
             folds = []
     if folds:
         named = {i: TESTING if i in testing else TRAINING for i in named}
-        sentence = f"measured on models that each lacked the video, in {len(folds)} folds of all {len(training)} videos"
+        sentence = f"measured by cross-validation in {len(folds)} folds of all {len(training)} videos"
         if testing:
             sentence = f"measured on the {count_videos(testing)} that the labels hold out"
     elif {TESTING, VALIDATION} & {*named.values()}:
@@ -80,7 +80,7 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
         if already_seen := [i for i in testing if i in seen]:
             raise LabelsError(
                 f"The initial networks have seen {len(already_seen)} of the testing videos, first {already_seen[0]!r}.",
-                "hold out other videos, or leave out --init.",
+                "hold out other videos, or omit --init.",
             )
         sentence = f"measured on the {count_videos(testing)} that the labels hold out"
     else:
@@ -113,7 +113,7 @@ def hold_out_recordings(labels: Labels, ids: Sequence[str], known: Collection[st
     actions = dict(sorted(actions.items()))
     if len(actions) < 2:
         raise LabelsError(
-            f"All labelled videos are of one recording, {next(iter(actions))!r}: none is left to measure on.",
+            f"All labelled videos are of one recording, {next(iter(actions))!r}: no other can measure the model.",
             "add videos of another day or place, or name subsets in the labels.",
         )
     testing = choose_recordings(actions, max(1, round(len(actions) / HELD_OUT_SHARE)), known)
@@ -150,7 +150,7 @@ def choose_recordings(actions: Mapping[str, set[str]], wanted: int, known: Colle
         covered |= actions[best]
     if not chosen:
         raise LabelsError(
-            "Each new recording is the only one of an action: no recording can be held out to measure on.",
+            "Each new recording is the only one with some action, so none can be held out to measure the model.",
             "label each action in two recordings at least, or name subsets in the labels.",
         )
     return chosen

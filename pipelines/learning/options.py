@@ -57,7 +57,7 @@ class LearnOptions(VideoOptions):
         super().__post_init__()
         if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
             raise ConfigError(
-                f"{self.false_alarms:g} false alarms an hour cannot be aimed at.",
+                f"{self.false_alarms:g} is not a valid number of false alarms per hour.",
                 "give a number above 0, for example --false-alarms 2.",
             )
         if self.folds is not None and not (self.folds == 0 or 2 <= self.folds <= MAX_FOLDS):

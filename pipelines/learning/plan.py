@@ -172,7 +172,8 @@ class Workspace:
         try:
             if not lock(handle):  # the system frees the lock of a killed process
                 raise OutputError(
-                    f"Another learning is writing {self.path}.", "wait until it is done, or name another file with -o."
+                    f"Another `lstr learn` is writing {self.path}.",
+                    "wait until it is done, or name another file with -o.",
                 )
             yield
         finally:

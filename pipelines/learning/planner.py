@@ -137,7 +137,7 @@ class Planner:
             try:
                 return division, self.plan(division, is_last=False)
             except TooShortError as error:
-                yield Notice(f"{error} So videos are held out for measuring and not used for training.")
+                yield Notice(f"{error} Some videos are held out for measuring and not used for training.")
                 division = held_out
         return division, self.plan(division, is_last=True)
 

@@ -83,7 +83,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         stream, dot, setting = name.rpartition(".")
         if dot and setting in ("draws", "fewest_draws"):
             raise ConfigError(
-                f"{name} is of the {stream} network, and all networks learn from the same number of images per epoch.",
+                f"{name} is set for the {stream} network, but all networks train on equal numbers of images per epoch.",
                 f"set it for all of them: --set {setting}={value}.",
             )
     networks = settle(features, settings, options.init, device)
@@ -128,16 +128,16 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     if before and is_resumed:
         plan = replace(before, budget=options.seconds, at_once=options.at_once or before.at_once)
         if before_request != request:
-            text = "only the time limit has changed: learning resumes with its plan, and keeps to the new limit"
-            yield Notice(f"{text}; to plan again, remove {workspace.path}.", warning=False)
+            text = "only the time limit has changed: training resumes with its plan and the new limit"
+            yield Notice(f"{text}; for a new plan, remove {workspace.path}.", warning=False)
         if plan.folds != division.folds:
             division = divide(labels, present, seen, plan.folds)
     else:
         if before is None and workspace.plan_file.exists():
-            text = f"{workspace.plan_file} cannot be read, or is of another version: learning starts over."
+            text = f"{workspace.plan_file} cannot be read, or is of another version: training starts over."
             yield Notice(text, warning=False)
         if before and not is_same_task:
-            yield Notice("videos, labels or options have changed: learning starts over.", warning=False)
+            yield Notice("videos, labels or options have changed: training starts over.", warning=False)
         held_out = None
         if division.folds and options.folds is None:
             with suppress(LabelsError):  # no recording can be held out if each is the only one of an action
@@ -179,9 +179,11 @@ def check_output(output: str | Path, init: str | None = None) -> Path:
     if path.exists() and not is_model(path):
         raise OutputError(f"{path} exists and is not a model file.", "choose another name with -o.")
     if init is not None and path.exists() and Path(init).exists() and path.samefile(init):
-        raise OutputError(f"{path} has the initial networks, and would be replaced.", "choose another name with -o.")
+        raise OutputError(
+            f"{path} contains the initial networks and would be overwritten.", "choose another name with -o."
+        )
     if (folder := Workspace(path)).is_foreign:
-        raise OutputError(f"{folder.path} exists, and no learning has written it.", "choose another name with -o.")
+        raise OutputError(f"{folder.path} exists and was not written by `lstr learn`.", "choose another name with -o.")
     return path
 
 
@@ -191,8 +193,8 @@ def check_division(options: LearnOptions, division: Division) -> None:
     if not any(actions_of(division.labels, i) for i in training):
         videos = "video" if len(training) == 1 else "videos"
         raise LabelsError(
-            f"{options.labels_named} labels no action in the {len(training)} {videos} to learn from.",
-            "label segments of them, or add videos that show some.",
+            f"{options.labels_named} labels no action in the {len(training)} {videos} to train on.",
+            "label actions in them, or add videos with labelled actions.",
         )
     names = [name for name in ("train.eval_every", "train.patience") if options.model_settings.get(name, "0") != "0"]
     if names and (division.folds or not division.of(VALIDATION)):

@@ -162,7 +162,7 @@ def _events(events: Mapping[str, Any]) -> str:
     if f1 is not None:
         sentences.append(f"F1 is {f1:.2f}{_interval((together.get('interval') or {}).get('f1'), 2)}.")
     if delay.get("p50") is not None:
-        sentences.append(f"Half of what was found was announced {delay['p50']:.1f} s after its start, or sooner.")
+        sentences.append(f"Half of the found actions were reported {delay['p50']:.1f} s after its start, or sooner.")
     return " ".join(sentences)
 
 

@@ -74,10 +74,10 @@ def export(
         raise CheckpointError(f"{model.path} is exported already.", "give the model file that it was exported from.")
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         hint = 'pip install "lstr-video[onnxruntime]"'
-        raise NetworkRuntimeError(f"The package {missing[0]} is not installed, which an export needs.", hint)
+        raise NetworkRuntimeError(f"The package {missing[0]} is not installed, which `lstr export` needs.", hint)
     if fetched := [stream for stream, where in model.networks.items() if where == "published"]:
         raise WeightsError(
-            f"{model.path} does not hold its {fetched[0]} network: its weights are published by their authors.",
+            f"{model.path} does not contain its {fetched[0]} network, which its authors publish separately.",
             "pack them into it first, if their licence permits: `lstr pack RUN --weights FILE`.",
         )
     output = free_path(output, model.path)
@@ -121,7 +121,7 @@ def export(
         fault = f"the cosine of a chunk's features is {cosine:.3f}, less than {MIN_COSINE:g}"
     if fault:
         raise CheckpointError(
-            f"The graphs of {model.path} do not compute what torch computes: {fault}. No file was written.",
+            f"The graphs of {model.path} and torch compute different results: {fault}. No file was written.",
             "run the model with torch, or with another runtime: `lstr detect --set runtime=openvino`.",
         )
     about = {

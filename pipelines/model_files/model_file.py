@@ -87,7 +87,7 @@ class ModelFile:
         """
         if self.about["recipe"] is None:
             raise CheckpointError(
-                f"{self.path} was trained on features from elsewhere, which no network here computes from a video.",
+                f"{self.path} was trained on features from elsewhere, which lstr cannot compute from a video.",
                 "give `lstr detect` or `lstr evaluate` a store of such features instead of a video.",
             )
         return Recipe.from_dict(self.about["recipe"], self.path).narrowed(self.networks)
@@ -171,7 +171,7 @@ class ModelFile:
     def _check_has_tensors(self) -> None:
         if self.exported is not None:
             raise CheckpointError(
-                f"{self.path} was exported to run: it holds graphs, not a model that can be inspected or trained.",
+                f"{self.path} was exported: its graphs cannot be inspected or trained.",
                 "give the model file that it was exported from.",
             )
 
@@ -258,7 +258,7 @@ def open_model(path: str | Path) -> ModelFile:
             step = StepDescription.from_dict(model.exported["step"])
             graphs = {f"{name}{GRAPH}" for name in (STEP, *model.networks)}
             if {name for name in archive.sizes if name not in (DOCUMENT, CARD)} != graphs:
-                raise ValueError("other graphs than an exported model has")
+                raise ValueError("graphs that do not belong to an exported model")
             dims = recipe.narrowed(model.networks).dims
             if step.classes != len(model.classes) or (step.rgb_dim, step.flow_dim) != dims:
                 raise ValueError("a step of other classes or features")
@@ -335,7 +335,9 @@ def assumptions_of(loaded: Checkpoint) -> list[str]:
     if not loaded.assumed:
         return []
     values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())
-    return [f"{loaded.path} does not say {values}: these are the published defaults; the settings model.… change them"]
+    return [
+        f"{loaded.path} does not state {values}: the published defaults are used; change them with the settings model.…"
+    ]
 
 
 @contextmanager

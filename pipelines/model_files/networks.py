@@ -90,11 +90,9 @@ def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dic
         found[stream] = next((str(place) for place in candidates if _holds(place, stream, part.sha256)), None)
     if lost := [stream for stream, path in found.items() if path is None and places[stream]]:
         place = next((place for place in places[lost[0]] if place.exists()), places[lost[0]][0])
-        state = "which holds other networks now" if place.exists() else "which does not exist any more"
+        state = "which contains other networks now" if place.exists() else "which no longer exists"
         options = " ".join(f"--weights {stream}={shlex.quote(place.name)}" for stream in lost)
-        raise WeightsError(
-            f"{loaded.path} needs the networks of {place}, {state}.", f"say where their folder is now: {options}."
-        )
+        raise WeightsError(f"{loaded.path} needs the networks of {place}, {state}.", f"name their folder: {options}.")
     return found
 
 
@@ -211,7 +209,7 @@ def networks_of(
     if loaded.exported:
         if given:
             raise RecipeError(
-                f"{loaded.path} is exported, with the {next(iter(given))} network in it.", "leave the weights out."
+                f"{loaded.path} is exported, with the {next(iter(given))} network in it.", "omit the weights."
             )
         model = open_model(loaded.path)
         graphs = {stream: partial(model.graph, stream) for stream in recipe.streams}

@@ -141,7 +141,7 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
     first = members[0]
     for member in members:
         if member.classes != first.classes:
-            message = f"{first.path} and {member.path} have different classes, or in another order."
+            message = f"{first.path} and {member.path} have different classes, or a different order of classes."
             raise CheckpointError(message, AVERAGE_HINT)
         if member.recipe is None or member.format != FORMAT or member.config.kind == "average":
             what = "is an average already" if member.config.kind == "average" else "does not record a recipe"
@@ -156,7 +156,7 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
     for member, recipe in zip(members, recipes, strict=True):
         if different := differences(joined.narrowed(recipe.streams).without_folds(), recipe.without_folds()):
             raise RecipeError(
-                f"{first.path} and {member.path} take features of other recipes ({'; '.join(different)}).",
+                f"{first.path} and {member.path} take features of different recipes ({'; '.join(different)}).",
                 AVERAGE_HINT,
             )
     # The place of each member's features among the joined ones; nothing for a member that takes all of them
@@ -218,7 +218,7 @@ def free_path(path: str | Path, model: Path | None = None) -> Path:
     """Return the path for a new model file. Raises OutputError if it is another kind of file, or its own source."""
     path = Path(path)
     if model and path.exists() and path.samefile(model):
-        raise OutputError(f"{path} is what this is made from, and would be replaced.", "choose another name with -o.")
+        raise OutputError(f"{path} is the source and would be overwritten.", "choose another name with -o.")
     if path.exists() and not is_model(path):
         hint = "choose another name with -o, as in fall.lstr."
         raise OutputError(f"{path} exists and is not a model file.", hint)
@@ -263,7 +263,7 @@ def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None)
         return "published"
     if source is None:
         raise WeightsError(
-            f"{loaded.path} needs its {stream} network, of {part.weights} weights, and nothing says where they are.",
+            f"{loaded.path} needs its {stream} network, of {part.weights} weights, but their place is not recorded.",
             "name the folder that `lstr finetune` wrote: --weights DIR.",
         )
     found = build_network(stream, part, WeightSources({stream: source}))[1]
@@ -292,7 +292,7 @@ def checkpoint_of(run: Path) -> Path:
         return run
     found = [path for name in ("best.pt", "checkpoint.pt") if (path := run / name).is_file()]
     if not found:
-        raise MissingPathError(f"{run} holds no checkpoint.", "give the folder that `lstr train` wrote.")
+        raise MissingPathError(f"{run} contains no checkpoint.", "give the folder that `lstr train` wrote.")
     return found[0]
 
 
@@ -304,7 +304,7 @@ def metrics_from(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise MissingPathError(f"{path} is not a readable JSON file ({error}).", METRICS_HINT) from error
     if not isinstance(document, dict) or not isinstance(document.get("lstr"), dict):
-        raise MissingPathError(f"{path} holds no metrics of one model.", METRICS_HINT)
+        raise MissingPathError(f"{path} does not contain the metrics of one model.", METRICS_HINT)
     return document
 
 

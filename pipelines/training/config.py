@@ -97,7 +97,7 @@ def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> Non
         able = ", ".join(name for name, kind in usable().items() if kind.config.uses.teacher)
         raise ConfigError(
             f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
-            f"Leave train.teacher 0, or use one of the kinds {able}.",
+            f"Set train.teacher to 0, or use one of the kinds {able}.",
         )
     if config.teacher and config.teacher >= longest:
         raise ConfigError(
@@ -224,7 +224,7 @@ def without_removed(train: Mapping[str, Any]) -> dict[str, Any]:
     for name, default in REMOVED.items():
         if train.get(name, default) != default:
             raise ConfigError(
-                f"train.{name} is {train[name]!r}, and this version of lstr has no such setting.",
+                f"train.{name} is {train[name]!r}, which is not a setting of this version of lstr.",
                 "use the lstr version that wrote the configuration, or train with other settings.",
             )
     return {name: value for name, value in train.items() if name not in REMOVED}

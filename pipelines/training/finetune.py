@@ -190,10 +190,10 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
         # a kill before the first state leaves an empty folder of states
         own = (CONFIG, LOG, FAILED, LOGS, NETWORK_STATES)
         if output.is_dir() and any(path.name not in own for path in output.iterdir()):
-            raise CheckpointError(f"{output} is not empty, and holds no run.", "choose a new folder with -o.")
+            raise CheckpointError(f"{output} is not empty and contains no run.", "choose a new folder with -o.")
         check_writable(output)  # before hours of flow
         if options.resume:
-            yield Notice(f"{output} holds no run to resume: a new one starts.", warning=False)
+            yield Notice(f"{output} contains no run to resume: a new one starts.", warning=False)
     seed = {} if options.seed is None else {"seed": str(options.seed)}
     networks = settle(
         (options.recipe, options.stream, options.algorithm),
@@ -213,7 +213,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
     yield from report_skipped(
         (absent, f"labelled in {options.labels_named}, but not among the videos", True),
         ([i for i in unused if i not in labels.videos], f"skipped, without a label in {options.labels_named}", True),
-        (others, f"kept unseen, being labelled as {subsets}", False),
+        (others, f"not used, because their subset is {subsets}", False),
     )
     used = {i: found[i] for i in (*training, *validation)}
 
@@ -257,7 +257,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
         images = f"images of {' × '.join(map(str, config.size))} pixels, in {config.precision}"
         yield Notice(f"{stream}: begins with {origin}; {config.epochs} epochs at most, of {images}", warning=False)
         if options.init not in (None, RANDOM) and not begins.path:
-            yield Notice(f"{options.init} does not fit the {stream} network, which begins with random weights.")
+            yield Notice(f"{options.init} does not fit the {stream} network, which starts from random weights.")
     for pair in pairs[1:]:
         if missing := unlearnt(pair.training, labels):
             yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")

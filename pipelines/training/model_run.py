@@ -166,8 +166,8 @@ class Learner(Run):
             return 0.0, 0.0, batch.n_windows
         losses = [lambda piece=piece: self.loss(piece, totals, batch.n_windows) for piece in batch.pieces]
         hint = (
-            "look at those features with `lstr info FEATURES`, lower train.lr, or set train.clip=1; what was saved "
-            "before is kept."
+            "check these features with `lstr info FEATURES`, lower train.lr, or set train.clip=1; saved checkpoints "
+            "are kept."
         )
         divergence = f", on windows of {', '.join(batch.videos)}", hint
         config = self.config

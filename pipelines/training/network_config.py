@@ -91,14 +91,14 @@ class FinetuneConfig(Settings, frozen=True):
             raise ConfigError(f"crop_range is {self.crop_range}.", "use 1 or more, or 0 for crops of four sizes.")
         if self.zoom > 1 and not self.crop_range:
             raise ConfigError(
-                f"zoom is {self.zoom}, and crops have TSN's four sizes.", "use crop_range=1 or more with it, or zoom=1."
+                f"zoom is {self.zoom}, but crops have TSN's four sizes.", "use crop_range=1 or more with it, or zoom=1."
             )
         if self.samples == "chunks" and self.segments > 1:
             sentence = f"A sample of one chunk has no {self.segments} segments."
             raise ConfigError(sentence, "use segments=1, or samples=segments.")
         if not SMALLEST <= self.crop <= self.short_side:
             raise ConfigError(
-                f"crop is {self.crop} of a short side of {self.short_side}.", f"use {SMALLEST} up to short_side."
+                f"crop is {self.crop}, but the short side is {self.short_side}.", f"use {SMALLEST} up to short_side."
             )
 
     def draws_of(self, n_chunks: int) -> int:
@@ -245,7 +245,7 @@ def resolve(
     for key in settings:
         stream, dot, _ = key.partition(".")
         if dot and stream not in preset.streams:
-            raise ConfigError(f"{key!r} does not belong to a stream that is trained.", "write --set NAME=VALUE.")
+            raise ConfigError(f"{key!r} belongs to a stream that is not trained.", "write --set NAME=VALUE.")
     shared = {name: value for name, value in settings.items() if "." not in name}
     configs = {}
     for stream in preset.streams:
@@ -261,12 +261,12 @@ def resolve(
     sizes = {(config.short_side, config.crop) for config in configs.values() if not config.height}
     if len(sizes) > 1:
         sentence = "The streams that see a square have images of different sizes."
-        raise ConfigError(sentence, "set short_side and crop for all alike.")
+        raise ConfigError(sentence, "set the same short_side and crop for all.")
     short_side, crop = sizes.pop() if sizes else (preset.short_side, preset.crop)
     for stream, network in networks.items():
         if not all(map(network.fits, size := configs[stream].size)):
             seen_as = f"height and width are {size[0]} and {size[1]}" if configs[stream].height else f"crop is {crop}"
-            raise ConfigError(f"{seen_as}, and the layers of {network.name} do not meet then.", f"use {network.sides}.")
+            raise ConfigError(f"{seen_as}, which does not fit the layers of {network.name}.", f"use {network.sides}.")
     changed = {}
     for stream, config in configs.items():
         part = preset.parts[stream]

@@ -221,7 +221,7 @@ class NetworkRun(Run):
         self.data = SampleSet(samples, learnt, self.stream, self.config, is_directed)
         if self.data.batch_size < ranks.world_size():
             raise ConfigError(
-                f"A step has {self.data.batch_size} samples, and there are {ranks.world_size()} processes.",
+                f"A step has {self.data.batch_size} samples, fewer than the {ranks.world_size()} processes.",
                 f"use a batch_size, and draws, of {ranks.world_size()} or more.",
             )
         optimiser = make_optimiser(model, self.config)
@@ -258,7 +258,7 @@ class NetworkRun(Run):
                 for event in self.train_steps(self.folder.log if ranks.is_first() else None):
                     yield replace(event, stage=self.name) if isinstance(event, Step) else event
         except CacheError as error:
-            hint = "run the same command again with --resume, which makes it again."
+            hint = "run the same command again with --resume to compute it again."
             raise CacheError(str(error), hint) from error
         if self.best:
             self.model.load_state_dict(self.best)

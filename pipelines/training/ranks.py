@@ -108,7 +108,7 @@ def report_lost_ranks() -> Iterator[None]:
             raise
         raise LstrError(
             f"Process {rank()} of {world_size()} lost the others.",
-            "the process that failed first says why; resume with --resume.",
+            "see the error of the process that failed first; then run again with --resume.",
         ) from error
 
 

@@ -61,7 +61,7 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
     """
     for stream in STREAMS:
         if by_stream.get(stream) and stream not in preset.streams:
-            raise WeightsError(f"--init {stream} is of a stream that is not trained.", f"leave out --init {stream}.")
+            raise WeightsError(f"--init {stream} names a stream that is not trained.", f"leave out --init {stream}.")
     found, unfit = {}, []
     for stream in preset.streams:
         own = by_stream.get(stream)
@@ -86,12 +86,12 @@ def find_initial(named: str, stream: str, network: str) -> Initial:
         has = [n for n, f in files.items() if (f.name in Archive(f.parent) if is_member(f) else f.is_file())]
         if not has:
             raise WeightsError(
-                f"{named} holds no network.",
+                f"{named} contains no network.",
                 "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
             )
         fitting = [name for name in (stream, "rgb") if name in has]
         if not fitting:
-            raise UnfitError(f"{named} holds no {stream} network.", f"give --init {stream}=PATH, or random.")
+            raise UnfitError(f"{named} contains no {stream} network.", f"give --init {stream}=PATH, or random.")
         path = files[fitting[0]]
     else:
         path = Path(find_weights(named, "rgb" if {entry.stream for entry in published} == {"rgb"} else stream))
@@ -104,7 +104,7 @@ def find_initial(named: str, stream: str, network: str) -> Initial:
             f"--set recipe.{stream}.network={architecture}.",
         )
     if of != model_stream(stream) and not crossed:
-        sentence = f"{path} holds {of} weights, and a network of the {stream} stream cannot begin with them."
+        sentence = f"{path} holds {of} weights, which cannot initialise a network of the {stream} stream."
         raise UnfitError(sentence, f"give {stream} weights, or random.")
     card = read_card(path)
     return Initial(path, sha256_of(path), crossed, card.seen if card else {}, origin_of(path), dataset_of(path))

@@ -102,10 +102,10 @@ class RunFolder:
     def check_free(self, resume: bool) -> None:
         """Raise CheckpointError if the folder has a run that is not to be resumed."""
         if (self.path / DESCRIPTION).is_file() and not resume:
-            raise CheckpointError(f"{self.path} holds finished weights.", "choose another folder with -o.")
+            raise CheckpointError(f"{self.path} contains finished weights.", "choose another folder with -o.")
         if self.has_state() and not resume:
             hint = "resume it with --resume, or choose another folder with -o."
-            raise CheckpointError(f"{self.path} already holds a run.", hint)
+            raise CheckpointError(f"{self.path} already contains a run.", hint)
 
     def begin(self, settings: dict[str, Any], resume: bool, upgrade: Callable[[dict], dict] = dict) -> None:
         """Start a run with these settings, or check that they are those of the run that is resumed.
@@ -131,7 +131,7 @@ class RunFolder:
         if changed := find_changes({**before, "made_by": now["made_by"]}, now):
             shown = "; ".join(changed[:MAX_CHANGES]) + ("; …" if len(changed) > MAX_CHANGES else "")
             raise CheckpointError(
-                f"{self.path} was begun with other settings ({shown}).",
+                f"{self.path} was started with other settings ({shown}).",
                 f"use the settings in {file} and the same videos and labels, or choose another folder with -o.",
             )
 
@@ -203,5 +203,5 @@ def open_events(folder: Path, step: int) -> Any:
     except OSError as error:
         raise OutputError(
             f"The log for TensorBoard cannot be opened ({error.strerror or error}).",
-            f"make {folder} and /dev/shm writable: locks between threads and processes are made in the latter.",
+            f"make {folder} and /dev/shm writable: locks between processes are files in /dev/shm.",
         ) from error

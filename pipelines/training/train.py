@@ -186,17 +186,17 @@ def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
         yield Notice(f"the features come from random {recipe.random_streams} networks.")
     if seen := network_overlap(split, task.model):
         yield Notice(
-            f"the {describe_overlap(seen, n_videos, 'training videos')}: no new video has features as good; "
+            f"the {describe_overlap(seen, n_videos, 'training videos')}: features of new videos will be worse; "
             "`lstr learn` scores each video by networks that have not seen it."
         )
     if task.validation and (seen := network_overlap(task.validation, task.model)):
         yield Notice(
             f"the {describe_overlap(seen, len(task.validation.videos), f'{options.eval_subset} videos')}: "
-            "best.pt and train.patience go by scores that new videos would not have."
+            "best.pt and train.patience use scores that are too high for new videos."
         )
     if config.teacher:
         sees = f"sees {config.teacher} chunks of the future"
-        yield Notice(f"first a teacher is trained, which {sees}; then the model, which sees none.", warning=False)
+        yield Notice(f"a teacher that {sees} is trained first, then the model without them.", warning=False)
     if clock != CLOCK:
         work, long, lasts = task.model.work_length, task.model.long_length, clock.length
         text = f"work memory of {work} chunks is {lasts(work):.1f} s at {float(clock.rate):.4g} a second"
@@ -204,9 +204,9 @@ def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
         yield Notice(f"{text}.", warning=False)
     if not all(split.dims):
         stream = "rgb" if split.dims[0] else "flow"
-        yield Notice(f"the features are of one stream, {stream}: the model takes no other.", warning=False)
+        yield Notice(f"the features have one stream, {stream}: the model takes only this one.", warning=False)
     if options.resume and not RunFolder(folder).has_state():
-        yield Notice(f"{folder} holds no run to resume: a new one starts.", warning=False)
+        yield Notice(f"{folder} contains no run to resume: a new one starts.", warning=False)
     if not options.preset and not options.config:
         hours = f"there are {clock.length(split.n_chunks) / 3600:.1f} hours of training video"
         better = f"; {RNN_IS_BETTER}" if task.preset == "lstr-small" else ""

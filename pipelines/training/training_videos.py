@@ -78,14 +78,14 @@ def parts_of(
     """
     subset, eval_subset = subset_named(subset), eval_subset and subset_named(eval_subset)
     if subset == eval_subset:
-        raise ConfigError(f"{subset!r} would train and choose the epoch.", "name another eval_subset, or none.")
+        raise ConfigError(f"{subset!r} is the subset to train on.", "name another eval_subset, or omit it.")
     names = subset, eval_subset or "validation"
     training, validation = ({i for i, video in labels.videos.items() if video.subset == name} for name in names)
     for name, ids, option in ((subset, training, "subset"), (eval_subset, validation, "eval_subset")):
         if name and not ids & set(videos):
             present = sorted({video.subset for video in labels.videos.values()})
             raise LabelsError(
-                f"None of the {len(videos)} videos is labelled as {name}.",
+                f"None of the {len(videos)} videos has the subset {name}.",
                 f"the labels have {', '.join(present) or 'no subset'} (choose with {option}), and ids such as "
                 f"{min(labels.videos, default='none')!r}; the first of the videos is {min(videos, default='none')!r}.",
             )
@@ -132,7 +132,7 @@ def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> No
         if seen := [video_id for video_id, sha256 in videos.items() if {video_id, sha256} & known]:
             raise WeightsError(
                 f"The first weights of the {stream} network have seen {len(seen)} of these videos, first {seen[0]!r}: "
-                "no pair would be without it.",
+                "every network would have seen it.",
                 "start from other weights, or train without folds.",
             )
 
@@ -154,11 +154,11 @@ def check_labels(labels: Labels, training: Sequence[str], source: str) -> str:
         )
     warnings = []
     if len(training) == 1:
-        warnings.append(f"the only training video is {training[0]!r}: the network may work for that one alone")
+        warnings.append(f"the only training video is {training[0]!r}: the network may work on that video only")
     if missing:
         warnings.append(
             f"no training video shows {few(missing)}: {len(missing)} of {n_classes} classes have no sample; add "
-            'videos that show them, or take them out of "classes"'
+            'videos that show them, or remove them from "classes"'
         )
     return "; ".join(warnings)
 
@@ -222,7 +222,7 @@ def look_at(
         else:
             sound[video_id] = found
     if not sound:
-        raise VideoError("None of the videos can be read.", "each is named above, with what to do.")
+        raise VideoError("None of the videos can be read.", "see the errors above.")
     # ids of one file share its chunks, which the cache keeps by content
     check_room(len(sound), sum({video.sha256: video.n_bytes for video in sound.values()}.values()), cache.size)
     return sound
@@ -232,7 +232,7 @@ def check_room(n_videos: int, needed: int, size: int) -> None:
     """Raise OutputError if the chunks of videos need more bytes than the `size` of the cache."""
     if needed > size:
         raise OutputError(
-            f"The chunks of {n_videos} videos need {needed / 1e9:.3g} GB, and the cache may have {size / 1e9:.3g} GB.",
+            f"The chunks of {n_videos} videos need {needed / 1e9:.3g} GB; the cache is limited to {size / 1e9:.3g} GB.",
             f"use --set cache_size={needed // 10**9 + 1}GB, or fewer videos.",
         )
 
@@ -267,11 +267,11 @@ def fill(
         cached[video_id] = chunks
         n_made += not is_kept
         if damaged:
-            yield Notice(f"{video_id} was damaged in the cache, and was made again.")
+            yield Notice(f"{video_id} was damaged in the cache and computed again.")
     if not cached:
-        raise VideoError("None of the videos can be read to its end.", "each is named above, with what to do.")
+        raise VideoError("None of the videos can be read to its end.", "see the errors above.")
     n_chunks = sum(map(len, cached.values()))
-    yield Notice(f"{n_chunks} chunks of {len(cached)} videos in {cache.path}, {n_made} made now", warning=False)
+    yield Notice(f"{n_chunks} chunks of {len(cached)} videos in {cache.path}, {n_made} computed now", warning=False)
     yield Filling({})
     return cached
 
@@ -286,7 +286,7 @@ def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, Cache
         chunks = find_chunks(cache, sha256)
         if chunks is None:
             raise MissingPathError(
-                f"{cache.path} has no chunks of {video_id}, which the first process has put there.",
+                f"{cache.path} has no chunks of {video_id}, which the first process computed.",
                 "name a folder that all machines share: --set cache=DIR.",
             )
         found[video_id] = chunks

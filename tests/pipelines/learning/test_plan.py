@@ -33,8 +33,8 @@ def test_a_plan_is_kept_as_json():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({}, "have learnt from"),
-        ({"is_one_recording": True}, "label a second one"),
+        ({}, "networks"),
+        ({"is_one_recording": True}, "second recording"),
         ({"folds": 3}, ""),
         ({"videos": {"training": 4, "validation": 1}}, ""),
         ({"epochs": {"flow": 0}}, ""),

@@ -76,7 +76,7 @@ def test_a_setting_that_chooses_the_epoch_is_taken_where_videos_can(videos, tmp_
 def test_images_of_one_network_alone_are_refused(videos, tmp_path):
     """Both networks had the larger number."""
     chosen = options(videos, tmp_path / "m", settings={**SMALL, "flow.draws": "64"})
-    with pytest.raises(ConfigError, match="flow.draws is of the flow network") as caught:
+    with pytest.raises(ConfigError, match="flow.draws") as caught:
         list(plan(chosen))
     assert "--set draws=64" in caught.value.hint
 
@@ -154,6 +154,6 @@ def test_labels_without_an_action_to_learn_are_refused_by_the_plan(videos, tmp_p
     (tmp_path / "labels.json").write_text(json.dumps(content))
     for folds in (0, None):
         chosen = replace(options(videos, tmp_path / "m", folds=folds), labels=str(tmp_path / "labels.json"))
-        with pytest.raises(LabelsError, match="tmp.*labels.json labels no action in the 4 videos to learn") as caught:
+        with pytest.raises(LabelsError, match="tmp.*labels.json .* 4 videos") as caught:
             list(plan(chosen))
         assert "[[" not in caught.value.hint

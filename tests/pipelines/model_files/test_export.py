@@ -127,9 +127,7 @@ def test_it_needs_no_torch(files, tmp_path):
     done = without_torch(tmp_path, "detect", video, "-m", model.path)
     assert done.returncode == 2 and "needs PyTorch, which is not installed" in done.stderr, done.stderr
     done = without_torch(tmp_path, "detect", video, "-m", exported.path, LSTR_DEVICE="cuda")
-    assert done.returncode == 2 and "runs on the processor" in done.stderr and "Traceback" not in done.stderr, (
-        done.stderr
-    )
+    assert done.returncode == 2 and "CPU" in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
 @pytest.mark.slow
@@ -218,13 +216,13 @@ def data_elsewhere(document, members):
 TAMPERED = {
     "operation": (another_operation, "the operation 'Loop'"),
     "external": (data_elsewhere, "data in another file"),
-    "path": (lambda d, m: m.update({"../evil.onnx": b"x"}), "a path outside of it"),
+    "path": (lambda d, m: m.update({"../evil.onnx": b"x"}), "outside"),
     "member": (lambda d, m: m.update({"more.onnx": b"x"}), "not part of a model file"),
-    "no graph": (lambda d, m: m.pop("lstr.onnx"), "other graphs than an exported model has"),
-    "size": (lambda d, m: d.update(stated={"rgb.onnx": {"bytes": 1, "sha256": "0" * 64}}), "not of the size"),
+    "no graph": (lambda d, m: m.pop("lstr.onnx"), "graphs"),
+    "size": (lambda d, m: d.update(stated={"rgb.onnx": {"bytes": 1, "sha256": "0" * 64}}), "the size"),
     "hash": (
         lambda d, m: d.update(stated={"lstr.onnx": {"bytes": len(m["lstr.onnx"]), "sha256": "0" * 64}}),
-        "its SHA-256 is not",
+        "SHA-256",
     ),
     "classes": (lambda d, m: d.update(classes=["Background"]), "of other classes or features"),
     "plan": (lambda d, m: d["exported"]["step"].update(plan={"form": "eval"}), "The description of an exported step"),
@@ -255,20 +253,20 @@ def test_what_cannot_be_exported(files, lstr, tmp_path):
     mistake(lstr("export", model.path, "-o", files[0]), 2, "not a model file")
     mistake(lstr("export", model.path, *to, "--set", "streams=0"), 2, "streams")
     before = model.path.read_bytes()
-    mistake(lstr("export", model.path, "-o", model.path), 2, "would be replaced")
+    mistake(lstr("export", model.path, "-o", model.path), 2, "overwritten")
     assert model.path.read_bytes() == before
     path = tampered(tmp_path / "p.lstr", model.path, lambda d, m: d["networks"]["rgb"].update({"from": "published"}))
-    mistake(lstr("export", path, *to), 4, "does not hold its rgb network")
+    mistake(lstr("export", path, *to), 4, "rgb network")
     assert not (tmp_path / "b.lstr").exists()
 
 
 def test_what_an_exported_file_is_no_use_for(files, lstr, tmp_path):
     video, model, exported = files
     path = exported.path
-    mistake(lstr("unpack", path, "-o", tmp_path / "u"), 4, "was exported to run")
-    mistake(lstr("quantise", path, video, "-o", tmp_path / "q.lstr"), 4, "was exported to run")
-    mistake(lstr("pack", path, model.path, "-o", tmp_path / "p.lstr"), 4, "was exported to run")
-    with pytest.raises(CheckpointError, match="was exported to run"):
+    mistake(lstr("unpack", path, "-o", tmp_path / "u"), 4, "was exported")
+    mistake(lstr("quantise", path, video, "-o", tmp_path / "q.lstr"), 4, "was exported")
+    mistake(lstr("pack", path, model.path, "-o", tmp_path / "p.lstr"), 4, "was exported")
+    with pytest.raises(CheckpointError, match="was exported"):
         open_model(path).checkpoint()
 
 

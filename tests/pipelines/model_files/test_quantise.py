@@ -27,7 +27,7 @@ def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
     mistake(lstr("quantise", model, tmp_path / "no.mp4", "-o", tmp_path / "b.lstr"), 3, "can be read")
     mistake(lstr("quantise", small_set.checkpoint, small_set.videos, "-o", tmp_path / "b.lstr"), 4, "model file")
     before = model.read_bytes()
-    mistake(lstr("quantise", model, small_set.videos, "-o", model), 2, "would be replaced")
+    mistake(lstr("quantise", model, small_set.videos, "-o", model), 2, "overwritten")
     assert not (tmp_path / "b.lstr").exists() and model.read_bytes() == before
 
 

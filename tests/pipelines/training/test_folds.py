@@ -79,7 +79,7 @@ def test_what_each_video_is_for():
     for subset, evaluated, given_ids in (("other", None, "a"), ("training", "testing", "a"), ("training", None, "x")):
         with pytest.raises(LabelsError, match="None of the 1 videos"):
             parts_of(labels, [given_ids], subset, evaluated)
-    with pytest.raises(ConfigError, match="would train and choose"):
+    with pytest.raises(ConfigError, match="training"):
         parts_of(labels, ["a"], "training", "training")
 
 

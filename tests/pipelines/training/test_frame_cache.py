@@ -83,7 +83,7 @@ def test_made_once_then_kept_then_made_again(videos, cache, failed):
     first.path.write_bytes(content)
     events, made = filled(videos, cache)
     assert states(events) == ["done", "kept"]
-    assert Notice("scene_00 was damaged in the cache, and was made again.") in events
+    assert Notice("scene_00 was damaged in the cache and computed again.") in events
     assert returned(made["scene_00"].verify("scene_00"))
 
 
