@@ -169,17 +169,6 @@ def test_a_clip_ends_where_the_camera_comes_back_with_another_size(films, opened
     assert clips.said == []
 
 
-def test_a_camera_that_went_away_has_a_clip_of_what_came(films, opened, history):
-    clips = opened()
-    camera = Camera(clips, films["small"]).send(0, 6.5)
-    event = whole(clips, history, camera, end=6.4, still_on=True)
-    assert len(frames_of(clips.path(event.id))) == 35
-    nothing = begun(clips, history, Camera(clips, films["small"], "yard").event(5, 6))
-    unknown = begun(clips, history, WatchedEvent(**vars(nothing) | {"id": new_id(nothing.start), "source": "none"}))
-    clips.close()
-    assert [clips.image(one.id) or clips.path(one.id) for one in (nothing, unknown)] == [None, None]
-
-
 def configure(clips: Clips, max_bytes: int) -> None:
     clips.config = ClipsConfig(before=2.0, after=1.0, max_bytes=max_bytes)
     clips._woken.set()

@@ -7,7 +7,6 @@ import threading
 import tracemalloc
 from datetime import timedelta
 
-import cv2
 import numpy as np
 import pytest
 
@@ -110,21 +109,6 @@ def test_columns_continue_when_a_source_is_opened_again(dashboard, monkeypatch):
     again.sink.take(decision_of(3 * MAX_COLUMNS, (0.1, 0.5, 0.2), START))
     codes = codes_shown(source_of(dashboard))
     assert codes.shape == (3, MAX_COLUMNS) and codes[1, -1] == 127 and (codes[:, :-1] == NO_SCORE).all()
-
-
-def test_images_are_made_a_few_times_a_second(dashboard, monkeypatch):
-    seconds = [100.0]
-    monkeypatch.setattr(module, "monotonic", lambda: seconds[0])
-    assert dashboard.image("hall") is None and dashboard.image("nobody") is None
-    camera = Camera(dashboard, "hall")
-    camera.show(0.1, 0.2, 0.3, grey=79)
-    data = dashboard.image("hall")
-    shown = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    assert shown.shape == (48, 64, 3) and abs(int(shown[0, 0, 0]) - 79) < 3
-    camera.show(0.1, 0.2, 0.3, grey=200)
-    assert dashboard.image("hall") == data
-    seconds[0] += 1
-    assert dashboard.image("hall") != data
 
 
 def test_many_threads_at_once(dashboard):

@@ -19,25 +19,15 @@ def event(seconds: float = 0.0, source: str = "hall", action: str = "falling", s
     return WatchedEvent(new_id(start), source, action, start, start, score, score, start, model="fall.lstr")
 
 
-def test_its_course_is_kept(history):
-    known, later = event(), NOW + timedelta(seconds=4)
-    history.begin(known, [], NOW)
-    assert history.find(known.id) == known and history.find("nothing") is None
-    history.update(replace(known, seen=later, top_score=0.95), later)
-    history.update(replace(known, seen=later, top_score=0.4), later)  # what was highest stays
-    found = history.find(known.id)
-    assert found.top_score == 0.95 and found.seen == later and found.end is None and found.seconds == 4
-    history.update(replace(known, end=later + timedelta(seconds=1)), later)
-    history.update(replace(known, end=later + timedelta(seconds=9), still_on=True), later)  # it ends once
-    found = history.find(known.id)
-    assert found.end == found.seen == later + timedelta(seconds=1) and not found.still_on
-
-
 def test_notices_come_with_the_event_and_once(history):
     known = event()
     history.begin(known, ["phone", "house"], NOW)
     (first,) = history.pending("phone")
-    assert first.event == known and first.phase == "new" and count_pending(history) == {"phone": 1, "house": 1}
+    assert (
+        first.event == known == history.find(known.id)
+        and first.phase == "new"
+        and count_pending(history) == {"phone": 1, "house": 1}
+    )
     history.mark_delivered(first, NOW)
     history.update(replace(known, end=NOW), NOW)
     assert [notice.phase for notice in history.pending("phone")] == ["end"]

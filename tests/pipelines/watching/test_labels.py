@@ -4,9 +4,6 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
-from lstr.errors import LabelsError
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import EventFilter
@@ -65,14 +62,3 @@ def test_what_nobody_has_judged_is_ambiguous(history, tmp_path):
     mine = [("Ambiguous", 1, 2), ("fall", 2, 4), ("Ambiguous", 4, 6), ("wave", 6, 8), ("Ambiguous", 8, 9)]
     assert sorted(segments(labels, event), key=lambda segment: segment[1]) == mine
     assert ("wave", 2, 4) in segments(labels, other) and ("Ambiguous", 4, 5) in segments(labels, other)
-
-
-def test_without_a_right_one_there_is_nothing_to_learn(history, tmp_path):
-    add(history, tmp_path / "clips", 0, 2, "wrong")
-    add(history, tmp_path / "clips", 10, 12, "right", clip=False)
-    broken = add(history, tmp_path / "clips", 20, 22, "right")
-    for content in ("[]", "{", "{}", '{"start": "noon", "seconds": 1}', '{"start": "2026-01-01T00:00:00Z"}'):
-        (tmp_path / "clips" / f"{broken}.json").write_text(content)
-        with pytest.raises(LabelsError) as caught:
-            export_labels(history, tmp_path / "clips", tmp_path / "labels.json")
-        assert caught.value.hint and not (tmp_path / "labels.json").exists()

@@ -136,30 +136,22 @@ def test_all_are_told_but_for_an_action_that_names_some(policy_of):
     assert policy.channels_of(began(0, action="sitting"), NOON) == ()
 
 
-def test_a_cooldown_counts_from_the_start_of_the_last_that_was_told(policy_of, history):
-    policy = policy_of(NotificationConfig(cooldown=60))
+def test_a_cooldown_and_a_number_an_hour_count_what_was_told(policy_of, history):
+    """Of that source and action, and of that channel; what was stored while the clock was ahead does not count."""
+    year = 365 * 86400
+    policy = policy_of(NotificationConfig(cooldown=60), falling=ActionConfig(notify=("log",)))
+    assert store(policy, history, began(year)) and store(policy, history, began(year + 61))
     told = [bool(store(policy, history, began(seconds))) for seconds in (0, 59, 61, 90, 121)]
     assert told == [True, False, True, False, True]
     assert store(policy, history, began(122, source="yard")) and store(policy, history, began(122, action="running"))
-    assert policy_of(NotificationConfig(cooldown=60), falling=ActionConfig(cooldown=0)).channels_of(
-        began(150), after(150)
-    )
-
-
-def test_at_most_so_many_an_hour_and_channel(policy_of, history):
+    own = policy_of(NotificationConfig(cooldown=60), falling=ActionConfig(cooldown=0))
+    assert own.channels_of(began(150), after(150))
     policy = policy_of(NotificationConfig(max_per_hour=2), running=ActionConfig(notify=("log",)))
-    assert store(policy, history, began(0)) == ("phone", "log")
-    assert store(policy, history, began(10, action="running")) == ("log",)
-    assert store(policy, history, began(20)) == ("phone",)
-    assert policy.channels_of(began(30), after(30)) == ()
-    assert store(policy, history, began(3605)) == ("phone", "log")
-
-
-def test_what_was_stored_while_the_clock_was_ahead_keeps_nobody_from_being_told(policy_of, history):
-    policy, year = policy_of(NotificationConfig(cooldown=60, max_per_hour=2)), 365 * 86400
-    assert store(policy, history, began(year)) and store(policy, history, began(year + 61))
-    told = [bool(store(policy, history, began(seconds))) for seconds in (0, 59, 61, 122, 3661)]
-    assert told == [True, False, True, False, True]
+    assert store(policy, history, began(10000)) == ("phone", "log")
+    assert store(policy, history, began(10010, action="running")) == ("log",)
+    assert store(policy, history, began(10020)) == ("phone",)
+    assert store(policy, history, began(10030)) == ()
+    assert store(policy, history, began(13605)) == ("phone", "log")
 
 
 @pytest.mark.parametrize(("hour", "quiet"), [(21, False), (22, True), (5, True), (6, False)])
