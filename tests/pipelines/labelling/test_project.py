@@ -108,28 +108,6 @@ def test_no_character_of_a_comment_ends_a_line_of_the_journal(tmp_path):
         assert third.state == state, "the journal alone is enough"
 
 
-def test_a_kill_between_the_journal_and_the_file_loses_nothing(tmp_path):
-    with Project(tmp_path / "labels.json") as first:
-        fall = action(first, "fall")
-        put(first, Label(fall, 1.0, 2.0), A, "x")
-        first.settle()
-        before = first.path.read_text()
-        put(first, Label(fall, 3.0, 4.0), A, "y")
-        state = first.snapshot()[1]
-    first.path.write_text(before)
-    with first.journal.path.open("ab") as file:
-        file.write(b'{"revision": 4, "id": "cut sho')
-    with Project(first.path) as again:
-        assert again.state == state and len(again.history.done[A]) == 2
-        put(again, None, A, "y")
-    with Project(first.path) as third:
-        assert list(third.state.labels[A]) == ["x"], "what follows a line that was cut short is whole"
-    first.path.unlink()
-    with Project(first.path) as fourth:
-        assert list(fourth.state.labels[A]) == ["x"], "the journal alone is enough"
-        fourth.settle()
-
-
 def test_a_file_that_was_changed_by_hand_counts(tmp_path):
     with Project(tmp_path / "labels.json") as first:
         fall = action(first, "fall")

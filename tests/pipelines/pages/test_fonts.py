@@ -6,7 +6,6 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 
 from lstr.pipelines.pages import overlay
-from lstr.pipelines.pages.figure import write_figure
 from lstr.pipelines.pages.overlay import FIRST_FONT, font_of, illegible_warning, letters
 
 DIVE = "𓀀𓂀"
@@ -63,15 +62,3 @@ def test_each_letter_has_a_font_that_has_it(machine, squares, tmp_path):
     assert font_of(DIVE[0]) is None and illegible_warning(["kick", "é"]) == ""
     assert DIVE in illegible_warning(["kick", DIVE])
     assert not np.array_equal(letters(f"a{DIVE}", 20)[:, :30], ink[:, :30])
-
-
-def test_a_figure_has_the_letters(machine, squares, tmp_path):
-    def picture(name) -> bytes:
-        timeline = {"source": "v.mp4", "duration": 4.0, "chunks": 16, "seconds_per_chunk": 0.25}
-        write_figure(tmp_path / name, timeline | {"classes": ["kick", DIVE], "segments": []})
-        return (tmp_path / name).read_bytes()
-
-    machine()
-    boxes = picture("boxes.png")
-    machine(squares)
-    assert picture("letters.png") != boxes and DIVE in picture("letters.svg").decode()

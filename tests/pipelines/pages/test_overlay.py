@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lstr.errors import OutputError, VideoError
-from lstr.pipelines.pages.overlay import MAX_LANES, Panel, write_overlay
+from lstr.pipelines.pages.overlay import Panel, write_overlay
 
 CLASSES = ("Background", "wave", "Zürich & co")
 EVENTS = [
@@ -78,13 +78,6 @@ def test_a_frame_alone_depends_on_nothing_later():
     assert (strip != Panel(640, CLASSES, [], later).draw(now)).any()
 
 
-def test_many_classes_have_as_many_lanes_as_fit():
-    many = ("Background", *map(str, range(20)))
-    started = [{"event": "started", "label": str(i), "time": 0.5, "start": i / 10} for i in range(12)]
-    panel = Panel(640, many, started, None)
-    assert panel.height == Panel(640, many[: 1 + MAX_LANES], [], None).height and panel.draw(2.0).any()
-
-
 def test_what_is_no_video(tmp_path):
     (tmp_path / "a.mp4").write_text("no video")
     with pytest.raises(VideoError) as caught:
@@ -92,14 +85,3 @@ def test_what_is_no_video(tmp_path):
     assert caught.value.hint and [p.name for p in tmp_path.iterdir()] == ["a.mp4"]
     with pytest.raises(OutputError):
         write_overlay(tmp_path / "a.mp4", tmp_path / "a.mp4", CLASSES, EVENTS)
-
-
-@pytest.mark.slow
-def test_a_turned_video_is_shown_upright(shared, tmp_path):
-    source = next((shared / "data" / "odd_videos").rglob("*270_rotated.mp4"))
-    write_overlay(tmp_path / "b.mp4", source, CLASSES, EVENTS)
-    with av.open(str(source)) as original, av.open(str(tmp_path / "b.mp4")) as made:
-        stream = original.streams.video[0]
-        shown = made.streams.video[0]
-        assert next(original.decode(stream)).rotation and shown.width % (stream.height // 2 * 2) == 0
-        assert shown.height > shown.width * stream.width / stream.height

@@ -73,13 +73,6 @@ def test_a_notice_waits_for_its_image(history, announce, event_of, tmp_path):
     assert base64.b64decode(attached["base64"]) == b"an image"
 
 
-def test_an_image_that_does_not_come_delays_no_notice_for_ever(history, announce, monkeypatch):
-    monkeypatch.setattr(channels, "IMAGE_TIMEOUT_S", 0.2)
-    with Receiver() as receiver, announce(phone=apprise(receiver.root)):
-        until(lambda: not count_pending(history))
-        assert not json.loads(receiver.posted[0].body)["attachments"]
-
-
 @pytest.mark.parametrize(
     ("channel", "package"),
     [

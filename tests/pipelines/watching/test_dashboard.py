@@ -3,7 +3,6 @@
 import base64
 import gc
 import json
-import threading
 import tracemalloc
 from datetime import timedelta
 
@@ -109,26 +108,3 @@ def test_columns_continue_when_a_source_is_opened_again(dashboard, monkeypatch):
     again.sink.take(decision_of(3 * MAX_COLUMNS, (0.1, 0.5, 0.2), START))
     codes = codes_shown(source_of(dashboard))
     assert codes.shape == (3, MAX_COLUMNS) and codes[1, -1] == 127 and (codes[:, :-1] == NO_SCORE).all()
-
-
-def test_many_threads_at_once(dashboard):
-    cameras, browser = [Camera(dashboard, name) for name in ("hall", "kitchen")], dashboard.messages()
-    next(browser)
-    columns: dict[str, list[int]] = {"hall": [], "kitchen": []}
-
-    def decide(camera) -> None:
-        for _ in range(300):
-            camera.show(0.1, 0.2, 0.3)
-
-    threads = [threading.Thread(target=decide, args=(camera,)) for camera in cameras]
-    for thread in threads:
-        thread.start()
-    while True:
-        was_over = not any(thread.is_alive() for thread in threads)
-        for message in next(browser):
-            if message["kind"] == "scores":
-                columns[message["source"]] += range(message["first"], message["first"] + message["columns"])
-        dashboard.image("hall")
-        if was_over:
-            break
-    assert columns == {"hall": list(range(300)), "kitchen": list(range(300))}

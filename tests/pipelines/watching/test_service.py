@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,14 +11,11 @@ import numpy as np
 import pytest
 
 from lstr.errors import HistoryError, LstrError
-from lstr.extractors.video import zones
-from lstr.extractors.video.zones import Backdrop
 from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import service
 from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.history import EventFilter, History
-from lstr.pipelines.watching.notifications import Notifications
 from lstr.pipelines.watching.recorder import Recorder
 from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.pipelines.watching.test_history import event
@@ -95,29 +91,6 @@ def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream
             assert watching.sources.keys() == {"hall"} == {*watching.paused}, "one that is added again is not paused"
 
 
-@pytest.mark.long
-def test_zones_are_swapped_while_a_stream_goes_on(small_set, stream, tmp_path, monkeypatch):
-    seen, drawn = [], threading.Event()
-
-    class Seen(Backdrop):
-        def behind(self, chunk, zones):
-            seen.append(zones)
-            if len(seen) == 4:
-                drawn.wait(LONG)
-            return super().behind(chunk, zones)
-
-    monkeypatch.setattr(zones, "Backdrop", Seen)
-    with served([TS_HEAD, stream, None]) as port:
-        with Service(read_config(write(tmp_path, small_set, {"hall": port})), lambda text: None) as watching:
-            until(lambda: len(seen) == 4 and "hall" in watching.status(), LONG)
-            status = watching.status()["hall"]
-            watching.draw("hall", LEFT)
-            drawn.set()
-            until(lambda: len(seen) > 8, LONG)
-            assert watching.status()["hall"] is status, "the same stream as before"
-    assert seen[:9] == [()] * 4 + [LEFT] * 5
-
-
 def test_what_is_old_is_forgotten_and_what_waited_for_the_disk_is_stored(unanswered, monkeypatch):
     """Though its source has ended."""
     monkeypatch.setattr(service, "CLEAN_INTERVAL_S", 0.1)
@@ -142,19 +115,6 @@ def test_a_supervisor_is_told(tmp_path, monkeypatch):
         notify_supervisor("READY=1")
         assert systemd.recv(100) == b"READY=1"
     notify_supervisor("STOPPING=1")  # nobody listens any more
-
-
-def test_channels_know_a_source_that_is_paused_from_the_start(packed, unanswered, monkeypatch):
-    """Its model is not loaded, and yet it can be resumed by MQTT."""
-    shown: list[dict] = []
-    monkeypatch.setattr(Notifications, "show_sources", lambda self, actions: shown.append(actions))
-    with unanswered(model=packed.checkpoint) as watching:
-        watching.pause("hall")
-    shown.clear()
-    with unanswered(model=packed.checkpoint) as watching:
-        until(lambda: shown, LONG)
-        assert not any(worker.loaded for worker in watching.workers.values())
-    assert shown[0] == {"hall": [*load_checkpoint(packed.checkpoint).classes[1:]]}
 
 
 def test_a_source_without_a_model_is_not_added(packed, idle, tmp_path):

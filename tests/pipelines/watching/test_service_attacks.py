@@ -62,16 +62,6 @@ def test_sources_and_snoozes_are_bounded(run, monkeypatch):
         assert watching.policy.snoozes() == [] == visitor.ask("/state").json["snoozes"]
 
 
-def test_what_is_snoozed_is_shown_after_a_restart(run):
-    with run() as (_, visitor):
-        visitor.ask("/snooze", {"source": "hall", "seconds": 3600})
-        visitor.ask("/snooze", {})
-    with run() as (_, visitor):
-        assert {one["source"] for one in visitor.ask("/state").json["snoozes"]} == {"hall", None}
-        visitor.ask("/snooze", {"seconds": 0})  # that of all, and no other
-        assert [one["source"] for one in visitor.ask("/state").json["snoozes"]] == ["hall"]
-
-
 @pytest.mark.long
 def test_no_secret_comes_out(run, small_set, tmp_path, soon, caplog, capsys):
     """Passwords of a source, a webhook, a broker and Apprise; with tries to tell that fail."""

@@ -149,13 +149,3 @@ def test_it_is_alive_while_a_camera_is_silent_and_while_its_model_cannot_be_load
             until(lambda: made.alive > before + 1.0, LONG)
             (state,) = made.dashboard.state()["sources"]
     assert state["name"] == "door" and "none.lstr" in state["trouble"] and "none.lstr" in log[-1]
-
-
-def test_more_sources_than_there_was_place_for_are_all_opened(model, monkeypatch):
-    monkeypatch.setattr(worker, "SPARE_PLACES", 0)
-    with socket.create_server(("127.0.0.1", 0)) as silent, running(model, []) as made:
-        wanted = {name: source(silent.getsockname()[1]) for name in ("hall", "door", "yard")}
-        made.set_sources({"hall": wanted["hall"]})
-        until(lambda: made.status().keys() == {"hall"}, LONG)
-        made.set_sources(wanted)
-        until(lambda: made.status().keys() == wanted.keys(), LONG)
