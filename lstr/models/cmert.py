@@ -92,7 +92,7 @@ class CMeRT(Foresight):
         queries = cross.queries(learned["stage1"]).expand(len(keys), -1, -1, -1)
         mask = keys.new_ones(keys.shape[:2], dtype=torch.bool) if mask is None else mask
         attended = cross.attend(queries, cross.split(keys), cross.split(values), mask[:, None, None, :])
-        tokens = stack.norm(layer.after_cross(learned["stage1"], attended))  # (B, n0, d_model)
+        tokens = stack.norm(layer.feed_forward(learned["stage1"], attended))  # (B, n0, d_model)
         memory = _answer(self.enc_modules[1], learned["stage2"], tokens)  # (B, n1, d_model)
         future = _answer(self.gen_layer, learned["future"], memory)  # (B, n_generated, d_model)
         kept = {"future": future}
@@ -149,7 +149,7 @@ def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:
     layer = stack.layers[0]
     cross = layer.multihead_attn
     queries = cross.queries(learned).expand(len(memory), -1, -1, -1)
-    x = layer.after_cross(learned, cross.attend(queries, *cross.keys_values(memory)))
+    x = layer.feed_forward(learned, cross.attend(queries, *cross.keys_values(memory)))
     for layer in stack.layers[1:]:
         x = layer(x, memory)
     return stack.norm(x)
@@ -161,7 +161,7 @@ def _look(layer: DecoderLayer, x: Tensor, tokens: Tensor, past: Tensors, name: s
     kept = past[f"keys.{name}"], past[f"values.{name}"]
     keys, values = (torch.cat(pair, dim=2) for pair in zip(kept, cross.keys_values(tokens), strict=True))
     allowed = nn.functional.pad(mask, (kept[0].shape[2], 0), value=True)
-    return layer.after_cross(x, cross.attend(cross.queries(x), keys, values, allowed))
+    return layer.feed_forward(x, cross.attend(cross.queries(x), keys, values, allowed))
 
 
 PUBLISHED = CMeRTConfig(

@@ -108,7 +108,7 @@ class GateHUB(Model):
         keys, values = attention.keys_values(history)
         scores = attention.queries(self.latents) @ keys.transpose(-1, -2) / keys.shape[-1] ** 0.5
         attended = attention.merge(through(gate, scores).softmax(dim=-1) @ values)  # (B, n0, d_model)
-        latents = self.encode(self.gated.after(self.latents, attended))
+        latents = self.encode(self.gated.feed_forward(self.latents, attended))
         for block in self.decoder:  # each of the newest chunks meets those before it, and the queries
             present = block(present, latents)
         return self.classifier(self.dropout(self.decoder_norm(present)))
@@ -222,7 +222,7 @@ class GateHUB(Model):
         scores, gate, values = history.split([n_scores, 1, config.d_model], dim=-1)  # (B, n_long + W, ...)
         weights = through(gate, scores).softmax(dim=1).unflatten(-1, (config.n_heads, -1))
         heads = weights.permute(0, 2, 3, 1) @ self.gated.attention.split(values)  # (B, n_heads, n0, D / n_heads)
-        latents = self.encode(self.gated.after(self.latents, self.gated.attention.merge(heads)))
+        latents = self.encode(self.gated.feed_forward(self.latents, self.gated.attention.merge(heads)))
         x, qkv = present + constants.present, qkv + constants.present_qkv
         for i, block in enumerate(self.decoder):
             attention, last = block.self_attn, i + 1 == len(self.decoder)
@@ -236,9 +236,9 @@ class GateHUB(Model):
                 attended = attention.attend(attention.queries(x), *attention.keys_values(x), causal=True)
             x = block.after_self(x[:, -1:] if last else x, attended)
             if last:
-                x = block.after(x, block.attention.attend_few(x, latents))
+                x = block.feed_forward(x, block.attention.attend_few(x, latents))
             else:
-                x = block.after(x, block.attention(x, latents))
+                x = block.feed_forward(x, block.attention(x, latents))
         return self.classifier(self.dropout(self.decoder_norm(x)))
 
 

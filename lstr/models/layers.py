@@ -6,7 +6,7 @@ import copy
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -176,61 +176,70 @@ class Attention(nn.Module):
         return self.attend(self.queries(x), *self.keys_values(memory), mask)
 
 
-class DecoderLayer(nn.Module):
-    """Self-attention, cross-attention, feed-forward, each added and then normalised (paper, section 3.3)."""
+class Layer(nn.Module):
+    """Attentions and a feed-forward; the result of each is added to the tokens, which are then normalised."""
+
+    attentions: ClassVar[tuple[str, ...]]
+    norms: ClassVar[tuple[str, ...]]
+    """The last two are before and after the feed-forward."""
+    activation: ClassVar[staticmethod[..., Tensor]] = staticmethod(F.relu)
+    norm1: nn.LayerNorm
 
     def __init__(self, d_model: int, n_heads: int, d_feedforward: int, dropout: float) -> None:
         super().__init__()
-        self.self_attn = Attention(d_model, n_heads, dropout)
-        self.multihead_attn = Attention(d_model, n_heads, dropout)
+        # in the published order of parameters, in which weights are drawn too
+        for name in self.attentions:
+            setattr(self, name, Attention(d_model, n_heads, dropout))
         self.linear1 = nn.Linear(d_model, d_feedforward)
         self.linear2 = nn.Linear(d_feedforward, d_model)
-        self.norm1 = nn.LayerNorm(d_model)
-        self.norm2 = nn.LayerNorm(d_model)
-        self.norm3 = nn.LayerNorm(d_model)
+        for name in self.norms:
+            setattr(self, name, nn.LayerNorm(d_model))
         self.dropout = nn.Dropout(dropout)
 
-    def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Tokens x (..., N, D) after the self-attention output `attended` joins them."""
-        return self.norm1(x + self.dropout(attended))
+    def feed_forward(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Return tokens x (..., N, D) after the output of the last attention joins them, and the feed-forward."""
+        before, after = (getattr(self, name) for name in self.norms[-2:])
+        x = before(x + self.dropout(attended))
+        hidden = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return after(x + self.dropout(hidden))
 
-    def after_cross(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Tokens x (..., N, D) after the cross-attention output joins them, and the feed-forward that follows."""
-        x = self.norm2(x + self.dropout(attended))
-        hidden = self.linear2(self.dropout(F.relu(self.linear1(x), inplace=True)))
-        return self.norm3(x + self.dropout(hidden))
+
+class DecoderLayer(Layer):
+    """Self-attention, cross-attention, feed-forward (paper, section 3.3)."""
+
+    attentions = "self_attn", "multihead_attn"
+    norms = "norm1", "norm2", "norm3"
+    self_attn: Attention
+    multihead_attn: Attention
+
+    def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Return tokens x (..., N, D) after the self-attention output `attended` joins them."""
+        return self.norm1(x + self.dropout(attended))
 
     def forward(
         self, x: Tensor, memory: Tensor, mask: Tensor | None = None, memory_mask: Tensor | None = None
     ) -> Tensor:
         """x (B, N, D) and memory (B, M, D) to (B, N, D); masks are bool, True = may be seen."""
         x = self.after_self(x, self.self_attn(x, x, mask))
-        return self.after_cross(x, self.multihead_attn(x, memory, memory_mask))
+        return self.feed_forward(x, self.multihead_attn(x, memory, memory_mask))
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(Layer):
     """Self-attention and feed-forward: the decoder layer of a model that has no long memory."""
 
-    def __init__(self, d_model: int, n_heads: int, d_feedforward: int, dropout: float) -> None:
-        super().__init__()
-        self.self_attn = Attention(d_model, n_heads, dropout)
-        self.linear1 = nn.Linear(d_model, d_feedforward)
-        self.linear2 = nn.Linear(d_feedforward, d_model)
-        self.norm1 = nn.LayerNorm(d_model)
-        self.norm2 = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+    attentions = ("self_attn",)
+    norms = "norm1", "norm2"
+    self_attn: Attention
 
     def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Tokens x (..., N, D) after the self-attention output joins them, and the feed-forward that follows."""
-        x = self.norm1(x + self.dropout(attended))
-        hidden = self.linear2(self.dropout(F.relu(self.linear1(x), inplace=True)))
-        return self.norm2(x + self.dropout(hidden))
+        """Return tokens x (..., N, D) after the self-attention output joins them, and the feed-forward."""
+        return self.feed_forward(x, attended)
 
     def forward(
         self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, memory_mask: Tensor | None = None
     ) -> Tensor:
         """x (B, N, D) to (B, N, D); without a memory to look at."""
-        return self.after_self(x, self.self_attn(x, x, mask))
+        return self.feed_forward(x, self.self_attn(x, x, mask))
 
 
 def module_list(modules: Iterable[nn.Module]) -> Sequence[Any]:
@@ -262,27 +271,17 @@ class Stack(nn.Module):
         return self.norm(x)
 
 
-class Block(nn.Module):
-    """One attention and a feed-forward, each added and then normalised."""
+class Block(Layer):
+    """One attention and a feed-forward with GELU."""
 
-    def __init__(self, d_model: int, n_heads: int, d_feedforward: int, dropout: float) -> None:
-        super().__init__()
-        self.attention = Attention(d_model, n_heads, dropout)
-        self.linear1 = nn.Linear(d_model, d_feedforward)
-        self.linear2 = nn.Linear(d_feedforward, d_model)
-        self.norm2 = nn.LayerNorm(d_model)
-        self.norm3 = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def after(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Tokens x (..., N, D) after the attention output joins them, and the feed-forward that follows."""
-        x = self.norm2(x + self.dropout(attended))
-        hidden = self.linear2(self.dropout(F.gelu(self.linear1(x))))
-        return self.norm3(x + self.dropout(hidden))
+    attentions = ("attention",)
+    norms = "norm2", "norm3"
+    activation = staticmethod(F.gelu)
+    attention: Attention
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         """x (B, N, D) looks at memory (B, M, D); the mask is as of `Attention.attend`."""
-        return self.after(x, self.attention(x, memory, mask))
+        return self.feed_forward(x, self.attention(x, memory, mask))
 
 
 class CausalBlock(Block):
@@ -294,7 +293,7 @@ class CausalBlock(Block):
         self.norm1 = nn.LayerNorm(d_model)
 
     def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Tokens x (..., N, D) after the self-attention output joins them."""
+        """Return tokens x (..., N, D) after the self-attention output joins them."""
         return self.norm1(x + self.dropout(attended))
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:

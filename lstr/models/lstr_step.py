@@ -236,14 +236,14 @@ def encode(
         scores = scores.masked_fill(hidden[..., None], -torch.inf)
     layer = model.enc_modules[0].layers[0]
     heads = _weigh(constants, rings["long_values"], streams, held, positions, scores.softmax(dim=1))
-    tokens = layer.after_cross(stage1.tokens, layer.multihead_attn.merge(heads))
+    tokens = layer.feed_forward(stage1.tokens, layer.multihead_attn.merge(heads))
     tokens = model.enc_modules[0].norm(tokens)  # (U, n0, D)
     stack = model.enc_modules[1]
     if constants.stage2 is None:
         return stack(tokens), None
     layer, (asking, queries) = stack.layers[0], constants.stage2
     attended = layer.multihead_attn.attend(queries, *layer.multihead_attn.keys_values(tokens))
-    compressed = layer.after_cross(asking, attended)  # (U, n1, D)
+    compressed = layer.feed_forward(asking, attended)  # (U, n1, D)
     for layer in stack.layers[1:]:
         compressed = layer(compressed, tokens)
     return stack.norm(compressed), None
@@ -337,6 +337,6 @@ def decode(constants: Constants, work: Tensors, past: Tensors, absent: Tensor | 
                 keys = torch.cat([keys, seen_work[2 * i]], dim=2)
                 values = torch.cat([values, seen_work[2 * i + 1]], dim=2)
             attended = cross.attend(cross.queries(x), keys, values, allowed)
-            x = layer.after_cross(x, attended)
+            x = layer.feed_forward(x, attended)
     x = model.dec_modules.norm(x)
     return x if memory is None else model.integrate(x, mean_token(memory, memory_mask))

@@ -76,23 +76,21 @@ def attend_to_best_of(
 class BestLayer(DecoderLayer):
     """A decoder layer with `attend_to_best` as attention, and GELU in its feed-forward."""
 
-    def after_cross(self, x: Tensor, attended: Tensor) -> Tensor:
-        """See `DecoderLayer.after_cross`."""
-        x = self.norm2(x + self.dropout(attended))
-        return self.norm3(x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x))))))
+    activation = staticmethod(F.gelu)
 
     def look(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, counted: Tensor | None = None) -> Tensor:
         """Return the rest of the layer for tokens x (B, N, D) after their self-attention; as `attend_to_best`."""
-        return self.after_cross(x, attend_to_best(self.multihead_attn, x, memory, mask, counted))
+        return self.feed_forward(x, attend_to_best(self.multihead_attn, x, memory, mask, counted))
 
 
 class BestEncoderLayer(EncoderLayer):
     """A self-attention layer with `attend_to_best` as attention, and GELU in its feed-forward."""
 
+    activation = staticmethod(F.gelu)
+
     def look(self, x: Tensor, counted: Tensor | None) -> Tensor:
         """x (B, N, D), of which counted (B, N) exist, to (B, N, D)."""
-        x = self.norm1(x + self.dropout(attend_to_best(self.self_attn, x, x, None, counted)))
-        return self.norm2(x + self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x))))))
+        return self.feed_forward(x, attend_to_best(self.self_attn, x, x, None, counted))
 
 
 class MATConfig(ForesightConfig, frozen=True):
@@ -222,7 +220,7 @@ class MAT(Foresight):
                 x = layer.after_self(x, attend_to_best(layer.self_attn, x, x))
             cross = layer.multihead_attn
             attended = attend_to_best_of(cross, cross.queries(x), cross.split(own), cross.split(theirs), seen, None)
-            x = layer.after_cross(x, attended)
+            x = layer.feed_forward(x, attended)
         return stack.norm(x)
 
     def decide(

@@ -35,19 +35,22 @@ class Recurrent(Model):
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.d_model, n_classes)
 
-    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """Tokens (B, T, d_model) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, Any]:
+        """Return logits (B, T, 1 + n_ahead, C) of tokens (B, T, d_model) from a state on, and the state after them.
+
+        Also return what else `forward` needs for the loss; None by default.
+        """
         raise NotImplementedError
 
     def forward(self, windows: Windows) -> Tensor:
         """Logits (B, W * (1 + n_ahead), C), in the order of `outputs`; a recurrent kind sees the work memory alone."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
-        logits, _ = self.run(tokens, self.begin(len(tokens)))  # (B, W, 1 + n_ahead, C)
+        logits, *_ = self.run(tokens, self.begin(len(tokens)))  # (B, W, 1 + n_ahead, C)
         return in_order(logits)
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
         """See `Model.video_logits`; one pass, without windows."""
-        logits, _ = self.run(self.feature_head_work(features)[None], self.begin(1))
+        logits, *_ = self.run(self.feature_head_work(features)[None], self.begin(1))
         return logits[0]
 
     def begin(self, n_streams: int) -> Tensors:
@@ -60,7 +63,7 @@ class Recurrent(Model):
     ) -> tuple[Tensor, Tensors]:
         """See `Model.step`."""
         state = {name: reset_fresh(tensor, plan.get("fresh")) for name, tensor in tensors.items()}
-        logits, after = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
+        logits, after, _ = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
         return logits[:, 0], after
 
 
@@ -85,8 +88,8 @@ class RNN(Recurrent):
         self.state_names = ("hidden", "cell") if config.cell == "lstm" else ("hidden",)
         self.recurrent = layer(config.d_model, config.d_model, batch_first=True)
 
-    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """Tokens (B, T, d_model) from a state on: logits (B, T, 1, C), and the state after them."""
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, None]:
+        """See `Recurrent.run`."""
         if self.config.cell == "lstm" and tokens.shape[1] == 1:
             # On a CPU nn.LSTM first packs its weights, which takes ten times as long as the one step of a stream.
             weights = self.recurrent.all_weights[0]
@@ -98,7 +101,7 @@ class RNN(Recurrent):
         else:
             hidden, last = self.recurrent(tokens, state["hidden"][None])
             after = {"hidden": last[0]}
-        return self.classifier(self.dropout(hidden))[:, :, None], after
+        return self.classifier(self.dropout(hidden))[:, :, None], after, None
 
 
 class MiniROADConfig(WindowConfig, frozen=True):
@@ -150,15 +153,15 @@ class MiniROAD(Recurrent):
         logits = self._scores(hidden[:, -1])  # (B, 1 + n_ahead, C)
         return logits[:, 1:] if self.config.anticipation else logits
 
-    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """Tokens (B, T, d_feedforward) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, None]:
+        """See `Recurrent.run`; the tokens are (B, T, d_feedforward)."""
         if tokens.shape[1] == 1:
             last, after = tokens[:, 0], {}
             for name, weights in zip(self.state_names, self.recurrent.all_weights, strict=True):
                 after[name] = last = torch.gru_cell(last, state[name], *weights)  # (B, d_model)
-            return self._scores(last)[:, None], after
+            return self._scores(last)[:, None], after, None
         hidden, states = self.recurrent(tokens, torch.stack([state[name] for name in self.state_names]))
-        return self._scores(hidden), dict(zip(self.state_names, states, strict=True))
+        return self._scores(hidden), dict(zip(self.state_names, states, strict=True)), None
 
     def _scores(self, hidden: Tensor) -> Tensor:
         """Hidden states (..., d_model) to logits (..., 1 + n_ahead, C)."""

@@ -75,23 +75,16 @@ class TRN(Recurrent):
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, W * (1 + steps), C), in the order of `outputs`."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_token)
-        logits, _ = self.unroll(tokens, self.begin(len(tokens)))  # (B, W, 1 + steps, C)
-        return in_order(logits)
+        *_, every_step = self.run(tokens, self.begin(len(tokens)))  # (B, W, 1 + steps, C)
+        return in_order(every_step)
 
     def begin(self, n_streams: int) -> Tensors:
         """States of B streams before their first chunk: zeros by name, the future token (B, d_token)."""
         future = self.classifier.weight.new_zeros(n_streams, self.config.d_token or self.config.d_model)
         return {**super().begin(n_streams), "future": future}
 
-    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """Tokens (B, T, d_token) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
-        logits, after = self.unroll(tokens, state)
-        if self.config.decoder_from == 0:
-            logits = torch.cat([logits[:, :, :1], logits[:, :, 2:]], dim=2)
-        return logits, after
-
-    def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """See `run`, with the logits of all steps of the decoder: (B, T, 1 + steps, C)."""
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, Tensor]:
+        """See `Recurrent.run`, with the logits (B, T, 1 + steps, C) of all steps of the decoder."""
         hidden, cell, future = (state[name] for name in self.state_names)  # (B, d_model) twice, (B, d_token)
         classifier = self.classifier if self.config.shared_classifier else self.future_classifier
         steps = self.config.n_ahead + 1 - self.config.decoder_from
@@ -103,7 +96,10 @@ class TRN(Recurrent):
             ahead, states = decoded(self, hidden, cell, classifier, steps)
             future = torch.stack([self.future_gate(state) for state in states]).mean(dim=0)
             logits.append(torch.stack([now, *ahead], dim=1))  # (B, 1 + steps, C)
-        return torch.stack(logits, dim=1), {"hidden": hidden, "cell": cell, "future": future}
+        every_step = scored = torch.stack(logits, dim=1)
+        if self.config.decoder_from == 0:  # its first step is about the chunk itself
+            scored = torch.cat([every_step[:, :, :1], every_step[:, :, 2:]], dim=2)
+        return scored, {"hidden": hidden, "cell": cell, "future": future}, every_step
 
 
 def decoded(
@@ -170,16 +166,11 @@ class LapLike(Recurrent):
     def forward(self, windows: Windows) -> Any:
         """Return logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and of the tenths (B, W, TENTHS + 1)."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
-        logits, progress, _ = self.unroll(tokens, self.begin(len(tokens)))
+        logits, _, progress = self.run(tokens, self.begin(len(tokens)))
         return in_order(logits), progress
 
-    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """Tokens (B, T, d_model) from a state on: logits (B, T, 1 + n_ahead, C), and the state after them."""
-        logits, _, after = self.unroll(tokens, state)
-        return logits, after
-
-    def unroll(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """See `run`, with the logits of the tenths (B, T, TENTHS + 1) between the two."""
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, Tensor]:
+        """See `Recurrent.run`, with the logits of the tenths (B, T, TENTHS + 1)."""
         hidden, cell, future, *older = (state[name] for name in self.state_names)  # (B, d_model) each
         ranges, logits, told = self.ranges.softmax(dim=-1), [], []
         for token in tokens.unbind(dim=1):
@@ -193,7 +184,7 @@ class LapLike(Recurrent):
             logits.append(torch.stack([self.classifier(self.dropout(hidden)), *ahead], dim=1))
             told.append(progress)
         after = dict(zip(self.state_names, (hidden, cell, future, *older), strict=True))
-        return torch.stack(logits, dim=1), torch.stack(told, dim=1), after
+        return torch.stack(logits, dim=1), after, torch.stack(told, dim=1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Cross entropy now, ahead, and of the tenth of the action that each chunk is in, where that is known."""

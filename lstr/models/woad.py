@@ -90,13 +90,8 @@ class WOAD(Recurrent):
         """States of B streams before their first chunk, zeros (B, d_model) by name, and `start` (B, 1)."""
         return {**super().begin(n_streams), "start": self.classifier.weight.new_zeros(n_streams, 1)}
 
-    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """Tokens (B, T, d_feedforward) from a state on: logits (B, T, 1, C), and the state after them."""
-        logits, starts, after = self.unrolled(tokens, state)
-        return logits[:, :, None], {**after, "start": starts[:, -1].softmax(dim=-1)[:, 1:]}
-
-    def unrolled(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensor, Tensors]:
-        """See `run`, logits (B, T, C) and those of no start and of a start (B, T, 2), and the state after them."""
+    def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, Tensor]:
+        """See `Recurrent.run`, with the logits of no start and of a start (B, T, 2)."""
         hidden, cell, *older = (state[name] for name in self.state_names)
         hiddens, largest = [], []
         for token in self.dropout(tokens).unbind(dim=1):
@@ -106,7 +101,8 @@ class WOAD(Recurrent):
             largest.append(torch.stack([hidden, *older]).amax(dim=0))
         logits = self.classifier(self.dropout(torch.stack(hiddens, dim=1)))
         starts = self.start(torch.stack(largest, dim=1))
-        return logits, starts, dict(zip(self.state_names, (hidden, cell, *older), strict=True))
+        after = dict(zip(self.state_names, (hidden, cell, *older), strict=True))
+        return logits[:, :, None], {**after, "start": starts[:, -1].softmax(dim=-1)[:, 1:]}, starts
 
     def forward(self, windows: Windows) -> Any:
         """Return logits (B, T, C) and of starts (B, T, 2); of whole videos (B, W, C - 1); tokens (B, W, d_feedforward).
@@ -117,8 +113,8 @@ class WOAD(Recurrent):
         tokens = F.dropout(tokens, SHARED_DROPOUT, self.training)
         W, steps = tokens.shape[1], min(self.config.unroll, tokens.shape[1])
         pieces = tokens[:, : W // steps * steps].unflatten(1, (-1, steps))  # (B, n, steps, d_feedforward)
-        logits, starts, _ = self.unrolled(pieces.flatten(0, 1), self.begin(pieces.shape[0] * pieces.shape[1]))
-        parts = (part.unflatten(0, pieces.shape[:2]).flatten(1, 2) for part in (logits, starts))
+        logits, _, starts = self.run(pieces.flatten(0, 1), self.begin(pieces.shape[0] * pieces.shape[1]))
+        parts = (part.unflatten(0, pieces.shape[:2]).flatten(1, 2) for part in (logits[:, :, 0], starts))
         return *parts, self.video_classifier(tokens), tokens
 
     def loss(self, forwarded: tuple[Tensor, ...], windows: Windows, supervision: Supervision) -> Tensor:

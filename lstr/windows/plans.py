@@ -12,7 +12,7 @@ Rows count through the rings of all streams, one ring after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self, get_args
 
 import msgspec
@@ -49,13 +49,6 @@ def of_two_shapes(plan: Plan) -> Plan:
         return plan
     # in the plan of several models the number of the model comes before the name of the group
     return {n: values for n, values in plan.items() if n.partition(".")[0].rpartition("/")[2] != CHANGES}
-
-
-def joined(plans: Iterable[Plan]) -> Plan:
-    """Return the plan of several models: the arrays of each as NUMBER/NAME, and CHANGES where any model has it."""
-    plan = {f"{at}/{name}": values for at, own in enumerate(plans) for name, values in own.items()}
-    changes = [values for name, values in plan.items() if name.endswith(f"/{CHANGES}")]
-    return plan | ({CHANGES: np.logical_or.reduce(changes)} if changes else {})
 
 
 class Planner(msgspec.Struct, frozen=True, tag_field="form", tag=str.lower):
@@ -336,13 +329,16 @@ Form = States | Runs | Slots | Ring | Compressed | Generated | Bank | History
 
 
 class Joined(Planner, frozen=True):
-    """Plan of several models that step together."""
+    """Plan of several models: the arrays of each as NUMBER/NAME, and `CHANGES` where that of any model is true."""
 
     members: Annotated[tuple[Form, ...], msgspec.Meta(min_length=1, max_length=1000)]
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
         """See `Planner.plan`."""
-        return joined(member.plan(chunks, streams) for member in self.members)
+        plans = (member.plan(chunks, streams) for member in self.members)
+        plan = {f"{at}/{name}": values for at, own in enumerate(plans) for name, values in own.items()}
+        changes = [values for name, values in plan.items() if name.endswith(f"/{CHANGES}")]
+        return plan | ({CHANGES: np.logical_or.reduce(changes)} if changes else {})
 
 
 def check_known(planner: Planner) -> None:
