@@ -24,7 +24,7 @@ def command(inputs, recipe, settings, as_json):
     \b
     Without --recipe: each recipe, runtime and precision in times real time, cameras at once and latency,
     and one sentence of advice.
-    With --recipe: each stage of one recipe from video to decision, one after the other and overlapped, the
+    With --recipe: each stage of one recipe from video to decision, in sequence and overlapped, the
     latency of a live source, peak memory, and the runtime table of the paper.
 
     \b

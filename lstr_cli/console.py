@@ -26,18 +26,18 @@ EXAMPLES = 2  # named per kind of finding in a table
 PARTIAL_FAILURE = 3  # exit status of a command that finished without some of its inputs
 
 # Results go to standard output alone, so that a pipe gets nothing else.
-_err = Console(stderr=True, highlight=False)
-_out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
 
 
 def say(text: str) -> None:
     """Print a line on standard error."""
-    _err.print(displayed(text), markup=False, soft_wrap=True)
+    err.print(displayed(text), markup=False, soft_wrap=True)
 
 
 def say_waiting(text: str) -> None:
     """Print a line for a person who waits; nothing if standard error is not a terminal."""
-    if _err.is_terminal:
+    if err.is_terminal:
         say(text)
 
 
@@ -49,12 +49,12 @@ def say_next(*words: object) -> None:
 
 def warn(text: str) -> None:
     """Print a yellow line on standard error."""
-    _err.print(displayed(f"warning: {text}"), style="yellow", markup=False, soft_wrap=True)
+    err.print(displayed(f"warning: {text}"), style="yellow", markup=False, soft_wrap=True)
 
 
 def show(text: str) -> None:
     """Print a line of the result on standard output."""
-    _out.print(_fit_for(_out, text), markup=False, soft_wrap=True)
+    out.print(_fit_for(out, text), markup=False, soft_wrap=True)
 
 
 def _fit_for(console: Console, text: str) -> str:
@@ -86,7 +86,7 @@ def show_table(
 
     `right` are the columns of numbers. A table that is not the result goes to standard error.
     """
-    console, plain = (_out, sys.stdout) if is_result else (_err, sys.stderr)
+    console, plain = (out, sys.stdout) if is_result else (err, sys.stderr)
     shown = [["yes" if v is True else "no" if v is False else "" if v is None else str(v) for v in row] for row in rows]
     title, rows = _fit_for(console, title), [[_fit_for(console, cell) for cell in row] for row in shown]
     if not console.is_terminal:
@@ -102,16 +102,6 @@ def show_table(
     console.print(table)
 
 
-def is_terminal() -> bool:
-    """Return whether standard output is a terminal."""
-    return _out.is_terminal
-
-
-def standard_error() -> Console:
-    """Return the console that draws on standard error."""
-    return _err
-
-
 def clock(seconds: float) -> str:
     """Return seconds as h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
@@ -119,7 +109,7 @@ def clock(seconds: float) -> str:
 
 
 class RemainingTimeColumn(ProgressColumn):
-    """The remaining time: that of the task, else estimated from its speed."""
+    """The remaining time: stated by the job, else estimated from the speed."""
 
     def render(self, task: Task) -> Text:
         """Return the time with its name; empty if it is not known yet."""
@@ -140,7 +130,7 @@ class Bar:
         self._tasks: dict[str, TaskID] = {}
         self._printed = monotonic()
         self._starts: dict[str, tuple[float, int]] = {}
-        if _err.is_terminal:
+        if err.is_terminal:
             self._rich = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(12),
@@ -149,7 +139,7 @@ class Bar:
                 RemainingTimeColumn(),
                 # what is left of a narrow terminal, so that the columns before it are never cut
                 TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
-                console=_err,
+                console=err,
                 expand=True,
             )
 

@@ -92,7 +92,7 @@ STILL_ON = " (still on at the end)"
     "labels embed timeout on_lag clock runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch", model=OF_MODEL
 )
 def command(sources, as_json, formats, settings, on, off, min_length, merge_gap, **others):
-    """Say which action is happening at each quarter second of a video, without looking ahead.
+    """Detect the current action at each quarter second of a video, without looking ahead.
 
     SOURCE is a video, a folder of videos, a feature folder, a camera (camera:0), an address (rtsp://, http://,
     https://, udp://, rtmp://, srt://, tcp://), or - for a video on standard input. Several live sources are watched
@@ -149,14 +149,14 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     from lstr_cli.view import Progress, View
 
     folder = Path(others["output"]) if others["output"] else None
-    piped = not as_json and not console.is_terminal()
+    piped = not as_json and not console.out.is_terminal
     lines = sys.stdout if not folder and (piped or formats == ("jsonl",)) else None
     output = {"folder": folder, "formats": formats, "lines": lines, "events_only": others["events_only"]}
     if "labels" in settings:
         from lstr.pipelines.annotations.label_files import read_label_file  # imports every label format
 
         output["labels"] = read_label_file(settings.pop("labels"))
-    view = View(lines is sys.stdout and console.is_terminal())
+    view = View(lines is sys.stdout and console.out.is_terminal)
     how = take_named(settings, "runtime flow_threads recipe.flow_algorithm recipe.allow_mismatch")
     chosen = DetectOptions(
         checkpoint=others["checkpoint"],
@@ -195,13 +195,23 @@ def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
     from lstr_cli.view import speed_text
 
     for source in ended:
-        if as_json:
-            console.show_json(source.timeline)
-        elif with_tables:
-            _show(source.timeline)
         timeline, thresholds = source.timeline, source.timeline["thresholds"]
         best: Any = timeline.get("best")  # the highest score of an action
         name = timeline.get("name") or timeline["source"]
+        if as_json:
+            console.show_json(timeline)
+        elif with_tables and not timeline["segments"] and console.out.is_terminal:  # no rows would be an empty box
+            console.show(f"{name}: {timeline['decided']} decisions, no action")
+        elif with_tables:
+            is_live, rows = "live" in timeline, []
+            for found in timeline["segments"]:
+                began = [found["start_at"][:19].replace("T", " ")] if is_live else []  # to the second
+                label = found["label"] + (STILL_ON if found.get("still_on") else "")
+                rows.append((*began, f"{found['start']:.2f}", f"{found['end']:.2f}", label, f"{found['score']:.2f}"))
+            columns = ["began"] * is_live + ["start s", "end s", "action", "score"]
+            numbers = (1, 2, 4) if is_live else (0, 1, 3)
+            title = f"{name}: {timeline['decided']} decisions, actions: {len(rows)}"
+            console.show_table(title, columns, rows, right=numbers)
         if not timeline["segments"] and not best:
             console.say(f"{name}: nothing found, because the model has no action.")
         elif not timeline["segments"]:
@@ -214,7 +224,7 @@ def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
                 why, hint = "which is next to nothing", "this source does not resemble the training videos."
             nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."
             console.say(f"{name}: nothing found; {nearest}\nhint: {hint}")
-        console.say(speed_text(source.timeline, source.id if len(ended) > 1 else ""))
+        console.say(speed_text(timeline, source.id if len(ended) > 1 else ""))
         if source.page:
             console.say(f"report: {source.page}")
 
@@ -247,19 +257,3 @@ def _follow(
         except KeyboardInterrupt as interrupted:
             # wherever it fell, the job first writes the files of live sources
             answer = job.throw(interrupted)
-
-
-def _show(timeline: dict) -> None:
-    name, is_live = timeline.get("name") or timeline["source"], "live" in timeline
-    if not timeline["segments"] and console.is_terminal():  # a table without rows is an empty box
-        console.show(f"{name}: {timeline['decided']} decisions, no action")
-        return
-    rows = []
-    for found in timeline["segments"]:
-        began = [found["start_at"][:19].replace("T", " ")] if is_live else []  # to the second
-        label = found["label"] + (STILL_ON if found.get("still_on") else "")
-        rows.append((*began, f"{found['start']:.2f}", f"{found['end']:.2f}", label, f"{found['score']:.2f}"))
-    title = f"{name}: {timeline['decided']} decisions, actions: {len(rows)}"
-    columns = (*(("began",) if is_live else ()), "start s", "end s", "action", "score")
-    numbers = [i for i, column in enumerate(columns) if column not in ("began", "action")]
-    console.show_table(title, columns, rows, right=numbers)

@@ -1,4 +1,4 @@
-"""`lstr evaluate`: events and per-frame mAP, beside two baselines, of one checkpoint or of several side by side."""
+"""`lstr evaluate`: events and per-frame mAP of one or several checkpoints, next to two baselines."""
 
 import sys
 from collections.abc import Sequence
@@ -71,9 +71,9 @@ def command(paths, settings, to, as_json, **others):
 
     MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
 
-    Model files with videos and labels are measured on the videos that none of them has seen: each makes features of
-    its own, whatever its recipe. Of two, one sentence says which is better and whether by more than chance (in mAP and
-    event F1, on the same resamples of the videos). Exits with status 0 either way, with 4 if no such video is
+    Model files with videos and labels are measured on the videos that none of them has seen: each makes features by
+    its own recipe. For two, one sentence names the better one and whether the difference is more than chance (in mAP
+    and event F1, on the same resamples of the videos). Exits with status 0 either way, with 4 if no such video is
     left or the classes differ, and with 3 if a video cannot be read.
 
     Events are those that `lstr detect` announces with the checkpoint's thresholds: a label is found by a detection
@@ -220,7 +220,7 @@ def show_findings(findings: "Findings", verdict: str | None = None) -> None:
 
 
 def show_thresholds(document: dict) -> None:
-    """Show a table for each checkpoint whose thresholds were chosen."""
+    """Show a table of the chosen thresholds of each checkpoint."""
     from lstr.metrics.actions import sentence
     from lstr.pipelines.evaluation.tables import figure_text
 

@@ -70,7 +70,7 @@ def tables(described: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, 
 
 
 def _flat(entries: Mapping[str, Any], is_setting: bool, before: str = "") -> Iterator[tuple[str, str]]:
-    """Yield entries within entries as "rgb network", except those that are None."""
+    """Yield entries within entries as "rgb network"; skip unknown ones."""
     for key, value in entries.items():
         name = before + (key if is_setting else key.replace("_", " "))
         if key in HIDDEN or value is None:

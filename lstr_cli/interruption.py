@@ -75,7 +75,7 @@ class Interruptions:
 
     @property
     def sentence(self) -> str:
-        """The message for the user; without a signal, such as at the end of input, that of Ctrl-C."""
+        """The message for the user. Without a signal, for example at the end of input, it is the one for Ctrl-C."""
         return SENTENCES[self.heard or SIGINT]
 
     @property
@@ -84,7 +84,7 @@ class Interruptions:
         return EXIT_CODE_BASE + (self.heard or SIGINT)
 
     def leave_soon(self, code: int) -> None:
-        """End the process EXIT_TIMEOUT_S seconds from now if a signal was heard, whatever its threads wait for."""
+        """End the process EXIT_TIMEOUT_S seconds from now if a signal was heard, even if threads still wait."""
         self._over = True
         if self.heard:
             for stream in (sys.stdout, sys.stderr):
@@ -139,7 +139,7 @@ class Interruptions:
         os._exit(EXIT_CODE_BASE + number)
 
     def _resend(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """Send a signal again whose KeyboardInterrupt Python dropped, because it arrived in a destructor."""
+        """Send the signal again if Python dropped its KeyboardInterrupt, because it arrived in a destructor."""
         if unraisable.exc_type is not KeyboardInterrupt:
             sys.__unraisablehook__(unraisable)
             return

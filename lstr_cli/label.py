@@ -32,8 +32,8 @@ def command(videos, output, labels, model, port, no_browser):
 
     Time without labels is not used as background until you mark the video as complete, or the stretch as empty.
 
-    With a model, its detections and near misses are proposals: shift R shows one after the other, the least sure first,
-    and one key accepts, corrects or rejects it. The model searches the videos while you label. Open proposals are not
+    With a model, its detections and near misses are proposals: shift R shows each in turn, the least sure first, and
+    one key accepts, corrects or rejects it. The model searches the videos while you label. Open proposals are not
     used for training.
 
     \b

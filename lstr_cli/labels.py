@@ -32,7 +32,7 @@ def command():
 
 
 def read_columns(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """What columns are called, by what they are; a header may have commas of its own."""
+    """Return the header of each column by its meaning; a header may contain commas."""
     pairs = [part.partition("=") for value in values for part in re.split(r",(?=\w+=)", value)]
     if wrong := [name for name, equals, header in pairs if not (name and equals and header)]:
         raise click.BadParameter(f"{wrong[0]!r} is not NAME=HEADER, as in start=Beginn.")
@@ -154,7 +154,7 @@ def _checked(
     at_hand: Sequence[str],
     settings: dict[str, str],
 ) -> tuple:
-    """The labels, and what is found in them: beside features, beside videos, or alone."""
+    """Return the labels and the findings in them: compared with features, with videos, or alone."""
     from lstr.labels.check import WARNING, check, in_order, missing, unmatched
     from lstr.pipelines.annotations.label_files import read_label_files
     from lstr.pipelines.annotations.videos import find_labelled_videos, footage_of_files

@@ -20,13 +20,13 @@ from lstr_cli.options import MODEL, NETWORKS, OUTPUT, Command, as_json, option, 
 def pack(runs, output, weights, metrics):
     """Put a checkpoint, its feature networks, recipe and thresholds into one file, which `lstr detect -m` needs alone.
 
-    RUN is the folder of `lstr train`, of which best.pt is taken where it is, else checkpoint.pt. The file says what it
-    detects, on which videos it was trained and how well it does. Random networks are made again from their seed;
-    published ones are not copied into it, and have to be fetched where it is used. No code is in the file.
+    RUN is the folder of `lstr train`; its best.pt is used if there is one, else checkpoint.pt. The file states its
+    actions, the videos it was trained on and its results. Random networks are made again from their seed; published
+    ones are not copied into it, and have to be fetched where it is used. No code is in the file.
 
     Of several runs, checkpoints or model files, of any kinds, the file has the average: the geometric mean of their
-    probabilities. They must know the same classes; one may take the RGB features alone and another those of flow, of
-    the same networks.
+    probabilities. They must know the same classes; one may take only the RGB features and another only the flow
+    features of the same networks.
     Thresholds go along where all have the same; `lstr evaluate --choose-thresholds` chooses new ones. A single
     model file is copied, with the given metrics.
 
@@ -56,8 +56,8 @@ def pack(runs, output, weights, metrics):
 def unpack(model, output):
     """Write checkpoint.pt, card.md and, where networks are in the file, the folder `weights` into DIR.
 
-    `lstr train`, `lstr finetune --init` and your own programs can start from them. The tensors equal those of the model
-    file to the bit; `lstr detect -m DIR/checkpoint.pt` finds the networks next to it.
+    `lstr train`, `lstr finetune --init` and your own programs can start from them. The tensors equal the tensors of the
+    model file to the bit; `lstr detect -m DIR/checkpoint.pt` finds the networks next to it.
 
     \b
     Examples:
@@ -78,8 +78,8 @@ def quantise(model, videos, output, settings, as_json):
     """Let the feature networks of a model file compute in whole numbers of 8 bits.
 
     On a processor without AMX that is several times faster than float32. VIDEO is of the kind that the model will
-    watch: the values inside the networks are measured on it. The new file says how near its features are to those in
-    float32, by the cosine. `lstr evaluate` with both files measures what that costs. MODEL stays as it is.
+    watch: the values inside the networks are measured on it. The new file states the cosine between its features and
+    the float32 features. `lstr evaluate` with both files measures the loss of accuracy. MODEL is not changed.
 
     \b
     Examples:

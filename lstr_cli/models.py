@@ -1,4 +1,4 @@
-"""`lstr models`: every kind of model, what it costs and what was published of it."""
+"""`lstr models`: every kind of model with its cost and published results."""
 
 import click
 
@@ -14,7 +14,7 @@ HEADLINES = ("THUMOS'14 mAP", "TVSeries mcAP")
 def command(kind, as_json):
     """List the kinds of model that `lstr train --set model.kind=KIND` trains; with KIND, show all about one.
 
-    Parameters and multiply-adds are those of the published size. "same weights, same numbers": ours equals the
+    Parameters and multiply-adds are for the published size. "same weights, same numbers": ours equals the
     published code on data that this code computed.
 
     \b

@@ -69,7 +69,7 @@ class Option(click.Option):
 def option(flags: str, heading: str, help: str, name: str = "", **about: Any) -> Callable[[Any], Any]:
     """Declare an option of a command, as in "-o --output DIR"; without a metavar it is a flag, or has a `type`.
 
-    The bounds of a value are those of the job's options, which the job checks; `about` has more for `click.option`.
+    The job checks the bounds of a value. `about` is passed to `click.option`.
     """
     *names, last = flags.split()
     if last.startswith("-"):
@@ -82,7 +82,7 @@ def option(flags: str, heading: str, help: str, name: str = "", **about: Any) ->
 
 
 def set_option(named: str = "", **groups: str) -> Callable[[Any], Any]:
-    """Declare `--set`: it changes settings by name, and by prefix those of a group, each with a description.
+    """Declare `--set`, which changes settings by name, or by prefix the settings of a group with its description.
 
     The prefix `NAME` allows any other setting.
     """
@@ -164,7 +164,7 @@ class Group(click.Group):
 
 
 def names_of(param: click.Parameter) -> list[tuple[str, str]]:
-    """Names of settings that an option changes, as model.NAME, with what they are; nothing of other options."""
+    """Return the settings that an option changes, as model.NAME, with descriptions; empty for other options."""
     if not isinstance(param, Option):
         return []
     own = [(name, "") for name in param.named]

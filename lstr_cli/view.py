@@ -39,7 +39,7 @@ class View:
         self.clock = clock
         self.sources: list[Progress] = []
         self._printed = clock()
-        self._console = error = console.standard_error()
+        self._console = error = console.err
         self._shows_events = error.is_terminal and not beside_results
         self._live = None
         if self._shows_events and not error.is_dumb_terminal and error.width >= MIN_WIDTH:

@@ -1,4 +1,4 @@
-"""The file of a labels project: ActivityNet JSON, which `lstr learn` takes as it is, with an object of our own.
+"""The file of a labels project: ActivityNet JSON, which `lstr learn` reads directly, with an object of our own.
 
 Time that is neither labelled nor marked as empty is written as "Ambiguous", which is not used for training; in a
 complete video it is background. Such segments are marked `"unlabelled": true` and are dropped when the file is read.
@@ -83,7 +83,7 @@ def to_document(state: State, durations: Mapping[str, float], stamp: Mapping[str
 
 
 def _describe_proposals(state: State) -> dict[str, Any]:
-    """Return by video which model searched it last, and its proposals but for those of removed actions."""
+    """Return by video which model searched it last, and its proposals, without proposals of removed actions."""
     described: dict[str, Any] = {}
     for video in sorted({*state.searches, *state.proposals}):
         held = [(key, p) for key, p in state.proposals.get(video, {}).items() if p.action in state.actions]

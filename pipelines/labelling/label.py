@@ -88,7 +88,7 @@ def label(
 
 
 def remarks(begin: Labels, videos: Collection[str]) -> Iterator[str]:
-    """Yield sentences on how labels were read for a project of these videos, and on what it does not show."""
+    """Yield sentences on how labels were read for a project of these videos, and on labels that it does not show."""
     yield from (note.sentence for note in begin.notes if note.kind not in USUAL_NOTES)
     segments = [segment for video in begin.videos.values() for segment in video.segments]
     points = [segment.label for segment in segments if segment.end <= segment.start]

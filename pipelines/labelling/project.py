@@ -142,9 +142,9 @@ class Project:
     def change(self, change_id: str, changes: Changes | Callable[[State], Changes]) -> Entry:
         """Make changes, or those that a function derives from the current values.
 
-        A second request with the same id returns the entry of the first. Raises ConflictError if a value is not what it
-        was, RequestError if the changes do not fit together, OutputError if the journal cannot be written. Nothing has
-        changed then.
+        A second request with the same id returns the entry of the first. After an error nothing has changed. Raises
+        ConflictError if a value differs from its `before`, RequestError if the changes do not fit together, OutputError
+        if the journal cannot be written.
         """
         with self._lock:
             if change_id in self._ids:

@@ -231,8 +231,8 @@ def accept(state: State, video: str, key: str, label_key: str, label: Label | No
 def reject(state: State, video: str, key: str, label_key: str) -> Changes:
     """Return the changes of rejecting a proposal: nothing happens where it is. Raises RequestError.
 
-    Stretches of labels and of other open proposals are left out, because they are not decided by it. The ids of the
-    empty stretches start with `label_key`.
+    The empty stretches exclude labels and other open proposals, which this decision is not about. Their ids start with
+    `label_key`.
     """
     proposal = _open_proposal(state, video, key)
     covers: list[Span] = []

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,6 @@ def find_proposals(
 
 def main() -> None:
     """Run the process."""
-
     os.nice(PRIORITY)
     hint = "run it again with LSTR_DEBUG=1 and report the output."
     serve_parent(lambda connection: find_proposals(*connection.recv()), hint)
@@ -158,7 +158,7 @@ class Proposer:
 
     def _search(self, model: Path) -> None:
         """Run a process until it has searched all videos, or another model or the end is waiting."""
-        name = sha256_of(model)[:HASH_DIGITS]
+        name, durations = sha256_of(model)[:HASH_DIGITS], self.project.durations
         _, state = self.project.snapshot()
         videos = {
             video: path
@@ -173,30 +173,30 @@ class Proposer:
             child.send((model, videos))
             while self._models.empty():
                 try:
-                    if child.connection.poll(POLL_S):
-                        self._take(child.connection.recv(), name)
+                    event = child.connection.recv() if child.connection.poll(POLL_S) else None
                 except (EOFError, OSError):
                     if child.process.wait() and self._models.empty():
                         hint = "is memory short? run the same command again; proposals found so far are kept."
                         reason = f"The process that searches for proposals ended ({child.describe_exit()})."
                         raise LstrError(reason, hint) from None
                     return
+                match event:
+                    case LstrError():
+                        raise event
+                    case Progress(video, done, total):
+                        self.status.video, self.status.share = video, done / max(1, total)
+                    case Notice(text):
+                        self.tell(text)
+                    case Failed(video, reason):
+                        self.status.done += 1
+                        self.status.failed.append((video, reason))
+                        self.tell(f"no proposals in {video}: {reason}")
+                    case SearchResult(video, found):
+                        make = partial(
+                            propose, video=video, model=name, candidates=found, duration=durations.get(video)
+                        )
+                        self.project.propose(video, make)
+                        self.status.done, self.status.share = self.status.done + 1, 0.0
         finally:
             child.connection.close()
             end([child] if child.process.poll() is None else [])
-
-    def _take(self, event: object, model: str) -> None:
-        if isinstance(event, LstrError):
-            raise event
-        if isinstance(event, Progress):
-            self.status.video, self.status.share = event.what, event.done / max(1, event.total)
-        elif isinstance(event, Notice):
-            self.tell(event.text)
-        elif isinstance(event, Failed):
-            self.status.done += 1
-            self.status.failed.append((event.id, event.reason))
-            self.tell(f"no proposals in {event.id}: {event.reason}")
-        elif isinstance(event, SearchResult):
-            video, found, duration = event.video, event.candidates, self.project.durations.get(event.video)
-            self.project.propose(video, lambda state, history: propose(state, history, video, model, found, duration))
-            self.status.done, self.status.share = self.status.done + 1, 0.0

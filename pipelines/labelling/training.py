@@ -165,7 +165,7 @@ class Training:
         return [number for number in numbers if self.model(number).exists()]
 
     def _read_models(self) -> list[dict[str, Any]]:
-        """Read the finished models in the folder and what they state about how good they are, latest first."""
+        """Read the finished models in the folder with the results that they state, latest first."""
         found = []
         for number in sorted(self._numbers(), reverse=True):
             with suppress(Exception):  # a damaged file, or one of a later version

@@ -126,7 +126,7 @@ AnyValue = TypeVar("AnyValue")
 class Change(Struct, Generic[AnyValue], frozen=True):
     """A value that changes; None if there was or will be none.
 
-    `video` is empty for values of the project, `key` for values of which a video has only one.
+    `video` is empty for values of the project, `key` for kinds with one value per video.
     """
 
     kind: str
@@ -186,36 +186,33 @@ class State:
     def apply(self, changes: Iterable[Change[Any]]) -> None:
         """Make all changes, or none.
 
-        Raises ConflictError if a value is not what it was before, RequestError if values do not fit together.
+        Raises ConflictError if a value differs from `before`, RequestError if values do not fit together.
         """
         made: list[Change[Any]] = []
         try:
+            # all are made before the first check, because a request may rename two actions or add one with its labels
             for change in changes:
                 if self.get(change.kind, change.video, change.key) != change.before:
                     raise ConflictError("It was changed in the meantime, as in another tab.", "look at it again.")
                 self.put(change)
                 made.append(change)
             for change in made:
-                self._check(change)
+                value = change.after
+                if isinstance(value, Label) and value.action != NOTHING and value.action not in self.actions:
+                    raise RequestError("The action was removed.", "add it again.")
+                if isinstance(value, Action):
+                    for other in (other for key, other in self.actions.items() if key != change.key):
+                        if other.name == value.name:
+                            raise RequestError(f"There is already an action {value.name!r}.", "choose another name.")
+                        if value.key and other.key.lower() == value.key.lower():
+                            raise RequestError(f"{value.key!r} is the key of {other.name!r}.", "choose another key.")
+                if change.kind == "action" and value is None:
+                    if any(label.action == change.key for held in self.labels.values() for label in held.values()):
+                        raise RequestError("The action has labels.", "delete them first.")
         except (ConflictError, RequestError):
             for change in reversed(made):
                 self.put(change.reversed())
             raise
-
-    def _check(self, change: Change[Any]) -> None:
-        """Raise RequestError if the values do not fit together after a change."""
-        value = change.after
-        if isinstance(value, Label) and value.action != NOTHING and value.action not in self.actions:
-            raise RequestError("The action was removed.", "add it again.")
-        if isinstance(value, Action):
-            for other in (other for key, other in self.actions.items() if key != change.key):
-                if other.name == value.name:
-                    raise RequestError(f"There is already an action {value.name!r}.", "choose another name.")
-                if value.key and other.key.lower() == value.key.lower():
-                    raise RequestError(f"{value.key!r} is the key of {other.name!r}.", "choose another key.")
-        if change.kind == "action" and value is None:
-            if any(label.action == change.key for labels in self.labels.values() for label in labels.values()):
-                raise RequestError("The action has labels.", "delete them first.")
 
     def ordered(self) -> list[tuple[str, Action]]:
         """Return the actions in the order of their lanes, with their ids."""

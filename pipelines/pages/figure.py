@@ -156,7 +156,7 @@ def _shortened(text: str) -> str:
 def lanes_of(
     timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Segment] | None
 ) -> list[str]:
-    """Return the classes to show: all, or of many those with segments, then those of the highest scores."""
+    """Return the classes to show: at most MOST_LANES, first those with segments, then by their highest score."""
     classes = [label for label in timeline["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
     if len(classes) <= MOST_LANES:
         return classes

@@ -9,10 +9,9 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -22,9 +21,6 @@ from lstr.files.names import without_credentials
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.palette import DETECTION, NEUTRALS, NO_ACTION, TRUTH, colours_of
 from lstr.pipelines.pages.proxy import find_ahead, find_playable, video_url
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 WEB = Path(__file__).parent / "web"
 SHARED_SCRIPTS = ("vendor/preact-htm.js", "page.js")
@@ -59,6 +55,8 @@ def build_page(
         is_served: The page comes from a server of this machine, and may ask it for more.
         values: What the template shows.
     """
+    from jinja2 import Environment, FileSystemLoader  # here: a job without a page does not wait for it
+
     # colours of classes come with the data
     variables = [f"  --{name}: light-dark({day}, {night});\n" for name, (day, night) in NEUTRALS.items()]
     variables.append(f"  --truth: {TRUTH};\n  --no-action: {NO_ACTION};\n  --detection: {DETECTION};\n")
@@ -70,27 +68,17 @@ def build_page(
     images = "img-src data: 'self'" if is_served else "img-src data:"
     allowed = ["connect-src 'self'", "media-src 'self'"] if is_served else ["media-src file: 'self' blob:"]
     policy = ["default-src 'none'", f"style-src {hashes[0]}", images, f"script-src {hashes[1]}", *allowed]
-    return (
-        _templates()
-        .select_template([f"{name}.html", "frame.html"])
-        .render(
-            page=name,
-            title=title,
-            policy="; ".join([*policy, "base-uri 'none'", "form-action 'none'"]),
-            style=style,
-            data=embed_json(document),
-            script=script,
-            media=media,
-            **values,
-        )
+    templates = Environment(loader=FileSystemLoader(WEB), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return templates.select_template([f"{name}.html", "frame.html"]).render(
+        page=name,
+        title=title,
+        policy="; ".join([*policy, "base-uri 'none'", "form-action 'none'"]),
+        style=style,
+        data=embed_json(document),
+        script=script,
+        media=media,
+        **values,
     )
-
-
-@cache
-def _templates() -> "Environment":
-    from jinja2 import Environment, FileSystemLoader  # here: a job without a page does not wait for it
-
-    return Environment(loader=FileSystemLoader(WEB), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 def read_part(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The colours of everything that is drawn: pages, pictures, videos and subtitles; a class has one in all of them."""
+"""The colours of pages, figures, videos and subtitles; a class has the same colour in all of them."""
 
 from collections.abc import Iterable
 

@@ -58,7 +58,7 @@ UNKNOWN = "Open the address that the command has printed, with everything after 
 class SavedAddress:
     """The token and the port of the page of a file, which stay the same when its server is started again.
 
-    With a new token an open tab would lose what it had not sent. Both are saved in `folder`, in a file that only its
+    With a new token an open tab would lose its unsent changes. Both are saved in `folder`, in a file that only its
     owner can read, not next to the labels, which people send to each other. Deleting it makes the next address a new
     one. No two files share a port: a tab of one would send its changes to the other.
     """
@@ -110,7 +110,7 @@ class Server:
         app: The application.
         host: Where it listens.
         port: None takes the port of `saved`, else PORT, else a free one.
-        saved: The address that the page had before, whose token stays.
+        saved: The address that the page had before; its token stays the same.
         hosts: More names by which browsers reach it, with a port if it is not the usual one.
         trusts_proxy: Believe the X-Forwarded-Proto header, which a proxy before it sets for https.
         open_paths: Paths that are answered without a token.

@@ -208,11 +208,6 @@ class Dashboard:
                 source.jpeg = number, data.tobytes()
             return source.jpeg[1]
 
-    def silences(self) -> dict[str, float]:
-        """Return seconds since the last decision on each source that is not paused."""
-        with self.lock:
-            return {name: monotonic() - s.changed for name, s in self.sources.items() if not s.paused}
-
     def state(self) -> Message:
         """Return all of it as a JSON object."""
         with self.lock:

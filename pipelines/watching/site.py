@@ -232,7 +232,9 @@ class WatchSite:
         return name
 
     def _healthz(self, request: Request) -> Response:
-        silent = {name: round(s) for name, s in self.dashboard.silences().items() if s > SILENT_S}
+        with self.dashboard.lock:
+            last = {name: source.changed for name, source in self.dashboard.sources.items() if not source.paused}
+        silent = {name: round(monotonic() - time) for name, time in last.items() if monotonic() - time > SILENT_S}
         return JSONResponse({"status": "silent" if silent else "ok", "silent": silent}, 503 if silent else 200)
 
     async def _refuse(self, request: Request, error: Exception) -> Response:

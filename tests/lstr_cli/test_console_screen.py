@@ -167,7 +167,7 @@ def test_it_goes_by_the_terminal(lstr, long, tmp_path, monkeypatch, columns, ter
     sent = io.StringIO()
     size = {"width": columns or 80, "height": 24}
     shown = Console(file=sent, force_terminal=columns > 0, highlight=False, _environ={"TERM": term}, **size)
-    monkeypatch.setattr(console, "_err", shown)
+    monkeypatch.setattr(console, "err", shown)
     code, out, _ = lstr("detect", tmp_path / "features", "-c", long.checkpoint)
     assert code == 0 and len(re.findall('"chunk"', out)) == 40 and "\x1b" not in out
     assert (HIDDEN.decode() in sent.getvalue()) is drawn and (term == "xterm" or "\x1b" not in sent.getvalue())
