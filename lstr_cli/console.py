@@ -76,11 +76,7 @@ def show_json(value: object) -> None:
 
 
 def show_table(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence],
-    right: Sequence[int] = (),
-    is_result: bool = True,
+    title: str, columns: Sequence[str], rows: Iterable[Sequence], right: Sequence[int] = (), is_result: bool = True
 ) -> None:
     """Print a table on standard output, tab-separated when piped.
 

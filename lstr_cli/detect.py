@@ -72,11 +72,7 @@ STILL_ON = " (still on at the end)"
 )
 @option("--merge-gap S", EVENTS, "Join parts of an action this near. Delays each end by as much.", type=AT_LEAST_0)
 @option(
-    "--start TIME",
-    DATA,
-    "Skip what comes before, for example 90s or 1:30.",
-    type=Quantity(parse_seconds),
-    default=0.0,
+    "--start TIME", DATA, "Skip what comes before, for example 90s or 1:30.", type=Quantity(parse_seconds), default=0.0
 )
 @option("--duration TIME", DATA, "Stop after this much of each source.", type=Quantity(parse_seconds, positive=True))
 @option(

@@ -51,10 +51,7 @@ if TYPE_CHECKING:  # imports torch
 )
 @list_option
 @option(
-    "--workers N",
-    RUN,
-    "Use N processes.  [default: one for four cores, and for each GPU]",
-    type=click.IntRange(min=1),
+    "--workers N", RUN, "Use N processes.  [default: one for four cores, and for each GPU]", type=click.IntRange(min=1)
 )
 @option("--allow-damaged", DATA, "Keep what precedes the damage of a damaged video, instead of failing it.")
 @option("--dry-run", RUN, "Show how much there is to do, how long it takes, and stop.")

@@ -149,11 +149,7 @@ def check(labels, features, settings, as_json):
     stop_at_errors(findings, few(files), files)
 
 
-def _checked(
-    files: Sequence[str],
-    at_hand: Sequence[str],
-    settings: dict[str, str],
-) -> tuple:
+def _checked(files: Sequence[str], at_hand: Sequence[str], settings: dict[str, str]) -> tuple:
     """Return the labels and the findings in them: compared with features, with videos, or alone."""
     from lstr.labels.check import WARNING, check, in_order, missing, unmatched
     from lstr.pipelines.annotations.label_files import read_label_files

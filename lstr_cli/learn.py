@@ -45,11 +45,7 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
 @click.argument("labels", metavar="LABELS...")
 @option("-o --output MODEL", OUTPUT, "Write the model file here.  [default: named after LABELS, in this folder]")
 @option(
-    "--time TIME",
-    RUN,
-    "Limit the training time, for example to 15m or 2h.",
-    "seconds",
-    type=Quantity(parse_seconds),
+    "--time TIME", RUN, "Limit the training time, for example to 15m or 2h.", "seconds", type=Quantity(parse_seconds)
 )
 @option(
     "--recipe NAME|FILE",

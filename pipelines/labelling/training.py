@@ -172,10 +172,7 @@ class Training:
                 about = open_model(self.model(number)).about
                 split, mAP = about["split"], about["metrics"]["lstr"]["mAP"]
                 score = "unknown" if mAP is None else f"{mAP:.2f}"
-                result = [
-                    sentence(about["metrics"]["events"]),
-                    f"{split[0].upper()}{split[1:]}; per-frame mAP {score}",
-                ]
+                result = [sentence(about["metrics"]["events"]), f"{split[0].upper()}{split[1:]}; per-frame mAP {score}"]
                 report = (self.report(number) / "report.html").is_file()
                 found.append({"number": number, "path": str(self.model(number)), "result": result, "report": report})
         return found

@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SPECIAL = re.compile(r"[&%$#_{}]")
+LATEX = str.maketrans(
+    {"\\": r"\textbackslash ", "~": r"\textasciitilde ", "^": r"\textasciicircum ", "±": r"$\pm$", "–": "--"}
+    | {sign: f"\\{sign}" for sign in "&%$#_{}"}
+)
 # The beginning of a text that a spreadsheet runs as a formula, unless it follows an apostrophe
 FORMULA = re.compile(r"'*[=+\-@＝＋－＠]")
 Cell = str | int | float | None
@@ -71,7 +74,9 @@ def to_markdown(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """Return a tabular, which needs no package, with the title in a comment above."""
-    head, *body = [" & ".join(map(_in_latex, line)) + r" \\" for line in (table.names, *table.texts())]
+    head, *body = [
+        " & ".join(cell.translate(LATEX) for cell in line) + r" \\" for line in (table.names, *table.texts())
+    ]
     columns = "".join("l" if column.is_text else "r" for column in table.columns)
     title = [f"% {table.title}"] if table.title else []
     begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
@@ -90,8 +95,3 @@ def _text(cell: Cell, digits: int | None) -> str:
     if _is_unknown(cell):
         return "–"
     return str(cell) if digits is None or isinstance(cell, str) else f"{cell:.{digits}f}"
-
-
-def _in_latex(text: str) -> str:
-    text = text.replace("\\", r"\textbackslash ").replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ")
-    return SPECIAL.sub(r"\\\g<0>", text).replace("±", r"$\pm$").replace("–", "--")

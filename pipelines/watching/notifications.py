@@ -151,7 +151,6 @@ class Delivery:
         # notices that were delivered, but that the history could not mark
         self._arrived: set[int] = set()
         self._failures_in_row = 0
-        self._history_fails = False
         self._changed = threading.Condition()
         self._woken = self._stopping = False
         self.thread = threading.Thread(target=self._run, name=f"channel {notifier.name}", daemon=True)
@@ -175,34 +174,33 @@ class Delivery:
         return not self.thread.is_alive()
 
     def _run(self) -> None:
+        """Deliver pending notices until the channel is stopped."""
+        history_fails = False
         try:
             while not self._stopping:
-                pause = self._deliver_pending()
+                try:
+                    pending = self.history.pending(self.notifier.name)
+                    # seconds until the next attempt; None waits for a new notice
+                    pause = 0.0 if pending else None
+                    stale = [n for n in pending if n.phase == "new" and _now() - n.event.decided > STALE]
+                    for notice in stale:
+                        self.history.drop(notice, _now())
+                    if stale:
+                        self._log(f"{self.notifier.name}: {len(stale)} notifications were dropped, older than a day.")
+                    for notice in sorted(pending, key=lambda n: self._failures.get(n.id, 0)):
+                        if self._stopping or (notice not in stale and not self._deliver(notice)):
+                            pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures_in_row - 1, 20))
+                            break
+                    history_fails = False
+                except HistoryError as error:
+                    if not (history_fails or self._stopping):
+                        self._log(f"{error} Deliveries by {self.notifier.name} are marked later.")
+                    history_fails, pause = True, FULL_DISK_PAUSE_S
                 with self._changed:
                     self._changed.wait_for(lambda: self._woken or self._stopping, pause)
                     self._woken = False
         finally:
             self.notifier.close()
-
-    def _deliver_pending(self) -> float | None:
-        """Deliver what is pending. Returns seconds until the next attempt, None to wait for a new notice."""
-        try:
-            pending = self.history.pending(self.notifier.name)
-            stale = [n for n in pending if n.phase == "new" and _now() - n.event.decided > STALE]
-            for notice in stale:
-                self.history.drop(notice, _now())
-            if stale:
-                self._log(f"{self.notifier.name}: {len(stale)} notifications were dropped, older than a day.")
-            for notice in sorted(pending, key=lambda n: self._failures.get(n.id, 0)):
-                if self._stopping or (notice not in stale and not self._deliver(notice)):
-                    return min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures_in_row - 1, 20))
-        except HistoryError as error:
-            if not (self._history_fails or self._stopping):
-                self._log(f"{error} Deliveries by {self.notifier.name} are marked later.")
-            self._history_fails = True
-            return FULL_DISK_PAUSE_S
-        self._history_fails = False
-        return 0.0 if pending else None
 
     def _deliver(self, notice: Notice) -> bool:
         """Deliver a notice, unless it was before. Returns whether it arrived."""

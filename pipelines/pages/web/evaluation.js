@@ -1,10 +1,10 @@
-/* The scored videos, one at a time beside its lanes; and the errors of all of them, from one to the next by a key. */
+/* The scored videos: one at a time with its lanes, and the errors of all videos, with a key for the next one. */
 const { models, classes, actions } = report;
 const step = 0.25; /* seconds that an arrow key goes */
 const NAMES = { missed: "missed", false: "false alarm" };
 const FULL_SCALE = 254, NO_SCORE = 255;
 let model = 0, which = "", sought = ""; /* the checkpoint, which of its errors are shown, which videos are listed */
-let videos = [], errors = [], shown = null, chosen = -1, told = ""; /* chosen: the place of an error */
+let videos = [], errors = [], shown = null, chosen = -1, told = ""; /* chosen: the place of an error; told: its text for a screen reader */
 
 const spanOf = ([label, start, end, verdict, ...more]) => ({ label: classes[label], start, end, verdict, kind: more.at(-1) });
 const byStart = (one, other) => one.start - other.start || one.end - other.end;
@@ -83,7 +83,7 @@ function seekTo(time) {
   seekFilm();
   lookAtCursor();
 }
-/* By the pointer: the chosen error is left. */
+/* A press of the pointer deselects the error. */
 function seek(time) {
   letGo();
   seekTo(time);

@@ -1,4 +1,4 @@
-/* The video beside lanes. Its clock leads the cursor where this browser plays it. */
+/* The video next to its lanes. Its clock moves the cursor if this browser can play it. */
 const film = { address: null, name: "", ahead: 0, trouble: null }; /* ahead: seconds, where the pictures begin after the sound */
 let watchable = false, playing = false;
 const filmTime = () => Math.max(0, Math.min($("video").currentTime - film.ahead, wholeSeconds()));

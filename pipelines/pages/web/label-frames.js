@@ -1,10 +1,10 @@
-/* The picture: a film while it plays, else the exact frame at the cursor, whose time is the one that is told. */
+/* The image: the video while it plays, else the exact frame at the cursor. The clock shows the time of that frame. */
 let times = new Float64Array([0]), duration = 1, ahead = 0; /* of the video; seconds that a player's clock is ahead */
 let number = 0, shownNumber = -1, wanted = -1, loading = false; /* frames: at the cursor, on show, asked for */
 let opened = -1; /* the place of the video whose times these are: the chosen one once it is open */
 const isOpening = () => opened !== chosenVideo;
 let rate = 0, lastTick = 0, films = false, filmTime = null; /* rate: of playing; negative is backwards, 0 is still */
-let trouble = null, filmText = ""; /* what is shown where there is no picture: [what, why]; how the video is played */
+let trouble = null, filmText = ""; /* shown instead of an image: [what, why]; how the video is played */
 let loop = null; /* [start, end] in seconds of a clip that is played again and again */
 const kept = new Map(); /* pictures near the cursor, by number */
 const KEPT = 24, NEAR = [1, 2, -1, 3];
@@ -190,15 +190,15 @@ async function timesOf(at) {
   }
   return {};
 }
-/* A long file takes a while to be read, before each frame can be told from the next. */
+/* A long file takes a while to be read: only then the times of its frames are known. */
 async function tellReading(at, asking) {
   const isOver = await Promise.race([asking.then(() => true, () => true), pause(700)]);
   if (isOver || at !== chosenVideo) return;
   showTrouble(["Reading the times of all frames", "Once in each run of lstr label; a long video takes a while."]);
 }
 const FILM_TEXTS = {
-  soon: "Making a copy that browsers play; until then frames are shown one by one", copy: "Playback shows a small copy; still frames are of the video itself",
-  never: "Browsers cannot play this video: frames are shown one by one",
+  soon: "Making a copy that browsers play; until then it plays as still frames", copy: "Playback shows a small copy; still frames are of the video itself",
+  never: "Browsers cannot play this video: it plays as still frames",
 };
 async function waitForFilm(at) {
   while (at === chosenVideo) {

@@ -72,7 +72,7 @@ function paintLane(pen, { toX, height, ratio }, lane) {
     if (text) drawText(pen, text, left, y, wide, tall, ratio, hollow ? theme.ink : "#fff");
   }
 }
-/* Narrow ones have no corners that anybody sees. */
+/* Narrow bars are drawn without round corners, which would not be visible. */
 function addBar(path, [left, y, wide, tall], ratio) {
   if (wide > 8 * ratio) path.roundRect(left, y, wide, tall, 3 * ratio);
   else path.rect(left, y, wide, tall);
@@ -160,7 +160,7 @@ function beginDrag(event, key, edge) {
 function buildEdges() {
   const surface = $("surface");
   surface.addEventListener("pointerdown", (event) => {
-    document.activeElement.blur(); /* what is typed there is of the label that is chosen still */
+    document.activeElement.blur(); /* so that typed text is saved to the selected label, before another one is selected */
     if (event.button || event.target !== surface) return;
     const hit = barAt(event.clientX, event.clientY);
     if (hit?.edge && event.pointerType !== "touch") beginDrag(event, hit.key, hit.edge);

@@ -11,7 +11,7 @@ const putLabel = (video, key, after) => ({ kind: "label", video, key, after });
 /* Where a label ends that is ended now: where the frame at the cursor begins; after the last frame it is all over. */
 const endNow = () => (number >= times.length - 1 ? duration : now);
 
-/* The cursor is still that of another video until the times of this one are there. */
+/* Until the frame times of this video are loaded, the cursor belongs to the previous video. */
 function refusedWhileOpening() {
   if (isOpening()) tell("This video is still loading");
   return isOpening();
@@ -35,7 +35,7 @@ function toggleAction(action) {
     tell(after === null ? nameOf(action) + ": not started" : nameOf(action) + (after.end === null ? " starts at " + clock(time) : " ends at " + clock(after.end)));
   });
 }
-/* Changes what is chosen; an edge never passes the other one, nor the ends of the video. */
+/* Changes the selected label; an edge never passes the other edge or the ends of the video. */
 function changeChosen(changes, key = chosen) {
   if (("start" in changes || "end" in changes) && refusedWhileOpening()) return draw();
   const video = videoId();

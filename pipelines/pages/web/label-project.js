@@ -1,8 +1,8 @@
 /* The values of the project, as the server has ordered their changes; one change after the other goes there. */
 const { videos, nothing } = report;
 const held = { label: report.labels, proposal: report.proposals, search: {}, about: report.abouts, action: report.actions, subject: report.subjects };
-let revision = report.revision, early = new Map(); /* entries that came before those that precede them */
-const asked = []; /* what is still to be sent: functions that make changes of the values as they then are */
+let revision = report.revision, early = new Map(); /* entries that came before their predecessors */
+const asked = []; /* changes to send: functions that make them from the current values when their turn comes */
 let sending = false;
 
 const videoId = () => videos[chosenVideo].id;
@@ -48,7 +48,7 @@ async function sendNext() {
   if (sending || !asked.length) return;
   sending = true;
   const job = asked[0];
-  /* what another tab has overtaken is made anew, of the values that are there now */
+  /* after a conflict with another tab the change is made again from the current values */
   for (let tries = 0, sent = job.make(); sent && (await send(...sent, job, tries < MOST_TRIES)); tries++) sent = job.make();
   asked.shift();
   sending = false;

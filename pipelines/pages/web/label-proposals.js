@@ -99,7 +99,7 @@ function leaveReview() {
   draw();
   redraw();
 }
-/* The next open one, or the previous one; after the last come those that were skipped. */
+/* The next open proposal, or the previous one; skipped ones come after the last. */
 function reviewBeside(way) {
   const at = proposalOrder.findIndex(([video, key]) => video === reviewed.at && key === reviewed.key);
   const round = [...proposalOrder.slice(at + 1), ...proposalOrder.slice(0, Math.max(0, at))];

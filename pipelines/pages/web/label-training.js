@@ -50,7 +50,7 @@ function Training() {
     <div id="train-run" hidden=${!progress}>
       <p id="train-left">${progress && saidOf(progress) + (progress.seconds_left === null ? "" : "; about " + lengthText(progress.seconds_left) + " left in all")}</p>
       <div class="bar" role="progressbar" aria-label="Of this step" aria-valuemin="0" aria-valuemax="100" aria-valuenow=${percent}><i id="train-bar" style=${{ "--part": progress?.share ?? 0 }} /></div>
-      <div class="buttons"><${Button} id="train-stop" onClick=${() => askTraining("stop")}>Cancel<//><p class="soft">You can label meanwhile. What is finished is kept, and used when you train again.</p></div>
+      <div class="buttons"><${Button} id="train-stop" onClick=${() => askTraining("stop")}>Cancel<//><p class="soft">You can continue to label. Finished steps are kept, and used when you train again.</p></div>
     </div>
     <p id="train-error" role="alert" hidden=${!error}>${error && "Training failed: " + error + " " + inSentence(hint || " ")}</p>
     ${warnings.length > 0 && html`<details id="train-warnings"><summary>${countText(warnings.length, "warning")}</summary><ul>${warnings.map((text) => html`<li>${text}</li>`)}</ul></details>`}

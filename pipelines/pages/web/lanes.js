@@ -338,7 +338,7 @@ function hatchBox(pen, x, y, width, height, apart) {
   pen.stroke();
   pen.restore();
 }
-/* The places [x, width] of spans [start, end] that are on the canvas; what is narrower than `least` pixels is still seen. */
+/* The places [x, width] of spans [start, end] on the canvas; each is at least `least` pixels wide, so that it is visible. */
 function* placed(pen, spans, toX, least) {
   const reach = pen.canvas.height; /* beyond the canvas: enough for lines that lean, and no more */
   for (const [start, end] of spans) {
@@ -377,7 +377,7 @@ function drawTimes(canvas, part, duration) {
   const tick = wholeSteps.find((size) => size / span * width >= room) || Math.ceil(span / 86400 / 4) * 86400;
   pen.font = 11.5 * ratio + "px " + getComputedStyle(document.body).fontFamily;
   pen.textBaseline = "middle";
-  let free = 0; /* the end of the last text; those at the edges lie beside their ticks, and may leave no room for the next */
+  let free = 0; /* the end of the last text; at the edges a text is next to its tick, and may leave no room for the next one */
   for (let index = Math.ceil(part[0] / tick); index * tick <= part[1] + 1e-9; index++) {
     const x = (index * tick - part[0]) / span * width, text = clockText(index * tick, tick < 1 ? 2 : 0, long);
     const half = pen.measureText(text).width / 2, left = Math.max(0, Math.min(x - half, width - 2 * half));

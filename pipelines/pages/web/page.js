@@ -4,7 +4,7 @@ const { html, render, Component } = htmPreact;
 const $ = (id) => document.getElementById(id);
 const report = JSON.parse($("data").textContent);
 
-/* Small parts of pages. A page draws all of itself anew after a change: what has not changed stays as it is. */
+/* Small parts of pages. After a change a page renders everything again; preact updates only the elements that differ. */
 const spotStyle = (label) => ({ "--spot": report.colours[label] ?? "var(--no-action)" });
 const Spot = ({ label, look = "" }) => html`<span class=${("spot " + look).trim()} style=${spotStyle(label)} />`;
 const Button = ({ children, ...others }) => html`<button type="button" ...${others}>${children}</button>`;
@@ -31,7 +31,7 @@ document.addEventListener("keydown", (event) => {
   menu.open = false;
   menu.querySelector("summary").focus();
 });
-/* A player without a source would keep its film, and tell of it later what is no longer shown, until it is told to load. */
+/* Without load() a player keeps its video after its source is removed, and still sends events about it. */
 function closeMedia(player) {
   player.removeAttribute("src");
   player.load();

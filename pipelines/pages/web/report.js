@@ -1,4 +1,4 @@
-/* The page of a report: the video and the decision beside lanes and segments, what is said of the run, pointer and keys. */
+/* The page of a report: the video and the decision, lanes and segments, facts about the run, pointer and keys. */
 function flat(values, prefix = "") {
   return Object.entries(values || {}).flatMap(([key, value]) => {
     const name = prefix + (prefix ? key : key[0].toUpperCase() + key.slice(1)).replaceAll("_", " ");
@@ -9,7 +9,7 @@ function videoText() {
   const copy = report.proxy ? "a small H.264 copy, for browsers do not play the original" : "";
   if (report.embedded) return "inside this page" + (copy && ", as " + copy);
   let address = report.video;
-  try { address = decodeURI(address); } catch { /* a name that is not UTF-8 stays as it is */ }
+  try { address = decodeURI(address); } catch { /* a name that is not UTF-8 is shown encoded */ }
   return "linked: " + address + (copy && ", " + copy);
 }
 function facts() {
@@ -202,7 +202,7 @@ function embedded() {
   const holder = $("media");
   if (!holder) return null;
   const text = holder.textContent;
-  holder.remove(); /* the text is not kept beside the bytes */
+  holder.remove(); /* so that the text and the bytes are not both in memory */
   const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return URL.createObjectURL(new Blob([bytes], report.embedded));
 }

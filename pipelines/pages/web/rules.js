@@ -4,7 +4,7 @@ const TOLERANCE = 1e-6; /* chunks: a length this near a whole number of chunks i
 const DEFAULT_RULES = { on: 0.5, off: 0.35, min_length: 0, merge_gap: 0, highest: false, backdate: 0 };
 const UNDECIDABLE = ["Background", "Ambiguous"]; /* classes that are no action */
 
-/* The stored rules of a class with those that are tried (null tries nothing) over them, as `--on` and `--off` act. */
+/* The stored rules of a class, overridden by the rules to try (null keeps the stored one), as by `--on` and `--off`. */
 function changedRules(stored, trying) {
   const chosen = Object.fromEntries(Object.entries(trying).filter(([, value]) => value !== null));
   const merged = { ...DEFAULT_RULES, ...stored, ...chosen };
@@ -110,7 +110,7 @@ const fits = (label, detection) => Math.abs(detection.start - label.start) <= ON
 
 /* For each label of one class the index of its detection, or -1; both by start. As many pairs as can be. */
 function pairUp(labels, detections) {
-  const latest = []; /* the latest end up to each detection: those that end before a label are passed over at once */
+  const latest = []; /* the latest end up to each detection, to skip all detections that end before a label */
   detections.forEach(({ end }, index) => { latest.push(Math.max(end, latest[index - 1] ?? end)); });
   let first = 0;
   const choices = labels.map((label) => {

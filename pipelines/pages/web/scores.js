@@ -28,7 +28,7 @@ const truth = report.truth && [...report.truth].sort(byStart); /* the labels, or
 const expected = timeline.expected || []; /* by models that anticipate */
 const announcements = (report.events || []).filter((event) => event.event === "started");
 
-/* The checkpoint's classes, then those that only the labels have. */
+/* The classes of the checkpoint, then classes that only the labels have. */
 const names = [...classes];
 const classOf = new Map(classes.map((label, index) => [label, index]));
 for (const { label } of truth || []) if (!classOf.has(label)) classOf.set(label, names.push(label) - 1);

@@ -57,7 +57,7 @@ function askFor(filters) {
   showEvents();
   askEvents(false);
 }
-/* Load the events that fit the filters, or those that are `older` than the listed ones. */
+/* Load the events that match the filters, or only `older` events than the listed ones. */
 async function askEvents(older) {
   const number = ++asked, oldest = [...shownEvents.values()].filter((event) => !isOn(event)).sort(newestFirst).at(-1);
   const query = new URLSearchParams({ limit: PAGE });

@@ -138,7 +138,7 @@ function deleteZone() {
   chooseCorner(null, edited.zones.length ? countText(edited.zones.length, "zone") + " left." : "No zone: motion counts everywhere.");
   $("zone-rectangle").focus();
 }
-/* Leave what is being drawn, then the dialog; changes are lost only when this is asked for twice. */
+/* Cancel the zone that is being drawn, else close the dialog; with unsaved changes only when asked twice. */
 function giveUp() {
   if (edited.open) {
     edited.open = null;
