@@ -18,7 +18,6 @@ import torch
 from tests.support.browser import CHROMIUM, FLAGS, report_on, until, write_greys
 from tests.support.feature_set import FeatureSet, write_features
 from tests.support.finetuned import FinetunedSet, write_finetuned
-from tests.support.oldest import installed_versions
 from tests.support.small_set import SmallSet, write_small_set
 
 T = TypeVar("T")
@@ -44,11 +43,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """`make test-gpu` is no success where every test would be skipped."""
     if os.environ.get("LSTR_NEEDS_GPU") and not torch.cuda.is_available():
         raise pytest.UsageError("torch finds no GPU here, so that no test of one can run; see `lstr doctor`.")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Which versions the run was with; a header is not shown with `-q`."""
-    terminalreporter.write_line(", ".join(installed_versions()))
 
 
 @pytest.fixture(scope="session")

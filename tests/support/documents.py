@@ -43,31 +43,23 @@ def block_with(path: Path, language: str, word: str) -> str:
     return block
 
 
-def shell_lines(path: Path) -> list[str]:
-    """Each line of the shell blocks, continuation lines joined, without comments."""
-    joined = [line.strip() for block in blocks(path, "sh", "bash") for line in block.replace("\\\n", " ").splitlines()]
-    return [re.sub(r"\s+#.*", "", line) for line in joined if line and not line.startswith("#")]
-
-
 def commands(path: Path) -> list[list[str]]:
     """The words after `lstr` of each part of a pipeline that is this program, also behind torchrun or a variable."""
     found = []
-    for line in shell_lines(path):
-        for words in pipeline(line):
-            if "lstr" in words and words[0] not in ("cd", "git"):
-                found.append(words[words.index("lstr") + 1 :])
+    for block in blocks(path, "sh", "bash"):
+        for line in block.replace("\\\n", " ").splitlines():
+            for words in pipeline(re.sub(r"(^|\s+)#.*", "", line.strip())):
+                if "lstr" in words and words[0] not in ("cd", "git"):
+                    found.append(words[words.index("lstr") + 1 :])
     return [words for words in found if words]
 
 
 def pipeline(line: str) -> Iterator[list[str]]:
     """The commands of a line, as words; what follows > is not part of them."""
-    words: list[str] = []
-    for word in shlex.split(line):
-        if word == "|":
-            yield words
-            words = []
-        else:
-            words.append(word)
+    words = shlex.split(line)
+    while "|" in words:
+        yield words[: words.index("|")]
+        words = words[words.index("|") + 1 :]
     yield words[: words.index(">")] if ">" in words else words
 
 
@@ -76,15 +68,6 @@ def links(path: Path) -> list[str]:
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     return [target.partition("#")[0] for target in targets if "://" not in target and not target.startswith("#")]
-
-
-def listed(path: Path) -> set[Path]:
-    """Pages that the toctrees of a page name."""
-    found = set()
-    for block in re.findall(r"^```\{toctree\}\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
-        names = [line.strip() for line in block.splitlines() if line.strip() and not line.startswith(":")]
-        found |= {(path.parent / f"{name}.md").resolve() for name in names}
-    return found
 
 
 def figures() -> Iterator[Figure]:
