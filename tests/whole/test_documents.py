@@ -1,7 +1,6 @@
 """What README and docs show: commands exist, examples run, links lead somewhere, figures are those of the records."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -59,6 +58,8 @@ def test_every_command_is_shown_and_in_the_reference():
     reference = (DOCS / "reference" / "commands.md").read_text()
     assert ".. click:: lstr_cli.main:cli" in reference and ":nested: full" in reference
     assert [name for name in COMMANDS if f"`{name}`" not in reference] == []
+    page = (DOCS / "how-to" / "install.md").read_text()
+    assert [shell for shell in ("bash", "zsh", "fish") if f"_LSTR_COMPLETE={shell}_source lstr" not in page] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
@@ -130,17 +131,3 @@ def test_the_label_file_shown_is_one(lstr, tmp_path):
                 (tmp_path / "labels.json").write_text(block)
                 code, _, errors = lstr("labels", "check", tmp_path / "labels.json")
                 assert code == 0, f"{name_of(path)}: {errors}"
-
-
-def test_a_shell_completes_commands_and_options():
-    page = (DOCS / "how-to" / "install.md").read_text()
-    assert [shell for shell in ("bash", "zsh", "fish") if f"_LSTR_COMPLETE={shell}_source lstr" not in page] == []
-
-    def run(what: str, words: str, index: int) -> str:
-        completion = {"_LSTR_COMPLETE": f"bash_{what}", "COMP_WORDS": words, "COMP_CWORD": str(index)}
-        command, environment = [sys.executable, "-m", "lstr_cli.main"], os.environ | completion
-        return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
-
-    assert "_LSTR_COMPLETE" in run("source", "lstr", 0)
-    assert re.search(r"\bextract\b", run("complete", "lstr ex", 1))
-    assert "--recipe" in run("complete", "lstr extract --rec", 2)

@@ -5,7 +5,6 @@ import pickle
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -26,12 +25,6 @@ def segments_of(path, options) -> list:
     """Everything that is found."""
     timelines = result_of(detect_sources([path], options)).timelines
     return [timeline["segments"] for timeline in timelines.values()]
-
-
-def test_threads_share_a_model(small_set, options):
-    alone = segments_of(small_set.features, options)
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda _: segments_of(small_set.features, options), range(4))) == [alone] * 4
 
 
 def in_a_fork(call) -> int:
@@ -69,17 +62,14 @@ def test_a_fork_detects_on_features_and_says_that_it_cannot_compute_them(small_s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["close", "another thread"])
-def test_a_job_that_is_left_leaves_no_thread(small_set, options, how):
+def test_a_job_that_is_left_leaves_no_thread(small_set, options):
+    """Also where another thread closes it."""
     before = {thread.ident for thread in threading.enumerate()}
     job = detect_sources([small_set.videos / "scene_00.mp4"], options)
     next(event for event in job if isinstance(event, Decision))
-    if how == "close":
-        job.close()
-    else:
-        thread = threading.Thread(target=job.close)
-        thread.start()
-        thread.join()
+    thread = threading.Thread(target=job.close)
+    thread.start()
+    thread.join()
     assert {thread.ident for thread in threading.enumerate()} <= before
 
 

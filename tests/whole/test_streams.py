@@ -49,27 +49,3 @@ def test_five_streams_are_learnt_joined_and_detected_alike_from_pixels_and_featu
         assert code == 0, err
         scores.append(np.load(next((tmp_path / f"{source.name} out").rglob(f"{video_id}*.npy"))))
     np.testing.assert_allclose(*scores, atol=1e-3)
-
-
-@pytest.mark.long
-def test_the_cache_makes_the_same_features(small_set, tmp_path, lstr):
-    """It keeps no more than the streams need."""
-    content = {name: value for name, value in SMALL.items() if name not in STREAMS or name in ("grey", "change")}
-    (tmp_path / "some.json").write_text(json.dumps({**content, "flow": None, "rgb": None}))
-    words = ["--labels", small_set.labels, "--recipe", tmp_path / "some.json"]
-    settings = [f"--set={name}" for name in ("epochs=0", "precision=float32", f"cache={tmp_path / 'cache'}")]
-    code, _, err = lstr("finetune", small_set.videos, *words, "-o", tmp_path / "w", *settings)
-    assert code == 0, err
-    (made,) = (json.loads(path.read_text()) for path in (tmp_path / "cache").glob("*/recipe.json"))
-    assert made["keeps"] == "colour"
-    found = []
-    for cache in (tmp_path / "cache", "none"):
-        out = tmp_path / f"from {cache == 'none'}"
-        how = ("-o", out, "--recipe", tmp_path / "w", "--set", f"cache={cache}")
-        code, _, err = lstr("extract", small_set.videos, *how)
-        assert code == 0, err
-        folder = open_features(out)
-        assert folder.read_record(folder.ids()[0])["cached"] == (cache != "none")
-        found.append({i: np.concatenate([*folder.arrays(i).values()], 1) for i in folder.ids()})
-    for video_id, rows in found[0].items():
-        np.testing.assert_allclose(rows, found[1][video_id], rtol=1e-4, atol=1e-5)

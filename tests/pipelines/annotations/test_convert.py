@@ -133,9 +133,7 @@ def test_files_of_elan_and_frames_become_one_json(labels, tmp_path, lstr):
     ("arguments", "named"),
     [
         (["missing.vtt", "--to", "csv"], "missing.vtt"),
-        (["LABELS", "--to", "pdf"], "'pdf'"),
         (["LABELS", "--to", "mp4", "-o", "out"], "'mp4'"),
-        (["LABELS", "--to", "csv", "--from", "html"], "'html'"),
         (["LABELS", "LABELS", "--to", "csv"], "'day 1/game'"),
         (["odd.xyz", "--to", "csv"], "odd.xyz"),
         (["bad.vtt", "--to", "csv"], "WEBVTT"),
