@@ -80,11 +80,9 @@ def make_graph(model: Model, step: StepDescription) -> bytes:
     for chunk in range(model.config.work_length + model.config.long_stride + 1):  # both forms occur until then
         plan = of_two_shapes(model.planner(np.full(step.streams, chunk)))
         plans.setdefault(CHANGES in plan, plan)
-    weights = _Weights()
-    branches = {}
-    for changes, plan in plans.items():
-        prefix = "" if len(plans) == 1 else "changing/" if changes else "still/"
-        branches[changes] = weights.add_graph(_traced(model, plan, model.begin(step.streams)), prefix)
+    prefixes = {changes: "" if len(plans) == 1 else "changing/" if changes else "still/" for changes in plans}
+    graphs = {prefixes[changes]: _traced(model, plan, model.begin(step.streams)) for changes, plan in plans.items()}
+    weights, branches = _with_shared_weights(graphs)
     inputs, outputs = (
         [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
@@ -103,11 +101,11 @@ def make_graph(model: Model, step: StepDescription) -> bytes:
                 "If",
                 ["changes.any"],
                 [tensor.name for tensor in outputs],
-                then_branch=branches[True],
-                else_branch=branches[False],
+                then_branch=branches["changing/"],
+                else_branch=branches["still/"],
             ),
         ]
-    graph = helper.make_graph(nodes, "step", inputs, outputs, weights.tensors)
+    graph = helper.make_graph(nodes, "step", inputs, outputs, weights)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8, producer_name="lstr")
     onnx.checker.check_model(made)
     return made.SerializeToString(deterministic=True)
@@ -140,43 +138,40 @@ def _traced(model: Model, plan: Plan, tensors: Tensors) -> Any:
     return onnx.load_model_from_string(file.getvalue()).graph
 
 
-class _Weights:
-    """The weights of several graphs, each once."""
+def _with_shared_weights(graphs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the weights of graphs, each once, and the graphs without inputs, by the prefixes of their names."""
+    from onnx import helper, numpy_helper
 
-    def __init__(self) -> None:
-        self.tensors: list[Any] = []
-        self._names: dict[tuple[Any, ...], str] = {}
+    weights: list[Any] = []
+    known: dict[tuple[Any, ...], str] = {}
 
-    def add_graph(self, graph: Any, prefix: str) -> Any:
-        """Add the weights of a graph; return the rest of it, without inputs, its names with a prefix."""
-        from onnx import helper
+    def share(tensor: Any) -> str:
+        """Return the name of a weight; add it unless an equal one is there."""
+        key = tensor.data_type, tuple(tensor.dims), numpy_helper.to_array(tensor).tobytes()
+        if key not in known:
+            known[key] = tensor.name = f"weight.{len(known)}"
+            tensor.ClearField("doc_string")
+            weights.append(tensor)
+        return known[key]
 
-        shared = {tensor.name: self._add(tensor) for tensor in graph.initializer}
+    rest = {}
+    for prefix, graph in graphs.items():
+        shared = {tensor.name: share(tensor) for tensor in graph.initializer}
         shared |= {tensor.name: tensor.name for tensor in graph.input}
         nodes = []
         for node in graph.node:
             if node.op_type == "Constant" and len(node.attribute[0].t.raw_data) >= WEIGHT_BYTES:
-                shared[node.output[0]] = self._add(node.attribute[0].t)
+                shared[node.output[0]] = share(node.attribute[0].t)
                 continue
-            names = [[shared.get(name, f"{prefix}{name}") if name else "" for name in side]
-                     for side in (node.input, node.output)]  # fmt: skip
+            inputs = [shared.get(name, f"{prefix}{name}") if name else "" for name in node.input]
+            outputs = [shared.get(name, f"{prefix}{name}") if name else "" for name in node.output]
             node.name = ""
             node.ClearField("doc_string")  # which may show paths of the code
             del node.input[:], node.output[:]
-            node.input.extend(names[0])
-            node.output.extend(names[1])
+            node.input.extend(inputs)
+            node.output.extend(outputs)
             nodes.append(node)
         for tensor in graph.output:
             tensor.name = f"{prefix}{tensor.name}"
-        return helper.make_graph(nodes, prefix.rstrip("/") or "step", [], list(graph.output))
-
-    def _add(self, tensor: Any) -> str:
-        """Return the name of a weight; add it unless an equal one is there."""
-        from onnx import numpy_helper
-
-        key = tensor.data_type, tuple(tensor.dims), numpy_helper.to_array(tensor).tobytes()
-        if key not in self._names:
-            self._names[key] = tensor.name = f"weight.{len(self._names)}"
-            tensor.ClearField("doc_string")
-            self.tensors.append(tensor)
-        return self._names[key]
+        rest[prefix] = helper.make_graph(nodes, prefix.rstrip("/") or "step", [], list(graph.output))
+    return weights, rest

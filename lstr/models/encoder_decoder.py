@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig, define_config
 from lstr.models.kind import Kind, Preset, Windowed
-from lstr.models.layers import FeatureHead, at_slot, sinusoid
+from lstr.models.layers import FeatureHead, at_slots, sinusoid
 from lstr.models.published import read_publication
 from lstr.windows.windows import Supervision, Windows, in_order, loss_of
 
@@ -55,8 +55,12 @@ class Looking(Windowed):
         self.to_features = nn.Linear(d_model, config.input_dim)
 
     @abstractmethod
-    def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, W, 1 + n_ahead, C) and tokens ahead (B, W, n_ahead, d) at every slot of tokens (B, W, E)."""
+    def imagine(self, tokens: Tensor, slots: Tensor, constants: Any) -> tuple[Tensor, Tensor]:
+        """Return logits (B, N, 1 + n_ahead, C) and tokens ahead (B, N, n_ahead, d) at slots of tokens (B, W, E)."""
+
+    def decide(self, tokens: Tensor, newest: Tensor, constants: Any) -> Tensor:
+        """See `Windowed.decide`."""
+        return self.imagine(tokens, newest[:, None], constants)[0][:, 0]
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Tokens (..., d_model), of a chunk or imagined, to logits (..., C)."""
@@ -64,7 +68,9 @@ class Looking(Windowed):
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and imagined features (B, W, n_ahead, D)."""
-        logits, ahead = self.imagine(self.embed(windows.work))
+        tokens = self.embed(windows.work)
+        slots = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+        logits, ahead = self.imagine(tokens, slots, self.constants())
         return in_order(logits), self.to_features(ahead)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
@@ -111,16 +117,10 @@ class EncoderDecoder(Looking):
             return token
         return torch.cat([token, F.linear(token, self.encoder.weight_ih, self.encoder.bias_ih)], dim=-1)
 
-    def decide(self, tokens: Tensor, newest: Tensor, constants: None) -> Tensor:
-        """Return logits (B, 1 + n_ahead, C) at the newest slot of windows of tokens (B, W, E)."""
-        own = at_slot(tokens, newest)[:, : self.config.d_model]
-        states = [at_slot(state, newest) for state in self.read(tokens)] if self.reads else []
-        return self.classify(torch.cat([own[:, None], self.look_ahead(own, *states)], dim=1))
-
-    def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def imagine(self, tokens: Tensor, slots: Tensor, constants: None) -> tuple[Tensor, Tensor]:
         """See `Looking.imagine`."""
-        own = tokens[..., : self.config.d_model]  # (B, W, d_model)
-        states = [state.flatten(0, 1) for state in self.read(tokens)] if self.reads else []
+        own = at_slots(tokens[..., : self.config.d_model], slots)  # (B, N, d_model)
+        states = [at_slots(state, slots).flatten(0, 1) for state in self.read(tokens)] if self.reads else []
         ahead = self.look_ahead(own.flatten(0, 1), *states).unflatten(0, own.shape[:2])
         return self.classify(torch.cat([own[:, :, None], ahead], dim=2)), ahead
 
@@ -225,16 +225,10 @@ class TTPP(Looking):
         token = self.feature_head_work(features)
         return torch.cat([token, self.key(token), self.value(token)], dim=-1)
 
-    def decide(self, tokens: Tensor, newest: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
-        """Return logits (B, 1 + n_ahead, C) at the newest slot of windows of tokens (B, W, 3 * d_model)."""
-        own = at_slot(tokens, newest)[:, None, : self.config.d_model]  # (B, 1, d_model)
-        return self.progressed(own, self.looked(own, tokens, newest[:, None], constants))[0][:, 0]
-
-    def imagine(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def imagine(self, tokens: Tensor, slots: Tensor, constants: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """See `Looking.imagine`."""
-        own = tokens[..., : self.config.d_model]
-        slots = torch.arange(own.shape[1], device=own.device).expand(len(own), -1)
-        return self.progressed(own, self.looked(own, tokens, slots, self.constants()))
+        own = at_slots(tokens[..., : self.config.d_model], slots)  # (B, N, d_model)
+        return self.progressed(own, self.looked(own, tokens, slots, constants))
 
     def looked(self, own: Tensor, tokens: Tensor, slots: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
         """What chunks at slots (B, N), of tokens (B, N, d_model), find in those up to them of (B, W, 3 * d_model)."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig, define_config
 from lstr.models.kind import Kind, Preset, Windowed
-from lstr.models.layers import FeatureHead, at_slot
+from lstr.models.layers import FeatureHead, at_slots
 from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.windows import Supervision, Windows, loss_mask, loss_of, masked_mean
 
@@ -79,9 +79,9 @@ class IDN(Windowed):
         """Return logits (B, 1, C) of the newest slot of windows of tokens (B, W, 3 * d_model)."""
         # No state goes from chunk to chunk, because the newest chunk enters every step: all of them are taken again.
         embedded, update, candidate = tokens.chunk(3, dim=-1)  # (B, W, d_model) each
-        now = at_slot(embedded, newest)  # (B, d_model)
+        now = at_slots(embedded, newest[:, None])[:, 0]  # (B, d_model)
         states = self.unit(update, candidate, self.reset_newest(now), self.update_newest(now))
-        return self.classifier(self.hidden_layer(at_slot(states, newest)))[:, None]
+        return self.classifier(self.hidden_layer(at_slots(states, newest[:, None])))
 
     def unit(self, update: Tensor, candidate: Tensor, reset_now: Tensor, update_now: Tensor) -> Tensor:
         """States (B, W, d_model) of a window, of what its chunks (B, W, d_model) and its newest (B, d_model) give."""
@@ -99,7 +99,7 @@ class IDN(Windowed):
         """Return logits and early logits (B, W, C), and the squared distance (B, W) of each embedding to the newest."""
         embedded = self.feature_head_work(windows.work)  # (B, W, d_model)
         newest = windows.work_mask.sum(1) - 1  # (B,)
-        now = at_slot(embedded, newest)
+        now = at_slots(embedded, newest[:, None])[:, 0]
         update, candidate = (self.masked(embedded) for _ in range(2))
         reset_now, update_now = (self.masked(now[:, None])[:, 0] for _ in range(2))
         states = self.unit(
@@ -121,7 +121,7 @@ class IDN(Windowed):
         logits, early, squared = forwarded
         outputs, targets = self.outputs(), supervision.targets
         newest = windows.work_mask.sum(1) - 1
-        now = at_slot(targets, newest)  # (B, C)
+        now = at_slots(targets, newest[:, None])[:, 0]  # (B, C)
         same = (targets * now[:, None]).sum(-1) > 0  # (B, W)
         keep = loss_mask(targets, supervision.ignore, supervision.counts)
         if supervision.ignore is not None:  # nothing is known of what is like an ambiguous chunk

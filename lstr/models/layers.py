@@ -364,9 +364,9 @@ def pack(model: Packed) -> Packed:
     return packed.eval()
 
 
-def at_slot(states: Tensor, slots: Tensor) -> Tensor:
-    """Return the state (B, E) at a slot of each window, of states (B, W, E) and slots (B,)."""
-    return states.gather(1, slots[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
+def at_slots(states: Tensor, slots: Tensor) -> Tensor:
+    """Return the states (B, N, E) at some slots (B, N) of windows of states (B, W, E)."""
+    return states.gather(1, slots[..., None].expand(-1, -1, states.shape[2]))
 
 
 def keep(tensors: Tensors, after: Tensors, taking: Tensor | None = None) -> None:
