@@ -13,12 +13,7 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.pipelines.features.chunk_cache import CachedVideo
 from lstr.pipelines.training.network_config import FinetuneConfig
-from lstr.pipelines.training.network_samples import (
-    Sample,
-    SampleSet,
-    augment,
-    samples_of,
-)
+from lstr.pipelines.training.network_samples import Sample, SampleSet, augment, samples_of, single_chunks
 from tests.support.planted import ACTION, CLASSES, LENGTH, planted
 
 
@@ -37,11 +32,8 @@ def test_samples_are_the_segments_and_the_background_between():
 
 def test_ambiguous_chunks_and_what_lies_past_the_end_are_in_no_sample():
     classes = (BACKGROUND, "a", AMBIGUOUS)
-    video = VideoLabels(
-        "training",
-        3.0,
-        (Segment(0.0, 1.0, "a"), Segment(1.0, 2.0, AMBIGUOUS), Segment(2.5, 9.0, "a"), Segment(7.0, 8.0, "a")),
-    )
+    segments = ((0.0, 1.0, "a"), (1.0, 2.0, AMBIGUOUS), (2.5, 9.0, "a"), (7.0, 8.0, "a"))
+    video = VideoLabels("training", 3.0, tuple(Segment(*one) for one in segments))
     samples = samples_of({"v": (video, 12)}, classes)
     assert {(s.start, s.end, classes[s.label]) for s in samples} == {(0, 4, "a"), (10, 12, "a"), (8, 10, BACKGROUND)}
 
@@ -71,6 +63,12 @@ def test_draws_follow_from_seed_and_epoch_alone():
     assert draw_epoch(4, samples, seed=1) == draw_epoch(4, samples, seed=1)
     orders = {tuple(i for _, _, i in draw_epoch(epoch, samples, seed=s)) for s in (1, 2) for epoch in range(5)}
     assert len(orders) == 10
+
+
+def test_single_chunks_of_segments():
+    segments = [Sample("v", 2, 5, 1), Sample("v", 4, 6, 1), Sample("v", 4, 5, 2)]
+    found = [(s.start, s.end, s.label) for s in single_chunks(segments)]
+    assert sorted(found) == [(2, 3, 1), (3, 4, 1), (4, 5, 1), (4, 5, 2), (5, 6, 1)]
 
 
 @pytest.mark.parametrize("stream", ["rgb", "flow"])
@@ -119,12 +117,8 @@ def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
 def test_half_of_the_samples_are_seen_by_a_camera_that_shakes(stream):
     plane = np.random.default_rng(0).integers(0, 256, (32, 40, 1), np.uint8)
     videos = {"v": Still(np.concatenate([plane] * 10, 2))}  # of which all frames are alike
-    plain, moving = (
-        SampleSet(
-            [Sample("v", 0, 1, 1)], videos, stream, FinetuneConfig(short_side=32, crop=32, draws=200, shake=shake)
-        )
-        for shake in (0.0, 0.05)
-    )
+    configs = (FinetuneConfig(short_side=32, crop=32, draws=200, shake=shake) for shake in (0.0, 0.05))
+    plain, moving = (SampleSet([Sample("v", 0, 1, 1)], videos, stream, config) for config in configs)
     keys = plain.draw_epoch(0)
     before, after = (data.batch(keys)[0] for data in (plain, moving))
     changed = (before != after).flatten(1).any(1)
