@@ -1,33 +1,64 @@
-"""What is settled before a learning begins: which videos have a part, how they are divided, and what goes on."""
+"""The plan of a learning: which videos have a part, what it takes, what it resumes, and what is refused."""
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from itertools import chain, repeat
+from pathlib import Path
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
-from lstr.errors import ConfigError, LabelsError, OutputError
-from lstr.pipelines.learning.plan import Workspace
-from lstr.pipelines.learning.planner import STEP_START_S
+from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
+from lstr.labels.label_set import Labels
+from lstr.pipelines.learning.options import LearnOptions, choose_features
+from lstr.pipelines.learning.plan import NETWORKS, LearnPlan, Workspace, write_labels
+from lstr.pipelines.learning.planner import STEP_START_S, fastest, models_of
 from lstr.pipelines.learning.preparation import Learning, check_output, plan
 from lstr.pipelines.progress import Failed
 from tests.support.learning import SMALL, options
+from tests.support.mistakes import mistake
 
 
 @pytest.fixture
 def quick():
     """Nothing of the machine is measured for a plan."""
+
+    def training(preset, configs, *rest):
+        return dict.fromkeys(configs, 0.05), 1
+
     with (
-        patch("lstr.pipelines.learning.planner.measure_training", return_value=({"flow": 0.01}, 1)),
-        patch("lstr.pipelines.learning.planner.measure_chunks", return_value=0.01),
+        patch("lstr.pipelines.learning.planner.measure_training", training),
+        patch("lstr.pipelines.learning.planner.measure_chunks", return_value=0.001),
         patch("lstr.pipelines.learning.planner.measure_model", return_value=1.0),
     ):
         yield
 
 
-def planned_of(events) -> Learning:
-    return next(event for event in events if isinstance(event, Learning))
+def planned(chosen) -> Learning:
+    return next(event for event in plan(chosen) if isinstance(event, Learning))
+
+
+def with_labels(videos, tmp_path, change):
+    """Options whose labels are changed."""
+    content = json.loads((videos / "labels.json").read_text())
+    change(content["database"])
+    (tmp_path / "labels.json").write_text(json.dumps(content))
+    return replace(options(videos, tmp_path / "m"), labels=str(tmp_path / "labels.json"))
+
+
+def test_the_plan_comes_before_anything_is_written(videos, tmp_path, quick):
+    found = planned(options(videos, tmp_path / "x"))
+    assert found.model == tmp_path / "x.lstr" and not found.is_resumed
+    assert found.plan.videos == {"training": 4, "testing": 2} and found.plan.seconds > 0
+    assert msgspec.convert(found.plan.to_dict(), LearnPlan) == found.plan
+    keys = [step.key for step in found.plan.steps]
+    assert found.plan.progress(keys[0]).left == found.plan.seconds and found.plan.progress(keys[-1], 1, 1).left == 0
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_read_has_no_part_in_folds(videos, tmp_path, quick):
@@ -41,119 +72,212 @@ def test_what_cannot_be_read_has_no_part_in_folds(videos, tmp_path, quick):
     rows = [f"{name},{at},{at + 1},{label}" for name in names for at, label in ((1, "wave"), (3, "jump"))]
     (tmp_path / "labels.csv").write_text("\n".join(["video,start,end,label", *rows]))
     chosen = replace(options(videos, tmp_path / "m"), videos=[str(folder)], labels=str(tmp_path / "labels.csv"))
-    events = list(plan(chosen))
-    assert [event.id for event in events if isinstance(event, Failed)] == [names[1]]
-    planned = planned_of(events)
-    assert planned.plan.folds == 2 and planned.plan.videos == {"training": 2}
-    assert "2 folds of all 2 videos" in planned.plan.split and [*planned.failed] == [names[1]]
+    *events, found = plan(chosen)
+    assert [event.id for event in events if isinstance(event, Failed)] == [names[1]] == [*found.failed]
+    assert found.plan.folds == 2 and found.plan.videos == {"training": 2}
+    (folder / f"{names[0]}.mp4").write_bytes(b"no video")
+    (folder / f"{names[2]}.mp4").write_bytes(b"no video")
+    with pytest.raises(VideoError):
+        planned(chosen)
 
 
 def test_recordings_that_each_show_an_action_alone_are_measured_by_folds(videos, tmp_path, quick):
     names = [path.relative_to(videos / "videos").with_suffix("") for path in (videos / "videos").rglob("*.mp4")]
     rows = [f"{name},3,4,only {at}\n{name},1,2,wave" for at, name in enumerate(names)]
     (tmp_path / "labels.csv").write_text("\n".join(["video,start,end,label", *rows]))
-    planned = planned_of(plan(replace(options(videos, tmp_path / "m"), labels=str(tmp_path / "labels.csv"))))
-    assert planned.plan.folds == 3
+    assert planned(replace(options(videos, tmp_path / "m"), labels=str(tmp_path / "labels.csv"))).plan.folds == 3
 
 
 @pytest.mark.parametrize("setting", ["train.eval_every", "train.patience"])
-@pytest.mark.parametrize("folds", [0, None])
-def test_a_setting_that_chooses_the_epoch_needs_videos_for_it(videos, tmp_path, setting, folds):
-    chosen = options(videos, tmp_path / "m", settings={**SMALL, setting: "1"}, folds=folds)
-    with pytest.raises(ConfigError, match=f"{setting} chooses the epoch"):
-        list(plan(chosen))
+def test_a_setting_that_chooses_the_epoch_needs_videos_for_it(videos, tmp_path, setting, quick):
+    def hold_out(database):
+        first = min(i for i, video in database.items() if video["subset"] == "training")
+        database[first]["subset"] = "validation"
+
+    settings = {**SMALL, "train.eval_every": "1", setting: "1"}
+    for folds in (0, None):
+        with pytest.raises(ConfigError, match=r"train\.eval_every"):
+            planned(options(videos, tmp_path / "m", settings=settings, folds=folds))
+    chosen = replace(with_labels(videos, tmp_path, hold_out), settings=settings, folds=0)
+    assert planned(chosen).plan.videos["validation"] == 1
 
 
-def test_a_setting_that_chooses_the_epoch_is_taken_where_videos_can(videos, tmp_path, quick):
-    content = json.loads((videos / "labels.json").read_text())
-    first = min(i for i, video in content["database"].items() if video["subset"] == "training")
-    content["database"][first]["subset"] = "validation"
-    (tmp_path / "labels.json").write_text(json.dumps(content))
-    chosen = options(videos, tmp_path / "m", settings={**SMALL, "train.eval_every": "1"}, folds=0)
-    assert planned_of(plan(replace(chosen, labels=str(tmp_path / "labels.json")))).plan.videos["validation"] == 1
+def test_a_short_time_drops_images_and_then_the_folds(videos, tmp_path, quick):
+    """Networks get at least two thirds of their training, unless nothing cheaper is left."""
+
+    def all_teach(database):
+        for entry in database.values():
+            entry["subset"] = "training"
+
+    settings = {"height": "32", "width": "48", "epochs": "20", "draws": "400"}
+    chosen = replace(with_labels(videos, tmp_path, all_teach), algorithm=None, settings=settings)
+
+    def within(seconds: float | None, **others):
+        return planned(replace(chosen, seconds=seconds, **others)).plan
+
+    whole = within(None)
+    networks = sum(step.seconds - 4 * STEP_START_S for step in whole.steps if step.key in NETWORKS.values())
+    others = whole.seconds - networks
+    assert (whole.recipe, whole.folds, whole.draws) == ("pretrained", 3, 400)
+    fewer = within(1.2 * (others + 0.8 * networks))
+    assert (fewer.folds, fewer.draws, fewer.epochs) == (3, 320, whole.epochs)
+    assert fewer.seconds == pytest.approx(others + 0.8 * networks)
+    held_out = within(1.2 * (others + 0.5 * networks))
+    assert (held_out.folds, held_out.recipe, held_out.draws) == (0, "pretrained", 400)
+    fewest = within(1.2 * (held_out.seconds - networks / 10))
+    assert fewest.folds == 0 and 96 <= fewest.draws < 400
+    named = within(1.2 * (others + 0.5 * networks), folds=3)
+    assert (named.folds, named.draws) == (3, 200), "folds that are named stay"
+    with pytest.raises(TooShortError) as caught:
+        within(10.0)
+    minutes = int(caught.value.hint.split("--time ")[1].split("m")[0])
+    assert within(60.0 * minutes).draws >= 96
 
 
-def test_images_of_one_network_alone_are_refused(videos, tmp_path):
-    """Both networks had the larger number."""
-    chosen = options(videos, tmp_path / "m", settings={**SMALL, "flow.draws": "64"})
-    with pytest.raises(ConfigError, match="flow.draws") as caught:
-        list(plan(chosen))
-    assert "--set draws=64" in caught.value.hint
-
-
-def test_what_was_begun_goes_on_with_fewer_networks_at_once(videos, tmp_path, quick):
-    """As is advised where memory runs out."""
-    first = planned_of(plan(options(videos, tmp_path / "m", at_once=2)))
+def test_what_was_begun_resumes_with_fewer_networks_at_once(videos, tmp_path, quick):
+    """As is advised where memory runs out; a larger cache is the same learning, another recipe file is not."""
+    first = planned(options(videos, tmp_path / "m", at_once=2))
     first.workspace.write_plan(first.request, first.task, first.plan, first.division.labels, is_resumed=False)
-    again = planned_of(plan(options(videos, tmp_path / "m", at_once=1)))
+    again = planned(options(videos, tmp_path / "m", at_once=1))
     assert again.is_resumed and (first.plan.at_once, again.plan.at_once) == (2, 1)
-
-
-def test_a_recipe_file_that_says_another_thing_begins_anew(videos, tmp_path, quick):
+    assert planned(options(videos, tmp_path / "m", cache_size=10**10)).request == again.request
     recipe, requests = tmp_path / "my.json", []
     for side in (64, 96):
         recipe.write_text(json.dumps({"based_on": "fast", "flow": {"size": [side, side]}}))
-        chosen = options(videos, tmp_path / "m", recipe=str(recipe), stream="flow")
-        requests.append(planned_of(plan(chosen)).request)
+        requests.append(planned(options(videos, tmp_path / "m", recipe=str(recipe), stream="flow")).request)
     assert requests[0] != requests[1]
 
 
-def test_samples_of_several_pictures_are_planned_as_such(videos, tmp_path, quick):
-    """Three pictures a sample take as long as three samples, and fill an epoch with a third of them."""
+def test_samples_of_several_frames_are_planned_as_such(videos, tmp_path, quick):
+    """Three frames a sample take as long as three samples, and fill an epoch with a third of them."""
     found = []
     for segments in ("1", "3"):
         settings = {**SMALL, "segments": segments, "samples": "segments", "mixup": "0"}
-        found.append(planned_of(plan(options(videos, tmp_path / "m", settings=settings, folds=0))).plan)
+        found.append(planned(options(videos, tmp_path / "m", settings=settings, folds=0)).plan)
     one, three = ([step.seconds for step in of.steps if "network" in step.key][0] - STEP_START_S for of in found)
     assert three == pytest.approx(3 * one)
 
 
-def test_a_cache_that_is_too_small_is_told_by_the_plan(videos, tmp_path, quick, lstr):
-    """`lstr learn` had no `cache_size` to make larger, and `--dry-run` did not object."""
-    with pytest.raises(OutputError, match="The chunks of 4 videos need .* GB") as told:
-        list(plan(options(videos, tmp_path / "m", cache_size=10**5)))
-    assert "--set cache_size=1GB" in told.value.hint
-    words = (
-        "learn",
-        videos / "videos",
-        videos / "labels.json",
-        "-o",
-        tmp_path / "m",
-        "--set",
-        "recipe.flow_algorithm=dis",
-        "--dry-run",
-    )
-    code, _, err = lstr(*words, "--set", "cache_size=0.1MB")
-    assert code == 2 and "use --set cache_size=1GB" in err
+def test_a_dry_run_and_a_cache_that_is_too_small(videos, tmp_path, quick, lstr):
+    words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "m", "--dry-run")
+    words += ("--set", "recipe.flow_algorithm=dis")
+    mistake(lstr(*words, "--set", "cache_size=0.1MB"), 2, "--set cache_size=1GB")
     code, out, err = lstr(*words, "--set", "cache_size=1GB")
-    assert code == 0 and out == "" and "models (rnn-small): flow" in err, err
+    assert code == 0 and out == "" and "rnn-small" in err and "warning: " not in err, err
     code, _, err = lstr(*words, "--set", "learn.folds=0")
-    assert code == 0 and "models (rnn-small): flow" in err, err
-    assert "warning: thresholds are chosen on videos that the networks" in err
+    assert code == 0 and "warning: " in err, "thresholds are chosen on videos that the networks have seen"
 
 
-def test_a_larger_cache_is_no_other_learning(videos, tmp_path, quick):
-    requests = {planned_of(plan(options(videos, tmp_path / "m", cache_size=size))).request for size in (10**9, 10**10)}
-    assert len(requests) == 1
+@pytest.mark.parametrize(
+    ("settings", "value"),
+    [
+        ({"model.nosuch": "1"}, "nosuch"),
+        ({"train.epochs": "few"}, "'few'"),
+        ({"train.teacher": "500"}, "20 chunks"),
+        ({"model.kind": "gpt"}, "kind"),
+        ({"flow.draws": "64"}, "flow.draws"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_measured(videos, tmp_path, settings, value):
+    with (
+        patch("lstr.pipelines.learning.planner.measure_training", side_effect=AssertionError),
+        pytest.raises(ConfigError, match=value),
+    ):
+        planned(options(videos, tmp_path / "x", settings={**SMALL, **settings}))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.mkdir(),
+        lambda path: path.write_text("mine"),
+        lambda path: (path.with_suffix(".learn").mkdir(), (path.with_suffix(".learn") / "x").touch()),
+    ],
+    ids=["folder", "text", "folder of others"],
+)
+def test_what_is_there_is_not_overwritten(videos, tmp_path, make):
+    make(tmp_path / "m.lstr")
+    with pytest.raises(OutputError) as caught:
+        planned(options(videos, tmp_path / "m.lstr"))
+    assert caught.value.hint
+
+
+def test_labels_and_times_that_cannot_be(videos, tmp_path):
+    def no_action(database):
+        for video in database.values():
+            if video["subset"] == "training":
+                video["annotations"] = []
+
+    def other_videos(database):
+        database.clear()
+        database["nosuch"] = {"subset": "training", "annotations": []}
+
+    for change, folds in ((no_action, 0), (no_action, None), (other_videos, None)):
+        with pytest.raises(LabelsError) as caught:
+            planned(replace(with_labels(videos, tmp_path, change), folds=folds))
+        assert caught.value.hint and "[[" not in caught.value.hint
+    with pytest.raises(ConfigError, match="time"):
+        options(videos, tmp_path / "m.lstr", seconds=0)
 
 
 def test_what_is_behind_a_dot_is_of_the_name(tmp_path):
-    """The second of mouse.day1 and mouse.day2 deleted what the first was made of."""
     names = ("fall", "fall.lstr", "fall.v2", "mouse.day1", "mouse.day2")
     models = [check_output(tmp_path / name) for name in names]
     assert [path.name for path in models] == [name.removesuffix(".lstr") + ".lstr" for name in names]
     assert len({Workspace(path).path for path in models}) == len(names) - 1
 
 
-def test_labels_without_an_action_to_learn_are_refused_by_the_plan(videos, tmp_path):
-    """The plan was made, and the learning ended in a message of a file and an option that nobody had named."""
-    content = json.loads((videos / "labels.json").read_text())
-    for video in content["database"].values():
-        if video["subset"] == "training":
-            video["annotations"] = []
-    (tmp_path / "labels.json").write_text(json.dumps(content))
-    for folds in (0, None):
-        chosen = replace(options(videos, tmp_path / "m", folds=folds), labels=str(tmp_path / "labels.json"))
-        with pytest.raises(LabelsError, match="tmp.*labels.json .* 4 videos") as caught:
-            list(plan(chosen))
-        assert "[[" not in caught.value.hint
+def test_features_and_models_of_a_recipe():
+    every = LearnOptions(["v"], "l", Path("m.lstr"))
+    assert choose_features(every, None) is None
+    assert choose_features(replace(every, algorithm="dis"), None) == ("fast", "flow", "dis")
+    assert choose_features(replace(every, recipe="live"), None) == ("live", "both", None)
+    assert models_of(("grey", "difference")) == (("grey", "difference"), ("difference",))
+    assert models_of(("rgb", "flow")) == (("rgb", "flow"), ("flow",))
+    assert models_of(("difference", "change")) == (("difference", "change"),)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected", "taken"),
+    [((8.0, 1.6, 1.5), 1.5, 3), ((0.3, 0.1, 0.2), 0.1, 3), ((9.0, 3.0), 3.0, 2), ((30.0,), 30.0, 1)],
+    ids=["slow only to begin", "fast", "slow", "too slow to repeat"],
+)
+def test_a_step_is_as_fast_as_those_that_follow_the_first(steps, expected, taken):
+    """Loading and first memory may make the first step five times as long."""
+    done, ends = [], list(chain(*((0.0, seconds) for seconds in steps)))
+    with patch("lstr.pipelines.learning.planner.perf_counter", side_effect=chain(ends, repeat(99.0))):
+        assert fastest(lambda: done.append(0), "cuda") == expected
+    assert len(done) == taken
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from lstr.pipelines.learning.plan import Workspace
+with Workspace(Path(sys.argv[1])).locked():
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.long
+def test_one_learning_writes_a_folder_at_a_time(videos, tmp_path, lstr):
+    """Another process is refused at once, and a killed one holds nothing."""
+    model = tmp_path / "fall.lstr"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(model)], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout and other.stdout.readline() == "held\n"
+            mistake(lstr("learn", videos / "videos", videos / "labels.json", "-o", model), 2, "fall.learn", "-o")
+        finally:
+            other.send_signal(signal.SIGKILL)
+    workspace = Workspace(model)
+    with workspace.locked():
+        assert not workspace.is_foreign
+    assert not list(tmp_path.iterdir()), "a folder into which nothing came goes away"
+    workspace.path.mkdir()
+    write_labels(workspace.labels, Labels(("a",), {}, True))  # before the plan
+    assert not workspace.is_foreign
+    (workspace.path / "x").touch()
+    assert workspace.is_foreign
+    with pytest.raises(OutputError), Workspace(workspace.path / "x" / "fall.lstr").locked():
+        pass
