@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents
-from lstr.metrics.intervals import draw, interval
 from lstr.metrics.ranked import IOUS, measure_instances
 from tests.support.drawn import CLASSES, cut, drawn_segments, plain_iou
 
@@ -67,24 +66,6 @@ def test_every_figure_is_that_of_the_second_implementation(videos):
         assert found["per_class"][label]["mean"] == pytest.approx(np.mean(values))
     expected = np.mean(list(of_class.values()), axis=0) if present else [math.nan] * len(IOUS)
     assert found["mAP"] == pytest.approx(list(expected), nan_ok=True)
-
-
-@pytest.mark.parametrize("together", [10, None], ids=["computed in parts", "at once"])
-@settings(max_examples=10)
-@given(st.lists(video, min_size=1, max_size=3))
-def test_intervals_are_of_the_videos_drawn_again(together, videos):
-    draws, values = draw(len(videos), 8), []
-    for row in draws:
-        copies = [video for video, times in zip(videos, row, strict=True) for _ in range(times)]
-        values.append(measure(*copies)["mean"])
-    with pytest.MonkeyPatch.context() as patch:
-        if together:
-            patch.setattr("lstr.metrics.ranked.CELLS_TOGETHER", together)
-        found = measure(*videos, draws=draws)
-    if found["per_class"]:
-        assert found["interval"]["mean"] == pytest.approx(interval(np.array(values)), nan_ok=True)
-    else:
-        assert found["interval"] is None
 
 
 def test_how_late_instances_are_told():

@@ -6,10 +6,48 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
+from lstr.labels.label_set import segments_of
+from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.intervals import draw, interval, interval_text, rate_interval
 from lstr.metrics.per_frame import per_frame, resampled_means
+from lstr.metrics.ranked import measure_instances, start_precision
+from lstr.metrics.segmentation import measure_segmentation
+from tests.support.drawn import scores_of, targets_of
 
 CLASSES = ("Background", "A", "B", "Ambiguous")
+
+
+def events(videos):
+    return [VideoEvents(segments_of(on, CLASSES), segments_of(said > 0.5, CLASSES), 10.0) for said, on in videos]
+
+
+def starts(videos, draws):
+    said, targets = [said for said, _ in videos], [on for _, on in videos]
+    return start_precision(said, targets, [segments_of(on, CLASSES) for on in targets], CLASSES, (1, 3), draws)
+
+
+MEASURES = {
+    "segmentation": (lambda v, d: measure_segmentation(*zip(*v, strict=True), CLASSES, draws=d), "edit"),
+    "instances": (lambda v, d: measure_instances(events(v), CLASSES, draws=d), "mean"),
+    "starts": (starts, "mean"),
+    "actions": (lambda v, d: measure_events(events(v), CLASSES, d)["together"], "recall"),
+}
+
+
+@pytest.mark.parametrize("together", [10, 10**6], ids=["computed in parts", "at once"])
+@pytest.mark.parametrize("name", MEASURES)
+def test_intervals_are_of_the_videos_drawn_again(name, together, monkeypatch):
+    monkeypatch.setattr("lstr.metrics.ranked.CELLS_TOGETHER", together)
+    measure, figure = MEASURES[name]
+    random = np.random.default_rng(1)
+    texts = [["".join(random.choice(list("..AAAB?"), 40)) for _ in range(2)] for _ in range(5)]
+    videos = [(scores_of(said), targets_of(on)) for said, on in texts]
+    draws, values = draw(5, 12), []
+    for times in draws:
+        found = measure([videos[i] for i in np.repeat(np.arange(5), times)], None)
+        values.append(found[figure] if name != "actions" else found["iou"]["0.3"][figure])
+    edges = interval(np.array(values))
+    assert measure(videos, draws)["interval"][figure] == pytest.approx(edges) and edges[0] < edges[1]
 
 
 @pytest.mark.parametrize("ignore", ["Ambiguous", None])

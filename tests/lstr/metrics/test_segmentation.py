@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lstr.metrics.intervals import draw, interval
+from lstr.metrics.intervals import draw
 from lstr.metrics.segmentation import measure_segmentation
 from tests.support.drawn import scores_of, targets_of
 
@@ -81,20 +81,6 @@ def test_every_figure_is_that_of_the_second_implementation(videos):
     orders = [["".join(letter for letter, _ in plain_segments(text)) for text in video] for video in videos]
     scores = [1 - plain_distance(a, b) / max(len(a), len(b)) for a, b in orders if a or b]
     assert found["edit"] == pytest.approx(np.mean(scores) if scores else math.nan, nan_ok=True)
-
-
-@settings(max_examples=15)
-@given(st.lists(pair, min_size=1, max_size=3))
-def test_intervals_are_of_the_videos_drawn_again(videos):
-    draws = draw(len(videos), 8)
-    copies = [[video for video, times in zip(videos, row, strict=True) for _ in range(times)] for row in draws]
-    again, found = [measure(*some) for some in copies], measure(*videos, draws=draws)
-    of_a = found["per_class"]["A"]["interval"]["F1"][0]
-    assert of_a == pytest.approx(interval(np.array([one["per_class"]["A"]["F1"][0] for one in again])), nan_ok=True)
-    edges = interval(np.array([one["edit"] for one in again]))
-    assert found["interval"]["edit"] == pytest.approx(edges, nan_ok=True)
-    edges = interval(np.array([one["F1"][2] for one in again]))
-    assert found["interval"]["F1"][2] == pytest.approx(edges, nan_ok=True)
 
 
 def test_ambiguous_chunks_are_background_on_both_sides():

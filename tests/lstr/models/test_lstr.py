@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from lstr import batch
 from lstr.kinds import configure
@@ -69,33 +68,6 @@ def test_positions_reach_as_far_as_the_memory(positions, rows):
     config = configure(**{**TINY, "long_length": 8000, "positions": positions, "anticipation": 3})
     with torch.device("meta"):
         assert LSTR(config, 3).pos_encoding.pe.shape == (rows, 1, 16)
-
-
-@pytest.mark.parametrize("changes", [{"positions": "distance", "grid": "sliding"}, {"integration": "average"}], ids=str)
-def test_entry_h_speaks_of_the_chunk_h_ahead(changes):
-    """Classes follow each other in a fixed order, so the future is known, and another chunk may have another class."""
-    n_ahead, n_chunks = 4, 42
-    phases = torch.arange(n_chunks) % 6
-    labels = torch.tensor([0, 0, 1, 1, 2, 2])[phases]  # class (chunk // 2) % 3
-    features = F.one_hot(phases, 6).float()  # a chunk shows where in the order it is
-    model = tiny(n_classes=3, rgb_dim=6, flow_dim=0, dropout=0.0, anticipation=n_ahead, **changes)
-    ends, outputs = np.arange(5, n_chunks), model.outputs()
-    windows = gather(features, ends, model.config)
-    at = np.where(outputs.slots < 0, ends[:, None], ends[:, None] - 5 + outputs.slots)  # (B, N)
-    about = torch.from_numpy(at + outputs.ahead)
-    inside = about < n_chunks
-    assert not inside.all()  # the last windows look past the end
-    targets = labels[about.clamp(max=n_chunks - 1)]
-    optimizer = torch.optim.Adam(model.train().parameters(), lr=0.01)
-    for _ in range(50):
-        loss = F.cross_entropy(model(windows)[inside], targets[inside])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    ahead = batch.predict_ahead(model.eval(), features).argmax(dim=-1)  # (L, 1 + n_ahead)
-    for h in range(1 + n_ahead):
-        right = ahead[5 : n_chunks - h, h] == labels[5 + h :]  # no window of the training ends before chunk 5
-        assert right.float().mean() > 0.9, h  # one chunk off would be right half of the time
 
 
 @torch.no_grad()

@@ -78,19 +78,6 @@ def test_distances_are_to_the_newest_chunk_and_stay_in_the_table(grid, stretched
         assert 0 <= distances.min() and distances.max() < config.work_length + config.long_length
 
 
-@pytest.mark.parametrize("grid", ["sliding", "anchored"])
-def test_stretched_slots_are_those_of_each_window_alone(grid):
-    """np.linspace over many windows was, with an empty range among them, a chunk off in some."""
-    config = configure(grid=grid)
-    ends = np.arange(0, 2300)
-    indices, _ = memory.stretched_indices(ends, config)
-    for T, row in zip(ends, indices, strict=True):
-        start = max(0, T - 31)
-        oldest = start - 2048 if grid == "anchored" else max(0, start - 2048)
-        alone = np.linspace(oldest, start - 1, 512).astype(np.int64).clip(0)  # as the published loader takes them
-        np.testing.assert_array_equal(row, alone)
-
-
 def test_training_windows_supervise_every_chunk_and_without_tails_those_of_the_published_loader():
     config = configure(long_stride=4, **SMALL)
     W = config.work_length
