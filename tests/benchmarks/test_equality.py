@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 import torch
@@ -73,25 +72,6 @@ def test_pictures_and_videos_are_what_is_seen(tmp_path):
     for suffix in ("png", "mp4"):
         a, b, c = (fingerprints.file_content(tmp_path / f"{name}.{suffix}", {}) for name in "abc")
         assert a == b != c
-
-
-def test_inputs_are_the_same_each_time(tmp_path, monkeypatch, lstr):
-    monkeypatch.setenv("LSTR_SHARED", str(tmp_path / "nowhere"))
-    found = []
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        assert equality.write_videos(tmp_path / name) == "drawn"
-        equality.write_features(tmp_path / name)
-        files = sorted(path for path in (tmp_path / name).rglob("*.*") if path.suffix != ".mkv")
-        found.append({path.relative_to(tmp_path / name): fingerprints.file_content(path, {}) for path in files})
-    assert found[0] == found[1] and len(found[0]) == len(equality.VIDEOS) + 2 * len(equality.FEATURE_VIDEOS) + 3
-    for labels in ("videos.json", "features.json"):
-        assert lstr("labels", "check", tmp_path / "a" / labels)[0] == 0
-    frames = []
-    for path in ("videos/fall-15.mp4", "pipe.mkv"):
-        with av.open(str(tmp_path / "a" / path)) as container:
-            frames.append([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
-    assert len(frames[0]) == 60 and np.array_equal(*frames)
 
 
 def test_every_kind_of_model_takes_part():

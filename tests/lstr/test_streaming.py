@@ -67,19 +67,6 @@ def test_streams_windows_and_videos_of_any_shape_say_the_same(case, data):
         torch.testing.assert_close(batch.predict_ahead(model, video(total), 16), defined, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"work_length": 32, "long_length": 64, "grid": "sliding"},
-        {"work_length": 1, "long_length": 4, "rgb_dim": 0, "flow_dim": 8},
-        {"work_length": 1, "long_length": 4, "kind": "mat", "flow_dim": 0, "rgb_dim": 8},
-    ],
-    ids=str,
-)
-def test_stream_equals_batch_in_odd_shapes(changes):
-    check_streams(unsettled(tiny(**changes)), [(1, 7, 102), (110,)])
-
-
 @pytest.mark.parametrize("missing", ["rgb", "flow"])
 def test_one_feature_stream(missing):
     model = tiny(**{f"{missing}_dim": 0})
@@ -167,6 +154,20 @@ def test_what_does_not_fit_is_refused_and_leaves_the_stream_as_it_was(n_streams)
     ):
         with pytest.raises(LstrError):
             refused()
+
+
+def test_whole_videos_that_do_not_fit_are_refused():
+    with pytest.raises(LstrError):
+        batch.predict(tiny().train(), video(20))
+    for shape in ((20, 7), (8,), (1, 20, 8)):
+        with pytest.raises(LstrError) as caught:
+            batch.predict(tiny(), torch.randn(shape))
+        assert str(shape) in str(caught.value) and caught.value.hint
+    features = video(20)
+    for chunk, value in ((13, float("nan")), (11, float("-inf"))):
+        features[chunk, 2] = value
+        with pytest.raises(LstrError, match=f"chunk {chunk}"):
+            batch.predict(tiny(), features)
 
 
 def test_a_model_file_has_the_weights_of_its_checkpoint(tmp_path):

@@ -46,12 +46,12 @@ class Golden:
         self.model, self.config = self.loaded.model, self.loaded.config
 
 
-def supervised_windows(model, arrays, ends):
+def supervised_windows(model, arrays, ends, stretched=False):
     """Windows at chunks `ends` with targets (B, N, C) and which count (B, N), as training makes them."""
     video = LabelledVideo("a", TwoStreamArray(arrays["rgb"], arrays["flow"]), arrays["target"])
     features = np.concatenate([arrays["rgb"], arrays["flow"]], axis=1)
     targets, counts = make_targets([video], [(0, int(end)) for end in ends], model.config, model.outputs())
-    return gather(features, ends, model.config), targets, counts
+    return gather(features, ends, model.config, stretched), targets, counts
 
 
 def in_doubles(windows: Windows) -> Windows:

@@ -55,6 +55,7 @@ def test_what_is_no_array_of_numbers_is_refused(tmp_path, name):
         open_array(tmp_path / "x.npy")
 
 
+@pytest.mark.filterwarnings("error")  # torch takes maps of files that cannot be written only with a warning
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_every_type_gives_the_same_scores(tmp_path, dtype, order):

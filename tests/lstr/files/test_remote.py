@@ -1,6 +1,5 @@
 """Files elsewhere: listing, bringing, putting, and what a URL must not tell."""
 
-import errno
 import http.server
 import os
 import tempfile
@@ -12,7 +11,7 @@ import fsspec
 import pytest
 
 from lstr.errors import MissingPathError, OutputError, VideoError
-from lstr.extractors.video.inputs import announced_seconds, fetch, find_sources
+from lstr.extractors.video.inputs import fetch, find_sources
 from lstr.files import remote
 from lstr.files.atomic import SCRATCH_PREFIX, scratch
 from lstr.files.remote import RemoteFile, place
@@ -131,13 +130,6 @@ def test_sources_here_and_elsewhere(memory, tmp_path):
         find_sources([memory.url])
 
 
-def test_a_header_tells_how_long_a_video_is(memory, sound_only):
-    memory.joinpath("v.mp4").put(sound_only)
-    assert announced_seconds(memory.joinpath("v.mp4")) == pytest.approx(1, abs=0.1)
-    memory.joinpath("text.mp4").write(b"no video")
-    assert announced_seconds(memory.joinpath("text.mp4")) == announced_seconds(memory.joinpath("none.mp4")) == 0
-
-
 def test_what_is_put_is_there(memory, tmp_path):
     file, there = tmp_path / "v.mp4", memory.joinpath("deep", "er", "v.mp4")
     file.write_bytes(b"0123456789")
@@ -189,26 +181,6 @@ def test_a_password_is_not_in_what_a_run_leaves(site, lstr, tmp_path):
     assert code == 3 and out == "" and err.count("failed: ") == 2 and site.url("text.mp4") in err, err
     assert f'"source": "{site.url("v.mp4")}"' in (tmp_path / "features" / "failed.jsonl").read_text()
     assert "secret" not in err and not [content for content in left if b"secret" in content]
-
-
-@pytest.mark.parametrize(
-    "operation, refusal, error",
-    [
-        ("get_file", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), VideoError),
-        ("pipe_file", PermissionError("no"), OutputError),
-    ],
-)
-def test_no_room_here_and_no_permission_there(memory, tmp_path, monkeypatch, operation, refusal, error):
-    memory.joinpath("v.mp4").write(b"123")
-
-    def refuse(*_):
-        raise refusal
-
-    monkeypatch.setattr(fsspec.filesystem("memory"), operation, refuse)
-    with pytest.raises(error) as caught:
-        memory.joinpath("recipe.json").write(b"{}")
-        fetch(memory.joinpath("v.mp4"), tmp_path)
-    assert "TMPDIR" in caught.value.hint or error is OutputError
 
 
 @pytest.mark.parametrize("cuts", [remote.ATTEMPTS - 1, remote.ATTEMPTS])

@@ -83,12 +83,10 @@ def test_real_labels_are_usable_and_no_two_of_their_videos_are_joined(shared):
 
 def timed(unit: float, n_videos: int = 3, duration: float | None = 6.0) -> Labels:
     """Videos of two segments each, their times multiplied by `unit`; the last one ends with its video, after 6 s."""
-    videos = {
-        f"v{i}": VideoLabels(
-            "training", duration, (Segment(1 * unit, 2 * unit, "A"), Segment(2.5 * unit, (4 + i) * unit, "B"))
-        )
-        for i in range(n_videos)
-    }
+    videos = {}
+    for i in range(n_videos):
+        segments = Segment(1 * unit, 2 * unit, "A"), Segment(2.5 * unit, (4 + i) * unit, "B")
+        videos[f"v{i}"] = VideoLabels("training", duration, segments)
     return Labels(("Background", "A", "B"), videos)
 
 
@@ -113,11 +111,10 @@ def test_times_that_are_no_seconds(unit, footage, meant):
     assert f"lstr labels convert 'my labels.csv' --frames {meant} -o" in caught.value.hint
 
 
-def test_a_slip_is_no_frame_number():
-    slip = Labels(("Background", "A"), {"v": VideoLabels("training", 6.0, (Segment(1, 2, "A"), Segment(3, 40, "A")))})
-    assert found(slip) == [("warning", "past the end", "v")]
-    halves = VideoLabels("training", 6.0, (Segment(82.5, 112, "A"), Segment(120, 150, "A")))
-    assert {kind for _, kind, _ in found(Labels(("Background", "A"), {"v": halves}))} == {"past the end"}
+@pytest.mark.parametrize("segments", [((1, 2), (3, 40)), ((82.5, 112), (120, 150))])
+def test_a_slip_is_no_frame_number(segments):
+    slip = VideoLabels("training", 6.0, tuple(Segment(*times, "A") for times in segments))
+    assert {kind for _, kind, _ in found(Labels(("Background", "A"), {"v": slip}))} == {"past the end"}
     one = timed(1, 3).videos | {"w": VideoLabels("training", 6.0, (Segment(31, 40, "A"),))}
     assert found(Labels(("Background", "A", "B"), one)) == [("warning", "past the end", "w")], "one of many videos"
 
@@ -133,14 +130,10 @@ def test_whole_numbers_of_videos_that_nobody_knows(unit, chunks, kind, is_found)
 
 def subsets(**of: dict[str, int]) -> Labels:
     """By id "subset_id" how many examples of each class a video has."""
-    videos = {
-        name: VideoLabels(
-            name.split("_")[0],
-            100.0,
-            tuple(Segment(k + 0.5, k + 1.0, label) for label, n in counts.items() for k in range(n)),
-        )
-        for name, counts in of.items()
-    }
+    videos = {}
+    for name, counts in of.items():
+        segments = tuple(Segment(k + 0.5, k + 1.0, label) for label, n in counts.items() for k in range(n))
+        videos[name] = VideoLabels(name.split("_")[0], 100.0, segments)
     return Labels(("Background", "A", "B", "Ambiguous"), videos)
 
 

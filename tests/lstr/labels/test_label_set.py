@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lstr.chunk import CLOCK
 from lstr.errors import LabelsError
-from lstr.labels.label_set import VideoLabels, read_labels, runs, segments_of, select, targets
+from lstr.labels.label_set import VideoLabels, read_labels, segments_of, select, targets
 from lstr.labels.segment import Segment
 
 
@@ -48,11 +48,12 @@ def test_background_comes_first_and_given_order_is_kept(tmp_path, given):
     assert labels.classes == ("Background", "Sit", "Fall")
 
 
-def test_the_json_of_a_segment():
-    labelled, detected = Segment(0.25, 1.5, "kick"), Segment(0.25, 1.5, "kick", 0.75)
-    assert list(labelled.to_dict().items()) == [("label", "kick"), ("start", 0.25), ("end", 1.5)]
-    assert detected.to_dict() == {"label": "kick", "start": 0.25, "end": 1.5, "score": 0.75}
-    assert [Segment.from_dict(segment.to_dict()) for segment in (labelled, detected)] == [labelled, detected]
+@pytest.mark.parametrize("score", [None, 0.75])
+def test_the_json_of_a_segment(score):
+    segment = Segment(0.25, 1.5, "kick", score)
+    expected = {"label": "kick", "start": 0.25, "end": 1.5} | ({} if score is None else {"score": score})
+    assert list(segment.to_dict().items()) == list(expected.items())
+    assert Segment.from_dict(segment.to_dict()) == segment
 
 
 @pytest.mark.parametrize(
@@ -154,11 +155,6 @@ def test_segments_of_chunks():
         Segment(0.5, 1.0, "A"), Segment(1.5, 1.75, "A"), Segment(1.0, 1.25, "B"), Segment(1.25, 1.5, "Ambiguous")
     )  # fmt: skip
     assert (targets(VideoLabels("training", None, segments), classes, 8) == on).all()
-
-
-def test_runs_of_chunks():
-    assert runs(np.array([1, 1, 0, 1, 0, 0, 1], dtype=bool)) == [(0, 2), (3, 4), (6, 7)]
-    assert runs(np.zeros(0, dtype=bool)) == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -96,16 +95,3 @@ def test_looking_ahead_leaves_detection_as_it_was(changes):
     model.future_tokens.weight[1] += 1.0
     changed = (model(windows) - before).abs().amax(dim=-1)
     assert (changed[:, :7] < 1e-6).all() and (changed[:, 7:] > 1e-3).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
-def test_full_size_scores_are_those_of_each_window_alone(grid):
-    torch.manual_seed(0)
-    model = LSTR(configure(grid=grid), 22).eval()
-    features = torch.randn(2200, 3072)
-    scores = batch.predict(model, features)
-    ends = np.array([0, 17, 31, 32, 500, 2079, 2080, 2081, 2199])
-    with torch.no_grad():
-        logits = model(gather(features, ends, model.config))[torch.arange(len(ends)), np.minimum(ends, 31)]
-    torch.testing.assert_close(scores[ends], logits.softmax(dim=-1), atol=1e-5, rtol=0)

@@ -12,7 +12,7 @@ from lstr.batch import predict_ahead
 from lstr.kinds import KINDS, change, configure, make_model, presets
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.window_samples import draw_windows, make_targets
+from lstr.pipelines.training.window_samples import draw_windows
 from lstr.windows import indices as memory
 from lstr.windows.windows import Supervision, gather, multi_hot_cross_entropy
 from tests.support.published_sets import Golden, check_gradients, check_grids, in_doubles, supervised_windows
@@ -100,33 +100,13 @@ def test_published_weights_give_the_published_scores(shared, name):
         assert np.abs(without.numpy() - found.arrays["published_scores"][has]).max() < 1e-5
 
 
-@pytest.mark.parametrize("name", ["lstr_small", *TESTRA, *OTHERS])
-def test_windows_are_the_published_ones(shared, name):
-    """Which chunks they hold, and the logits of every stage and of the generated future."""
+@pytest.mark.parametrize("name", [*TESTRA, "cmert_small", "mat_small"])
+def test_windows_hold_the_published_chunks(shared, name):
     found = golden(shared, name)
-    arrays, config, kind = found.arrays, found.config, found.config.kind
-    if kind in ("testra", "cmert", "mat"):
-        check_grids(arrays, config)
-    for part in ("window", "train") if kind == "cmert" else ():
-        ends = arrays[f"{part}_start"] + config.work_length - 1
-        assert (memory.context_indices(ends, config) == arrays[f"{part}_context_index"]).all()
-    if kind in ("oadtr", "colar"):
-        return
-    start = {"lstr": [0], "trn": arrays.get("train_start"), "gatehub": arrays.get("present_chunks")}
-    first = np.asarray(start.get(kind, arrays.get("window_start")))
-    ends = first if kind == "gatehub" else first + config.work_length - 1
-    with torch.no_grad():
-        logits = found.model(gather(found.features, ends, config)).numpy()
-    if kind == "gatehub":  # those that are there, of a young window: ours come first
-        for ours, theirs, chunk in zip(logits, arrays["present_logits"], ends, strict=True):
-            there = min(8, chunk + 1)
-            assert np.abs(ours[:there] - theirs[-there:]).max() < 2e-4
-        return
-    names = ["first_window_logits", "window_logits", *(f"window_work_logits_{i}" for i in range(3))]
-    names += ["window_future_logits", *(f"window_future_logits_{i}" for i in range(2))]
-    names += ["train_logits", "train_ahead_logits"] if kind == "trn" else []
-    expected = [arrays[name].reshape(len(logits), -1, 22) for name in names if name in arrays]
-    assert np.abs(logits - np.concatenate(expected, axis=1)).max() < 1e-4
+    check_grids(found.arrays, found.config)
+    for part in ("window", "train") if name == "cmert_small" else ():
+        ends = found.arrays[f"{part}_start"] + found.config.work_length - 1
+        assert (memory.context_indices(ends, found.config) == found.arrays[f"{part}_context_index"]).all()
 
 
 TRAINED = [(name, "train") for name in (*TESTRA, *OTHERS)] + [("mat_small", "late"), ("lstr_small", "first_window")]
@@ -134,22 +114,19 @@ TRAINED = [(name, "train") for name in (*TESTRA, *OTHERS)] + [("mat_small", "lat
 
 @pytest.mark.parametrize("name, part", TRAINED)
 def test_training_is_the_published_one(shared, name, part):
-    """Loss and gradients of a batch by the function that training uses; of MAT batches of either path.
+    """Targets, loss and gradients of a batch by the functions that training uses; of MAT batches of either path.
 
     In doubles: what the published single precision is off is then the same on every processor.
     """
     found = golden(shared, name, **({"grouping": "batch"} if name == "mat_small" else {}))
     model, arrays, kind, ignored = found.model.double().train(), found.arrays, found.config.kind, 21
-    if kind in ("testra", "cmert", "mat"):
-        windows = gather(found.features, arrays[f"{part}_start"] + found.config.work_length - 1, found.config, True)
-        n_work = len(arrays.get(f"{part}_work_losses", [0]))
-        future = [arrays[f"{part}_future_target"]] * len(arrays[f"{part}_future_losses"]) if kind != "testra" else []
-        targets = torch.from_numpy(np.concatenate([arrays[f"{part}_target"]] * n_work + future, axis=1))
-        counts = torch.ones(targets.shape[:2], dtype=torch.bool)
-    else:
-        ends = {"trn": lambda: arrays["train_start"] + 23, "lstr": lambda: np.array([31])}
-        ends = ends.get(kind, lambda: arrays["train_end"] - 1)()
-        windows, targets, counts = supervised_windows(model, arrays, ends)
+    starts = np.array([0]) if kind == "lstr" else arrays.get(f"{part}_start")
+    ends = arrays["train_end"] - 1 if starts is None else starts + found.config.work_length - 1
+    windows, targets, counts = supervised_windows(model, arrays, ends, kind in ("testra", "cmert", "mat"))
+    if kind in ("cmert", "mat"):  # the work memory with what follows, and the future past the end of the video
+        work, future = arrays[f"{part}_target"], arrays[f"{part}_future_target"]
+        assert (targets[:, : work.shape[1]].numpy() == work).all()
+        assert (targets[:, -future.shape[1] :].numpy() == future).all() and counts[:, -future.shape[1] :].all()
     if kind == "colar":
         targets, ignored = one_hot(torch.from_numpy(arrays["train_label"]), 22)[:, None], None
     windows = in_doubles(windows)
@@ -177,22 +154,6 @@ def test_training_of_miniroad_is_the_published_one(shared, name):
     norms = sorted(parameter.grad.norm().item() for parameter in found.model.parameters())
     published = sorted(norm for norm in about["train_gradient_norms"].values() if norm is not None)
     assert np.allclose(norms, published, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind, weights", [("cmert", [0.1, 1.0, 0.5]), ("mat", [0.2, 0.2, 1.0, 0.1, 0.1])])
-def test_targets_are_the_published_ones(shared, kind, weights):
-    """Of both halves of the outputs: the work memory with what follows, and the future past the end of the video."""
-    found = golden(shared, f"{kind}_small")
-    arrays, outputs = found.arrays, found.model.outputs()
-    one = LabelledVideo("v", TwoStreamArray(arrays["rgb"], arrays["flow"]), arrays["target"])
-    for part in [part for part in ("train", "late") if f"{part}_start" in arrays]:
-        drawn = [(0, int(start) + found.config.work_length - 1) for start in arrays[f"{part}_start"]]
-        targets, counts = make_targets([one], drawn, found.config, outputs)
-        work, future = arrays[f"{part}_target"], arrays[f"{part}_future_target"]
-        n_future = future.shape[1]
-        assert (targets[:, -n_future:].numpy() == future).all() and counts[:, -n_future:].all()
-        assert (targets[:, : work.shape[1]].numpy() == work).all()
-    assert [part.weight for part in outputs.parts] == weights
 
 
 @pytest.mark.long

@@ -1,15 +1,33 @@
-"""Windows as every model takes them: which chunks they hold, alone and in a batch."""
+"""Windows: which chunks they hold, by the definition and as published; their loss; plans of streams as values."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from bisect import bisect_right
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from lstr.errors import LstrError
+from lstr.errors import ConfigError, LstrError
 from lstr.kinds import configure
 from lstr.windows import indices as memory
-from lstr.windows.windows import gather, join
+from lstr.windows.plans import Form, Joined, States, check_known
+from lstr.windows.windows import (
+    Outputs,
+    Part,
+    Supervision,
+    distillation,
+    gather,
+    join,
+    loss_of,
+    multi_hot_cross_entropy,
+    totals_of,
+)
 from tests.support.tiny_models import TINY, tiny, unsettled, video
 
 W, L = 6, 16
@@ -33,24 +51,12 @@ def test_windows_hold_the_chunks_that_the_memory_names(grid, stretched):
     numbered = np.repeat(np.arange(1, 3 * L + 1, dtype=np.float32)[:, None], 8, axis=1)
     windows = gather(numbered, ends, config, stretched)
     long, seen = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
-    K = 3 * L - W - L
-    shapes = {name: tuple(tensor.shape[1:]) for name, tensor in vars(windows).items()}
-    assert shapes == {
-        "long": (4, 8),
-        "long_mask": (4,),
-        "work": (W, 8),
-        "work_mask": (W,),
-        "distances": (4,),
-        "older": (K, 8),
-        "older_count": (),
-        "context": (0, 8),
-    }
     assert len(windows) == 48 and windows.long.dtype == windows.work.dtype == windows.older.dtype == torch.float32
     assert torch.equal(windows.distances, torch.from_numpy(memory.long_distances(ends, config, stretched)))
     for T in ends:
         assert chunks_in(windows.long[T], windows.long_mask[T]) == long[T][seen[T]].tolist()
         assert chunks_in(windows.work[T], windows.work_mask[T]) == list(range(max(0, T - W + 1), T + 1))
-        present = torch.arange(K) < windows.older_count[T]
+        present = torch.arange(windows.older.shape[1]) < windows.older_count[T]
         assert chunks_in(windows.older[T], present) == list(range(max(0, T - W + 1 - L)))
     assert (windows.work[~windows.work_mask] == 0).all()
 
@@ -94,3 +100,190 @@ def test_a_gru_is_trained_from_the_newest_older_chunks_and_scores_from_the_first
     with torch.no_grad():
         gaps = (model(windows)[:, -1] - model.video_logits(features, 7)[ends, 0]).abs().amax(dim=1)
     assert gaps[:5].max() < 1e-5 and gaps[5] > 1e-4
+
+
+SMALL = dict(d_model=8, n_heads=2, work_length=4, long_length=12)
+
+
+def defined(T, config):
+    """Long memory at T by the words of the definition."""
+    start = max(0, T - config.work_length + 1)
+    if start == 0:
+        return [0]
+    if config.grid == "anchored":
+        back = list(range(start - config.long_stride, start - config.long_length - 1, -config.long_stride))[::-1]
+        inside = [chunk for chunk in back if chunk >= 0]
+        return inside if back[0] >= 0 or 0 in inside else [0, *inside]
+    seen = range(max(0, start - config.long_length), start)
+    if config.grid == "sliding":
+        return list(seen[:: config.long_stride])
+    return [chunk for chunk in seen if chunk % config.long_stride == 0]
+
+
+@pytest.mark.parametrize("grid", ["fixed", "sliding", "anchored"])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+def test_long_memory_is_the_definition(grid, stride):
+    config = configure(grid=grid, long_stride=stride, **SMALL)
+    for T in range(60):
+        indices, mask = memory.long_indices(T, config)
+        assert indices.shape == mask.shape == (config.n_long,)
+        assert indices[mask].tolist() == defined(T, config), T
+
+
+def published_training_sample(start, config):
+    """The long memory of a training sample whose work memory starts at `start`, as published."""
+    spread = np.linspace(max(0, start - config.long_length), start - 1, config.n_long)
+    indices = np.sort(spread).astype(np.int32)
+    hidden = np.zeros(config.n_long, dtype=bool)
+    last_zero = bisect_right(indices.tolist(), 0) - 1
+    if last_zero > 0:
+        hidden[:last_zero] = True
+    return indices.clip(0), ~hidden
+
+
+@pytest.mark.parametrize(
+    "config", [configure(grid="sliding"), configure(long_stride=4, **SMALL)], ids=["published", "small"]
+)
+def test_stretched_memory_is_that_of_published_training(config):
+    starts = np.unique(np.concatenate([np.arange(40), config.long_length + np.arange(-3, 4), [5000]]))
+    indices, mask = memory.stretched_indices(starts + config.work_length - 1, config)
+    for start, ours, visible in zip(starts, indices, mask, strict=True):
+        theirs, seen = published_training_sample(int(start), config)
+        assert (visible == seen).all() and (ours[visible] == theirs[visible]).all(), start
+
+
+@pytest.mark.parametrize("changes", [{"long_length": 0}, {"kind": "rnn"}])
+def test_stretched_memory_of_a_model_without_one(changes):
+    indices, mask = memory.stretched_indices(np.arange(9), configure(**{**SMALL, **changes}))
+    assert indices.shape == mask.shape == (9, 0)
+
+
+def test_training_windows_supervise_every_chunk_and_without_tails_those_of_the_published_loader():
+    config = configure(long_stride=4, **SMALL)
+    W = config.work_length
+    assert len(memory.window_ends(0, 0, config)) == 0
+    for n_chunks in range(1, 30):
+        for offset in range(W):
+            ends = memory.window_ends(n_chunks, offset, config)
+            assert (np.diff(ends) > 0).all() and ends[-1] == n_chunks - 1
+            seen = set()
+            for T in ends:
+                indices, mask = memory.work_indices(int(T), config)
+                seen |= set(indices[mask].tolist())
+            assert seen == set(range(min(offset, max(n_chunks - W, 0)), n_chunks))
+            firsts = range(offset, n_chunks, W)
+            after = range(offset + W, n_chunks, W)  # never the video's end
+            published = memory.window_ends(n_chunks, offset, config, tails=False)
+            assert published.tolist() == [first + W - 1 for first, _ in zip(firsts, after, strict=False)]
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        {},
+        {"form": "pickle"},
+        {"form": "ring"},
+        {"form": "ring", "work_length": "8"},
+        {"form": "ring", "work_length": 0},
+        {"form": "ring", "work_length": 2**40},
+        {"form": "bank", "work_length": 4, "long_length": 7, "long_stride": 2, "grid": "fixed"},
+        {"form": "bank", "work_length": 4, "long_length": 8, "long_stride": 2, "grid": "round"},
+        {"form": "joined", "members": []},
+        {"form": "joined", "members": [{"form": "joined", "members": [{"form": "states"}]}]},
+    ],
+)
+def test_what_is_no_plan_is_refused(entry):
+    with pytest.raises((ValueError, RecursionError)):
+        msgspec.convert(entry, Form | Joined)
+
+
+def test_a_form_that_no_file_knows_is_named():
+    class Odd(States):
+        pass
+
+    with pytest.raises(ConfigError, match="Odd"):
+        check_known(Odd())
+
+
+def test_plans_need_no_torch():
+    code = "import sys, lstr.windows.plans\nprint([name for name in ('torch', 'onnxruntime') if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_ambiguous_leaves_the_softmax_and_its_chunks_leave_the_mean():
+    logits = torch.randn(6, 4, requires_grad=True)
+    targets = torch.eye(4)[[0, 1, 2, 3, 3, 1]]
+    targets[3, 0] = 1
+    loss = multi_hot_cross_entropy(logits, targets, ignore=3)
+    rows = [0, 1, 2, 5]
+    torch.testing.assert_close(loss, F.cross_entropy(logits[rows, :3], torch.tensor([0, 1, 2, 1])))
+    loss.backward()
+    assert logits.grad[:, 3].abs().max() == 0 and logits.grad[3:5].abs().max() == 0
+    assert logits.grad[rows, :3].abs().min() > 0
+
+
+@pytest.mark.parametrize("ignore, valid", [(1, None), (None, torch.zeros(3, dtype=torch.bool))])
+def test_nothing_to_learn_gives_zero_and_not_nan(ignore, valid):
+    """The published loss is NaN on a batch of ambiguous chunks, and so is the model after it."""
+    logits = torch.randn(3, 2, requires_grad=True)
+    loss = multi_hot_cross_entropy(logits, torch.tensor([[0, 1]] * 3), ignore=ignore, valid=valid)
+    loss.backward()
+    assert loss.item() == 0 and logits.grad.abs().max() == 0
+
+
+def test_other_shapes_are_refused():
+    with pytest.raises(LstrError):
+        multi_hot_cross_entropy(torch.zeros(3, 4), torch.zeros(3, 5))
+
+
+LOGITS, TARGETS = torch.randn(2, 3, 4), torch.eye(4)[torch.tensor([[0, 1, 2], [3, 0, 1]])]
+COUNTS = torch.tensor([[True, True, True], [True, False, False]])
+SLOTS, AHEAD = np.array([0, 1, -1]), np.array([0, 0, 1])
+ALL = np.arange(3)
+
+
+@pytest.mark.parametrize(
+    "parts, expected, totals",
+    [
+        ((), [([0, 1], 1), ([2], 1)], [3.0, 1.0]),  # detection plus anticipation
+        ((Part(ALL),), [(ALL, 1)], [4.0]),  # TeSTra's
+        ((Part(np.array([0, 2])), Part(np.array([1]), 0.25)), [([0, 2], 1), ([1], 0.25)], [3.0, 1.0]),
+    ],
+)
+def test_the_loss_is_the_weighted_sum_of_the_means_of_its_parts(parts, expected, totals):
+    outputs = Outputs(SLOTS, AHEAD, parts)
+    sums = [w * multi_hot_cross_entropy(LOGITS[:, r], TARGETS[:, r], None, COUNTS[:, r]) for r, w in expected]
+    assert torch.allclose(loss_of(LOGITS, outputs, Supervision(TARGETS, COUNTS)), sum(sums))
+    assert totals_of(TARGETS, COUNTS, outputs, None) == totals
+
+
+SOFT = torch.randn(2, 3, 4).softmax(-1)
+
+
+def test_a_teacher_is_compared_with_where_it_says_something():
+    """The squared temperature times the KL divergence of both, each part's mean over all that counts."""
+    soft = SOFT.clone()
+    soft[0, 1] = 0
+    outputs, supervision = Outputs(SLOTS, AHEAD), Supervision(TARGETS, COUNTS, soft=soft)
+    wanted, ours = ((x / 3).log_softmax(-1) for x in (SOFT.log(), LOGITS))
+    each = 9 * F.kl_div(ours, wanted, reduction="none", log_target=True).sum(-1)  # (B, N)
+    expected = (each[0, 0] + each[1, 0]) / 3 + each[0, 2]
+    assert torch.allclose(distillation(LOGITS, outputs, supervision, 3.0), expected)
+
+
+def test_a_teacher_says_nothing_of_the_ambiguous_class():
+    """Its scores are compared as if neither had that class, and not at all where a chunk has it."""
+    outputs = Outputs(SLOTS, AHEAD, (Part(np.arange(3), 0.5),))
+    logits = LOGITS.clone().requires_grad_()
+    loss = distillation(logits, outputs, Supervision(TARGETS, COUNTS, 3, soft=SOFT), 2.0)
+    loss.backward()
+    assert (logits.grad[0, :, :3] != 0).all() and not logits.grad[..., 3].any() and not logits.grad[1].any()
+    totals = totals_of(TARGETS, COUNTS, outputs, 3)
+    pieces = [Supervision(TARGETS[[i]], COUNTS[[i]], 3, totals, 2.0, SOFT[[i]]) for i in range(2)]
+    summed = sum(distillation(LOGITS[[i]], outputs, piece, 2.0) for i, piece in enumerate(pieces))
+    assert torch.allclose(summed, loss)

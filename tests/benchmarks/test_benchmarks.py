@@ -1,0 +1,129 @@
+"""Scripts of benchmarks/: every row exists and means what it is called. How fast the machine is does not matter."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lstr.errors import ConfigError
+from lstr.kinds import KINDS, configure
+from lstr.models.lstr import ENCODERS
+from lstr.pipelines.models import describe_models
+from lstr.pipelines.progress import Finished, Progress
+from lstr_cli.main import cli
+from tests.support.benchmarks import benchmark
+from tests.support.tiny_models import TINY
+
+bench = benchmark("models")
+
+
+def shapes(kinds):
+    """Small sizes of kinds, each with what else its published size sets."""
+    own = {"mat": {"groups": 2}}
+    return tuple((kind, KINDS[kind].published_size.replace(**TINY, **own.get(kind, {}))) for kind in kinds)
+
+
+@pytest.fixture(autouse=True)
+def one_round(monkeypatch):
+    monkeypatch.setattr(bench, "ROUNDS", 1)
+    monkeypatch.setattr(bench, "CHUNKS", 60)
+    monkeypatch.setattr(bench, "CORES", (1,))
+
+
+@pytest.mark.parametrize("kinds", [("rnn",), pytest.param(tuple(KINDS), marks=pytest.mark.slow)])
+def test_every_kind_has_a_row(kinds):
+    events = list(bench.bench_kinds(bench.KindsBench(kinds, seconds=0.001, shapes=shapes(["lstr", *kinds]))))
+    assert isinstance(events[-1], Finished)
+    record = json.loads(json.dumps(events[-1].result))
+    assert tuple(record["kinds"]) == kinds
+    for row in record["kinds"].values():
+        assert row["parameters"] > 0 and row["multiply_adds"] > 0 and row["stream"]
+        for speed in row["stream"].values():
+            assert speed["steps_per_second"] > 0 and speed["processor_ms"] >= 0 and speed["ratio_to_lstr"] > 0
+    steps = [event for event in events if isinstance(event, Progress)]
+    assert steps[-1].done == steps[-1].total
+    assert torch.get_num_threads() == 1, "as tests/conftest.py sets it"
+
+
+def test_training_is_measured_where_that_is_wanted():
+    options = bench.KindsBench(("red",), 0.001, True, shapes(["lstr", "red"]))
+    row = list(bench.bench_kinds(options))[-1].result["kinds"]["red"]
+    assert row["training"]["steps"] >= 1 and 0 <= row["training"]["data_wait"] <= 1
+
+
+@pytest.mark.parametrize("ask", [lambda kind: bench.KindsBench((kind,)), lambda kind: list(describe_models(kind))])
+def test_an_unknown_kind_is_an_error_that_names_the_known_ones(ask):
+    with pytest.raises(ConfigError, match="'gpt'") as failed:
+        ask("gpt")
+    assert [kind for kind in KINDS if kind not in failed.value.hint] == []
+    ask("rnn")
+
+
+step_bench = benchmark("lstr_step")
+
+SMALL = configure(
+    rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4
+)
+HEADLINE = ("recompute", "stream", "stream_sliding", "batched_16")
+
+
+@pytest.mark.slow
+def test_record(monkeypatch):
+    """Every row of the documented record, each with positive finite numbers."""
+    for name in ("ROUNDS", "FEW_ROUNDS"):
+        monkeypatch.setattr(step_bench, name, 2)
+    events = list(step_bench.bench_lstr(step_bench.ModelBench(SMALL, 5, 0.01, threads=2)))
+    record = events[-1].result
+    assert isinstance(events[-1], Finished) and json.loads(json.dumps(record)) == record
+    steps = [event for event in events if isinstance(event, Progress)]
+    assert [step.done for step in steps] == list(range(1, steps[-1].total + 1))
+    assert torch.get_num_threads() == 1, "as tests/conftest.py sets it"
+
+    assert {"machine", "versions", "date", "threads", "device", "config", *HEADLINE} <= record.keys()
+    assert (record["device"], record["threads"], record["classes"]) == ("cpu", 2, 5)
+    assert configure(**record["config"]) == SMALL
+    assert {*ENCODERS, "average", "concatenation", *KINDS} - {"lstr"} <= record["designs"].keys()
+    sizes = [row["bytes_a_stream"] for row in record["memory_length"].values()]
+    assert sizes == sorted(set(sizes)) and len(sizes) == 6
+    rows = [*(record[name] for name in HEADLINE), *record["memory_length"].values(), *record["designs"].values()]
+    assert all(number > 0 and math.isfinite(number) for row in rows for number in row.values())
+
+
+ROOT = Path(__file__).resolve().parents[2]
+first_gpu_run = benchmark("first_gpu_run")
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_the_commands_of_its_steps_can_be_given(tmp_path, dry, monkeypatch):
+    """Those on a GPU too, which a dry run does not give."""
+    (tmp_path / "labels.json").touch()
+    monkeypatch.setattr(first_gpu_run, "LABELS", tmp_path / "labels.json")
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "scene_00.mp4").touch()
+    (tmp_path / "drawn").mkdir()
+    parsed = 0
+    for limit, command in first_gpu_run.commands(tmp_path, dry).values():
+        words = list(map(str, command))
+        assert limit > 0 and all(Path(word).is_file() for word in words if word.endswith(".py")), shlex.join(words)
+        if "lstr_cli.main" in words:
+            first, *rest = words[words.index("lstr_cli.main") + 1 :]
+            cli.get_command(None, first).make_context(first, rest)
+            parsed += 1
+    assert parsed == (4 if dry else 8)
+
+
+@pytest.mark.slow
+def test_a_dry_run_measures_every_step(tmp_path):
+    command = ["make", "gpu-run", f"GPU_PYTHON={sys.executable}", f"GPU_RUN=--dry-run -o {tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert results.keys() == first_gpu_run.commands(tmp_path, True).keys()
+    assert results["flow"]["record"]["native, 1 threads"] > 0 and results["networks"]["record"]
