@@ -9,9 +9,10 @@ import pytest
 
 from lstr.extractors.networks.crops import picture_of
 from lstr.extractors.video.frames import Chunk
-from lstr.extractors.video.inputs import Input, LiveOptions
+from lstr.extractors.video.inputs import LiveOptions
 from lstr.extractors.video.live import LiveReader
 from lstr.extractors.video.zones import BACKDROP_SECONDS, Backdrop, inside, parse_zones
+from tests.support.clips import drained, stdin
 
 LEFT = parse_zones([[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]])
 HEIGHT, WIDTH = 24, 32
@@ -40,15 +41,10 @@ def film(n: int, right: bool) -> np.ndarray:
     return frames
 
 
-def test_without_zones_a_chunk_is_itself():
-    backdrop = Backdrop()
-    for chunk in noise(3):
-        assert backdrop.behind(chunk, ()) is chunk
-
-
 def test_inside_no_bit_changes_and_outside_nothing_moves():
     backdrop = Backdrop()
     for chunk in noise(12):
+        assert Backdrop().behind(chunk, ()) is chunk
         given = chunk.frames.copy()
         seen = backdrop.behind(chunk, LEFT)
         assert (seen.index, seen.end_time) == (chunk.index, chunk.end_time)
@@ -73,15 +69,6 @@ def test_time_that_was_not_seen_passed_all_the_same():
     backdrop.behind(flat(0, 0), LEFT)
     backdrop.behind(flat(200, int(4 * BACKDROP_SECONDS)), LEFT)
     assert backdrop.behind(flat(0, int(4 * BACKDROP_SECONDS) + 1), LEFT).frames[0, 0, -1, 0] == 126  # of 200, 1 - 1/e
-
-
-def test_it_begins_anew_with_another_size_and_after_a_chunk_without_zones():
-    backdrop = Backdrop()
-    backdrop.behind(flat(10, 0), LEFT)
-    larger = Chunk(1, 0.5, np.full((6, 2 * HEIGHT, WIDTH, 3), 200, np.uint8))
-    assert (backdrop.behind(larger, LEFT).frames == 200).all()
-    backdrop.behind(flat(50, 2), ())
-    assert (backdrop.behind(flat(90, 3), LEFT).frames == 90).all()
 
 
 @pytest.mark.parametrize("stream", ["difference", "change", "grey", "rgb"])
@@ -121,42 +108,26 @@ def streamed(frames: np.ndarray) -> io.BytesIO:
     return kept
 
 
-def read(frames: np.ndarray, zones=None, seen=None) -> tuple[list[Chunk], LiveReader]:
-    source, chunks = Input("pipe", streamed(frames), lasting=False), []
-    with LiveReader(source, 320, LiveOptions(), on_chunk=seen, zones=zones) as reader:
-        while True:
-            with reader.changed:
-                reader.changed.wait_for(lambda: reader.waiting or reader.ended, 20)
-            taken = reader.take()
-            if taken is None:
-                assert reader.error is None
-                return chunks, reader
-            chunks.append(taken[0])
+def read(frames: np.ndarray, zones=None, seen=None) -> list[Chunk]:
+    reader = LiveReader(stdin(streamed(frames)), 320, LiveOptions(), on_chunk=seen, zones=zones)
+    chunks = drained(reader)
+    assert reader.error is None
+    return chunks
 
 
-def test_a_live_source_makes_its_chunks_so():
-    frames = film(48, True)
-    whole, _ = read(frames)
-    assert len(whole) == 8 and np.array_equal(np.concatenate([chunk.frames for chunk in whole]), frames)
-    shown: list[Chunk] = []
-    zoned, _ = read(frames, lambda: LEFT, shown.append)
-    backdrop = Backdrop()
-    for chunk, raw, seen in zip(zoned, whole, shown, strict=True):
-        np.testing.assert_array_equal(chunk.frames, backdrop.behind(raw, LEFT).frames)
-        np.testing.assert_array_equal(seen.frames, raw.frames, "who looks sees the whole picture")
-    unzoned, _ = read(frames, lambda: ())
-    for chunk, raw in zip(unzoned, whole, strict=True):
-        np.testing.assert_array_equal(chunk.frames, raw.frames)
-
-
-def test_zones_are_asked_for_at_each_chunk():
-    zones, shown = [()], []
+def test_zones_are_asked_for_at_each_chunk_of_a_live_source():
+    zones, shown, frames = [()], [], film(48, True)
 
     def look(chunk: Chunk) -> None:
-        shown.append(chunk)
-        if chunk.index == 3:
-            zones[0] = LEFT
+        shown.append(chunk.frames)
+        zones[0] = LEFT if chunk.index >= 3 else ()
 
-    chunks, _ = read(film(48, True), lambda: zones[0], look)
+    chunks = read(frames, lambda: zones[0], look)
+    whole = [chunk.frames for chunk in read(frames)]
+    assert len(whole) == 8 and np.array_equal(np.concatenate(whole), frames)
+    np.testing.assert_array_equal(shown, whole, "who looks sees the whole picture")
     moves = [np.ptp(chunk.frames[:, ~WITHIN], axis=0).any() for chunk in chunks]
     assert moves == [False, True, True, False, False, False, False, False]
+    assert all(
+        np.array_equal(chunk.frames[:, WITHIN], raw[:, WITHIN]) for chunk, raw in zip(chunks, whole, strict=True)
+    )

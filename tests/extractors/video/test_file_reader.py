@@ -1,7 +1,6 @@
 """24 FPS frames and chunks from real files, against FFmpeg's own fps filter."""
 
 import os
-import socket
 import sys
 import threading
 from dataclasses import replace
@@ -13,11 +12,11 @@ import numpy as np
 import pytest
 from av.video.reformatter import ColorRange, VideoReformatter
 
-from lstr.errors import MissingPathError, StalledError, VideoError
+from lstr.errors import VideoError
 from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import CHUNK, working_size
 from lstr.extractors.video.probe import probe
-from lstr.extractors.video.reader import FrameReader, PyAVReader, chunks_of, render, shrink
+from lstr.extractors.video.reader import FrameReader, PyAVReader, chunks_of, render
 from tests.support.videos import FULL, write_video
 
 
@@ -34,13 +33,7 @@ def test_chunks(tmp_path):
 
 def test_a_chunk_needs_nothing_after_the_frame_that_closes_it(tmp_path):
     frames, taken = PyAVReader(write_video(tmp_path / "v.mp4", range(0, 1800, 20))).frames(320), []
-
-    def counting():
-        for frame in frames:
-            taken.append(frame.time)
-            yield frame
-
-    next(chunks_of(counting()))
+    next(chunks_of(taken.append(frame.time) or frame for frame in frames))
     assert taken[-1] * 24 + Fraction(1, 2) >= 6 > taken[-2] * 24 + Fraction(1, 2)
 
 
@@ -59,14 +52,6 @@ def test_a_pipe_gives_chunks_while_it_is_still_written(noise):
     os.close(start)
 
 
-def test_a_stalled_source_is_a_typed_error():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        reader = PyAVReader(f"tcp://me:secret@127.0.0.1:{server.getsockname()[1]}", opening=Opening(timeout=0.3))
-        with pytest.raises(StalledError) as caught:
-            next(reader.frames(64))
-        assert "secret" not in str(caught.value) and caught.value.hint and caught.value.exit_code == 1
-
-
 def test_timestamps_that_step_back(tmp_path):
     """Two recordings one after the other in one stream: the clock of the second goes on from the first."""
     data = write_video(tmp_path / "v.ts", range(1200, 3000, 20)).read_bytes()
@@ -75,36 +60,19 @@ def test_timestamps_that_step_back(tmp_path):
     assert times == [Fraction(i, 30) for i in range(180)]
 
 
-def test_a_size_that_changes_keeps_the_first_working_size(tmp_path):
-    first = write_video(tmp_path / "a.ts", range(0, 600, 20), size=(64, 48)).read_bytes()
-    second = write_video(tmp_path / "b.ts", range(600, 1200, 20), size=(128, 64)).read_bytes()
-    (tmp_path / "v.ts").write_bytes(first + second)
-    chunks = list(chunks_of(PyAVReader(tmp_path / "v.ts", damage="skip").frames(320)))
-    assert len(chunks) == 7 and {chunk.frames.shape for chunk in chunks} == {(6, 48, 64, 3)}
-
-
-def test_working_size():
-    assert working_size(1920, 1080, 320) == (320, 180)
-    assert working_size(1080, 1920, 320) == (180, 320)
-    assert working_size(160, 120, 320) == (160, 120)
-    assert working_size(720, 576, 320, Fraction(64, 45)) == (320, 180)
-    assert working_size(176, 144, 320, Fraction(12, 11)) == (176, 132)
-    assert working_size(100, 100, 320, Fraction(1, 2)) == (50, 100)
-    assert shrink(np.zeros((360, 640, 3), np.uint8), (320, 180)).shape == (180, 320, 3)
-
-
-def test_bad_files_are_typed_errors(tmp_path, sound_only):
-    (tmp_path / "text.mp4").write_text("no video at all")
-    (tmp_path / "empty.mp4").touch()
-    for name in ("text.mp4", "empty.mp4", sound_only.name):
-        for read in (probe, lambda path: next(PyAVReader(path).frames(64))):
-            with pytest.raises(VideoError) as caught:
-                read(tmp_path / name)
-            assert name in str(caught.value) and caught.value.hint
-    with pytest.raises(MissingPathError):
-        probe(tmp_path / "nothing.mp4")
-    with pytest.raises(MissingPathError):
-        probe(tmp_path)
+@pytest.mark.parametrize(
+    ("coded", "aspect", "size"),
+    [
+        ((1920, 1080), 1, (320, 180)),
+        ((1080, 1920), 1, (180, 320)),
+        ((160, 120), 1, (160, 120)),
+        ((720, 576), Fraction(64, 45), (320, 180)),
+        ((176, 144), Fraction(12, 11), (176, 132)),
+        ((100, 100), Fraction(1, 2), (50, 100)),
+    ],
+)
+def test_working_size(coded, aspect, size):
+    assert working_size(*coded, 320, aspect) == size
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +100,7 @@ def test_a_damaged_file_gives_what_precedes_the_damage(tmp_path, noise, harm):
     else:
         data[len(data) // 2 : len(data) // 2 + 2000] = bytes(2000)
     path.write_bytes(data)
-    with pytest.raises(VideoError, match="is damaged") as caught:
+    with pytest.raises(VideoError, match=harm) as caught:
         list(FrameReader(probe(path)).frames(FULL))
     assert "--allow-damaged" in caught.value.hint
     reader = FrameReader(probe(path), allow_damaged=True)
@@ -157,18 +125,16 @@ def test_the_decoder_can_be_chosen(tmp_path, monkeypatch):
     assert FrameReader(video).decoder == "pyav"
     expected = [chunk.frames for chunk in chunks_of(FrameReader(video).frames(320))]
     monkeypatch.setenv("LSTR_DECODER", "decord")
-    for chunk, frames in zip(chunks_of(FrameReader(video).frames(320)), expected, strict=True):
-        np.testing.assert_array_equal(chunk.frames, frames)
+    np.testing.assert_array_equal([chunk.frames for chunk in chunks_of(FrameReader(video).frames(320))], expected)
     other = write_video(tmp_path / "other.mp4", range(0, 600, 20))
     for unfit in (replace(video, bits=10), replace(video, path=other), replace(video, path=tmp_path / "gone.mp4")):
-        with pytest.raises(VideoError, match="decord cannot read"):
+        with pytest.raises(VideoError):
             next(FrameReader(unfit).frames(320))
     monkeypatch.setitem(sys.modules, "decord", None)
-    with pytest.raises(VideoError, match="decord is not installed"):
-        FrameReader(video)
-    monkeypatch.setenv("LSTR_DECODER", "other")
-    with pytest.raises(VideoError, match="Unknown decoder: 'other'"):
-        FrameReader(video)
+    for name in ("decord", "other"):
+        monkeypatch.setenv("LSTR_DECODER", name)
+        with pytest.raises(VideoError, match=name):
+            FrameReader(video)
 
 
 @pytest.mark.parametrize("planar", ("yuv420p", "yuvj420p", "yuv420p10le"))

@@ -1,16 +1,11 @@
 """Clocks of live sources: jumps, wraps, and time stamps that are of no use."""
 
-import io
-from fractions import Fraction
-
 import numpy as np
 import pytest
 
 from lstr.errors import StalledError
 from lstr.extractors.video.inputs import parse_live
-from lstr.extractors.video.live import LiveReader
-from lstr.extractors.video.reader import SourceFrame
-from tests.support.clips import SIDE, indices, read, stdin
+from tests.support.clips import indices, read, stdin
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, piped, served
 from tests.support.stamps import TICKS, WRAP, restamped
@@ -38,16 +33,6 @@ def test_a_clock_that_jumps_by_an_hour_and_back(clips):
     assert len(found) >= 22
 
 
-def test_a_clock_that_jumps_by_a_year_is_not_believed(clips):
-    """Nor does a frame last for the year."""
-    year = 365 * 86400
-    frames = [SourceFrame(Fraction(i, 24) + (0 if i < 30 else year), Fraction(year), None) for i in range(60)]
-    reader = LiveReader(stdin(io.BytesIO()), SIDE)
-    timed = list(reader._timed(iter(frames)))
-    assert [frame.time for frame in timed] == [Fraction(i, 24) for i in range(60)]
-    assert max(frame.duration for frame in timed) <= 2
-
-
 @pytest.mark.long
 def test_the_wall_clock_is_of_arrival(clips):
     """Two seconds of pictures in two bursts, a second apart: by their own clock they end before chunk 8."""
@@ -65,7 +50,7 @@ def test_time_stamps_that_are_of_no_use(clips, stamp):
         reader, chunks = read(stdin(file))
     assert reader.error is None and reader.clock == "average rate" and reader.frames == 180
     (told,) = reader.news()
-    assert told.startswith("The time stamps of") and reader.warnings == [told]
+    assert reader.warnings == [told]
     found = indices(chunks)
     assert found[-14:] == list(range(found[-1] - 13, found[-1] + 1)) and len(found) >= 16
     for chunk in chunks[-12:]:  # each has the frames that a video of 30 frames a second has
@@ -83,7 +68,7 @@ def test_a_camera_whose_time_stamps_are_of_no_use(clips, name):
         with served(slowly, head=TS_HEAD) as port:
             reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), timeout=timeout, on_lag="wait")
         assert reader.clock == "wall" and isinstance(reader.error, StalledError) and len(chunks) >= 3
-        assert len([text for text in reader.news() if "time stamps" in text]) == 1 == len(reader.warnings)
+        assert len(reader.warnings) == 1 and reader.warnings[0] in reader.news()
 
     patiently(check, 1)
 

@@ -1,16 +1,8 @@
 """Addresses and cameras that are reached over a network, lost and reached again."""
 
-import http.server
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from fractions import Fraction
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from time import sleep
 
 import av
 import numpy as np
@@ -18,46 +10,29 @@ import pytest
 
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.video import live
-from lstr.extractors.video.inputs import LiveOptions, parse_live
-from lstr.extractors.video.live import LiveReader
+from lstr.extractors.video.inputs import parse_live
 from lstr.extractors.video.reader import PyAVReader, chunks_of
 from lstr.files.atomic import write_text
 from tests.support.clips import SIDE, indices, read
+from tests.support.http_folder import Handler, Server
 from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, camera, served
 from tests.support.videos import write_video
 
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
+PLAYLIST = "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:2\n"
 
 
-@contextmanager
-def serving(handler) -> Iterator[int]:
-    """The port of a server of files."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+@pytest.fixture
+def folder(clips):
+    """Two segments, with frames that follow one another as in one file, and playlists of them."""
+    end = "#EXT-X-ENDLIST\n"
+    recording = "#EXT-X-PLAYLIST-TYPE:VOD\n#EXTINF:2.0,\nfirst.ts\n#EXTINF:2.0,\nnext.ts\n"
+    (clips["folder"] / "list.m3u8").write_text(PLAYLIST + recording + end)
+    (clips["folder"] / "event.m3u8").write_text(PLAYLIST + "#EXTINF:0.5,\nfirst.ts\n#EXTINF:0.5,\nnext.ts\n")
+    return clips["folder"]
 
 
-def test_a_playlist_of_segments_over_http(clips):
-    """HLS: two segments, whose frames follow one another as in one file."""
-    folder = clips["folder"]
-    (folder / "list.m3u8").write_text(
-        "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:2\n#EXT-X-PLAYLIST-TYPE:VOD\n"
-        "#EXTINF:2.0,\nfirst.ts\n#EXTINF:2.0,\nnext.ts\n#EXT-X-ENDLIST\n"
-    )
-    with serving(partial(Quiet, directory=folder)) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/list.m3u8"))
-    assert reader.error is None and reader.frames == 120 and indices(chunks) == list(range(16))
-
-
-class Ending(Quiet):
+class Ending(Handler):
     """A live event, which is over when its playlist is asked for again: it then says so, and is a recording."""
 
     def do_GET(self):
@@ -67,19 +42,21 @@ class Ending(Quiet):
             write_text(path, path.read_text().removesuffix("#EXT-X-ENDLIST\n") + "#EXT-X-ENDLIST\n")  # at once
 
 
-def test_an_event_that_ends_is_not_read_again(clips, monkeypatch):
-    """Connected to again, it began with its first segment, and all its actions were told a second time."""
+@pytest.mark.parametrize("name", ["list.m3u8", "event.m3u8"])
+def test_playlists_are_read_once(folder, monkeypatch, name):
+    """Connected to again, an event that had ended began with its first segment."""
     monkeypatch.setattr(live, "DELAYS_S", (0.05,))
-    folder = clips["folder"]
-    (folder / "event.m3u8").write_text(
-        "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n#EXTINF:0.5,\nfirst.ts\n#EXTINF:0.5,\nnext.ts\n"
-    )
-    with serving(partial(Ending, directory=folder)) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/event.m3u8"))
-        again, none = read(replace(parse_live(f"http://127.0.0.1:{port}/event.m3u8"), is_over=True))
-    assert reader.error is None and reader.reconnects == 0 and reader.on_lag == "drop"
-    assert reader.frames == 120 and indices(chunks) == sorted({*indices(chunks)}) and indices(chunks)[-1] <= 15
-    assert not none and "has ended, and is a recording since" in str(again.error)
+    with Server(folder, Ending) as server:
+        source = parse_live(f"{server.root}/{name}")
+        reader, chunks = read(source)
+        again, none = read(replace(source, is_over=True))
+        server.shutdown()
+    assert reader.error is None and reader.reconnects == 0 and reader.frames == 120
+    assert indices(chunks) == sorted({*indices(chunks)}) and indices(chunks)[-1] <= 15
+    if name == "list.m3u8":
+        assert indices(chunks) == list(range(16))
+    else:
+        assert not none and again.error is not None
 
 
 @pytest.mark.long
@@ -118,18 +95,6 @@ def test_a_camera_by_rtsp(clips):
     patiently(check, 2)
 
 
-@pytest.mark.slow
-def test_a_source_that_is_away_is_told_of_once_and_again_when_it_is_back(clips, monkeypatch):
-    """The log of a service said nothing, however long a camera was away."""
-    monkeypatch.setattr(live, "GAP_SECONDS", Fraction(1, 5))
-    with served([clips["first"]], [], [], [clips["first"]], head=TS_HEAD) as port:
-        reader, _ = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=6)
-    away, back, again = reader.news()
-    assert away.startswith("connection lost: ")
-    assert back.startswith("connected again, after ") and again.startswith("connection lost")
-    assert reader.news() == [] and reader.reconnects == 1
-
-
 @pytest.mark.long
 def test_a_source_that_comes_back_goes_on_at_its_time(clips):
     with served([clips["first"]], [clips["first"]], head=TS_HEAD) as port:
@@ -147,13 +112,12 @@ def test_a_source_that_comes_back_goes_on_at_its_time(clips):
 
 @pytest.mark.parametrize("address", ["rtsp://me:secret@127.0.0.1:1/x", "http://me:secret@127.0.0.1:1/x.m3u8"])
 def test_an_address_where_nothing_is_is_tried_until_the_timeout(address):
-    """And then it has failed for the reason that it had, which is told at the first attempt."""
+    """And then it has failed for the reason that it had, which is reported at the first attempt."""
     reader, chunks = read(parse_live(address), timeout=1)
     assert type(reader.error) is VideoError and not chunks and "secret" not in str(reader.error)
-    assert "address" in reader.error.hint and reader.error.exit_code == 3
+    assert reader.error.hint and reader.error.exit_code == 3
     (told,) = reader.news()
-    assert "Connection refused" in told and "tried again for 1 s" in told and "secret" not in told
-    assert reader.news() == [], "it is told once"
+    assert "refused" in told and "secret" not in told and reader.news() == []
 
 
 @pytest.mark.parametrize("status", [b"404 Not Found", b"401 Unauthorized"])
@@ -164,31 +128,9 @@ def test_an_address_with_a_mistake_fails_at_once(status):
 
 
 def test_a_network_that_swallows_everything(monkeypatch):
-    """A line says so as soon as an attempt is over, and the end is that of a camera that is off."""
+    """It is reported as soon as an attempt is over, and the end is that of a camera that is off."""
     monkeypatch.setattr(live, "SILENCE_S", 0.2)
     with served(*[[None]] * 9) as port:
         reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=0.9)
     assert type(reader.error) is VideoError and reader.error.exit_code == 3 and not chunks
-    assert "sent no frame for 0.9 s" in str(reader.error) and "check that it is on" in reader.error.hint
-    (told,) = reader.news()
-    assert "sent nothing for too long. It is tried again for 0.9 s." in told
-
-
-def test_a_camera_that_is_off_at_first(clips):
-    """Its port is refused, then it is busy starting, then it plays."""
-
-    def check(timeout: float) -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))  # nobody listens yet
-            port = taken.getsockname()[1]
-            reader = LiveReader(parse_live(f"rtsp://127.0.0.1:{port}/stream"), SIDE, LiveOptions(timeout=timeout))
-            with reader:
-                while not (told := reader.news()):
-                    sleep(0.01)
-                assert reader.link == "connecting" and "Connection refused" in told[0]
-                taken.close()
-                with camera(clips["first"], port=port), reader.changed:
-                    assert reader.changed.wait_for(lambda: reader.waiting or reader.ended, 60)
-                    assert reader.waiting and reader.reconnects == 0 and reader.error is None
-
-    patiently(check, 5)
+    assert "0.9 s" in str(reader.error) and reader.error.hint and len(reader.news()) == 1

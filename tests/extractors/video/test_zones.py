@@ -60,31 +60,23 @@ def test_corners_on_centres_and_edges_leave_no_seam():
 
 
 @pytest.mark.parametrize(
-    "value, said",
+    "value, named",
     [
-        (3, "it is a list of polygons"),
-        ([SQUARE] * (MOST_ZONES + 1), f"there are {MOST_ZONES + 1} zones"),
-        ([3], "zone 1 is not a list"),
-        ([SQUARE, SQUARE[:2]], "zone 2 has 2 corners"),
-        ([[[0.1, 0.1]] * (MOST_CORNERS + 1)], f"zone 1 has {MOST_CORNERS + 1} corners"),
-        ([[*SQUARE, 0.5]], "zone 1, corner 5 is not two numbers"),
-        ([[*SQUARE, [0.5, "0.5"]]], "corner 5 is not two numbers"),
-        ([[*SQUARE, [0.5, True]]], "corner 5 is not two numbers"),
-        ([[*SQUARE, [0.5, 1.01]]], "corner 5 is not within the frame"),
-        ([[*SQUARE, [float("nan"), 0.5]]], "corner 5 is not within the frame"),
-        ([[*SQUARE, [10**400, 0.5]]], "corner 5 is not within the frame"),
-        ([[[0.2, 0.2]] * 3], "zone 1 encloses nothing"),
-        ([[[0, 0], [0.3, 0.9], [1, 0.4], [0.3, 0.9]]], "zone 1 encloses nothing"),
-        ([[[0.2, 0.2], [0.8, 0.2001], [0.8, 0.2]]], "zone 1 encloses nothing"),
+        (3, ""),
+        ([SQUARE] * (MOST_ZONES + 1), str(MOST_ZONES + 1)),
+        ([3], "zone 1"),
+        ([SQUARE, SQUARE[:2]], "zone 2"),
+        ([[[0.1, 0.1]] * (MOST_CORNERS + 1)], str(MOST_CORNERS + 1)),
+        *(
+            ([[*SQUARE, corner]], "zone 1, corner 5")
+            for corner in (0.5, [0.5, "0.5"], [0.5, True], [0.5, 1.01], [float("nan"), 0.5], [10**400, 0.5])
+        ),
+        ([[[0.2, 0.2]] * 3], "zone 1"),
+        ([[[0, 0], [0.3, 0.9], [1, 0.4], [0.3, 0.9]]], "zone 1"),
+        ([[[0.2, 0.2], [0.8, 0.2001], [0.8, 0.2]]], "zone 1"),
     ],
 )
-def test_what_is_no_zone(value, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_zone(value, named):
+    with pytest.raises(ValueError, match=named or None):
         parse_zones(value)
-
-
-def test_the_most_that_there_may_be():
-    circle = [[0.5 + 0.4 * math.sin(k / 5), 0.5 + 0.4 * math.cos(k / 5)] for k in range(MOST_CORNERS)]
-    zones = parse_zones([circle] * MOST_ZONES)
-    assert len(zones) == MOST_ZONES and zones[0][3] == tuple(circle[3])
-    assert parse_zones([]) == () and parse_zones([[[0, 0], [1, 0], [0, 1]]]) == (((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)),)
+    assert parse_zones([]) == () and len(parse_zones([SQUARE] * MOST_ZONES)) == MOST_ZONES
