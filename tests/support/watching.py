@@ -1,12 +1,9 @@
-"""A dashboard with what two cameras show, as a service fills it, and a stand-in for the service behind a page."""
+"""A dashboard with what two cameras show, as a service fills it."""
 
-import threading
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import numpy as np
 
-from lstr.errors import LstrError
 from lstr.extractors.video.frames import Chunk
 from lstr.pipelines.detection.decision import Decision, Opened, Status
 from lstr.pipelines.watching.dashboard import Dashboard, DashboardSink
@@ -52,38 +49,6 @@ class Camera:
         self.status.latencies_ms.append(120.0)
         self.sink.take(decision_of(self.chunk, scores, at or START + timedelta(seconds=self.chunk / 4), self.classes))
         self.chunk += 1
-
-
-@dataclass
-class Calls:
-    """The calls of a page; `refuse` is the error of the next one."""
-
-    done: list[tuple] = field(default_factory=list)
-    refuse: LstrError | None = None
-    files: dict = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __getattr__(self, name: str):
-        """A method of the service that a page calls, such as `pause` or `draw`."""
-        if name not in ("pause", "add", "remove", "snooze", "draw"):
-            raise AttributeError(name)
-
-        def do(*given):
-            if self.refuse:
-                raise self.refuse
-            with self.lock:
-                self.done.append((name, *given))
-
-        return do
-
-    @property
-    def clips(self) -> "Calls":
-        return self
-
-    def path(self, event_id: str):
-        return self.files.get(event_id)
-
-    image = path
 
 
 def count_pending(history: History) -> dict[str, int]:
