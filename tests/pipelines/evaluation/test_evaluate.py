@@ -8,7 +8,7 @@ import pytest
 
 from lstr import checkpoint
 from lstr.batch import predict
-from lstr.errors import CheckpointError, ConfigError
+from lstr.errors import CheckpointError
 from lstr.kinds import configure, make_model
 from lstr.labels.label_set import AMBIGUOUS
 from lstr.metrics.per_frame import per_frame
@@ -46,11 +46,6 @@ def test_a_misfit_ends_it_before_anything_is_scored(small_set, tmp_path):
     with pytest.raises(CheckpointError):
         for event in events:
             assert not isinstance(event, Progress)
-
-
-def test_a_mode_that_does_not_exist_is_an_error(small_set):
-    with pytest.raises(ConfigError, match="strem"):
-        options(small_set, mode="strem")
 
 
 def test_kinds_that_are_scored_on_different_chunks_are_compared_with_a_warning(feature_set, tmp_path):

@@ -1,7 +1,6 @@
 """Per-frame evaluation and its two baselines."""
 
 import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -110,17 +109,3 @@ def test_a_stream_scores_the_same(small_set):
     batch, stream = (result_of(score_split(loaded, split, Scoring(mode))) for mode in ("batch", "stream"))
     for a, b in zip(batch.scores, stream.scores, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
-
-
-def test_several_feature_roots_are_read_as_one(lstr, small_set, tmp_path):
-    for root, kept in (("a", ("scene_00", "scene_01")), ("b", ("scene_02", "scene_03"))):
-        shutil.copytree(small_set.features, tmp_path / root)
-        for path in (*(tmp_path / root).glob("*/scene_*"),):
-            if path.stem not in kept:
-                path.unlink()
-    arguments = ("--labels", small_set.labels, "--subset", "training", "--set", "resamples=0", "--json")
-    whole = json.loads(lstr("evaluate", small_set.checkpoint, small_set.features, *arguments)[1])
-    code, out, err = lstr("evaluate", small_set.checkpoint, tmp_path / "a", tmp_path / "b", *arguments)
-    assert code == 0, err
-    parts = json.loads(out)
-    assert parts["videos"] == whole["videos"] == 3 and parts["lstr"] == whole["lstr"]

@@ -65,15 +65,6 @@ def _moments(label: Label) -> set[int]:
     return set(range(round(label.start * 40), round(label.end * 40)))
 
 
-def test_what_is_written_is_read():
-    state = state_of(Label("f", 0.6, 1.1, "Anna", "<b>"), Label(NOTHING, 1.1, 2.6), Label("w", 3.0, None))
-    state.abouts["b"] = About(True, "dark", "testing")
-    document = to_document(state, {"a": 4.0, "b": 3.0}, {"revision": 3})
-    read, durations = from_document(document, "it")
-    assert to_document(read, durations, {"revision": 3}) == document and read.labels == state.labels
-    assert read.actions == state.actions and read.subjects == state.subjects
-
-
 def test_a_file_that_is_not_sound():
     document = to_document(state_of(Label("f", 1.0, 2.0)), {"a": 4.0}, {})
     document["lstr"]["actions"] = [{"name": "fall"}]

@@ -65,16 +65,6 @@ def test_what_labels_of_a_removed_action_were_cannot_be_undone(tmp_path):
         assert (again.snapshot(), again.history) == before
 
 
-def test_what_another_tab_has_changed_is_not_overwritten(project):
-    fall = action(project, "fall")
-    put(project, Label(fall, 1.0, 2.0), A, "x")
-    seen = project.state.labels[A]["x"]
-    put(project, Label(fall, 1.0, 3.0), A, "x")
-    with pytest.raises(ConflictError):
-        project.change(new_id(), [Change("label", A, "x", seen, Label(fall, 0.5, 2.0))])
-    assert project.state.labels[A]["x"].end == 3.0
-
-
 @pytest.mark.parametrize(
     "changes",
     [

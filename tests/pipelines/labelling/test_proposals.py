@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from lstr.errors import RequestError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
@@ -103,23 +102,6 @@ def test_what_a_person_has_labelled_is_not_proposed_again(label, known):
     # labels together answer a proposal
     halves = [Label("kick", 0.0, 1.5), Label(NOTHING, 2.5, 3.0), Label("kick", 0.2, 1.5)]
     assert is_labelled("kick", 1.0, 3.0, halves) and not is_labelled("kick", 1.0, 3.01, halves)
-
-
-def test_accepting_makes_the_label_and_is_undone_as_one(project):
-    search(project, candidate(1, 3), candidate(5, 6))
-    decide(project, accept, key_at(project, 1), "label-key")
-    assert labels(project) == [("kick", 1, 3)] and held(project)[0] == ("kick", 1, 3, "accepted")
-    project.turn(new_id(), A, "undo")
-    assert labels(project) == [] and held(project)[0] == ("kick", 1, 3, "open")
-    assert project.turn(new_id(), A, "undo") is None, "what a model proposes is nothing that a person undoes"
-    project.turn(new_id(), A, "redo")
-    assert labels(project) == [("kick", 1, 3)]
-    with pytest.raises(RequestError):
-        decide(project, accept, next(iter(project.state.proposals[A])), "another")  # which is decided
-    with pytest.raises(RequestError):
-        decide(project, accept, key_at(project, 5), "another", Label(NOTHING, 5, 6))
-    decide(project, accept, key_at(project, 5), "corrected", Label(action(project, "hug"), 5.5, 6, "Anna"))
-    assert labels(project)[0] == ("hug", 5.5, 6) and held(project)[1] == ("kick", 5, 6, "corrected")
 
 
 def test_rejecting_says_that_nothing_happens_where_nothing_else_is(project):

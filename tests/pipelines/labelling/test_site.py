@@ -1,8 +1,6 @@
 """The server of a labels project: frames by number, films in ranges, changes in one order, and nothing besides."""
 
 import json
-import socket
-import threading
 
 import cv2
 import numpy as np
@@ -10,9 +8,8 @@ import pytest
 
 from lstr.extractors.video.reader import PyAVReader
 from lstr.pipelines.labelling.proposals import Candidate, propose
-from lstr.pipelines.labelling.values import Action
 from tests.support.browser import write_greys
-from tests.support.labelling import new_id, put
+from tests.support.labelling import new_id
 from tests.support.patience import until
 from tests.support.requests import Visitor
 from tests.support.videos import FULL, write_video
@@ -125,29 +122,6 @@ def test_a_tab_of_another_project_is_refused(labelling, visitor):
     assert visitor.ask("/events?since=0&project=0123456789abcdef").status == 403
     assert not labelling.project.state.abouts
     assert change(visitor, about, project=labelling.project.id).status == 200
-
-
-def read_events(labelling, visitor, since: int, wanted: str) -> str:
-    """What the stream of events sends after a revision, up to a text."""
-    with socket.create_connection(("127.0.0.1", labelling.server.port), 30) as connection:
-        head = f"GET /events?since={since} HTTP/1.1\r\nhost: 127.0.0.1:{labelling.server.port}\r\n"
-        connection.sendall(f"{head}cookie: {visitor.cookie}\r\n\r\n".encode())
-        text = ""
-        while wanted not in text:
-            text += connection.recv(65536).decode()
-    return text
-
-
-def test_a_tab_gets_what_it_missed_and_what_comes(labelling, visitor):
-    for place in range(4):
-        put(labelling.project, Action(f"action {place}", "", place), key=f"a{place}")
-    later = threading.Timer(0.5, put, (labelling.project, Action("another", "", 9)), {"key": "b"})
-    later.start()
-    text = read_events(labelling, visitor, 1, "id: 5\n")
-    assert [line for line in text.splitlines() if line.startswith("id: ")] == [
-        f"id: {number}" for number in (2, 3, 4, 5)
-    ]
-    assert "event: restart" in read_events(labelling, visitor, 99, "event:")
 
 
 def decide(visitor, **body):

@@ -94,24 +94,6 @@ def test_it_trains_on_labelled_and_complete_videos(project, learn):
     assert set(content["database"]) == {"labelled", "complete", "nothing happens"}
 
 
-def test_progress_and_warnings_are_shown(project, learn):
-    learn(
-        'say(json.dumps({"warning": "one example"}))\nsay("a library says something")\nsay("{no json")\n'
-        'say(json.dumps({"step": 2, "steps": 7, "name": "train", "share": 0.5, "seconds_left": 60.0}))\n'
-        'say(json.dumps({"notice": "a notice"}))\ntime.sleep(60)'
-    )
-    put(project, Label(action(project, "fall"), 1, 2), "a", "x")
-    with Training(project, ["videos"]) as training:
-        training.begin(120)
-        with pytest.raises(RequestError):
-            training.begin()
-        until(lambda: training.describe()["progress"]["step"] == 2)
-        shown = training.describe()
-        assert shown["warnings"] == ["one example"] and shown["progress"]["share"] == 0.5
-        training.stop()
-        assert training.describe()["progress"] is None and training.describe()["error"] == ""
-
-
 @pytest.mark.parametrize(
     ("program", "error"),
     [
@@ -158,7 +140,10 @@ def test_it_ends_with_a_server_that_is_killed():
 
 
 def test_tabs_see_one_training_and_the_files_of_its_report_alone(learn, tmp_path):
-    learn("time.sleep(600)")
+    learn(
+        'say(json.dumps({"warning": "one example"}))\nsay("a library says something")\nsay("{no json")\n'
+        'say(json.dumps({"step": 2, "steps": 7, "name": "train", "share": 0.5}))\ntime.sleep(600)'
+    )
     (tmp_path / "videos").mkdir()
     (tmp_path / "videos" / "a.mp4").write_bytes(b"no video")
     with label([str(tmp_path / "videos")], tmp_path / "labels.json") as labelling:
@@ -167,6 +152,9 @@ def test_tabs_see_one_training_and_the_files_of_its_report_alone(learn, tmp_path
         for body in ({"seconds": "x"}, {"seconds": True}, {"seconds": 1}):
             assert one.ask("/training/begin", body).status == 400, body
         assert one.ask("/training/begin", {"seconds": None}).json["progress"]["number"] == 1
+        until(lambda: labelling.training.describe()["progress"]["step"] == 2)
+        shown = labelling.training.describe()
+        assert shown["warnings"] == ["one example"] and shown["progress"]["share"] == 0.5
         refused = other.ask("/training/begin", {"seconds": None})
         assert refused.status == 400 and refused.json["error"]
         assert other.ask("/training/stop", {}).json["progress"] is None

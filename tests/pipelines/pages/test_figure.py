@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from lstr.labels.segment import Segment
-from lstr.pipelines.pages.figure import MOST_LANES, MOST_POINTS, lanes_of, thinned, write_figure
+from lstr.pipelines.pages.figure import MOST_LANES, lanes_of, write_figure
 from tests.support.annotated import AWKWARD, CLASSES
 
 TIMELINE = {
@@ -56,11 +56,3 @@ def test_of_many_classes_those_that_happen_are_shown():
     assert (
         len(lanes) == MOST_LANES and {"c99", "c70", "c50"} <= set(lanes) and lanes == sorted(lanes, key=classes.index)
     )
-
-
-def test_thinning_keeps_every_peak():
-    curve = np.zeros(12_345, np.float32)
-    curve[[7, 9_000, 12_344]] = (0.5, 0.75, 1.0)
-    times, values = thinned(curve, 0.25)
-    assert len(times) == len(values) <= MOST_POINTS + 1 and times[-1] == 12_345 * 0.25
-    assert sorted(values)[-3:] == [0.5, 0.75, 1.0]

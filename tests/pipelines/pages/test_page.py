@@ -134,13 +134,6 @@ def test_the_page_knows_how_far_the_players_clock_is_ahead(tmp_path, small, name
     assert Page(tmp_path / "r.html").data["ahead"] == pytest.approx(ahead, abs=0.13)
 
 
-def test_scores_that_do_not_fit_the_timeline(tmp_path, small):
-    timeline, scores = small
-    with pytest.raises(ValueError):
-        write_report(tmp_path / "r.html", timeline, scores[:-1])
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_index_has_what_each_timeline_has(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "index.html").write_text("the report of index.mp4")

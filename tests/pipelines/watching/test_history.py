@@ -9,7 +9,6 @@ import pytest
 from lstr.errors import HistoryError
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import VERSION, History
-from tests.support.watching import count_pending
 
 NOW = datetime.now().astimezone().replace(microsecond=0)  # events older than a day are not announced
 
@@ -17,32 +16,6 @@ NOW = datetime.now().astimezone().replace(microsecond=0)  # events older than a 
 def event(seconds: float = 0.0, source: str = "hall", action: str = "falling", score: float = 0.9) -> WatchedEvent:
     start = NOW + timedelta(seconds=seconds)
     return WatchedEvent(new_id(start), source, action, start, start, score, score, start, model="fall.lstr")
-
-
-def test_notices_come_with_the_event_and_once(history):
-    known = event()
-    history.begin(known, ["phone", "house"], NOW)
-    (first,) = history.pending("phone")
-    assert (
-        first.event == known == history.find(known.id)
-        and first.phase == "new"
-        and count_pending(history) == {"phone": 1, "house": 1}
-    )
-    history.mark_delivered(first, NOW)
-    history.update(replace(known, end=NOW), NOW)
-    assert [notice.phase for notice in history.pending("phone")] == ["end"]
-    (both,) = history.pending("house")
-    assert both.phase == "new" and both.event.end == NOW, "the start first, which has the end too"
-    assert history.count_announced("phone", NOW, NOW) == 1
-    later = NOW + timedelta(seconds=1)
-    assert history.count_announced("phone", later, later) == history.count_announced("nobody", NOW, later) == 0
-
-
-def test_an_end_is_not_announced_without_its_start(history):
-    known = event()
-    history.begin(known, [], NOW)
-    history.update(replace(known, end=NOW), NOW)
-    assert not count_pending(history)
 
 
 def test_old_events_are_deleted_with_their_notices(history):
@@ -67,14 +40,3 @@ def test_a_file_that_is_not_a_history(tmp_path, history):
             History(path)
     with pytest.raises(HistoryError):
         History(tmp_path / "nowhere", readonly=True)
-
-
-def test_it_is_read_while_it_is_written(history):
-    history.begin(event(), [], NOW)
-    reader = History(history.path, readonly=True)
-    assert len(reader.events()) == 1
-    history.begin(event(1), [], NOW)
-    assert len(reader.events()) == 2
-    with pytest.raises(HistoryError):
-        reader.begin(event(2), [], NOW)
-    reader.close()

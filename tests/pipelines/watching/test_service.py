@@ -61,7 +61,8 @@ def test_a_source_that_ends_is_read_again_and_both_are_stored(small_set, stream,
             assert {*watching.clips._delays} == {"hall"}, "clips know how late the rules let an action be told"
     again = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
     events = again.events(EventFilter(source="hall"))
-    assert events and all(event.end for event in events)
+    assert events and all(event.end and event.top_score >= event.score for event in events)
+    assert {event.model for event in events} == {small_set.checkpoint.name}
     newest = [event for event in events if event.start == events[0].start]
     assert all(event.still_on for event in newest), "its end ended what was on"
     assert len({event.id for event in events}) == len(events)
