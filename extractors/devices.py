@@ -1,4 +1,4 @@
-"""Devices that networks run on: this processor and its instruction sets, or a GPU. Imports torch only for a GPU."""
+"""Devices that networks run on: the CPU and its instruction sets, or a GPU. Imports torch only for a GPU."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from threading import Lock
 
 from lstr.errors import DeviceError
 
-READERS = 3  # videos at once beside a GPU, which computes sooner than one is read; not measured
+READERS = 3  # videos read at once for a GPU, which computes faster than one reader decodes; not measured
 CPU = Path("/proc/cpuinfo")
 NOTED = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
 # Held by a process while it captures a CUDA graph: PyTorch captures one at a time.
@@ -22,7 +22,7 @@ LEAVE_OUT = "set LSTR_DEVICE=cpu to run on the processor; `lstr doctor` shows wh
 
 @cache
 def has_driver() -> bool:
-    """Whether there is a driver of a GPU that torch may use: without one, torch need not be asked."""
+    """Return whether a GPU driver is installed; without one, the slow import of torch is not needed."""
     if sys.platform != "linux" or Path("/dev/kfd").exists():  # AMD's
         return True
     try:
@@ -33,7 +33,7 @@ def has_driver() -> bool:
 
 
 def has_gpu() -> bool:
-    """Whether torch finds a GPU that it can use."""
+    """Return whether torch finds a usable GPU."""
     if not has_driver() or find_spec("torch") is None:
         return False
     import torch
@@ -42,7 +42,7 @@ def has_gpu() -> bool:
 
 
 def default_device() -> str:
-    """`cuda` on a machine with a GPU, else `cpu`."""
+    """Return `cuda` on a machine with a GPU, else `cpu`."""
     return "cuda" if has_gpu() else "cpu"
 
 
@@ -93,12 +93,12 @@ def choose_device(wanted: str | None) -> str:
 
 
 def videos_at_once(device: str) -> int:
-    """How many videos a process reads at once where its networks are on a device."""
+    """Return how many videos a process reads at once when its networks run on a device."""
     return READERS if device.startswith("cuda") else 1
 
 
 def keep_float32_exact() -> None:
-    """Let this process compute float32 on a GPU as a processor does: by default cuDNN rounds its products to TF32."""
+    """Turn off TF32, so that a GPU computes float32 as precisely as a CPU: by default cuDNN rounds products to TF32."""
     import torch
 
     torch.backends.cudnn.allow_tf32 = False
@@ -106,20 +106,20 @@ def keep_float32_exact() -> None:
 
 
 def release_memory() -> None:
-    """Give back what torch holds of a GPU and does not use, for other processes; nothing where none was used."""
+    """Release the unused GPU memory that torch caches, so that other processes can use it; no effect without a GPU."""
     torch = sys.modules.get("torch")
     if torch and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 def extensions() -> set[str]:
-    """Return instruction sets as Linux abbreviates them: avx512_vnni, amx_tile; none on another system."""
+    """Return the CPU's instruction sets as Linux abbreviates them, such as avx512_vnni; empty on other systems."""
     facts = _facts()
     return set(f"{facts.get('flags', '')} {facts.get('Features', '')}".split())
 
 
 def about_processor() -> dict:
-    """Return the name of the processor, and which instructions it has of those that networks gain by."""
+    """Return the name of the processor, and which of the instruction sets that speed up networks it has."""
     known = extensions()
     return {
         "processor": _facts().get("model name", ""),
@@ -132,7 +132,7 @@ def _facts() -> dict[str, str]:
 
 
 def _cpu_lines() -> list[str]:
-    """Return what Linux says about the first core, one fact a line; empty on another system."""
+    """Return Linux's description of the first core, one property per line; empty on other systems."""
     with suppress(OSError):
         return CPU.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
     return []

@@ -1,7 +1,7 @@
-"""What a device does for networks and flow, on a processor and on a GPU: work in order, copies, captured work.
+"""Queues of work for networks and flow, on a CPU or a GPU: ordered work, copies, and captured CUDA graphs.
 
-Each network and the flow of a process have a lane of their own. On a GPU it is a CUDA stream, so that no lane waits for
-another; CUDA's word is not used here, where a stream is appearance, motion or a camera.
+In each process every network and the optical flow have a separate lane. On a GPU a lane is a CUDA stream, so that no
+lane waits for another. It is not called a stream because a stream is appearance, motion or a camera in this package.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,45 +15,42 @@ from torch import Tensor
 
 from lstr.extractors.devices import CAPTURING
 
-WARM_UPS = 2  # runs before a capture, in which libraries set themselves up
+WARM_UPS = 2  # runs before a capture: cuDNN and cuBLAS allocate and choose algorithms then, which a graph must not hold
 
 
 class Lane:
-    """Work on a processor: plain calls, done when they return, in the calling threads."""
+    """A lane on a CPU: plain calls in the calling threads, finished when they return."""
 
     captures = False
-    """Whether work of a fixed shape gains by `capture`."""
+    """Whether work of a fixed shape runs faster after `capture`."""
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Begin work on the lane in this block."""
+        """Start the work of this block on the lane."""
         yield
 
     def send(self, arrays: Sequence[NDArray[np.uint8]] | NDArray[np.uint8]) -> Tensor:
-        """Arrays of one shape as one tensor of the device, (N, ...)."""
+        """Return arrays of one shape as one tensor (N, ...) on the device."""
         return torch.from_numpy(arrays if isinstance(arrays, np.ndarray) else np.stack(arrays))
 
     def fetch(self, result: Tensor) -> Callable[[], np.ndarray]:
-        """Begin to bring a tensor from the device; the function waits for it, better outside of `working`."""
+        """Start copying a tensor from the device; return a function that waits for it, to call outside `working`."""
         return result.numpy
 
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """What does the same `work` on the same memory; a result is there until the next. Here, the work itself."""
+        """Return a function that repeats `work` on the same memory; each call overwrites the previous result."""
         return work
 
 
 class CudaLane(Lane):
-    """Work on a GPU, on a CUDA stream; threads take turns to begin it.
-
-    Nothing here has run on a GPU yet: see the limits in the documentation.
-    """
+    """A lane on a GPU: a CUDA stream, on which one thread at a time starts work."""
 
     captures = True
 
     def __init__(self, device: str):
         self.device = torch.device(device)
         self.queue = torch.cuda.Stream(self.device)
-        # weights, say, were made on the stream that is current here
+        # weights, for example, were written on the current stream
         self.queue.wait_stream(torch.cuda.current_stream(self.device))
         self._turn = Lock()
 
@@ -70,7 +67,7 @@ class CudaLane(Lane):
         return staged.to(self.device, non_blocking=True)
 
     def fetch(self, result: Tensor) -> Callable[[], np.ndarray]:
-        """See Lane; waits for this tensor, not for what is begun later."""
+        """See Lane; waits for this tensor, not for later work."""
         staged = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
         staged.copy_(result, non_blocking=True)
         arrived = torch.cuda.Event(blocking=True)  # a thread that waits leaves its core to others
@@ -89,7 +86,7 @@ class CudaLane(Lane):
                 work()
             self.queue.synchronize()
             graph = torch.cuda.CUDAGraph()
-            # what other threads allocate or copy meanwhile is no part of it, and must not end it
+            # allocations and copies of other threads are not part of the graph, and must not abort the capture
             with torch.cuda.graph(graph, stream=self.queue, capture_error_mode="thread_local"):
                 result = work()
 

@@ -1,8 +1,8 @@
-"""The choices of a recipe, before it has weights: those of the published features, and files of one's own.
+"""Presets: the settings of a recipe without weights, built in or read from a recipe file.
 
-`kinetics` is what the published features of LSTR are made with (3,072 numbers per chunk), `activitynet` their variant
-with a ResNet-50 on both streams (4,096). Each comes as published, and fast. The others are for networks of one's own,
-which `lstr learn` and `lstr finetune` train, many times faster than real time on two cores.
+`kinetics` made the published features of LSTR (3,072 values per chunk); `activitynet` is their variant with a ResNet-50
+on both streams (4,096). Each has a published and a fast version. The other presets are for networks that `lstr learn`
+and `lstr finetune` train; they compute features many times faster than real time on two cores.
 """
 
 import json
@@ -25,34 +25,34 @@ from lstr.extractors.video.frames import CHUNK
 from lstr.files.content import MOST_TEXT, Text, built, read_text
 
 LITE, IMAGENET = "efficientnet-lite0", "imagenet"
-FAST = "fast"  # a precision: bf16 where the device gains by it, else float32
-WIDEST = 2.5  # width by height that a size follows, and height by width
+FAST = "fast"  # a precision: bf16 where the device computes faster in it, else float32
+WIDEST = 2.5  # largest aspect ratio of `StreamPreset.follows`, upright or wide
 
 
 @dataclass(frozen=True)
 class StreamPreset:
-    """One stream's network."""
+    """The network of one stream."""
 
     network: Text
-    """A name in NETWORKS, `timm:NAME`, another package's name, or the path of a config of mmaction2, which is run."""
+    """A name in NETWORKS, `timm:NAME`, a plugin's name, or the path of an mmaction2 config, which is executed."""
     weights: Text | None = None
-    """A file, or the name or recipe of a published one; None for random weights, or those of the command line."""
+    """A weights file, or the name or recipe of a published one; None for random weights or `--weights`."""
     crops: Crops = 1
-    """Features averaged over 1 (centre), 2 (and its mirror image) or 10 (corners, centre, their mirror images)."""
+    """Number of crops to average: 1 (centre), 2 (with its mirror image) or 10 (corners, centre, mirror images)."""
     mean: tuple[Annotated[float, Meta(ge=-1e6, le=1e6)], ...] | None = None
-    """By channel, on the 0–255 scale; None for the network's own. So `std`."""
+    """Mean per channel on the 0–255 scale; None for the network's default. The same holds for `std`."""
     std: tuple[Annotated[float, Meta(gt=0, le=1e6)], ...] | None = None
     size: tuple[Annotated[int, Meta(ge=32, le=4096)], Annotated[int, Meta(ge=32, le=4096)]] | None = None
-    """Height and width of what the network sees of the whole picture; None for the square of `crop` pixels."""
+    """Height and width of the network's input, from the whole frame; None for a square of `crop` pixels."""
     margin: Annotated[float, Meta(ge=1, le=4)] = 1.0
-    """How many times larger than `size` the picture is made, whose middle is seen."""
+    """Resize the frame to this many times `size`, then take the centre."""
     follows: bool = False
-    """Whether `size` is that for pictures of 4:3, and others have one as large that is shaped as they are."""
+    """Whether `size` is for 4:3 frames and other frames use their aspect ratio with the same number of pixels."""
 
 
 @dataclass(frozen=True)
 class Preset(OfStreams[StreamPreset]):
-    """The part of a recipe that is a choice. The defaults are the authors' (LSTR issues 2 and 5; facts, section 0)."""
+    """The settings of a recipe that a user chooses. The defaults are the authors' (LSTR issues 2 and 5)."""
 
     rgb: StreamPreset | None
     flow: StreamPreset | None
@@ -69,7 +69,7 @@ class Preset(OfStreams[StreamPreset]):
     change: StreamPreset | None = None
 
     def size_of(self, stream: str) -> tuple[int, int]:
-        """Height and width of what a stream's network sees, in pixels."""
+        """Return height and width of the input of a stream's network, in pixels."""
         return self.parts[stream].size or (self.crop, self.crop)
 
     @property
@@ -78,9 +78,9 @@ class Preset(OfStreams[StreamPreset]):
         return self.flow_algorithm if self.flow else None
 
     def seeing(self, shape: float | None) -> "Preset":
-        """Return it for videos of this shape, width by height; None leaves it as it is.
+        """Return the preset for videos of an aspect ratio (width by height); unchanged for None.
 
-        A size that follows keeps its number of pixels in that shape, where the network takes such sides.
+        Sizes of streams with `follows` keep their number of pixels, rounded to sides that the network accepts.
         """
         if shape is None:
             return self
@@ -95,26 +95,26 @@ class Preset(OfStreams[StreamPreset]):
         return self.having(parts)
 
     def seeing_as(self, recipe: Recipe) -> "Preset":
-        """It with the sizes of a recipe where they follow."""
+        """Return the preset with the sizes of a recipe for streams with `follows`."""
         sizes = {stream: part.size for stream, part in recipe.parts.items() if part.size}
         parts = {stream: part for stream, part in self.parts.items() if part.follows and stream in sizes}
         return self.having({stream: replace(part, size=sizes[stream]) for stream, part in parts.items()})
 
     def narrowed(self, streams: Collection[str]) -> "Preset":
-        """The part of it that makes the features of some streams."""
+        """Return the preset with only these streams."""
         preset = self.having({stream: None for stream in self.streams if stream not in streams})
         return preset if preset.rgb else replace(preset, rgb_frame=RGB_FRAME)
 
 
 def shape_of(sizes: Iterable[tuple[int, int]]) -> float | None:
-    """The shape of most videos, width by height, by the (width, height) of each; None of none."""
+    """Return the most common aspect ratio (width by height) of these (width, height) pairs; None without any."""
     shapes = sorted(width / height for width, height in sizes)
     return shapes[len(shapes) // 2] if shapes else None
 
 
-# Ten crops of flow, "use the multiple crops" (LSTR issue 5), ResNet-50 on the centre of the central frame
+# As published: ten crops of flow ("use the multiple crops", LSTR issue 5), and ResNet-50 on the centre of one frame.
 KINETICS = Preset(StreamPreset("resnet50"), StreamPreset("bninception", crops=10))
-# Found by measurement, for the most cameras: cheap flow costs far more mAP than none
+# Chosen by measurement, for the largest number of cameras: a cheap flow loses far more mAP than no flow.
 SMALLEST = Preset(
     None,
     StreamPreset("shufflenetv2", crops=2),
@@ -123,18 +123,17 @@ SMALLEST = Preset(
     short_side=64,
     crop=64,
 )
-# Three frames without colour as the channels of one picture, all of it: how things move, in one pass of a small network
-# that ImageNet has taught to see
+# Three grey frames as the channels of one image: motion in one pass of a small network that was pretrained on ImageNet.
 _WHOLE_FRAME = StreamPreset(LITE, IMAGENET, crops=2, size=(112, 149), margin=1.15, follows=True)
 GREY = Preset(None, None, long_side=256, grey=_WHOLE_FRAME)
-# the differences of such frames in their place
+# The differences of such frames instead of the frames.
 DIFFERENCE = replace(GREY, grey=None, difference=GREY.grey)
-# and how the maps of two frames differ, which needs no training
+# In addition the difference of the feature maps of two frames, which needs no training.
 MOTION = replace(DIFFERENCE, change=StreamPreset(LITE, IMAGENET, size=(160, 213), follows=True))
-# what moves, and how it looks: the default of `lstr learn`
+# Motion and appearance: the default of `lstr learn`.
 PRETRAINED = replace(DIFFERENCE, grey=GREY.grey)
-# The class token of the fourth of six frames at 224 pixels, as CMeRT's features of DINOv2 are (its issue 3), by the
-# smallest of the networks
+# The class token of the fourth of six frames at 224 pixels, as in CMeRT's features of DINOv2 (its issue 3), with the
+# smallest of these networks.
 DINOV2 = Preset(StreamPreset("timm:vit_small_patch14_dinov2.lvd142m"), None, long_side=512)
 # ResNet-50 twice (LSTR issue 14, README). The authors' later code takes the centre crop of its flow alone: that is
 # `activitynet-fast` with --precision float32
@@ -142,12 +141,12 @@ ACTIVITYNET = replace(KINETICS, flow=StreamPreset("resnet50", crops=10))
 
 
 def _fast(preset: Preset) -> Preset:
-    """One crop per stream, and bf16 where it is faster."""
+    """Return a preset with one crop per stream, and bf16 where it is faster."""
     return replace(preset, flow=preset.flow and replace(preset.flow, crops=1), precision=FAST)
 
 
-# By what `--recipe` takes; `faithful` and `fast` are the short names of the first two, and `live` says what suits
-# cameras: of what two cores do with less than .05 processor seconds for a second of video, `difference` learns most.
+# Presets by their `--recipe` names. `faithful` and `fast` are short names of the first two. `live` is for cameras:
+# among presets below 0.05 CPU seconds per second of video on two cores, `difference` had the highest mAP.
 PRESETS = {
     "kinetics": KINETICS,
     "kinetics-fast": _fast(KINETICS),
@@ -169,7 +168,7 @@ STREAM_ENTRIES = tuple(f.name for f in fields(StreamPreset))
 
 
 def preset_of(recipe: Recipe) -> Preset:
-    """The choices that a recipe was made by, without its weights."""
+    """Return the settings that a recipe was made with, without its weights."""
     kept = ("network", "crops", "mean", "std", "size", "margin")
     parts = {n: StreamPreset(**{name: getattr(part, name) for name in kept}) for n, part in recipe.parts.items()}
     names = (field.name for field in fields(Preset) if field.name not in (*STREAMS, "flow_algorithm"))
@@ -179,9 +178,13 @@ def preset_of(recipe: Recipe) -> Preset:
 
 
 def read_preset(path: str | Path) -> Preset:
-    """A recipe file of one's own: a JSON object of what differs from the recipe that `based_on` names (`kinetics`).
+    """Read a recipe file: a JSON object of the entries that differ from the preset `based_on` (default `kinetics`).
 
-    Paths of weights in it are relative to its folder. Raises MissingPathError, and RecipeError that names the entry.
+    Paths of weights are relative to the file's folder.
+
+    Raises:
+        MissingPathError: The file does not exist.
+        RecipeError: An entry is not valid; the message names it.
     """
     path = Path(path)
     try:
@@ -205,7 +208,7 @@ def read_preset(path: str | Path) -> Preset:
             if given and "size" in part:
                 given = replace(given, follows=False)
             if given and part.get("network", given.network) != given.network:
-                given = replace(given, mean=None, std=None)  # the scale of another network's input is its own
+                given = replace(given, mean=None, std=None)  # each network has its own input scale
             values[stream] = (asdict(given) if given else {}) | part
     try:
         preset = built(Preset, asdict(base) | values)

@@ -1,4 +1,4 @@
-"""How features were made: a frozen value whose canonical JSON gives the recipe id."""
+"""Recipes: a frozen record of how features are computed. The hash of its canonical JSON is the recipe id."""
 
 import hashlib
 import json
@@ -18,24 +18,24 @@ from lstr.files.content import Number, PositiveNumber, built
 from lstr.files.names import is_slug
 
 Size = Annotated[int, Meta(ge=16, le=4096)]
-# Pixels of an image: many times the usual, and no terabyte.
+# Pixels. The limit allows far more than usual, but no image that needs a terabyte of memory.
 Side = Annotated[int, Meta(ge=1, le=4096)]
 
 Precision = Annotated[str, Meta(pattern=r"^(float32|bf16|int8)\Z")]
-INT8 = "int8"  # of networks whose ranges were measured on videos
-STEPS = 127  # in int8, of a weight and of a signed input, to either side of zero
-LEAST = 1e-12  # a step; of a channel of zeros
+INT8 = "int8"  # needs ranges that were measured on videos
+STEPS = 127  # int8 steps on each side of zero, for weights and signed inputs
+LEAST = 1e-12  # smallest step, so that a channel of zeros divides by no zero
 Crops = Literal[1, 2, 10]
 RGB_FRAME = 3  # in the chunk: the paper's "central" frame is the fourth
-# Entries of a network that are written only where they differ from their default, so that older recipes keep their ids.
+# Entries of a network that are written only if they differ from their default, so that older recipes keep their ids.
 OPTIONAL = ("config", "width", "bgr", "folds", "ranges", "stem", "size", "margin")
 
 
 @dataclass(frozen=True)
 class NetworkRecipe:
-    """One stream's network and what goes into it. `mean` and `std` are per channel, on the 0–255 scale."""
+    """The network of one stream and its input. `mean` and `std` are per channel, on the 0–255 scale."""
 
-    # a name in NETWORKS, `timm:NAME`, of another package, or of a config of mmaction2
+    # a name in NETWORKS, `timm:NAME`, a plugin's name, or the name of an mmaction2 config
     network: str
     # `kinetics` for the published file, `random`, the name in a file that `lstr finetune` made, or `custom`
     weights: str
@@ -48,34 +48,34 @@ class NetworkRecipe:
     seed: int | None = None
     # videos whose chunks gave random weights their batch-norm statistics
     calibrated_on: tuple[str, ...] = ()
-    # backbone in the language of mmaction2's configs, of a network that was built from a config
+    # backbone in mmaction2's config format, for a network that was built from a config
     config: dict | None = field(default=None, hash=False)
-    # features of a chunk, of a network that is not in NETWORKS
+    # features per chunk, for a network that is not in NETWORKS
     width: Annotated[int, Meta(ge=1, le=1 << 16)] | None = None
     # whether blue comes first
     bgr: bool = False
-    # hashes of the networks that were each trained without one fold of the training videos: each of these has the
-    # features of the network that has not seen it, every other video those of `sha256`
+    # Hashes of the networks that were each trained without one fold of the training videos. A training video gets the
+    # features of the network that was not trained on it, every other video the features of `sha256`.
     folds: tuple[str, ...] = ()
-    # for an int8 network the lowest and highest input of each convolution, by its name
+    # lowest and highest input of each convolution of an int8 network, by its name
     ranges: dict[str, list[float]] | None = field(default=None, hash=False)
-    # `mean` where its weights are those of an RGB network, its first kernels the mean over the colours, repeated
+    # `mean` if the weights come from an RGB network: the first kernels are the mean over the colours, repeated
     stem: Annotated[str, Meta(pattern=r"^mean\Z")] | None = None
-    # height and width of what it sees of the whole picture, in pixels; None for the recipe's square crop
+    # height and width of its input from the whole frame, in pixels; None for the recipe's square crop
     size: tuple[Size, Size] | None = None
-    # how many times larger than `size` the picture is made, whose middle is seen
+    # the frame is resized to this many times `size`; the network sees its centre
     margin: Annotated[float, Meta(ge=1, le=4)] = 1.0
 
     @property
     def entry(self) -> Network:
-        """What is known of the network. Raises RecipeError where it is not known here."""
+        """The description of the network. Raises RecipeError for a network that is not available on this machine."""
         if self.config is not None:  # its module imports torch and mmaction2
             return import_module("lstr.extractors.networks.mmaction").describe_backbone(self.network, self.config)
         return get_network(self.network)
 
     @property
     def fuses(self) -> bool:
-        """Whether its batch norms go into convolutions wherever they follow one."""
+        """Whether each batch norm that follows a convolution is fused into it."""
         if self.config is not None:
             return False
         entry = None if self.network.startswith(TIMM) else find_network(self.network)
@@ -83,11 +83,11 @@ class NetworkRecipe:
 
     @property
     def dim(self) -> int:
-        """Features of a chunk."""
+        """Number of features per chunk."""
         return NETWORKS[self.network].width if self.width is None else self.width
 
     def folder(self, stream: str) -> str:
-        """Name of the stream's feature directory: `rgb_kinetics_resnet50`."""
+        """Return the name of a stream's feature folder, such as `rgb_kinetics_resnet50`."""
         return f"{stream}_{self.weights}_{self.network.replace(':', '-')}"
 
     def to_dict(self) -> dict:
@@ -98,9 +98,10 @@ class NetworkRecipe:
 
 @dataclass(frozen=True)
 class Recipe(OfStreams[NetworkRecipe]):
-    """Everything that changes a feature's value; backend, device and decoder are exact alternatives, outside it.
+    """All settings that change the value of a feature.
 
-    It has a network for one stream or several; `flow_algorithm` is None without flow.
+    Flow backend, device and decoder are not part of it, because their results are equal. A recipe has a network for
+    one or more streams; `flow_algorithm` is None without flow.
     """
 
     rgb: NetworkRecipe | None
@@ -141,17 +142,17 @@ class Recipe(OfStreams[NetworkRecipe]):
 
     @property
     def algorithm(self) -> str | None:
-        """The algorithm of optical flow, as `recipe.flow_algorithm` names it; None without flow."""
+        """The algorithm of optical flow, as `Preset.flow_algorithm` names it; None without flow."""
         return algorithm_of(self.flow_algorithm)
 
     @property
     def is_random(self) -> bool:
-        """Whether a network has random weights."""
+        """Whether any network has random weights."""
         return bool(self.random_streams)
 
     @property
     def random_streams(self) -> str:
-        """`rgb and flow`, `rgb`, or nothing: the streams whose networks carry random weights."""
+        """The streams that have random weights, as text: `rgb and flow`, `rgb`, or an empty string."""
         return " and ".join(stream for stream in self.streams if self.parts[stream].weights == "random")
 
     @property
@@ -160,7 +161,7 @@ class Recipe(OfStreams[NetworkRecipe]):
         return next((c for stream in self.streams if (c := self.parts[stream].calibrated_on)), ())
 
     def narrowed(self, streams: Collection[str]) -> "Recipe":
-        """The part of it that makes the features of some streams."""
+        """Return the recipe with only these streams."""
         without: dict[str, Any] = {stream: None for stream in self.streams if stream not in streams}
         if "rgb" not in streams:
             without["rgb_frame"] = RGB_FRAME
@@ -170,18 +171,18 @@ class Recipe(OfStreams[NetworkRecipe]):
 
     @property
     def dims(self) -> tuple[int, int]:
-        """Widths of what a model takes as rgb and as flow; 0 for one that it has no network for."""
+        """Feature widths of a model's rgb and flow inputs; 0 for an input without a network."""
         widths = {name: 0 for name in MODEL_STREAMS}
         for stream, part in self.parts.items():
             widths[model_stream(stream)] += part.dim
         return widths["rgb"], widths["flow"]
 
     def size_of(self, stream: str) -> tuple[int, int]:
-        """Height and width of what a stream's network sees, in pixels."""
+        """Return height and width of the input of a stream's network, in pixels."""
         return self.parts[stream].size or (self.crop, self.crop)
 
     def without_folds(self) -> "Recipe":
-        """The part of it that makes the features of videos that no network has seen."""
+        """Return the recipe without folds, which makes the features of videos that no network was trained on."""
         return self.having({stream: replace(part, folds=()) for stream, part in self.parts.items()})
 
     def to_dict(self) -> dict:
@@ -195,9 +196,10 @@ class Recipe(OfStreams[NetworkRecipe]):
 
     @classmethod
     def from_dict(cls, values: object, where: object = "") -> "Recipe":
-        """The recipe of a JSON object, in the file `where`; its names are then fit for paths, and its sizes usual ones.
+        """Parse a JSON object from the file `where`, and check that names are safe as paths and sizes are in range.
 
-        Raises RecipeError, naming file and entry, where it is not one of this version.
+        Raises:
+            RecipeError: It is not a recipe of this version; the message names the file and the entry.
         """
         try:
             recipe = built(cls, values)
@@ -205,7 +207,7 @@ class Recipe(OfStreams[NetworkRecipe]):
                 for name, fits in (("network", is_network_name), ("weights", is_slug)):
                     if not fits(found := getattr(part, name)):
                         raise ValueError(f"{stream}.{name} is {brief(found)}, which is not a valid file name")
-                # features of a network of another package can be read without that package
+                # stored features of a plugin's network can be read without the plugin
                 if part.network not in NETWORKS and part.width is None:
                     raise ValueError(f"{stream}.network is {part.network!r}, which needs its width")
         except ValueError as error:
@@ -233,12 +235,12 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
 
 
 def brief(value: object) -> str:
-    """Return a value of a recipe in few characters, for messages."""
+    """Return a short text of a recipe's value, for messages."""
     if isinstance(value, Mapping) and "network" in value:
         return f"{value.get('weights')} {value['network']}"
     if value is None:
         return "none"
-    if isinstance(value, int) and value.bit_length() > 64:  # Python makes no text of very many digits
+    if isinstance(value, int) and value.bit_length() > 64:  # Python cannot print more than 4,300 digits
         return f"a number of {value.bit_length()} bits"
     text = json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "…"

@@ -1,4 +1,4 @@
-"""Networks that were built, on chunks: their features in numpy, whatever computes them."""
+"""Run feature networks on chunks with any runtime; features are numpy arrays."""
 
 import os
 import threading
@@ -32,20 +32,20 @@ from lstr.extractors.streams import PICTURES, STREAMS
 from lstr.extractors.video.frames import Chunk
 from lstr.files.home import home
 
-if TYPE_CHECKING:  # what was converted before runs without it
+if TYPE_CHECKING:  # converted networks run without torch
     from torch import nn
 
-IMAGES = {"cpu": 4, "cuda": 64}  # about as many of a file go through a network at a time; on a CPU more are no faster
+IMAGES = {"cpu": 4, "cuda": 64}  # approximate batch size for files; on a CPU larger batches are no faster
 GPU_THREADS = 2  # one resizes images while the other waits for its features
 CONVERTED = "runtimes"  # folder of converted networks in the home folder
 
 T = TypeVar("T")
-_computing: set[int] = set()  # the process that has run networks, also as its forks inherit it
+_computing: set[int] = set()  # id of the process that has run networks; a fork inherits it and can tell that it is one
 
 
 @dataclass(frozen=True)
 class FeatureRow:
-    """One chunk's features by stream, each (D,); `end_time` in seconds."""
+    """The features of one chunk by stream, each (D,); `end_time` is in seconds."""
 
     index: int
     end_time: float
@@ -53,31 +53,31 @@ class FeatureRow:
 
     @property
     def rgb(self) -> NDArray[np.float32] | None:
-        """What a model takes as rgb: the features of all streams but flow, joined in the order of STREAMS."""
+        """The model's rgb input: the features of all streams except flow, joined in the order of STREAMS."""
         pictures = [self.features[stream] for stream in PICTURES if stream in self.features]
         return pictures[0] if len(pictures) == 1 else np.concatenate(pictures) if pictures else None
 
     @property
     def flow(self) -> NDArray[np.float32] | None:
-        """What a model takes as flow."""
+        """The model's flow input."""
         return self.features.get("flow")
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What computes networks, and in how many threads."""
+    """The runtime of the networks, and its number of threads."""
 
     # one of RUNTIMES, or `auto`
     runtime: str = "torch"
-    # folder of converted networks; None converts them in each process again
+    # folder of converted networks; None converts them again in each process
     store: Path | None = None
-    # batches at once on a CPU, where no threads of flow set the number
+    # batches computed at once on a CPU, unless the threads of flow set the number
     threads: int = field(default_factory=default_workers)
 
 
 @dataclass
 class StepSeconds:
-    """Seconds that each step worked, in all its threads together. Steps overlap, so the sum is not a duration."""
+    """Seconds of work of each step, summed over its threads. Steps overlap, so the sum is not a duration."""
 
     decode: float = 0.0
     flow: float = 0.0
@@ -86,15 +86,15 @@ class StepSeconds:
     flow_network: float = 0.0
 
 
-# A chunk, and its flow on its way.
+# A chunk, and its flow, which may still be computed.
 Pending = tuple[Chunk, ChunkFlow | None]
 
 
 class Ahead(Generic[T]):
-    """A queue of what is decoded in a thread called `name`, in order, at most `n` items ahead.
+    """A queue that a thread called `name` fills from `items`, in order, at most `n` items ahead.
 
-    Iterate over it, or `take` while items are `waiting`. `changed` is notified of each item, and of the end. After the
-    end `error` is what the thread raised; iterating raises it where the item would have come.
+    Iterate over it, or call `take` while items are `waiting`. `changed` is notified of each item, and of the end. After
+    the end `error` is the exception of the thread; an iteration raises it after the last item.
     """
 
     def __init__(self, items: Iterable[T], n: int, name: str, changed: threading.Condition | None = None):
@@ -116,7 +116,7 @@ class Ahead(Generic[T]):
                         self._change.wait_for(lambda: len(self._made) < self._n or self._stopped)
                         if self._stopped:
                             break
-        except BaseException as error:  # for the one who takes the items, whatever it is
+        except BaseException as error:  # raised again in the thread that takes the items
             DECODE.mark(error)
             self.error = error
         with self._change:
@@ -125,7 +125,7 @@ class Ahead(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """Number of items to take."""
+        """Number of items that can be taken."""
         return len(self._made)
 
     def take(self) -> T:
@@ -146,19 +146,19 @@ class Ahead(Generic[T]):
             raise self.error
 
     def stop(self) -> None:
-        """Make no more after the item that the thread is at."""
+        """Stop the thread after its current item."""
         with self._change:
             self._stopped = True
             self._change.notify_all()
 
     def close(self) -> None:
-        """Stop, and wait until the thread has closed `items`."""
+        """Stop the thread, and wait until it has closed `items`."""
         self.stop()
         self._thread.join()
 
 
 class LazyNetworks(UserDict[str, Any]):
-    """Networks by stream, each built when it is first needed: one that was converted before is not needed at all."""
+    """Networks by stream, each built at its first use; a stored converted network makes that unnecessary."""
 
     def __init__(self, make: "Mapping[str, Callable[[], nn.Module]]"):
         super().__init__({stream: cache(build) for stream, build in make.items()})
@@ -168,11 +168,11 @@ class LazyNetworks(UserDict[str, Any]):
 
 
 class TwoStream:
-    """A network on RGB and one on flow, or on other streams, in evaluation mode on one device, with their recipe.
+    """The networks of a recipe's streams, such as RGB and flow, in evaluation mode on one device.
 
-    `device` is a torch device name. Features are computed by a copy of each network whose batch norm is fused, in the
-    precision of the recipe and as `options` say; the networks themselves keep their weights. `sources` is where these
-    come from.
+    `device` is a torch device name. Features are computed by a copy of each network with fused batch norm, in the
+    precision of the recipe and according to `options`; the networks themselves keep their weights. `sources` are the
+    files of these weights.
     """
 
     def __init__(
@@ -204,21 +204,21 @@ class TwoStream:
         self._lock = threading.Lock()
 
     def copy(self, recipe: Recipe | None = None, options: RunOptions | None = None) -> "TwoStream":
-        """Return the same networks by another recipe, or run in another way."""
+        """Return the same networks with another recipe or other options."""
         return TwoStream(self.networks, recipe or self.recipe, self.device, self.sources, options or self.options)
 
     def job(self, stream: str) -> NetworkJob:
-        """Return the network of a stream as it is to be computed with."""
+        """Return the network of a stream with its precision, device and image size, for a runtime."""
         part, sha256, size = self.recipe.parts[stream], self._hashes[stream], self.recipe.size_of(stream)
         network = partial(self.networks.__getitem__, stream)
         return NetworkJob(network, part, sha256, self.recipe.precision, size, self.device, self.options.threads)
 
     def _network(self, stream: str) -> RunningNetwork:
-        """Return the network of a stream on its runtime, which is opened where it was not yet.
+        """Return the network of a stream on its runtime, and open it at the first call.
 
-        Raises NetworkRuntimeError where a runtime that was named cannot be used; `auto` is torch then.
+        Raises NetworkRuntimeError if the named runtime cannot be used; `auto` falls back to torch.
         """
-        # Threads of libraries do not come along with a fork, and what waits for them waits forever.
+        # A fork does not copy the threads of libraries, so a call that waits for them would wait forever.
         if not _computing:
             _computing.add(os.getpid())
         if os.getpid() not in _computing:
@@ -230,7 +230,7 @@ class TwoStream:
         with self._lock:
             if stream in self._running:
                 return self._running[stream]
-            # imported here, because stored features need no networks, and so none of what runs them
+            # imported here, because jobs on stored features run no networks
             from lstr.extractors.networks.converted_networks import open_graph, open_network
 
             if read := self.sources.graphs.get(stream):
@@ -248,25 +248,25 @@ class TwoStream:
 
     @property
     def runtimes(self) -> dict[str, str]:
-        """What computes each network that is open."""
+        """The runtime of each open network, by stream."""
         return {stream: network.runtime for stream, network in self._running.items()}
 
     def open(self) -> None:
-        """Open the networks on their runtime, which converts them where that was not done before.
+        """Open the networks on their runtime, which converts them if no converted network is stored.
 
-        Raises NetworkRuntimeError where a runtime that was named cannot be used.
+        Raises NetworkRuntimeError if the named runtime cannot be used.
         """
         for stream in self.networks:
             self._network(stream)
 
     def prepare(self, *batches: int) -> None:
-        """Prepare to compute features of these numbers of chunks at once, before the first arrive; raises as `open`."""
+        """Compile the networks for these batch sizes (in chunks) before the first chunk arrives; raises as `open`."""
         for stream in self.networks:
             crops = self.recipe.parts[stream].crops
             self._network(stream).prepare(batch * crops for batch in batches)
 
     def pooled(self, stream: str, crops: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return (B, D) of the crops (B, crops, H, W, C) of chunks, averaged over space and the crops of a chunk."""
+        """Return features (B, D) of crops (B, crops, H, W, C), averaged over space and the crops of a chunk."""
         network = self._network(stream)
         if network.averages:
             return network(crops)
@@ -282,11 +282,20 @@ class TwoStream:
     ) -> Iterator[FeatureRow]:
         """Yield feature rows of chunks in order, while later chunks are decoded and computed in threads.
 
-        A bounded number of chunks is read ahead. Those of a live source go through the networks one by one; no row
-        waits for the next chunk. A row never depends on a later chunk. `workers` may be None if no network takes flow,
-        or if chunks come as pairs with their flow (10, H, W); `threads` is then the number that flow would have. Close
-        the generator to end its threads. Raises FlowError, RecipeError for workers of another algorithm, and what
-        `chunks` raises.
+        A bounded number of chunks is read ahead. A row never depends on a later chunk. Close the generator to end its
+        threads.
+
+        Args:
+            chunks: The chunks, or pairs of a chunk and its flow (10, H, W).
+            workers: Threads that compute flow; None if no network takes flow or if `chunks` are pairs.
+            live: Compute each chunk by itself as soon as it arrives, instead of in batches.
+            threads: Number of threads without `workers`.
+
+        Raises:
+            FlowError: The flow of a chunk cannot be computed.
+            RecipeError: `workers` compute another algorithm.
+
+        Errors of `chunks` are passed on.
         """
 
         def read() -> Iterator[Pending]:
@@ -305,8 +314,8 @@ class TwoStream:
         workers = self._check_workers(workers) if not threads else None
         batch, more = 1 if live else self.batch, workers.ahead if workers else 2 * threads
         if self.device != "cpu":
-            self.prepare(1, batch)  # graphs are best captured while no flow is on the GPU
-        with closing(Ahead(read(), batch + more, "reader")) as pending:  # it reads while the networks are compiled
+            self.prepare(1, batch)  # capture CUDA graphs while the GPU computes no flow
+        with closing(Ahead(read(), batch + more, "reader")) as pending:  # reads while the networks are compiled
             self.prepare(batch)
             pool, threads = self.open_pool(workers, threads)
             source, started = iter(pending), deque[Future[list[FeatureRow]]]()
@@ -326,12 +335,12 @@ class TwoStream:
                         pool.shutdown()
 
     def open_pool(self, workers: FlowWorkers | None, threads: int = 0) -> tuple[ThreadPoolExecutor, int]:
-        """Return the threads for `submit`, after `prepare`, and their number; those of flow, if a network takes flow.
+        """Return the thread pool for `submit`, and its size; call `prepare` first.
 
-        Shut them down unless they are those of flow.
+        If a network takes flow this is the pool of `workers`. The caller shuts down any other pool.
         """
-        # one thread of torch per batch, and as many batches at once as cores, or flow threads: cores change between
-        # flow and networks as either has work, and none waits for another within a layer
+        # One torch thread per batch, and one batch per core or flow thread: cores switch between flow and networks when
+        # either has work, and no thread waits for another within a layer.
         workers = workers if "flow" in self.networks else None
         n = workers.workers if workers else threads or self.options.threads
         n = n if self.device == "cpu" else GPU_THREADS
@@ -345,7 +354,7 @@ class TwoStream:
         return self._start(pool, [(chunk, workers.submit(chunk.frames) if workers else None) for chunk in chunks])
 
     def _start(self, pool: ThreadPoolExecutor, ready: Sequence[Pending]) -> Future[list[FeatureRow]]:
-        """Start the features of chunks when their flow is computed.
+        """Compute the features of chunks as soon as their flow is ready.
 
         No thread waits for flow, so that flow and networks share the threads of `pool`.
         """
@@ -371,7 +380,7 @@ class TwoStream:
                     return
             try:
                 pool.submit(compute)
-            except RuntimeError as error:  # the pool was shut down meanwhile, and the caller must not wait forever
+            except RuntimeError as error:  # the pool was shut down, and the caller must not wait forever
                 rows.set_exception(error)
 
         for part in parts:
@@ -418,9 +427,9 @@ class TwoStream:
         return workers
 
     def calibrate(self, stream: str, images: NDArray[np.uint8], batch: int = 32) -> None:
-        """Set a random network's batch-norm statistics to those of images (N, H, W, C).
+        """Set a random network's batch-norm statistics from images (N, H, W, C).
 
-        The recipe must be made again afterwards, because the network's hash changes.
+        The network's hash changes, so build the recipe again afterwards.
         """
         from lstr.extractors.networks.build import calibrate, fingerprint
 
@@ -431,9 +440,9 @@ class TwoStream:
 
 
 def run_on(twostream: TwoStream, wanted: str = AUTO, threads: int | None = None) -> TwoStream:
-    """Return the same networks, computed by a runtime in this many threads, None for one per core.
+    """Return the same networks on a runtime with this many threads; None for one per core.
 
-    Raises NetworkRuntimeError for one that is not installed or does not compute on the networks' device.
+    Raises NetworkRuntimeError if the runtime is not installed or does not support the networks' device.
     """
     choose_runtime(wanted, twostream.device)
     return twostream.copy(options=RunOptions(wanted, home() / CONVERTED, threads or default_workers()))

@@ -1,4 +1,4 @@
-"""Stages of the work on a source: which one an error came from."""
+"""Stages of the work on a source, to report in which one an error occurred."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ContextDecorator, contextmanager, suppress
@@ -9,7 +9,7 @@ _MARK = "lstr_stage"  # an attribute of the error, which it keeps from one threa
 
 
 class Stage(ContextDecorator):
-    """A context manager, and a decorator: an error that leaves it is marked, unless a stage inside has marked it."""
+    """A context manager and decorator that marks an error with the stage, unless an inner stage has marked it."""
 
     def __init__(self, name: str, action: str):
         self.name = name
@@ -57,9 +57,9 @@ def closed_after(items: Iterable[T]) -> Iterator[Iterator[T]]:
 
 @contextmanager
 def torch_threads(n: int | None = None) -> Iterator[None]:
-    """Let torch compute in this thread on `n` threads, None for as many as before; restore the number afterwards.
+    """Let torch use `n` threads for calls from this thread (None: no change), and restore the number afterwards.
 
-    What a thread sets, those that begin later have too.
+    Threads that start during this time inherit the number.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What networks can see of a chunk: the streams, in the order that their features are joined in."""
+"""Streams: the inputs that networks can take from a chunk, in the order in which their features are joined."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -6,47 +6,47 @@ from typing import Generic, Self, TypeVar
 
 Part = TypeVar("Part")
 
-# The central frame; three frames without colour; the differences of four such; the maps of the first and the last
-# frame, compared; optical flow.
+# The central frame; three grey frames; differences of four grey frames; the difference of the feature maps of the first
+# and the last frame; optical flow.
 STREAMS = ("rgb", "grey", "difference", "change", "flow")
-# All but flow: joined they are what a model takes as `rgb`.
+# All streams except flow: joined, they are a model's `rgb` input.
 PICTURES = STREAMS[:-1]
-# The streams whose pictures are made of several frames.
+# Streams that use several frames.
 COMPARING = ("grey", "difference", "change")
-# What a model takes, and what published features come as.
+# The inputs of a model, and of published features.
 MODEL_STREAMS = ("rgb", "flow")
 # Channels of an image, by stream.
 CHANNELS_OF = {"rgb": 3, "grey": 3, "difference": 3, "change": 6, "flow": 10}
 
 
 class OfStreams(Generic[Part]):
-    """A dataclass that has a field for each stream: its network, or None."""
+    """Base of a dataclass with a field for each stream: its network, or None."""
 
     @property
     def parts(self) -> dict[str, Part]:
-        """The networks by stream, for the streams that have one."""
+        """The networks by stream, without the streams that are None."""
         return {stream: value for stream in STREAMS if (value := getattr(self, stream)) is not None}
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the streams that it has a network for, in the order of STREAMS."""
+        """Names of the streams that have a network, in the order of STREAMS."""
         return tuple(self.parts)
 
     def having(self, parts: Mapping[str, Part | None]) -> Self:
-        """It with other networks for some streams, or None instead of one."""
+        """Return a copy with other networks for some streams; None removes a network."""
         return replace(self, **parts)  # type: ignore[type-var]  # it is a dataclass
 
 
 def in_training_order(streams: Collection[str]) -> list[str]:
-    """Streams as their networks are trained one after the other: flow first, which costs less and gives more."""
+    """Return streams in the order in which their networks are trained: flow first, which is cheaper and more useful."""
     return [stream for stream in reversed(STREAMS) if stream in streams]
 
 
 def model_stream(stream: str) -> str:
-    """`rgb` or `flow`: what a stream's features are for a model, and what published weights for it were trained on."""
+    """Return `rgb` or `flow`: the model input of a stream, and the kind of published weights that fit it."""
     return "rgb" if stream in PICTURES else "flow"
 
 
 def streams_of_model(model_streams: Collection[str]) -> tuple[str, ...]:
-    """The streams whose features are part of what a model takes: of `rgb` all but flow."""
+    """Return the streams that make up these model inputs: all except flow for `rgb`."""
     return tuple(stream for stream in STREAMS if model_stream(stream) in model_streams)

@@ -1,6 +1,6 @@
-"""The two TSN networks as one, built from their weights; `lstr.extractors.run` runs them.
+"""Build a TwoStream from weights; `lstr.extractors.run` runs it.
 
-A network is built where it is asked for: one whose weights are known by hash, and which was converted before, is not.
+A network is built at its first use; this is not necessary if a converted network with the same hash is stored.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,16 @@ if TYPE_CHECKING:
 
 
 def build_twostream(preset: Preset, sources: WeightSources, device: str, precision: str | None = None) -> TwoStream:
-    """The networks of a preset with their weights, and the recipe that follows from them.
+    """Build the networks of a preset with their weights, and their recipe.
 
-    `precision` is float32 or bf16; None for what the preset prefers on this device. Raises WeightsError,
-    MissingPathError or RecipeError for an unusable file.
+    Args:
+        preset: The settings of the recipe.
+        sources: The weights by stream.
+        device: A torch device name.
+        precision: float32 or bf16; None for the preset's choice on this device.
+
+    Raises:
+        WeightsError, MissingPathError, RecipeError: A file is missing or cannot be used.
     """
     if precision is None:
         precision = fast_precision(device) if preset.precision == FAST else preset.precision
@@ -48,9 +54,9 @@ def build_twostream(preset: Preset, sources: WeightSources, device: str, precisi
 
 
 def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
-    """The networks that a recipe names, checked against its hashes.
+    """Build the networks of a recipe, and check them against its hashes.
 
-    Raises WeightsError when these files (or this machine's random numbers) make other networks.
+    Raises WeightsError if these files (or this machine's random numbers) give other networks.
     """
     twostream = build_as(recipe, sources, device)
     for stream in recipe.streams:
@@ -65,9 +71,9 @@ def rebuild_twostream(recipe: Recipe, sources: WeightSources, device: str) -> Tw
 
 
 def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
-    """The networks of a recipe with the weights of `sources`, whatever these are, and the recipe that follows.
+    """Build the networks of a recipe with other weights, from `sources`, and their new recipe.
 
-    Raises WeightsError where the recipe has a weights file and `sources` has none.
+    Raises WeightsError if the recipe has a weights file for a stream and `sources` has none.
     """
     networks: dict[str, Callable[[], nn.Module]] = {}
     parts: dict[str, NetworkRecipe] = {}
@@ -79,7 +85,7 @@ def build_as(recipe: Recipe, sources: WeightSources, device: str) -> TwoStream:
             )
         source = sources.files.get(stream)
         if source is not None and fingerprint_of_file(network_file(source, stream)) == want.sha256:
-            # built when it is needed: one that was converted before is not
+            # built at its first use; a stored converted network is enough otherwise
             networks[stream], parts[stream] = partial(_build, stream, want, sources), want
         else:
             from lstr.extractors.networks.build import build_network
@@ -96,7 +102,7 @@ def _build(stream: str, part: NetworkRecipe, sources: WeightSources) -> "nn.Modu
 
 
 def calibration_of(twostream: TwoStream) -> "dict[str, dict[str, Tensor]]":
-    """The batch-norm statistics of each random network, to be stored with the recipe."""
+    """Return the batch-norm statistics of each random network, to store them with the recipe."""
     from lstr.extractors.networks.build import statistics
 
     return {

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:  # the processor needs no torch
+if TYPE_CHECKING:  # flow on the CPU needs no torch
     from torch import Tensor
 
-# tvl1.c repeats those of a scale.
+# tvl1.c repeats the constants of one scale.
 SCALES = 5
-STEP = 0.8  # size of a scale by that of the one before
+STEP = 0.8  # size of each scale relative to the next finer one
 SMALLEST = 16  # pixels; scales with a shorter side are skipped
 WARPS, OUTER, INNER = 5, 10, 30
 EPSILON = 0.01  # pixels; a pair stops when its flow changes by less, root mean square
@@ -36,7 +36,7 @@ def stop_bound(h: int, w: int) -> float:
 
 
 def image_planes(i1: Tensor) -> Tensor:
-    """Return what a warp interpolates, (B, 3, H, W): the image (B, H, W) and its centred gradient, halved at edges."""
+    """Return the inputs of a warp, (B, 3, H, W): the image (B, H, W) and its centred gradient, halved at edges."""
     import torch
     import torch.nn.functional as F
 

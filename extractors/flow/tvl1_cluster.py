@@ -1,11 +1,11 @@
-"""One scale of TV-L1 for a batch of pairs in one launch of our own CUDA kernel, tvl1_cluster.cu.
+"""One scale of TV-L1 for a batch of pairs in one launch of the CUDA kernel tvl1_cluster.cu.
 
-A cluster of thread blocks holds a pair in its registers and shared memory; so the size decides whether a scale fits:
-about 7,000 pixels per block, 16 blocks at most. Clusters need a GPU of compute capability 9.0 (Hopper) or later; older
-ones run the same kernel with one block per pair, which only the smallest scales fit.
+A cluster of thread blocks keeps a pair in its registers and shared memory. A scale therefore fits only up to a size:
+about 7,000 pixels per block, and at most 16 blocks. Clusters need a GPU of compute capability 9.0 (Hopper) or later;
+older GPUs run the same kernel with one block per pair, which fits only the smallest scales.
 
-The kernel is compiled where it runs, by NVRTC, and kept: no compiler need be installed. NVRTC and the driver are called
-through cuda-bindings; torch's builds for CUDA bring both.
+NVRTC compiles the kernel on the machine where it runs, and the result is stored, so no compiler has to be installed.
+NVRTC and the driver are called through cuda-bindings; the CUDA builds of torch contain both.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from lstr.extractors.flow.tvl1 import image_planes, stop_bound
 from lstr.files.atomic import replacing
 from lstr.files.home import home
 
-THREADS = 512  # of a block
-PIXELS, PIXELS_ALONE = 15, 12  # of a thread at most: what its registers hold, in a cluster and in a single block
+THREADS = 512  # per block
+PIXELS, PIXELS_ALONE = 15, 12  # maximum per thread: limited by its registers, in a cluster and in a single block
 PLANES = 7  # of float32, in shared memory
-STATIC = 1024  # bytes of shared memory that the kernel has besides, at most
+STATIC = 1024  # bytes; upper bound of the kernel's other shared memory
 WITH_CLUSTERS = (9, 0)  # compute capability
-BLOCKS = (1, 2, 4, 8, 16)  # of a cluster; every GPU with clusters has 8, not every one 16
+BLOCKS = (1, 2, 4, 8, 16)  # per cluster; every GPU with clusters supports 8, but not every one 16
 FUNCTION = b"solve_scale"
 HERE = Path(__file__).parent
 FOLDER = "kernels"  # in the home folder
-CHECK_BYTES = 4  # at the start of a kept file: the checksum of the rest
+CHECK_BYTES = 4  # at the start of a stored file: the checksum of the remaining bytes
 
 
 @dataclass(frozen=True)
 class CudaSource:
-    """A source, and the headers that it includes by their names; it includes nothing else."""
+    """A CUDA source file, with all headers that it includes."""
 
     path: Path
     headers: tuple[Path, ...] = ()
     options: tuple[str, ...] = ()
 
     def key(self, architecture: str, made_by: str) -> str:
-        """Return a hash of what the compiled kernel depends on; `made_by` names compiler and driver."""
+        """Return a hash of everything that the compiled kernel depends on; `made_by` names compiler and driver."""
         content = hashlib.sha256()
         for part in (*self.options, architecture, made_by, *(p.read_text() for p in (self.path, *self.headers))):
             content.update(part.encode() + b"\0")
@@ -56,19 +56,19 @@ class CudaSource:
 
 def source(clusters: bool) -> CudaSource:
     """Return the kernel, with clusters of blocks or with one block per pair."""
-    # every operation rounds by itself, and subnormal numbers count as zero, as in tvl1.c
+    # no fused multiply-add, and subnormal numbers are zero, as in tvl1.c: results must be equal to the bit
     options = ("--std=c++17", "--fmad=false", "--ftz=true", "--ptxas-options=-v")
     sizes = (f"-DTHREADS={THREADS}", f"-DPIXELS={PIXELS if clusters else PIXELS_ALONE}", f"-DCLUSTERS={int(clusters)}")
     return CudaSource(HERE / "tvl1_cluster.cu", (HERE / "tvl1_median.h", HERE / "tvl1_band.h"), options + sizes)
 
 
 def bindings() -> tuple[Any, Any]:
-    """Return the driver and NVRTC of cuda-bindings. Raises FlowError where they cannot be loaded."""
+    """Return the driver and NVRTC modules of cuda-bindings. Raises FlowError if they cannot be loaded."""
     try:
         from cuda.bindings import driver, nvrtc
 
         nvrtc.nvrtcVersion()
-    except Exception as error:  # whatever a missing or foreign library raises, the kernel cannot be compiled
+    except Exception as error:  # a missing or incompatible library can raise any type
         raise FlowError(
             f"NVRTC, which compiles the CUDA kernel of TV-L1, cannot be loaded ({first_line(error)}).",
             "install torch's build for CUDA, which brings it, or cuda-bindings and nvidia-cuda-nvrtc.",
@@ -77,7 +77,7 @@ def bindings() -> tuple[Any, Any]:
 
 
 def checked(returned: tuple[Any, ...]) -> Any:
-    """Return what a call of cuda-bindings returned after its code: None, a value or a tuple.
+    """Return the result of a call of cuda-bindings without its status code: None, a value or a tuple.
 
     Raises FlowError for an error code.
     """
@@ -90,7 +90,7 @@ def checked(returned: tuple[Any, ...]) -> Any:
 def compile_source(source: CudaSource, architecture: str) -> tuple[bytes, str]:
     """Compile a source for an architecture, such as sm_90; needs no GPU.
 
-    Returns the code, and what the compiler said of its registers and memory. Raises FlowError with NVRTC's error.
+    Returns the code, and the compiler's log with its use of registers and memory. Raises FlowError with NVRTC's error.
     """
     _, nvrtc = bindings()
 
@@ -116,9 +116,9 @@ def compile_source(source: CudaSource, architecture: str) -> tuple[bytes, str]:
 
 
 def load_code(source: CudaSource, architecture: str) -> bytes:
-    """Return compiled code, kept under the home folder for later processes of the same compiler and driver.
+    """Return compiled code from the home folder, or compile and store it for later processes.
 
-    A damaged file is replaced; where nothing can be written, each process compiles.
+    A damaged file is replaced. If the folder is not writable, each process compiles again.
     """
     driver, nvrtc = bindings()
     made_by = f"{checked(nvrtc.nvrtcVersion())} {checked(driver.cuDriverGetVersion())}"
@@ -135,7 +135,7 @@ def load_code(source: CudaSource, architecture: str) -> bytes:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU offers: processors, blocks of a cluster, and bytes of shared memory for a block."""
+    """Limits of a GPU: number of processors, blocks per cluster, and bytes of shared memory per block."""
 
     processors: int
     blocks: int
@@ -144,14 +144,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a scale is laid over a cluster: its blocks, and the bytes of shared memory of each."""
+    """The number of blocks for a scale, and the bytes of shared memory of each."""
 
     blocks: int
     memory: int
 
 
 def layouts(h: int, w: int, limits: Limits) -> list[Layout]:
-    """The layouts that images (h, w) fit, fewest blocks first; none where they are too large."""
+    """Return the layouts that fit images (h, w), fewest blocks first; empty if the images are too large."""
     found = []
     pixels = THREADS * (PIXELS if limits.blocks > 1 else PIXELS_ALONE)
     for blocks in BLOCKS:
@@ -165,9 +165,9 @@ def layouts(h: int, w: int, limits: Limits) -> list[Layout]:
 
 
 def choose_layout(h: int, w: int, n_pairs: int, limits: Limits) -> Layout | None:
-    """The layout for a batch: as few blocks per pair as keep all processors at work. None where no layout fits.
+    """Return the layout for a batch: the fewest blocks per pair that keep all processors busy; None if none fits.
 
-    By arithmetic alone: fewer blocks wait less for each other, more blocks end a single pair sooner.
+    Few blocks wait less for each other; many blocks finish a single pair sooner. This was derived, not measured.
     """
     fitting = layouts(h, w, limits)
     busy = (layout for layout in fitting if n_pairs * layout.blocks >= limits.processors)
@@ -175,7 +175,7 @@ def choose_layout(h: int, w: int, n_pairs: int, limits: Limits) -> Layout | None
 
 
 class ClusterKernel:
-    """The kernel on one GPU. Raises FlowError where it cannot be compiled or loaded."""
+    """The kernel on one GPU. Raises FlowError if it cannot be compiled or loaded."""
 
     def __init__(self, device: torch.device):
         self.driver, _ = bindings()
@@ -201,13 +201,13 @@ class ClusterKernel:
         self.about = f"CUDA C++ for {architecture}, up to {blocks} blocks per pair"
 
     def fits(self, h: int, w: int) -> bool:
-        """Whether a scale of this size can be solved."""
+        """Return whether a scale of this size fits."""
         return bool(layouts(h, w, self.limits))
 
     def solve_scale(self, i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
-        """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32.
+        """Return the flow u (B, 2, H, W) float32, refined at one scale of the images i0, i1 (B, H, W) float32.
 
-        It is launched on torch's current stream and not waited for. Raises FlowError for a size that does not fit.
+        The kernel runs asynchronously on torch's current stream. Raises FlowError for a size that does not fit.
         """
         n_pairs, h, w = i0.shape
         layout = choose_layout(h, w, n_pairs, self.limits)
@@ -228,7 +228,7 @@ class ClusterKernel:
         return checked(getattr(self.driver, name)(*arguments))
 
     def _enter(self) -> None:
-        """Make torch's context the thread's own: torch does so when it must, which may be later."""
+        """Make torch's CUDA context current in this thread; torch itself does this lazily, perhaps too late."""
         if int(self._call("cuCtxGetCurrent")) != int(self.context):
             self._call("cuCtxSetCurrent", self.context)
 
@@ -236,7 +236,7 @@ class ClusterKernel:
         self._call("cuFuncSetAttribute", self.function, attribute, value)
 
     def _clusters_at_once(self, layout: Layout) -> int:
-        """How many clusters run side by side; 0 where not even one does."""
+        """Return how many clusters run at the same time; 0 if not even one fits."""
         if not self.clusters:
             return self.limits.processors
         if layout not in self._at_once:

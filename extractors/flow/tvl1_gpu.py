@@ -1,9 +1,9 @@
 """TV-L1 on a GPU: OpenCV 5's DualTVL1OpticalFlow with its defaults, for batches of chunks.
 
-Pyramid and rounding equal those of the processor (OpenCV, tvl1.c, workers.to_bytes) to the bit. A scale is one launch
-of tvl1_cluster.py, whose iterations touch no memory but the processors' own, or 105 launches of tvl1_triton.py. Each
-kernel solves one small pair before it is used, so that one that cannot be compiled or launched fails at the start and
-not in a thread. No step looks at the values of a tensor, so that the GPU is never waited for.
+Pyramid and rounding are equal to the CPU version (OpenCV, tvl1.c, workers.to_bytes) to the bit. A scale takes one
+launch of tvl1_cluster.py, which iterates in registers and shared memory only, or 105 launches of tvl1_triton.py. Each
+kernel solves one small pair before it is used, so that a kernel that cannot be compiled or launched fails at the start
+and not later in a thread. No step reads the values of a tensor on the CPU, so the CPU never waits for the GPU.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from lstr.errors import FlowError, first_line
 from lstr.extractors.flow.tvl1 import BOUND, SCALES, SMALLEST, STEP
 from lstr.extractors.lanes import Lane
 
-# solve(i0, i1, u): the flow u (B, 2, H, W) improved at one scale of the images i0, i1 (B, H, W), all float32.
+# solve(i0, i1, u) returns the flow u (B, 2, H, W), refined at one scale of the images i0, i1 (B, H, W), all float32.
 Solve = Callable[[Tensor, Tensor, Tensor], Tensor]
 # Grey images (6, H, W) of a chunk, or its flow (10, H, W).
 Planes = NDArray[np.uint8]
-# Flow, and the seconds of the GPU's thread that it took.
+# Flow, and its seconds in the GPU's thread.
 TimedPlanes = Future[tuple[Planes, float]]
 
 VARIABLE = "LSTR_FLOW_KERNEL"
@@ -39,12 +39,12 @@ OTHER_BACKEND = "set LSTR_FLOW_BACKEND=native, to compute the same flow on the C
 PAIR_SIDE = 16  # pixels of the pair that each kernel solves first
 PAIR_FLOW = (0.68063, 0.04207)  # mean flow of that pair in pixels, x and y
 PAIR_TOLERANCE = 1e-3  # pixels
-LARGEST_BATCH = 16  # chunks, 80 pairs; by a model of the kernel larger batches gain nothing
+LARGEST_BATCH = 16  # chunks (80 pairs); according to a model of the kernel, larger batches are no faster
 
 
 @dataclass(frozen=True)
 class Solver:
-    """A kernel of OPENERS on a device; `failures` are the errors of the kernels before it."""
+    """A kernel of OPENERS on a device; `failures` are the errors of the kernels that were tried before it."""
 
     name: str
     solve: Solve
@@ -53,7 +53,7 @@ class Solver:
 
     @property
     def warnings(self) -> list[str]:
-        """A sentence for each kernel that cannot be used, with the one used instead."""
+        """One sentence for each kernel that cannot be used; it names the kernel used instead."""
         return [f"{error} {self.name.capitalize()} computes flow instead." for error in self.failures]
 
 
@@ -62,9 +62,9 @@ _lock = threading.RLock()
 
 
 def open_solver(device: torch.device | str) -> Solver:
-    """Return the first kernel of OPENERS that runs on a GPU, or the one that $LSTR_FLOW_KERNEL names.
+    """Return the first kernel of OPENERS that runs on a GPU, or the kernel that $LSTR_FLOW_KERNEL names.
 
-    It is compiled and solves one small pair at the first call. Raises FlowError if none runs.
+    The first call compiles it and solves one small pair. Raises FlowError if no kernel runs.
     """
     device, wanted = torch.device(device), os.environ.get(VARIABLE, "")
     if wanted and wanted not in OPENERS:
@@ -85,8 +85,8 @@ def open_solver(device: torch.device | str) -> Solver:
 
 
 def _open_kernel(device: torch.device, name: str) -> Solver | FlowError:
-    """Return a kernel that has solved a pair, or why it does not run; both are kept for later calls."""
-    with _lock:  # two threads would compile the same
+    """Return a kernel that has solved a pair, or the error that it fails with; both are cached for later calls."""
+    with _lock:  # otherwise two threads could compile the same kernel
         if (device, name) not in _opened:
             try:
                 if torch.version.hip:
@@ -97,7 +97,7 @@ def _open_kernel(device: torch.device, name: str) -> Solver | FlowError:
                     try_pair(kernel, device)
             except FlowError as error:
                 kernel = error
-            except Exception as error:  # of compilers, linkers and drivers, which have no type in common
+            except Exception as error:  # compilers, linkers and drivers raise unrelated types
                 kernel = FlowError(f"The {name} kernel of TV-L1 fails: {first_line(error)}.")
             _opened[device, name] = kernel
         return _opened[device, name]
@@ -135,7 +135,7 @@ OPENERS: dict[str, Callable[[torch.device], Solver]] = {"cluster": _cluster, "tr
 
 
 def try_pair(solver: Solver, device: torch.device) -> None:
-    """Solve one pair and wait for it. Raises FlowError if the flow is not OpenCV's."""
+    """Solve one pair and wait for the result. Raises FlowError if it differs from OpenCV's flow."""
     i0, i1 = (image.to(device) for image in small_pair())
     flow = solver.solve(i0[None], i1[None], i0.new_zeros(1, 2, PAIR_SIDE, PAIR_SIDE))
     means = flow.mean((2, 3))[0].tolist()
@@ -144,7 +144,7 @@ def try_pair(solver: Solver, device: torch.device) -> None:
 
 
 def small_pair() -> tuple[Tensor, Tensor]:
-    """Return a pattern, and the same moved by .7 pixels to the right: (PAIR_SIDE, PAIR_SIDE) float32, whole levels."""
+    """Return a pattern, and the pattern shifted right by 0.7 pixels, (PAIR_SIDE, PAIR_SIDE) float32, rounded."""
     y, x = torch.meshgrid(*[torch.arange(PAIR_SIDE, dtype=torch.float64)] * 2, indexing="ij")
 
     def pattern(x: Tensor) -> Tensor:
@@ -154,11 +154,19 @@ def small_pair() -> tuple[Tensor, Tensor]:
 
 
 def flow_between(frames: Tensor) -> Tensor:
-    """Return TV-L1 flow between neighbours of B series of grey images, made on their device and not waited for.
+    """Compute TV-L1 flow between neighbouring images of B series, asynchronously on the device of the images.
 
-    frames: (B, F, H, W) uint8, sides of 16 pixels or more. Returns (B, F - 1, 2, H, W) float32 in pixels, x then y.
-    Raises ValueError for other input, and FlowError where no kernel runs.
-    Source: extractors/flow/tvl1.c, itself OpenCV 5 optflow/src/tvl1flow.cpp; Zach, Pock and Bischof 2007.
+    Source: extractors/flow/tvl1.c, which follows OpenCV 5 optflow/src/tvl1flow.cpp; Zach, Pock and Bischof 2007.
+
+    Args:
+        frames: Grey images (B, F, H, W) uint8 with sides of at least 16 pixels.
+
+    Returns:
+        Flow (B, F - 1, 2, H, W) float32 in pixels, x then y.
+
+    Raises:
+        ValueError: The frames have another type or shape.
+        FlowError: No kernel runs on the device.
     """
     if not isinstance(frames, Tensor) or frames.dtype != torch.uint8 or frames.ndim != 4:
         raise ValueError("frames must be a grey uint8 tensor (B, F, H, W)")
@@ -172,7 +180,7 @@ def flow_between(frames: Tensor) -> Tensor:
 
 
 def solve_pyramids(frames: Tensor, solve: Solve) -> Tensor:
-    """Return the flow (B (F - 1), 2, H, W) between neighbours of frames (B, F, H, W), from the coarsest scale on."""
+    """Return the flow (B (F - 1), 2, H, W) between neighbours of frames (B, F, H, W), solved from coarse to fine."""
     scales = [frames.float()]
     while len(scales) < SCALES:
         size = [round(side * STEP) for side in scales[-1].shape[-2:]]
@@ -184,7 +192,7 @@ def solve_pyramids(frames: Tensor, solve: Solve) -> Tensor:
     for images in reversed(scales):
         if u.shape[-2:] != images.shape[-2:]:
             u = resize(u, images.shape[-2:]) * (1 / STEP)
-        # with two frames a series `flatten` makes no copy and pairs lie apart, but kernels need them side by side
+        # for series of two frames `flatten` returns a strided view, but the kernels need contiguous pairs
         before, after = (part.flatten(0, 1).contiguous() for part in (images[:, :-1], images[:, 1:]))
         u = solve(before, after, u)
     return u
@@ -196,24 +204,25 @@ def to_bytes(flow: Tensor) -> Tensor:
 
 
 def resize(image: Tensor, size: Sequence[int], scale: float | None = None) -> Tensor:
-    """cv2.resize of float32 images (..., H, W) to `size` (h, w), INTER_LINEAR; `scale` source pixels per pixel.
+    """Resize float32 images (..., H, W) to `size` (h, w) like cv2.resize with INTER_LINEAR.
 
-    Without `scale` it is H / h and W / w. Equal to OpenCV 5 bit for bit except for a last row or column now and then.
+    `scale` is in source pixels per pixel; the default is H / h and W / w. The result equals OpenCV 5 to the bit, except
+    sometimes in the last row or column.
     """
     for dim in (-1, -2):
         low, high, part = _taps(image.shape[dim], size[dim], scale, image.device)
         near, far = image.index_select(dim, low), image.index_select(dim, high)
         weights = part if dim == -1 else part[:, None]
-        # rounded once, because the product is exact in double: as the fused operations of OpenCV's vector code
+        # the product is exact in double, so this rounds only once, like the fused operations of OpenCV's vector code
         image = ((far - near).double() * weights + near).float()
     return image
 
 
-@lru_cache(maxsize=256)  # the same few for each batch of a video, which would be ten launches each
+@lru_cache(maxsize=256)  # each batch of a video needs the same few, at ten launches each
 def _taps(length: int, wanted: int, scale: float | None, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the two pixels that each pixel of a resized row lies between, and its distance from the first.
+    """Return the two source pixels around each pixel of a resized row, and its distance from the first.
 
-    Made on the processor and copied at once: tensors of one CUDA stream could be read too early by another.
+    Computed on the CPU and copied synchronously: another CUDA stream could read a tensor before it is complete.
     """
     at = (torch.arange(wanted, dtype=torch.float64) + 0.5) * (scale or length / wanted) - 0.5
     low = at.floor()
@@ -224,18 +233,18 @@ def _taps(length: int, wanted: int, scale: float | None, device: torch.device) -
 
 @torch.inference_mode()
 def flow_on(lane: Lane, chunks: Sequence[Planes]) -> Planes:
-    """Return TV-L1 of chunks' grey images (6, H, W) of one size: (B, 10, H, W), x and y of a pair in turn."""
+    """Return the TV-L1 flow (B, 10, H, W) of chunks of grey images (6, H, W) of equal size, x and y interleaved."""
     with lane.working():
         wait = lane.fetch(to_bytes(flow_between(lane.send(chunks))).flatten(1, 2))
     return wait()
 
 
 class BatchingThread:
-    """Gives `compute` the waiting chunks, those of one size together, at most `largest` at a time, in their order.
+    """A thread that calls `compute` with batches of waiting chunks of equal size, in order, at most `largest` each.
 
-    Pairs side by side fill a GPU. It never waits for more chunks than there are, so that a camera's chunk is computed
-    at once. An error of `compute` is raised for each chunk of the batch; if memory ran out, halves of the batch are
-    tried. `close` drops waiting chunks.
+    Large batches keep a GPU busy. The thread never waits for a fuller batch, so that a camera's chunk is computed at
+    once. Each chunk of a batch raises the error of `compute`; if the GPU runs out of memory, the batch is split in
+    halves. `close` drops waiting chunks.
     """
 
     def __init__(self, compute: Callable[[Sequence[Planes]], Planes], largest: int = LARGEST_BATCH):
@@ -282,7 +291,7 @@ class BatchingThread:
         start = perf_counter()
         try:
             planes = self._compute([grey for grey, _ in batch])
-        except Exception as error:  # it belongs to those who wait
+        except Exception as error:  # raised again where the result is awaited
             if isinstance(error, torch.OutOfMemoryError) and len(batch) > 1:
                 half = len(batch) // 2
                 self._solve(batch[:half])

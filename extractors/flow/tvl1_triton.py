@@ -1,10 +1,11 @@
 """One scale of TV-L1 for a batch of pairs as three Triton kernels, for extractors/flow/tvl1_gpu.py on a CUDA device.
 
-Warp and median filter are a launch each. The up to 30 inner iterations are one: as many programs as the GPU runs at
-once share the pixels of all pairs that still move and wait for each other after each iteration, so that no pair is
-iterated beyond its stop and the launch ends when none moves. An iteration reads u, p and the warp's data and writes
-the other copy of u and p: 60 bytes per pixel, and rows next to a program's own from cache. Rounding is that of tvl1.c
-but for one root in ten million; the error is summed in integers, whose order cannot matter.
+Warp and median filter take one launch each, and so do all of the up to 30 inner iterations. The GPU runs as many
+programs as fit at once. They share the pixels of all pairs that have not converged, and wait for each other after each
+iteration, so that no pair is iterated after it has converged. The launch ends when all pairs have converged. An
+iteration reads u, p and the warp's data, and writes the other copy of u and p: 60 bytes per pixel; neighbouring rows
+come from the cache. Rounding is the same as in tvl1.c except for one square root in ten million. The error is summed in
+integers, because their sum does not depend on the order.
 """
 
 from __future__ import annotations
@@ -22,33 +23,33 @@ TAUT = tl.constexpr(tvl1.TAUT)
 L_T = tl.constexpr(tvl1.L_T)
 THETA = tl.constexpr(tvl1.THETA)
 FLAT = tl.constexpr(tvl1.FLAT)
-UNIT = tl.constexpr(2.0**32)  # of the summed squared change, an integer; a tile that moves adds at least one
-MOVES = 2**62  # an error that no bound reaches
-# wires 5 k + c of a window's row k and column c: sort each column, then find the median
+UNIT = tl.constexpr(2.0**32)  # integer scale of the summed squared change; a tile that moves adds at least one
+MOVES = 2**62  # initial error, above every bound
+# wire 5 k + c holds row k and column c of a window: sort each column, then find the median
 NETWORK = [(5 * i + c, 5 * j + c) for c in range(5) for i, j in comparators("SORT_COLUMN")]
 NETWORK += comparators("FIND_MEDIAN")
-# ten bits per comparator: a kernel takes integers from outside itself, and tuples in newer versions only
+# packed in ten bits per comparator: kernels can read global integers, but tuples only in newer versions of Triton
 WIRES = tl.constexpr(sum((i | j << 5) << 10 * c for c, (i, j) in enumerate(NETWORK)))
 COMPARATORS = tl.constexpr(len(NETWORK))
 OUT_WIRE = tl.constexpr(MEDIAN_WIRE)
-SIZES = ("h", "w", "n_pairs")  # one compilation serves all of them
-BUSY = tl.constexpr(65536)  # a barrier counts programs that arrived below this, and those with work above it
+SIZES = ("h", "w", "n_pairs")  # not specialised: one compilation serves all values
+BUSY = tl.constexpr(65536)  # a barrier's counter: arrived programs in the lower 16 bits, programs with work above
 
 TILE = tl.constexpr(512)  # pixels that a program works on at a time, one per thread
-PROGRAMS_PER_PROCESSOR = 2  # with REGISTERS this many are sure to run at once
-REGISTERS = 64  # per thread; all that is needed
+PROGRAMS_PER_PROCESSOR = 2  # with REGISTERS per thread this many can always run at once
+REGISTERS = 64  # per thread; the kernel needs no more
 
 
 def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
-    """The flow u (B, 2, H, W) float32 improved at one scale of the images i0, i1 (B, H, W) float32."""
+    """Return the flow u (B, 2, H, W) float32, refined at one scale of the images i0, i1 (B, H, W) float32."""
     n_pairs, h, w = i0.shape
     n = h * w
     planes = tvl1.image_planes(i1)
-    flow = u.new_empty(3, n_pairs, 2, n)  # two copies that take turns, and what the median filter made
+    flow = u.new_empty(3, n_pairs, 2, n)  # two alternating copies, and the output of the median filter
     flow[0] = u.flatten(2)
     dual = u.new_zeros(2, n_pairs, 4, n)
     data = u.new_empty(n_pairs, 3, n)
-    # the squared change after each iteration; zero where the pair had stopped before
+    # the squared change after each iteration; zero after the pair has converged
     errors = torch.zeros(WARPS, OUTER * INNER.value + 1, n_pairs, dtype=torch.int64, device=u.device)
     errors[:, 0] = MOVES
     arrivals = torch.zeros(WARPS, OUTER, triton.next_power_of_2(INNER.value), dtype=torch.int32, device=u.device)
@@ -69,17 +70,18 @@ def solve_scale(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
 
 
 def programs_at_once(device: torch.device) -> int:
-    """How many programs wait for each other: they must all run, so no more than the GPU has room for."""
+    """Return how many programs can wait for each other: all must run at once, so the GPU's size is the limit."""
     if device.type != "cuda":
-        return 1  # Triton's interpreter runs one program after the other
+        return 1  # Triton's interpreter runs programs in sequence
     return PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @triton.jit
 def primal(u, p, data, at, n, inside, first, left, above):
-    """Old and new u1, u2 and the dual p of pixels `at`; `first` marks column 0, which OpenCV adds in another order.
+    """Return old and new u1, u2 and the dual p of pixels `at`.
 
-    `left` has p11 and p21 of the pixels to the left, `above` p12 and p22 of those above.
+    `first` marks column 0, which OpenCV sums in another order. `left` has p11 and p21 of the pixels to the left,
+    `above` p12 and p22 of the pixels above.
     """
     u1, u2 = tl.load(u + at, inside, 0.0), tl.load(u + n + at, inside, 0.0)
     p11, p12 = tl.load(p + at, inside, 0.0), tl.load(p + n + at, inside, 0.0)
@@ -100,24 +102,24 @@ def primal(u, p, data, at, n, inside, first, left, above):
 
 @triton.jit
 def dual_step(dx, dy, p1, p2):
-    """The dual variable of one flow component from its forward differences."""
+    """Return the dual variable of one flow component from its forward differences."""
     big, small = tl.maximum(tl.abs(dx), tl.abs(dy)), tl.minimum(tl.abs(dx), tl.abs(dy))
     square = big * big
     total = tl.fma(small, small, square)
-    rest = tl.fma(small, small, square - total) + tl.fma(big, big, -square)  # what `total` lacks
+    rest = tl.fma(small, small, square - total) + tl.fma(big, big, -square)  # rounding error of `total`
     root = tl.sqrt_rn(total)
     miss = tl.fma(-root, root, total) + rest
-    root += miss * (0.5 / tl.maximum(root, 1e-15))  # now rounded once, as hypot is in OpenCV
+    root += miss * (0.5 / tl.maximum(root, 1e-15))  # as if rounded once, like hypot in OpenCV
     norm = root * TAUT + 1.0
     return tl.div_rn(p1 + dx * TAUT, norm), tl.div_rn(p2 + dy * TAUT, norm)
 
 
 @triton.jit
 def wait_for_all(arrival, busy):
-    """Wait until every program is here, and see what it wrote. Returns how many were `busy`."""
+    """Wait until all programs have arrived and their writes are visible. Returns the number of `busy` programs."""
     tl.debug_barrier()
     tl.atomic_add(arrival, 1 + busy * BUSY, sem="release")
-    seen = tl.atomic_add(arrival, 0, sem="acquire")  # one request a program, where a load would be one a warp
+    seen = tl.atomic_add(arrival, 0, sem="acquire")  # one request per program; a load would take one per warp
     while seen % BUSY < tl.num_programs(0):
         seen = tl.atomic_add(arrival, 0, sem="acquire")
     tl.debug_barrier()
@@ -126,10 +128,10 @@ def wait_for_all(arrival, busy):
 
 @triton.jit(do_not_specialize=SIZES)
 def iterate_kernel(flow, dual, data, errors, arrivals, h, w, n_pairs, bound):
-    """Up to INNER iterations of flow (3, B, 2, N) and dual (2, B, 4, N) by programs that all run at once.
+    """Run up to INNER iterations of flow (3, B, 2, N) and dual (2, B, 4, N); all programs must run at the same time.
 
-    It begins with the flow in copy 2 and leaves it in copy 0. errors (INNER + 1, B) begins with that before the first
-    iteration; arrivals (INNER,) with zeros.
+    The input flow is copy 2, the output copy 0. The first row of errors (INNER + 1, B) is the error before the first
+    iteration; arrivals (INNER,) starts with zeros.
     """
     n = h * w
     tiles = tl.cdiv(n, TILE)
@@ -184,7 +186,7 @@ def iterate_kernel(flow, dual, data, errors, arrivals, h, w, n_pairs, bound):
                 change = tl.sum(tl.where(inside, change, 0.0)) * UNIT
                 tl.atomic_add(errors + (k + 1) * n_pairs + pair, change.to(tl.int64) + 1, sem="relaxed")
             elif (error > 0) & (old == 1):
-                # the iteration before was this pair's last and left it in copy 1; INNER is even, so this comes in time
+                # The pair converged in copy 1: move it to copy 0. INNER is even, so one iteration is left for this.
                 for plane in tl.static_range(2):
                     tl.store(new_u + plane * n + at, tl.load(u + plane * n + at, inside, 0.0), inside)
                 for plane in tl.static_range(4):
@@ -195,7 +197,7 @@ def iterate_kernel(flow, dual, data, errors, arrivals, h, w, n_pairs, bound):
 
 @triton.jit
 def compare(v: tl.tuple, i: tl.constexpr, j: tl.constexpr) -> tl.tuple:
-    """The wires v with the smaller of wires i and j in i and the larger in j."""
+    """Return the wires v with wires i and j in ascending order."""
     low, high = tl.minimum(v[i], v[j]), tl.maximum(v[i], v[j])
     v = v[:i] + (low,) + v[i + 1 :]
     return v[:j] + (high,) + v[j + 1 :]
@@ -203,7 +205,7 @@ def compare(v: tl.tuple, i: tl.constexpr, j: tl.constexpr) -> tl.tuple:
 
 @triton.jit(do_not_specialize=SIZES)
 def median_kernel(flow, errors, h, w, n_pairs, bound):
-    """Copy 2 of flow (3, B, 2, N) from copy 0: medians of 5 x 5 windows, edges replicated, of pairs that move."""
+    """Write 5 x 5 medians of copy 0 of flow (3, B, 2, N) to copy 2, for moving pairs; edges are replicated."""
     n = h * w
     plane = tl.program_id(1).to(tl.int64)
     if tl.load(errors + plane // 2).to(tl.float32) > bound:
@@ -222,7 +224,7 @@ def median_kernel(flow, errors, h, w, n_pairs, bound):
 
 @triton.jit
 def cubic(x):
-    """Weights of the four taps around the fraction x, rounded as cv2.remap of OpenCV 5 rounds them."""
+    """Return the weights of the four taps around the fraction x, rounded like cv2.remap of OpenCV 5."""
     y = 1.0 - x
     xx = x * x
     w0, w3 = -0.75 * (x * (y * y)), -0.75 * (xx * y)
@@ -232,7 +234,7 @@ def cubic(x):
 
 @triton.jit
 def across(image, y, x, h, w, inside, weights):
-    """Four neighbours of row y from column x - 1 on, weighted; zero outside the image."""
+    """Return the weighted sum of four pixels of row y from column x - 1; zero outside the image."""
     row_inside = inside & (y >= 0) & (y < h)
     row = image + y * w + x
     total = tl.load(row - 1, row_inside & (x >= 1) & (x <= w), 0.0) * weights[0]
@@ -243,7 +245,7 @@ def across(image, y, x, h, w, inside, weights):
 
 @triton.jit(do_not_specialize=SIZES)
 def warp_kernel(planes, i0, flow, data, h, w):
-    """Data (B, 3, N) of a warp: gradient and constant part of the brightness error where copy 0 of the flow points."""
+    """Write a warp's data (B, 3, N) by copy 0 of the flow: gradient and constant part of the brightness error."""
     n = h * w
     pair = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0) * TILE + tl.arange(0, TILE)
@@ -253,7 +255,7 @@ def warp_kernel(planes, i0, flow, data, h, w):
     px, py = (at % w).to(tl.float32) + u1, (at // w).to(tl.float32) + u2
     x, y = tl.floor(px), tl.floor(py)
     weights_x, weights_y = cubic(px - x), cubic(py - y)
-    # farther out every tap is zero just the same
+    # beyond these limits every tap is zero
     x = tl.minimum(tl.maximum(x, -3.0), (w + 1).to(tl.float32)).to(tl.int32)
     y = tl.minimum(tl.maximum(y, -3.0), (h + 1).to(tl.float32)).to(tl.int32)
     warped: tl.tuple = ()

@@ -1,10 +1,10 @@
 """Optical flow between the six frames of a chunk, in threads.
 
-The published features used TV-L1 (the CUDA twin of OpenCV's DualTVL1 with its defaults, through denseflow,
-`-a=tvl1 -b=20`). Here it is computed by the compiled kernel tvl1.c where it was built, by OpenCV itself otherwise,
-or on a GPU by `tvl1_gpu`: backends, whose result is the same. DIS is another algorithm, many times cheaper, and makes
-other features: it is part of the recipe. Neither the kernel nor OpenCV holds Python's lock while it computes.
-`difference` needs no flow: it is the change between frames, after the RGB differences of TSN (Wang et al. 2016, 3.2).
+The published features used TV-L1 (the CUDA version of OpenCV's DualTVL1 with its defaults, through denseflow,
+`-a=tvl1 -b=20`). Three backends compute it with equal results: the compiled kernel tvl1.c, OpenCV, and `tvl1_gpu` on a
+GPU. DIS is another algorithm, many times cheaper, with different features, so it is part of the recipe. The kernel and
+OpenCV release Python's global lock while they compute. `difference` computes no flow but the change between frames,
+following the RGB differences of TSN (Wang et al. 2016, section 3.2).
 """
 
 import os
@@ -45,13 +45,13 @@ ALGORITHMS: dict[str, str] = {
     "dis-ultrafast": "dis-ultrafast",
     "difference": "difference-yrb",
 }
-# The one whose x is no direction, which a mirror would turn round.
+# Its x channel is not a direction, so mirror images do not invert it.
 DIFFERENCE = "difference"
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time per period, and the period
 Backend = Literal["auto", "native", "opencv", "cuda"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
-# Threads with which the compiled kernel would be as fast as a GPU: at most 53 pairs a second each, against 2,090 of
-# an H200 (benchmarks/gpu-run.json), beside which 16 threads had 334.
+# With this many threads the compiled kernel is as fast as a GPU: at most 53 pairs per second and thread, against 2,090
+# on an H200 (benchmarks/gpu-run.json); the 16 threads of that machine computed 334.
 GPU_THREADS = 40
 DIS_SMALLEST = 16  # pixels; with less OpenCV's DIS fails, or crashes the process
 DIS_PRESETS = {
@@ -62,7 +62,7 @@ DIS_PRESETS = {
 
 
 def check_optflow() -> None:
-    """Raise FlowError when `cv2` lacks `optflow`, which plain opencv-python lacks and may have overwritten."""
+    """Raise FlowError if `cv2` has no `optflow`: plain opencv-python lacks it and may have overwritten the module."""
     if not hasattr(cv2, "optflow"):
         raise FlowError(
             "OpenCV here has no cv2.optflow: opencv-python has overwritten opencv-contrib-python.",
@@ -71,7 +71,7 @@ def check_optflow() -> None:
 
 
 def to_bytes(flow: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Flow in pixels to uint8: clip to ±20, 0 becomes 128, half to even (denseflow's rounding)."""
+    """Convert flow in pixels to uint8: clip to ±20, map 0 to 128, round half to even (as denseflow does)."""
     scaled = np.clip(flow, -BOUND, BOUND)
     scaled += BOUND
     scaled *= 255.0 / (2 * BOUND)
@@ -84,7 +84,7 @@ _made = threading.local()
 def _calculate(
     name: str, make: Callable[[], Any], before: NDArray[np.uint8], after: NDArray[np.uint8]
 ) -> NDArray[np.float32]:
-    """Flow (H, W, 2) by this thread's OpenCV object for one size: TV-L1's keeps fewer scales after a small image."""
+    """Compute flow (H, W, 2) with one OpenCV object per thread and size: a small image limits TV-L1's later scales."""
     objects: dict[tuple[int, ...], Any] = vars(_made).setdefault(name, {})
     if before.shape not in objects:
         objects[before.shape] = make()
@@ -92,7 +92,7 @@ def _calculate(
 
 
 def opencv_flow(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """OpenCV's TV-L1 of one pair of grey images (H, W) as (H, W, 2), pixels."""
+    """Return OpenCV's TV-L1 flow (H, W, 2) in pixels between two grey images (H, W)."""
     check_optflow()
     make = cv2.optflow.DualTVL1OpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
     return _calculate("tvl1", make, before, after)
@@ -109,12 +109,12 @@ def variants() -> tuple[str, ...]:
 
 
 class Scratch:
-    """Memory for pairs of one size, of one thread at a time: of the kernel, of two pyramids, of flow of two scales."""
+    """Reusable memory of the kernel, two pyramids and the flow of two scales, for one image size and one thread."""
 
     def __init__(self, h: int, w: int):
         self.shape = (h, w)
         self.kernel = np.empty(_tvl1.workspace_size(w, h), np.uint8)
-        # neighbouring scales take turns, because one is resized into the other
+        # two buffers, because each scale is resized from the previous one
         self.flow = np.empty((2, 2 * h * w), np.float32)
         self.pyramids: tuple[list[NDArray[np.float32]], ...] = (
             [np.empty((h, w), np.float32)],
@@ -128,15 +128,22 @@ class Scratch:
                 scales.append(smaller)
 
 
-_spare: list[Scratch] = []  # to use again, one per thread that ran at once
+_spare: list[Scratch] = []  # free for reuse; at most one per concurrent thread
 
 
 def native_flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: str = "") -> NDArray[np.float32]:
     """Return TV-L1 flow (H, W, 2) in pixels between two grey images (H, W) by the compiled kernel.
 
-    The result is that of OpenCV 5's DualTVL1OpticalFlow with its defaults. The image pyramid is OpenCV's own resize;
-    everything else is in tvl1.c. `variant` names an instruction set of variants(); their results are the same but for
-    rare roundings. Raises ValueError for other input.
+    The result equals OpenCV 5's DualTVL1OpticalFlow with its defaults. OpenCV resizes the image pyramid; tvl1.c does
+    everything else.
+
+    Args:
+        before: First grey image (H, W) uint8.
+        after: Second grey image (H, W) uint8.
+        variant: An instruction set of `variants()`; results differ only in rare roundings.
+
+    Raises:
+        ValueError: The images have another type, differ in size, or are too small.
     """
     for image in (before, after):
         if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 2:
@@ -147,7 +154,7 @@ def native_flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: st
         raise ValueError(f"the two frames differ in size: {before.shape} and {after.shape}")
     number = variants().index(variant) if variant else len(variants()) - 1
     try:  # another thread may take the last one
-        # memory of another size is dropped: sources of two sizes take turns rarely
+        # memory of another size is dropped: sources rarely alternate between two sizes
         while (scratch := _spare.pop()).shape != before.shape:
             pass
     except IndexError:
@@ -159,7 +166,7 @@ def native_flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: st
     coarser: NDArray[np.float32] | None = None
     for scale, images in reversed([*enumerate(zip(*scratch.pyramids, strict=True))]):
         h, w = images[0].shape
-        u = scratch.flow[scale % 2, : 2 * h * w].reshape(2, h, w)  # x and y lie in planes of their own
+        u = scratch.flow[scale % 2, : 2 * h * w].reshape(2, h, w)  # x and y are separate planes
         if coarser is None:
             u.fill(0)
         else:
@@ -174,17 +181,17 @@ def native_flow(before: NDArray[np.uint8], after: NDArray[np.uint8], variant: st
 
 
 def algorithm_of(entry: str | None) -> str | None:
-    """The algorithm that a recipe's entry names; None for none."""
+    """Return the algorithm that a recipe's entry names; None for an unknown entry."""
     return next((name for name, known in ALGORITHMS.items() if known == entry), None)
 
 
 def too_small(algorithm: str | None, width: int, height: int) -> bool:
-    """Whether images of this size, in pixels, are smaller than an algorithm takes."""
+    """Return whether images of this size in pixels are too small for an algorithm."""
     return algorithm in DIS_PRESETS and min(width, height) < DIS_SMALLEST
 
 
 def dis_flow(algorithm: str, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Dense inverse search (Kroeger et al. 2016) by a key of DIS_PRESETS; shapes as `opencv_flow`."""
+    """Return dense inverse search flow (Kroeger et al. 2016) for a key of DIS_PRESETS; shapes as in `opencv_flow`."""
     if too_small(algorithm, *before.shape):
         raise FlowError(
             f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.",
@@ -195,9 +202,9 @@ def dis_flow(algorithm: str, before: NDArray[np.uint8], after: NDArray[np.uint8]
 
 
 def differences(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """What changes from each RGB frame (T, H, W, 3) to the next: brightness, and red against blue, (2 · (T - 1), H, W).
+    """Return the changes between consecutive RGB frames (T, H, W, 3): brightness, and red minus blue.
 
-    128 is no change; larger changes are clipped at 127 levels.
+    Returns (2 · (T - 1), H, W) uint8. The value 128 means that nothing changed; changes are clipped at 127 levels.
     """
     grey = np.stack([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]).astype(np.int16)
     colour = frames[..., 0].astype(np.int16) - frames[..., 2]
@@ -208,11 +215,19 @@ def differences(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def choose_backend(
     algorithm: str = "tvl1", wanted: str = "auto", device: str = "cpu", threads: int | None = None
 ) -> str:
-    """What computes an algorithm here: `native`, `opencv` or `cuda`.
+    """Return the backend for an algorithm on this machine: `native`, `opencv` or `cuda`.
 
-    `device` is that of the networks. Where it is a GPU, `auto` takes it as long as fewer than GPU_THREADS `threads`
-    (None for one per core) would compute flow; otherwise the compiled kernel, else OpenCV. Raises FlowError when this
-    machine lacks what is wanted.
+    `auto` chooses the GPU if the networks run on one and fewer than GPU_THREADS threads are available; otherwise the
+    compiled kernel, or OpenCV without it.
+
+    Args:
+        algorithm: A key of ALGORITHMS.
+        wanted: One of BACKENDS.
+        device: Device of the networks.
+        threads: Number of threads for flow; None for one per core.
+
+    Raises:
+        FlowError: The wanted backend is not available.
     """
     if wanted == "auto":
         wanted = os.environ.get("LSTR_FLOW_BACKEND") or "auto"
@@ -243,12 +258,12 @@ def choose_backend(
     return "native"
 
 
-# Fields (2 · pairs, H, W), and the seconds that they took.
+# Fields (2 · pairs, H, W), and the seconds of their computation.
 TimedFlow = Future[tuple[NDArray[np.uint8], float]]
 
 
 class ChunkFlow:
-    """A chunk's flow on its way; `seconds` afterwards is what its threads worked for it."""
+    """The future flow of a chunk; after `result`, `seconds` is the working time of its threads."""
 
     def __init__(self, parts: Sequence[TimedFlow]):
         self.parts = parts
@@ -256,13 +271,13 @@ class ChunkFlow:
 
     @classmethod
     def ready(cls, flow: NDArray[np.uint8]) -> "ChunkFlow":
-        """Flow (10, H, W) that need not be computed."""
+        """Wrap flow (10, H, W) that is already computed."""
         part: TimedFlow = Future()
         part.set_result((flow, 0.0))
         return cls([part])
 
     def result(self) -> NDArray[np.uint8]:
-        """Wait for it: (10, H, W), x and y interleaved. Raises what the computation raised."""
+        """Wait for the flow and return it, (10, H, W), x and y interleaved. Raises the error of the computation."""
         try:
             fields, seconds = zip(*(part.result() for part in self.parts), strict=True)
         except Exception as error:
@@ -278,11 +293,10 @@ def _timed(compute: Callable[[], NDArray[np.uint8]]) -> tuple[NDArray[np.uint8],
 
 
 class FlowWorkers:
-    """Threads that compute flow by one algorithm; use it as a context manager so that none outlives it.
+    """Threads that compute flow by one algorithm; use it as a context manager to end them.
 
-    `algorithm` is a key of ALGORITHMS, `backend` one of BACKENDS; `backend` afterwards is the one in use, for records,
-    and `warnings` what to tell the user of it. `device` is that of the networks, see `choose_backend`. Raises FlowError
-    when this machine lacks the backend, or its kernels do not run.
+    Args are as for `choose_backend`. The attribute `backend` is the backend in use, for records; `warnings` are
+    sentences about it for the user. Raises FlowError if the backend is not available or its kernels do not run.
     """
 
     def __init__(self, workers: int, algorithm: str = "tvl1", backend: str = "auto", device: str = "cpu"):
@@ -291,7 +305,7 @@ class FlowWorkers:
         self.algorithm = algorithm
         self.backend = f"opencv {cv2.__version__}" if chosen == "opencv" else chosen
         self._is_native = chosen != "opencv" and has_native()
-        # One thread per pair beats OpenCV's own threads, which would contend with these.
+        # One thread per pair is faster than OpenCV's threads, which would compete with these for the cores.
         self._threads_before = cv2.getNumThreads()
         cv2.setNumThreads(1)
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="flow")
@@ -303,26 +317,26 @@ class FlowWorkers:
             from lstr.extractors.lanes import open_lane
 
             gpu = device if device.startswith("cuda") else "cuda"
-            self.warnings = tvl1_gpu.open_solver(gpu).warnings  # compiles and tries its kernel now, and not in a thread
+            self.warnings = tvl1_gpu.open_solver(gpu).warnings  # compile and test the kernel now, not later in a thread
             self._batching = tvl1_gpu.BatchingThread(partial(tvl1_gpu.flow_on, open_lane(gpu)))
 
     @property
     def ahead(self) -> int:
-        """Chunks that may well be on their way at once."""
+        """Number of chunks to compute at once so that no thread is idle."""
         return 2 * (self._batching.largest if self._batching else self.workers)
 
     def pair(self, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Flow of one pair of grey images (H, W) as (2, H, W), x then y."""
+        """Return the flow (2, H, W) uint8 of one pair of grey images (H, W), x then y."""
         if self.algorithm != "tvl1":
             flow = dis_flow(self.algorithm, before, after)
         elif self._is_native and min(before.shape) >= SMALLEST:
             flow = native_flow(before, after)
-        else:  # OpenCV takes smaller images than the kernel
+        else:  # OpenCV accepts smaller images than the kernel
             flow = opencv_flow(before, after)
         return to_bytes(flow).transpose(2, 0, 1)
 
     def submit(self, frames: NDArray[np.uint8]) -> ChunkFlow:
-        """Start the 5 fields of a chunk's frames (6, H, W, 3) RGB; grey is made from these resized frames."""
+        """Start computing the 5 flow fields of a chunk's RGB frames (6, H, W, 3), which are converted to grey here."""
         if self.algorithm == DIFFERENCE:
             return ChunkFlow([self.pool.submit(_timed, partial(differences, frames))])
         grey = [np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8) for frame in frames]
@@ -332,7 +346,7 @@ class FlowWorkers:
         return ChunkFlow([self.pool.submit(_timed, pair) for pair in pairs])
 
     def close(self) -> None:
-        """Drop what has not begun and end the threads; at most one pair per thread is waited for."""
+        """Cancel waiting work and end the threads, after at most one more pair per thread."""
         if self._batching:
             self._batching.close()
         self.pool.shutdown(wait=True, cancel_futures=True)
@@ -346,7 +360,7 @@ class FlowWorkers:
 
 
 def default_workers() -> int:
-    """Return one per usable core; a container's quota of processor time limits them."""
+    """Return the number of usable cores, limited by the CPU quota of a container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):  # without a quota the file holds "max", or does not exist
         quota, period = map(int, CPU_QUOTA.read_text().split())
@@ -357,7 +371,7 @@ def default_workers() -> int:
 def flow_workers(
     algorithm: str | None, count: int | None = None, backend: str = "auto", device: str = "cpu"
 ) -> AbstractContextManager[FlowWorkers | None]:
-    """What computes flow by an algorithm, to be entered; None for no algorithm. Raises FlowError."""
+    """Return a context manager of FlowWorkers, or of None if `algorithm` is None. Raises FlowError."""
     if algorithm is None:
         return nullcontext()
     return FlowWorkers(count or default_workers(), algorithm, backend, device)

@@ -1,1 +1,1 @@
-"""Networks that make features: one entry each, their weights files, and the runtimes that compute them."""
+"""Feature networks: their descriptions, weights files and runtimes."""

@@ -1,8 +1,8 @@
-"""The container of a model file: a zip of JSON, text and tensors, every size of which is checked before it is read.
+"""The container of a model file: a zip of JSON, text and tensors. Every size is checked before it is read.
 
-Members are stored as they are, never compressed, and their names are fixed. `model.json` is the first; it has size and
-SHA-256 of each other member. Tensors are safetensors, which is data alone: no pickle is ever read. Of an exported model
-there are graphs instead, of known operations (`graph_file`).
+Members are not compressed, and their names are fixed. `model.json` is the first member; it lists size and SHA-256 of
+the others. Tensors are in the safetensors format, which contains only data: no pickle is read. An exported model has
+ONNX graphs of known operations instead of tensors (`graph_file`).
 """
 
 import hashlib
@@ -22,19 +22,20 @@ from numpy.typing import NDArray
 from lstr.errors import OutputError, WeightsError
 from lstr.extractors.streams import STREAMS
 
-if TYPE_CHECKING:  # what is read needs none, but for `tensors`
+if TYPE_CHECKING:  # only `tensors` needs torch
     from torch import Tensor
 
 FORMAT = "lstr-model"
-# The latest that is read. Files of tensors are of version 1, which every release reads, files of graphs of 2.
+# Latest version that can be read. Files with tensors have version 1, which every release reads; files with graphs have
+# 2.
 VERSION = 2
-SUFFIX = ".lstr"  # of its name
+SUFFIX = ".lstr"
 DOCUMENT = "model.json"
 CARD = "card.md"
 TENSORS, GRAPH = ".safetensors", ".onnx"
 MEMBERS = (DOCUMENT, CARD, *(f"{name}{form}" for name in ("lstr", *STREAMS) for form in (TENSORS, GRAPH)))
 MOST_JSON = 16 << 20  # bytes of model.json, and of a header of tensors
-# Types of tensors as safetensors names them, and as numpy does.
+# Types of tensors in safetensors, and in numpy.
 DTYPES = {
     **{f"F{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
     **{f"I{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
@@ -46,14 +47,14 @@ MOST_INDEX = 4096  # bytes of the zip's list of its members
 ALIGNMENT = 64  # bytes, so that tensors can be mapped into memory
 START, END, ZIP64 = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
 COPY_HINT = "copy or download the file again, or pack it again with `lstr pack`."
-# What a member is written from: its bytes, or tensors by name and a text that goes with them.
+# The content of a member: bytes, or tensors by name with an optional text.
 Part: TypeAlias = "bytes | tuple[Mapping[str, Tensor], str | None]"
 FOREIGN = "use only model files that `lstr pack` or `lstr learn` wrote."
 
 
 def is_archive(path: str | Path) -> bool:
-    """Return whether a path is a model file, by its first bytes."""
-    if not Path(path).is_file():  # a FIFO would be waited for
+    """Return whether a path is a model file, judged by its first bytes."""
+    if not Path(path).is_file():  # opening a FIFO would block
         return False
     try:
         with Path(path).open("rb") as file:
@@ -64,19 +65,20 @@ def is_archive(path: str | Path) -> bool:
 
 
 def member_path(path: str | Path, stream: str) -> Path:
-    """Return the path that means a stream's network in a model file: `fall.lstr/rgb.safetensors`."""
+    """Return the path of a stream's network in a model file: `fall.lstr/rgb.safetensors`."""
     return Path(path) / f"{stream}{TENSORS}"
 
 
 def is_member(path: str | Path) -> bool:
-    """Return whether a path means a member of a model file."""
+    """Return whether a path refers to a member of a model file."""
     return Path(path).suffix == TENSORS and is_archive(Path(path).parent)
 
 
 class Archive:
-    """A model file that is open for reading: its members' sizes are checked, `document` is model.json, no more is read.
+    """A model file for reading; `document` is the content of model.json.
 
-    Raises WeightsError for a file that is damaged, of another or a newer format, or not as `write_archive` makes it.
+    Opening it checks the sizes of all members and reads only model.json. Raises WeightsError if the file is damaged,
+    has another or a newer format, or was not written by `write_archive`.
     """
 
     def __init__(self, path: str | Path):
@@ -121,11 +123,11 @@ class Archive:
         return name in self.sizes
 
     def sha256(self, name: str) -> str:
-        """Return the hash of a member, as model.json states it; `read` checks it."""
+        """Return the SHA-256 of a member according to model.json; `read` checks it."""
         return self.document["members"][name]["sha256"]
 
     def read(self, name: str) -> bytes:
-        """Return a member whose bytes are those that model.json states. Raises WeightsError."""
+        """Return the bytes of a member. Raises WeightsError if their hash differs from model.json."""
         if name not in self:
             raise WeightsError(f"{self.path} holds no {name}.", FOREIGN)
         with self._opened() as (container, members):
@@ -135,14 +137,14 @@ class Archive:
         return content
 
     def tensors(self, name: str) -> "tuple[dict[str, Tensor], str | None]":
-        """Return a member's tensors as torch has them, on the CPU, and the text with them. Raises WeightsError."""
+        """Return a member's tensors by name, on the CPU, and their text. Raises WeightsError."""
         from safetensors.torch import load
 
         with self._safetensors(name) as (content, note):
             return load(content), note
 
     def arrays(self, name: str) -> dict[str, NDArray]:
-        """Return a member's tensors as numpy has them; bfloat16 as float32. Raises WeightsError."""
+        """Return a member's tensors as numpy arrays by name; bfloat16 becomes float32. Raises WeightsError."""
         from safetensors import deserialize
 
         arrays = {}
@@ -156,7 +158,7 @@ class Archive:
         return arrays
 
     def note(self, name: str) -> str | None:
-        """Return the text that goes with a member's tensors. Raises WeightsError."""
+        """Return the text stored with a member's tensors. Raises WeightsError."""
         with self._safetensors(name) as (_, note):
             return note
 
@@ -185,9 +187,9 @@ class Archive:
         Raises WeightsError, also for an error in the block.
         """
         try:
-            # zipfile is given an open file, so that what was checked is what is read
+            # zipfile gets the open file, so that the checked bytes are the bytes read
             with self.path.open("rb") as file:
-                # before zipfile reads the list of members, which may be of any size
+                # check its size before zipfile reads the list of members, which could fill the memory
                 file.seek(max(0, file.seek(0, 2) - 42))
                 tail = file.read()
                 ending = tail[-22:]
@@ -220,10 +222,16 @@ class Archive:
 
 
 def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Mapping[str, Part]) -> None:
-    """Write a model file to `path`, the same bytes for the same content.
+    """Write a model file; equal content gives equal bytes.
 
-    document: model.json without `format` and `members`. parts: the members by name. Raises OutputError where a file
-    would be larger than a zip without extensions.
+    Args:
+        path: The file to write.
+        document: Content of model.json without `format` and `members`.
+        card: Text of the model card.
+        parts: The members by name.
+
+    Raises:
+        OutputError: The file would be larger than a zip without the ZIP64 extension can be.
     """
     contents = {CARD: card.encode()}
     for name, part in parts.items():
@@ -244,14 +252,14 @@ def write_archive(path: Path, document: Mapping[str, Any], card: str, parts: Map
     try:
         with zipfile.ZipFile(path, "w", allowZip64=False) as container:
             for name, content in {DOCUMENT: text.encode(), **contents}.items():
-                info = zipfile.ZipInfo(name)  # dated 1980: the time of packing is no part of a model
-                # the same on every system, so that the same content has the same bytes
+                info = zipfile.ZipInfo(name)  # dated 1980, so that the bytes do not depend on the time
+                # equal on every system, so that equal content has equal bytes
                 info.external_attr = (stat.S_IFREG | 0o644) << 16
                 info.create_system = 3
                 if name.endswith((TENSORS, GRAPH)):
                     begin = container.start_dir + 30 + len(name) + 4
                     padding = -begin % ALIGNMENT
-                    # Android's field for the same purpose
+                    # Android's zipalign uses this field for the same purpose
                     info.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)
                 container.writestr(info, content)
     except zipfile.LargeZipFile as error:

@@ -1,7 +1,7 @@
 """The backbones of the feature networks: ResNet, BN-Inception, EfficientNet-Lite and torchvision's networks for phones.
 
-Each takes images of any number of channels and makes maps, not pooled and without a classifier. Names and shapes of
-tensors are those of the published weights, because files are loaded and hashed by them.
+Each takes images with any number of channels and returns feature maps, without pooling or a classifier. Tensors have
+the names and shapes of the published weights, because files are loaded and hashed by them.
 """
 
 import math
@@ -17,7 +17,7 @@ DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
 
 
 class ConvNorm(nn.Sequential):
-    """A convolution without bias, its batch norm, and a ReLU where the block has one there."""
+    """A convolution without bias, its batch norm, and an optional ReLU."""
 
     def __init__(self, n_in: int, n_out: int, size: int, stride: int = 1, relu: bool = True):
         super().__init__()
@@ -157,8 +157,8 @@ class BNInception(nn.Module):
 
 
 # EfficientNet-Lite (Tan & Le 2019, in its authors' form for small devices: ReLU6, and no squeeze-and-excitation). Their
-# ImageNet weights come in Python packages of a free licence, so that nothing is downloaded (manifest.json).
-LITE_WIDTH, LITE_STEM = 1280, 32  # features of an image, and channels after the first convolution, of every size
+# ImageNet weights come in Python packages with a free licence, so that nothing is downloaded (manifest.json).
+LITE_WIDTH, LITE_STEM = 1280, 32  # features per image, and channels after the first convolution, for every size
 # The stages of Lite0: blocks, the first of which may halve the maps; kernel, stride, expansion, channels. Larger
 # networks have more channels and blocks, but for the blocks of the first and last stage.
 LITE_STAGES = (
@@ -173,7 +173,7 @@ LITE_STAGES = (
 
 
 class SamePadding(nn.Module):
-    """Zeros around maps, so that a stride of 2 makes half of them, rounded up: TensorFlow's `same`."""
+    """Zero padding, so that a stride of 2 halves the sides, rounded up: TensorFlow's `same`."""
 
     def __init__(self, kernel: int):
         super().__init__()
@@ -212,16 +212,16 @@ class InvertedBlock(nn.Module):
         self.adds = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return maps of maps."""
+        """Apply the block to maps."""
         wide = x if self.expand is None else self.limit(self.expand(x))
         made = self.project(self.limit(self.depthwise(wide)))
         return x + made if self.adds else made
 
 
 class EfficientNetLite(nn.Module):
-    """Without its classifier: (B, C, H, W) to (B, 1280, H/32, W/32), not pooled.
+    """EfficientNet-Lite without its classifier: (B, C, H, W) to (B, 1280, H/32, W/32), not pooled.
 
-    width, depth: how many times the channels and blocks of Lite0 it has.
+    `width` and `depth` are factors of the number of channels and blocks of Lite0.
     """
 
     def __init__(self, in_channels: int = 3, width: float = 1.0, depth: float = 1.0):

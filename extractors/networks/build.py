@@ -1,8 +1,8 @@
-"""One stream's network with its weights: published, one's own, or seeded random ones.
+"""Build the network of a stream with published, custom or seeded random weights.
 
 A weights file may have the prefixes and wrappers of mmaction2 (0.x, 1.x), tsn-pytorch, Cadene, mmaction v0 or timm, and
-the [1, C] batch-norm tensors of torch ≤ 0.1.12; its classifier is dropped. Only `num_batches_tracked` may be missing;
-nothing may be left over.
+the [1, C] batch-norm tensors of torch ≤ 0.1.12; its classifier is dropped. Only `num_batches_tracked` may be missing,
+and no other tensor may be present.
 """
 
 import math
@@ -48,22 +48,23 @@ ALIGNMENT = "align"  # entry of a weights file of a fold that an earlier version
 
 
 class Change(nn.Module):
-    """A network for frames on two of them, which need not be trained: (B, 6, H, W) → how their maps differ."""
+    """Apply a network to two frames (B, 6, H, W) and return the difference of their maps; it needs no training."""
 
     def __init__(self, backbone: nn.Module):
         super().__init__()
         self.backbone = backbone
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, D, h, w) of the colours of the first frame, then those of the second (B, 6, H, W)."""
+        """Return (B, D, h, w) for pairs of RGB frames (B, 6, H, W), the channels of the first frame first."""
         first, second = self.backbone(torch.cat(x.chunk(2, 1))).chunk(2)  # (2 B, D, h, w)
         return (first - second).abs()
 
 
 def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
-    """Return a stream's network as its preset describes it, without weights.
+    """Return the recipe of a stream's network from its preset, without weights.
 
-    A path, which no recipe file may have, is that of a config of mmaction2. Raises MissingPathError or RecipeError.
+    A network that is a path is read as an mmaction2 config; recipe files must not contain paths, because a config is a
+    program. Raises MissingPathError or RecipeError.
     """
     if is_network_name(preset.network):
         entry = get_network(preset.network)
@@ -88,7 +89,7 @@ def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
 
 
 def backbone_of(stream: str, part: NetworkRecipe, entry: Network) -> nn.Module:
-    """Return the module of a stream's network with its own first weights. Raises RecipeError as `build_network`."""
+    """Return the module of a stream's network with its initial weights. Raises RecipeError as `build_network`."""
     channels = CHANNELS_OF[stream]
     if len(part.mean) != channels or len(part.std) != channels:
         raise RecipeError(
@@ -102,9 +103,17 @@ def backbone_of(stream: str, part: NetworkRecipe, entry: Network) -> nn.Module:
 def build_network(
     stream: str, part: NetworkRecipe, sources: WeightSources, fold: int | None = None
 ) -> tuple[nn.Module, NetworkRecipe]:
-    """Return the network of a stream, and `part` with its weights; `fold` chooses one of a weights folder.
+    """Return the network of a stream with its weights, and `part` completed with their hash.
 
-    Raises RecipeError when it does not take the stream's channels, WeightsError or MissingPathError for its file.
+    Args:
+        stream: One of STREAMS.
+        part: The recipe of the network.
+        sources: The weights by stream.
+        fold: The fold of a weights folder, from 1; None for the network of all videos.
+
+    Raises:
+        RecipeError: The network does not accept the stream's channels.
+        WeightsError, MissingPathError: The weights file cannot be used.
     """
     source = sources.files.get(stream)
     path = source and network_file(source, stream, fold)
@@ -120,7 +129,7 @@ def build_network(
         part = replace(part, weights=card.name if card else dataset_of(path), seed=None, calibrated_on=())
         part = replace(part, stem=MEAN if inflated else None)
     else:
-        # from a seed, so that the recipe alone is enough to make the features again
+        # seeded, so that the recipe is enough to compute the same features again
         randomise(backbone, SEED)
         calibrated_on: tuple[str, ...] = ()
         if stored := sources.calibration.get(stream):
@@ -132,18 +141,18 @@ def build_network(
                 )
             backbone.load_state_dict({**state, **stored})
         part = replace(part, weights="random", seed=SEED, calibrated_on=calibrated_on, stem=None)
-    # the hash is of the tensors as files call them
+    # the hash uses the tensor names of weights files
     return backbone, replace(part, sha256=fingerprint(whole.backbone if isinstance(whole, Change) else backbone))
 
 
 def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflate: bool = False) -> bool:
     """Load a file in a published layout into a network, in place; return whether its stem was inflated.
 
-    With `inflate` a file for frames serves a network of other channels: its first kernels become their mean over the
-    colours, for each channel, as TSN's networks of flow begin (section 3.3); the recipe calls the rule `mean`. Raises
-    WeightsError that names the first tensor which is missing, left over, or of another shape.
+    With `inflate`, RGB weights can initialise a network with other input channels: the first kernels become their mean
+    over the colours, repeated for each channel, as in TSN's flow networks (section 3.3); the recipe calls this `mean`.
+    Raises WeightsError that names the first missing or unexpected tensor, or the first one with another shape.
     """
-    backbone = getattr(backbone, "backbone", backbone)  # of a network in a module of ours, or a recogniser
+    backbone = getattr(backbone, "backbone", backbone)  # unwraps `Change`, or a recogniser
     wanted = backbone.state_dict()
     shapes = {name: tensor.shape for name, tensor in wanted.items()}
     loaded, stem = _renamed(read_state_dict(path), network), _stem(shapes)
@@ -157,7 +166,7 @@ def load_weights(backbone: nn.Module, path: str | Path, network: Network, inflat
 
 
 def _renamed(held: Mapping[str, Tensor], network: Network) -> dict[str, Tensor]:
-    """Return the tensors of a file under our names: prefixes off, no classifier, old batch-norm tensors as (C,)."""
+    """Return the tensors of a file by our names: without prefixes and classifier, old batch-norm tensors as (C,)."""
     classifier = re.compile(rf"^({network.classifier})(\.|$)")
     tensors = {}
     for name, tensor in held.items():
@@ -170,7 +179,7 @@ def _renamed(held: Mapping[str, Tensor], network: Network) -> dict[str, Tensor]:
 
 
 def _stem(shapes: Mapping[str, torch.Size]) -> str:
-    """Return the name of the first convolution's weight, which takes a stream's channels."""
+    """Return the name of the first convolution's weight; its shape shows the number of input channels."""
     convolutions = {name: shape for name, shape in shapes.items() if len(shape) == 4}
     return next((name for name, shape in convolutions.items() if shape[1] in CHANNELS), next(iter(convolutions), ""))
 
@@ -199,16 +208,16 @@ def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path:
 
 
 def read_alignment(path: str | Path) -> nn.Conv2d | None:
-    """Return the linear map (D, D) of features that a fold's network ends with; None where the file has none.
+    """Return the linear map (D, D) that a fold's network applies to its features; None if the file has no such map.
 
-    Raises WeightsError where it cannot be read.
+    Raises WeightsError if it cannot be read.
     """
     content = read_content(path, mapped=True)
     if not isinstance(content, Mapping) or ALIGNMENT not in content:
         return None
     try:
         weight, bias = content[ALIGNMENT]["weight"], content[ALIGNMENT]["bias"]
-        layer = nn.Conv2d(weight.shape[1], weight.shape[0], 1)  # of maps: their mean is taken afterwards
+        layer = nn.Conv2d(weight.shape[1], weight.shape[0], 1)  # applied to maps; they are averaged afterwards
         layer.load_state_dict({"weight": weight[..., None, None], "bias": bias})
     except (TypeError, KeyError, AttributeError, IndexError, RuntimeError) as error:
         raise WeightsError(f"{path} has an alignment that cannot be read.", "train it again.") from error
@@ -216,10 +225,10 @@ def read_alignment(path: str | Path) -> nn.Conv2d | None:
 
 
 def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]:
-    """Return the network and the stream that a weights file is for, by every tensor's name and shape.
+    """Return the network and the stream of a weights file, found by the names and shapes of its tensors.
 
-    The network is one of NETWORKS, `wanted`, or the one that the card names. Raises WeightsError when the file fits
-    none, or takes neither frames nor five flow fields.
+    The network is one of NETWORKS, `wanted`, or the network that the card names. Raises WeightsError if the file fits
+    no network, or if its input is neither RGB frames nor five flow fields.
     """
     card = read_card(path)
     if wanted is None and card:
@@ -234,7 +243,7 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
         shapes = shapes_of[entry.name] = {name: tensor.shape for name, tensor in state.items()}
         ours = {entry.rename(bare_name(name)): tensor.shape for name, tensor in content.items()}
         common = ours.keys() & shapes.keys()
-        equal = sum(ours[name] == shapes[name] for name in common)  # networks of one family share their names
+        equal = sum(ours[name] == shapes[name] for name in common)  # networks of one family share tensor names
         likeness[entry.name] = len(common) / len(ours.keys() | shapes.keys()), equal
     network = known[max(likeness, key=lambda name: likeness[name])]
     shapes = shapes_of[network.name]
@@ -248,7 +257,7 @@ def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]
 
 
 def randomise(backbone: nn.Module, seed: int) -> None:
-    """Give a network seeded random weights, in place: He-normal convolutions (fan out), unit norms, zero biases."""
+    """Set seeded random weights, in place: He-normal convolutions (fan out), unit norms, zero biases."""
     generator = torch.Generator().manual_seed(seed)
     for module in backbone.modules():
         if isinstance(module, nn.Conv2d):
@@ -263,9 +272,9 @@ def randomise(backbone: nn.Module, seed: int) -> None:
 
 @torch.no_grad()
 def calibrate(network: nn.Module, images: NDArray[np.uint8], part: NetworkRecipe, device: str, batch: int) -> None:
-    """Set batch-norm statistics, in place, to those of images (N, H, W, C), `batch` at a time.
+    """Compute batch-norm statistics, in place, from images (N, H, W, C), `batch` at a time.
 
-    Without them the activations of a random network carry little, because no layer normalises.
+    Without them the features of a random network carry little information, because no layer normalises.
     """
     for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
         norm.reset_running_stats()
@@ -274,7 +283,7 @@ def calibrate(network: nn.Module, images: NDArray[np.uint8], part: NetworkRecipe
     scale = Scale(part).to(device)
     for start in range(0, len(images), batch):
         shown = torch.from_numpy(images[start : start + batch]).to(device)
-        # a batch of one image whose maps are of one pixel has no variance
+        # one image with maps of one pixel has no variance
         if len(shown) > 1:
             network(scale(shown))
     network.eval()

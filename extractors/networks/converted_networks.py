@@ -1,6 +1,6 @@
-"""Networks on OpenVINO and ONNX Runtime: converted once from torch and kept on disk, or graphs of exported models.
+"""Networks on OpenVINO and ONNX Runtime: converted once from torch and stored on disk, or graphs of exported models.
 
-ONNX Runtime multiplies no bfloat16 on a processor, so it computes a bf16 network in float32.
+ONNX Runtime does not support bfloat16 on a CPU, so it computes a bf16 network in float32.
 """
 
 import functools
@@ -37,19 +37,19 @@ TELEMETRY = "openvino_telemetry"
 
 
 class OnnxNetwork(RunningNetwork):
-    """A network of ONNX Runtime. Each calling thread computes alone."""
+    """A network on ONNX Runtime. Each call computes in the calling thread."""
 
     runtime = "onnxruntime"
 
     def __init__(self, content: bytes, job: NetworkJob | None = None, threads: int = 1):
-        """Load a graph: of `convert`, or without a job that of an exported model. Raises ValueError for another."""
+        """Load the output of `convert`, or without a job an exported model's graph. Raises ValueError for others."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # batches run at once in the threads that call, so a layer needs no threads of its own
+        # several calling threads compute batches in parallel, so a layer needs no additional threads
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors
-        # of an int8 network it would round the weights, which are round already, once more, and by fewer steps
+        # it would quantise the already rounded weights of an int8 network again, with fewer steps
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self.averages = job is None
@@ -63,15 +63,15 @@ class OnnxNetwork(RunningNetwork):
 
     @staticmethod
     def version(precision: str) -> str:
-        """Return what a stored network depends on."""
+        """Return the versions that a stored network depends on."""
         import onnxruntime
 
         return onnxruntime.__version__
 
     @staticmethod
     def convert(job: NetworkJob) -> list[bytes]:
-        """Return a network of torch as an ONNX file."""
-        from lstr.extractors.networks.graph_file import export_graph  # not loaded by a run, which converts nothing
+        """Return a torch network as an ONNX file."""
+        from lstr.extractors.networks.graph_file import export_graph  # imported only when a network is converted
         from lstr.extractors.networks.torch_runtime import PooledNetwork
 
         return [export_graph(PooledNetwork(job, job.exact_precision), job.example(), "n", OPSET)]
@@ -79,11 +79,11 @@ class OnnxNetwork(RunningNetwork):
 
 @functools.cache
 def load_openvino() -> tuple[Any, Any]:
-    """Return the package `openvino`, without its telemetry, and its Core, one for the process and never freed.
+    """Return the package `openvino` without its telemetry, and its Core, one per process and never freed.
 
-    The telemetry would report each import to its makers. On processors with AMX the Core's CPU plugin gives the thread
-    a stack for signal handlers, and frees that stack with itself without taking it back: the next Ctrl-C would be a
-    segmentation fault.
+    The telemetry would report each import to Intel. On CPUs with AMX the Core's CPU plugin installs an alternate stack
+    for signal handlers in the thread and frees it together with the Core without uninstalling it: the next Ctrl-C
+    would be a segmentation fault.
     """
     hidden = TELEMETRY not in sys.modules
     if hidden:
@@ -97,28 +97,29 @@ def load_openvino() -> tuple[Any, Any]:
 
 
 def multiplies_int8() -> bool:
-    """Return whether the processor adds products of 8 bits without overflow (VNNI, or an ARM one).
+    """Return whether the CPU adds 8-bit products without overflow (VNNI, or ARM).
 
-    On another its int8 kernels could clip sums, which makes other features; there int8 networks compute in float32.
+    On other CPUs OpenVINO's int8 kernels could clip sums, which changes features; int8 networks compute in float32
+    there.
     """
     return platform.machine() not in ("x86_64", "AMD64") or "avx512_vnni" in extensions()
 
 
 class OpenVINONetwork(RunningNetwork):
-    """A network of OpenVINO. Each calling thread computes in its own request.
+    """A network on OpenVINO. Each calling thread has a separate inference request.
 
-    Its items are images (H, W, C), or whole chunks (images, H, W, C) where it averages.
+    Its items are images (H, W, C), or chunks (images, H, W, C) if it averages.
     """
 
     runtime = "openvino"
 
     def __init__(self, content: bytes, job: NetworkJob | None = None, threads: int = 1):
-        """Load what `convert` returns, or without a job the graph of an exported model, for `threads` calling threads.
+        """Load the output of `convert`, or without a job the graph of an exported model, for `threads` calling threads.
 
-        Raises ValueError for another graph, NetworkRuntimeError where OpenVINO would make other features of it.
+        Raises ValueError for other graphs, and NetworkRuntimeError if OpenVINO would compute other features.
         """
         openvino, core = load_openvino()
-        # bfloat16 of a graph would be other features than those that the export was compared with
+        # in bfloat16 the features would differ from the ones that the export compared
         self._hint = "f32"
         self.averages = job is None
         if job is not None:
@@ -126,7 +127,7 @@ class OpenVINONetwork(RunningNetwork):
             weights = np.frombuffer(content, np.uint8, offset=8 + length)
             self._model = core.read_model(bytes(content[8 : 8 + length]), openvino.Tensor(weights))
             self.shape: tuple[int, ...] = job.shape
-            # where the processor gains nothing by bfloat16, float32 is nearer to what it stands for, and faster
+            # on CPUs without fast bfloat16, float32 is more exact and faster
             if job.precision == "bf16" and fast_precision("cpu") == "bf16":
                 self._hint = "bf16"
         else:
@@ -141,21 +142,21 @@ class OpenVINONetwork(RunningNetwork):
             if rounds and not multiplies_int8():
                 message = "OpenVINO would clip sums of this int8 network on this processor."
                 raise NetworkRuntimeError(message, "omit the runtime: ONNX Runtime computes it.")
-        # a stream for each calling thread, which computes it itself
+        # one OpenVINO stream per calling thread, which computes in that thread
         self._options = {"NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
         self._lock = threading.Lock()
         self._compiled: dict[int, Any] = {}  # by the number of items
         self._requests = threading.local()
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return a row for each item, by the numbers that were prepared; a rest is filled up to the smallest."""
+        """Return one row per item, in batches of the prepared sizes; the last batch is padded to the smallest size."""
         if not self._compiled:
             self.prepare([len(images) * (self.shape[0] if self.averages else 1)])
         rows, start = [], 0
         while start < len(images):
             left = images[start:]
             size = max((n for n in self._compiled if n <= len(left)), default=0) or min(self._compiled)
-            # the rest repeats images up to a compiled number: compiling for each number is slow
+            # the last batch repeats images up to a compiled size, because compiling for each size is slow
             filled = left[:size] if len(left) >= size else np.resize(left, (size, *left.shape[1:]))
             requests = vars(self._requests)
             if (name := str(size)) not in requests:
@@ -167,7 +168,7 @@ class OpenVINONetwork(RunningNetwork):
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
     def prepare(self, batches: Iterable[int]) -> None:
-        """Compile for these numbers of images; where it averages, those of whole chunks."""
+        """Compile for these numbers of images; if it averages, only for the images of whole chunks."""
         options = self._options | {"INFERENCE_PRECISION_HINT": self._hint}
         with self._lock:
             for n in (max(1, n // self.shape[0]) if self.averages else n for n in batches):
@@ -178,13 +179,13 @@ class OpenVINONetwork(RunningNetwork):
 
     @staticmethod
     def version(precision: str) -> str:
-        """Return what a stored network depends on."""
+        """Return the versions that a stored network depends on."""
         kernels = "whole" if precision == INT8 and multiplies_int8() else "rounded"
         return f"{load_openvino()[0].get_version()} {kernels}"
 
     @staticmethod
     def convert(job: NetworkJob) -> list[bytes]:
-        """Trace a network of torch; return the length of its graph, the graph, and its weights."""
+        """Trace a torch network; return the length of its graph, the graph, and its weights."""
         import torch
         from openvino import opset13
         from openvino.frontend import FrontEndManager
@@ -195,7 +196,7 @@ class OpenVINONetwork(RunningNetwork):
 
         with torch.no_grad():
             network = PooledNetwork(job, job.exact_precision)
-            unchecked = {"check_trace": False}  # features are checked later
+            unchecked = {"check_trace": False}  # `check_features` compares the features later
             traced = TorchScriptPythonDecoder(network, example_input=job.example(), trace_kwargs=unchecked)
         frontend = FrontEndManager().load_by_framework("pytorch")
         model = frontend.convert(frontend.load(traced))
@@ -210,7 +211,7 @@ class OpenVINONetwork(RunningNetwork):
             values = weights.data if weights.get_type_name() == "Constant" else None
             if values is None or node.input_value(0).get_node().get_type_name() != "FakeQuantize":
                 continue
-            # OpenVINO knows int8 kernels by whole numbers; weights are (out, in, h, w), or (groups, out, in, h, w)
+            # OpenVINO uses int8 kernels only for integer weights: (out, in, h, w), or (groups, out, in, h, w)
             inner = tuple(range(values.ndim - 3, values.ndim))
             steps = np.maximum(np.abs(values).max(inner, keepdims=True), LEAST * STEPS) / np.float32(STEPS)
             whole = np.round(values / steps).clip(-STEPS, STEPS).astype(np.int8)
@@ -228,10 +229,10 @@ CONVERTING: dict[str, type[OnnxNetwork | OpenVINONetwork]] = {
 
 
 def open_graph(graph: bytes, stream: str, runtime: str = AUTO, threads: int = 1) -> RunningNetwork:
-    """Return the network of a stream of an exported model, from its checked graph, for `threads` calling threads.
+    """Return the network of an exported model's stream from its checked graph, for `threads` calling threads.
 
-    `auto` is ONNX Runtime, which runs the rest of such a model. Raises NetworkRuntimeError for a runtime that runs no
-    graphs or is not installed, and where it cannot run this one.
+    `auto` is ONNX Runtime, which also runs the detection model. Raises NetworkRuntimeError if the runtime does not run
+    graphs, is not installed, or cannot run this graph.
     """
     if runtime not in (AUTO, *CONVERTING):
         raise NetworkRuntimeError(
@@ -243,8 +244,8 @@ def open_graph(graph: bytes, stream: str, runtime: str = AUTO, threads: int = 1)
         return CONVERTING[runtime](graph, threads=threads)
     except NetworkRuntimeError:
         raise
-    except Exception as error:  # a runtime fails in as many ways as there are graphs
-        # above the last line OpenVINO has places in its source
+    except Exception as error:  # runtimes raise many types
+        # OpenVINO's reason is in the last line, after locations in its source code
         reason = first_line(error) if runtime == "onnxruntime" else (str(error).strip().splitlines() or ["unknown"])[-1]
         raise NetworkRuntimeError(
             f"{runtime} cannot run the {stream} network of the exported model ({reason}).",
@@ -253,9 +254,9 @@ def open_graph(graph: bytes, stream: str, runtime: str = AUTO, threads: int = 1)
 
 
 def open_network(job: NetworkJob, runtime: str, store: Path | None) -> RunningNetwork:
-    """Return a network on a runtime that `choose_runtime` has chosen; `store` is the folder of converted networks.
+    """Return a network on a runtime from `choose_runtime`; `store` is the folder of converted networks.
 
-    Raises NetworkRuntimeError where the runtime cannot be loaded, cannot convert the network, or makes other features.
+    Raises NetworkRuntimeError if the runtime cannot be loaded, cannot convert the network, or computes other features.
     """
     if runtime == "torch":
         from lstr.extractors.networks.torch_runtime import TorchNetwork
@@ -270,7 +271,7 @@ def open_network(job: NetworkJob, runtime: str, store: Path | None) -> RunningNe
             from lstr.extractors.networks.torch_runtime import check_features
 
             parts = load.convert(job)
-            # as later runs will read it: the last bits of a traced one's features may be others
+            # load it as later runs do: the features of a network that was just traced may differ in the last bits
             content = b"".join(parts)
             # not in bf16, whose rounding is larger than the tolerance
             check_features(job, runtime, load(content, replace(job, precision=job.exact_precision, threads=1)))
@@ -279,6 +280,6 @@ def open_network(job: NetworkJob, runtime: str, store: Path | None) -> RunningNe
             return load(content, job)
     except NetworkRuntimeError:
         raise
-    except Exception as error:  # a runtime fails in as many ways as there are layers
+    except Exception as error:  # runtimes raise many types
         message = f"{runtime} cannot run the network {job.part.network} ({first_line(error)})."
         raise NetworkRuntimeError(message, USE_TORCH) from error

@@ -1,5 +1,4 @@
-"""What the networks of a recipe see of a chunk: its frames or flow as images, fitted, then cropped once, twice or ten
-times."""
+"""Network inputs from a chunk: its frames or flow as images, resized, then cropped once, twice or ten times."""
 
 from dataclasses import dataclass
 
@@ -12,17 +11,17 @@ from lstr.extractors.networks.network import MIDDLE
 from lstr.extractors.recipe import RGB_FRAME, Recipe
 from lstr.extractors.video.frames import CHUNK
 
-# (H, W, C), as large as its view asks for.
+# (H, W, C), resized by its view.
 Image = NDArray[np.uint8]
 # Frames of a chunk that are the three channels of `grey`.
 GREYS = (0, 2, 5)
 # Frames whose differences are the three channels of `difference`.
 PAIRS = ((0, 1), (1, 3), (3, 5))
-# Streams that see frames without their colours.
+# Streams that use grey frames.
 WITHOUT_COLOUR = ("grey", "difference")
-AVERAGED = 3  # channels; OpenCV averages pixels of four at most
-GAIN = 2  # steps of the scale that a difference of one step is shown as
-# Where only the flow of a chunk is looked at.
+AVERAGED = 3  # channels; OpenCV's area interpolation is limited to four
+GAIN = 2  # factor of the differences of frames
+# Used if only the flow of a chunk is needed.
 NO_FRAMES = np.zeros((CHUNK, 0, 0, 3), np.uint8)
 # Frames that `change` compares.
 ENDS = [0, CHUNK - 1]
@@ -37,12 +36,12 @@ def fit(image: NDArray[np.uint8], short_side: int) -> NDArray[np.uint8]:
 
 
 def cover(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """Resize (H, W, C) to the smallest size of at least `height` and `width`; pixels are averaged."""
+    """Resize (H, W, C) to the smallest size that covers `height` and `width`, by area interpolation."""
     scale = max(height / image.shape[0], width / image.shape[1])
     size = (max(width, round(image.shape[1] * scale)), max(height, round(image.shape[0] * scale)))
     if size == image.shape[1::-1]:
         return image
-    # averaging keeps small things that a smaller bilinear image skips
+    # area interpolation keeps small objects that bilinear interpolation may skip
     how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
     parts = (image[..., n : n + AVERAGED] for n in range(0, image.shape[2], AVERAGED))
     resized = [cv2.resize(np.ascontiguousarray(part), size, interpolation=how) for part in parts]
@@ -50,10 +49,13 @@ def cover(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8
 
 
 def picture_of(stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None, at: int) -> NDArray[np.uint8]:
-    """What one stream shows of a chunk, (H, W, C), not fitted yet.
+    """Return the image (H, W, C) of a stream for a chunk, not resized yet.
 
-    frames (6, H, W, 3), or (6, H, W) without colour where no stream needs any; flow (10, H, W); `at` is the frame that
-    `rgb` shows.
+    Args:
+        stream: One of STREAMS.
+        frames: RGB (6, H, W, 3), or grey (6, H, W) if no stream needs colours.
+        flow: Optical flow (10, H, W), for the stream `flow`.
+        at: Index of the frame of the stream `rgb`.
     """
     if stream == "rgb":
         return frames[at]
@@ -71,7 +73,7 @@ def picture_of(stream: str, frames: NDArray[np.uint8], flow: NDArray[np.uint8] |
 
 
 def grey_of(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the brightness (H, W) of an RGB frame (H, W, 3); one without colour is unchanged."""
+    """Return the brightness (H, W) of an RGB frame (H, W, 3); a grey frame is returned unchanged."""
     return frame if frame.ndim == 2 else np.asarray(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), np.uint8)
 
 
@@ -91,7 +93,7 @@ def mirror_image(image: NDArray[np.uint8], flow: bool) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class View:
-    """What the network of a stream sees of a chunk: an image that is fitted, then cropped once, twice or ten times.
+    """How the input of a stream's network is made: an image is resized, then cropped once, twice or ten times.
 
     Two crops are the centre and its mirror image.
     """
@@ -100,46 +102,46 @@ class View:
     size: tuple[int, int]
     # 1, 2 or 10
     crops: int
-    # whether the image is flow, whose x a mirror inverts
+    # whether the image is flow with a direction; a mirror image inverts its x
     flow: bool = False
-    # pixels that the shorter side of an image is fitted to; None to let it cover the size
+    # length of the shorter side after resizing, in pixels; None to cover `size`
     short_side: int | None = None
-    # how many times larger than the size it is made to cover
+    # resize to cover this many times `size`
     margin: float = 1.0
     stream: str = "rgb"
-    # the frame of a chunk that `rgb` shows
+    # index of the frame of the stream `rgb`
     rgb_frame: int = RGB_FRAME
 
     @property
     def whole(self) -> tuple[int, int]:
-        """Smallest height and width in pixels of a fitted image."""
+        """Smallest height and width of a resized image, in pixels."""
         if self.short_side is not None:
             return self.short_side, self.short_side
         return round(self.size[0] * self.margin), round(self.size[1] * self.margin)
 
     def fitted(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return an image (H, W, C) of any size as `of` takes it."""
+        """Resize an image (H, W, C) for `of`."""
         if self.short_side is not None:
             return fit(image, self.short_side)
         return cover(image, *self.whole)
 
     def image(self, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> Image:
-        """Return what the network sees of a chunk, fitted. frames, flow: as for `picture_of`."""
+        """Return the resized image of a chunk; `frames` and `flow` as for `picture_of`."""
         if self.stream == "flow" and self.short_side is not None:
             assert flow is not None, "the stream of flow needs flow"
-            # the bytes of the interleaved image; OpenCV resizes planes one by one in less time
+            # equal to resizing the interleaved image, but OpenCV is faster on single planes
             return np.asarray(cv2.merge([fit(plane, self.short_side) for plane in flow]), np.uint8)
         if self.stream == "change" and self.short_side is None:
-            # the bytes of both frames fitted as one picture, in half the time
+            # equal to resizing both frames as one image, in half the time
             return np.concatenate([self.fitted(frames[end]) for end in ENDS], 2)
         return self.fitted(picture_of(self.stream, frames, flow, self.rgb_frame))
 
     def cropped(self, frames: NDArray[np.uint8], flow: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Return (crops, height, width, C) of a chunk."""
+        """Return the crops (crops, height, width, C) of a chunk."""
         return self.of(self.image(frames, flow))
 
     def corners(self, height: int, width: int) -> list[tuple[int, int]]:
-        """Return x and y of the five places of ten crops: four corners, then the centre.
+        """Return x and y of the five positions of ten crops: four corners, then the centre.
 
         Offsets are in quarter steps, as in SSN's transforms.
         """
@@ -147,7 +149,7 @@ class View:
         return [(0, 0), (4 * w, 0), (0, 4 * h), (4 * w, 4 * h), (2 * w, 2 * h)]
 
     def of(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return (crops, *size, C) of (H, W, C) that fits; of ten, each place and then its mirror image."""
+        """Return the crops (crops, *size, C) of a resized image (H, W, C); of ten, each is followed by its mirror."""
         if self.crops < 10:
             centre = centre_crop(image, *self.size)
             return centre if self.crops == 1 else np.concatenate([centre, mirror_image(centre[0], self.flow)[None]])
@@ -161,7 +163,7 @@ class View:
 
 
 def views_of(recipe: Recipe) -> dict[str, View]:
-    """Return what the networks of a recipe see, by stream."""
+    """Return the views of a recipe's networks, by stream."""
     views = {}
     for stream, part in recipe.parts.items():
         # differences of frames have no direction
@@ -172,18 +174,18 @@ def views_of(recipe: Recipe) -> dict[str, View]:
     return views
 
 
-# (6, 2): how far right and down each frame of a chunk lies, as shares of the width of the picture.
+# (6, 2): shift of each frame of a chunk to the right and down, relative to the frame's width.
 Movement = NDArray[np.float64]
-# The smallest mean step of a movement, of the largest.
+# Smallest mean step of a movement, relative to the largest.
 SLOWEST = 1 / 15
-# Standard deviation of the steps of one movement, as a share of their mean.
+# Standard deviation of the steps of a movement, relative to their mean.
 JITTER = 0.4
 
 
 def draw_movement(random: np.random.Generator, largest: float) -> Movement:
-    """A movement in one direction, with jitter; its mean step from frame to frame is at most `largest`.
+    """Draw a movement in one direction, with jitter; its mean step between frames is at most `largest`.
 
-    Small steps are as likely as large ones: their logarithm is uniform.
+    The step is log-uniform, so that small steps are as likely as large ones.
     """
     step = largest * SLOWEST ** random.random()
     angle = random.uniform(0, 2 * np.pi)
@@ -192,7 +194,7 @@ def draw_movement(random: np.random.Generator, largest: float) -> Movement:
 
 
 def shaken(frames: NDArray[np.uint8], movement: Movement) -> NDArray[np.uint8]:
-    """Frames (6, H, W, 3), or (6, H, W) without colour, as a camera has them that moves; new edges repeat old ones."""
+    """Shift frames (6, H, W, 3) or (6, H, W) as if the camera moved; new edges repeat border pixels."""
     height, width = frames.shape[1:3]
     moved = np.empty(frames.shape, np.uint8)  # frames may be one, six times
     for frame, (x, y), out in zip(frames, movement * width, moved, strict=True):

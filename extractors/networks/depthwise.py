@@ -1,8 +1,8 @@
-"""Depthwise convolutions whose gradients are fast in bfloat16 on a CPU.
+"""Depthwise convolutions with fast gradients in bfloat16 on a CPU.
 
-oneDNN has fast kernels for most of them, but not for two: the gradient of the input with a stride of 2, and that of a
-5 x 5 kernel. On an AMD EPYC (Zen 5) these two took 50 to 400 times as long as the forward pass, and two thirds of a
-training step of EfficientNet-Lite0. Here both are computed by kernels that are fast: a step takes 0.35 of the time.
+oneDNN lacks fast kernels for two cases: the input gradient with a stride of 2, and the weight gradient of a 5 x 5
+kernel. On an AMD EPYC (Zen 5) these two took 50 to 400 times as long as the forward pass, and two thirds of a training
+step of EfficientNet-Lite0. Here fast kernels compute both, which reduces the time of a step to 0.35.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ class _Depthwise(torch.autograd.Function):
             of_x = functional.conv2d(spread, weight.flip(2, 3), None, 1, size - 1 - padding, groups=channels)
         if size == 3:
             return of_x, gradients(x, weight, padding, False, True)[1], None, None
-        # The gradient of a 5 x 5 kernel is that of its four corners of 3 x 3, which overlap.
+        # The gradient of a 5 x 5 kernel is assembled from its four overlapping 3 x 3 corners, which have fast kernels.
         x = functional.pad(x, (padding,) * 4)
         height, width = ((side - 1) * stride + 3 for side in gradient.shape[2:])
         of_weight = torch.empty_like(weight)
@@ -58,10 +58,10 @@ class _Depthwise(torch.autograd.Function):
 
 
 class DepthwiseConv2d(nn.Conv2d):
-    """A depthwise `nn.Conv2d` without bias, with fast gradients where it computes in bfloat16 on a CPU."""
+    """A depthwise `nn.Conv2d` without bias, with fast gradients in bfloat16 on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return maps (B, C, H', W') of maps (B, C, H, W)."""
+        """Map (B, C, H, W) to (B, C, H', W')."""
         is_slow = torch.is_autocast_enabled("cpu") and x.device.type == "cpu" and torch.is_grad_enabled()
         if not is_slow:
             return super().forward(x)
@@ -69,7 +69,7 @@ class DepthwiseConv2d(nn.Conv2d):
 
 
 def speed_up_depthwise(network: nn.Module) -> None:
-    """Give the depthwise convolutions of a network fast gradients, in place."""
+    """Replace the depthwise convolutions of a network by ones with fast gradients, in place."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d) and module.groups == module.in_channels == module.out_channels > 1:
             size, stride = module.kernel_size[0], module.stride[0]

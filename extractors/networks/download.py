@@ -1,7 +1,7 @@
-"""Download one file, or copy it from a mirror on disk: resumed where it was cut, and checked before it gets its name.
+"""Download one file, or copy it from a mirror on disk. Interrupted downloads resume, and the hash is checked.
 
-The standard library does the HTTP: torch.hub and pooch verify a hash but start again at zero after every cut, and with
-any library the range that resumes must be requested by hand.
+This uses urllib because torch.hub and pooch verify a hash but restart at zero after every interruption, and with any
+other library the range to resume would have to be requested by hand as well.
 """
 
 import http.client
@@ -23,15 +23,15 @@ from lstr.errors import OutputError, WeightsError
 from lstr.extractors.networks.weights_file import sha256_of
 from lstr.files.atomic import lock
 
-TIMEOUT_S = 30.0  # without a byte before a connection counts as cut
-MAX_CUTS = 5  # cuts in a row that brought no byte before giving up
-PAUSE_S = 1.0  # before trying again, times the cuts in a row
+TIMEOUT_S = 30.0  # a connection without data for this long counts as interrupted
+MAX_CUTS = 5  # consecutive interruptions without data before giving up
+PAUSE_S = 1.0  # before the next attempt, times the number of consecutive interruptions
 BLOCK = 1 << 18  # bytes
 ELSEWHERE = "fetch it on another machine and copy it with --from FILE, or name a mirror with --from URL."
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Redirects to any host, because authors keep weights on other hosts, but never to a weaker protocol."""
+    """A handler of redirects to any host, because authors store weights elsewhere, but not from HTTPS to HTTP."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         """See urllib. Raises WeightsError."""
@@ -45,18 +45,25 @@ OPENER = urllib.request.build_opener(Redirects)
 
 
 def is_address(source: str) -> bool:
-    """Return whether a source is on the network rather than a path."""
+    """Return whether a source is a URL rather than a path."""
     return urlsplit(source).scheme in ("http", "https")
 
 
 def download(source: str, target: Path, sha256_prefix: str | None, progress: Callable[[str, int, int], None]) -> str:
-    """Fetch an address or a path to `target`, and return the SHA-256 of its content.
+    """Fetch a URL or a path to `target`, and return the SHA-256 of its content.
 
-    Bytes gather in `.NAME.part` next to the target. It stays after a cut, so that the next call resumes there, and gets
-    the name once its SHA-256 begins with `sha256_prefix`. Without a known hash (None) the part of an earlier call is
-    not trusted. `progress` is called with the file name, the bytes so far and the total, 0 when the server does not
-    say. Raises WeightsError when the source is not available or is another file, OutputError when the folder cannot be
-    written or another process fetches the same file.
+    Data is written to `.NAME.part` next to the target, which is renamed when its hash is right. An interrupted download
+    leaves this file, and the next call resumes it; without a known hash it starts over.
+
+    Args:
+        source: A URL or a path.
+        target: The file to write.
+        sha256_prefix: First digits of the expected SHA-256; None if it is unknown.
+        progress: Is called with the file name, the bytes so far and the total; 0 if the server does not report it.
+
+    Raises:
+        WeightsError: The source is not available or is another file.
+        OutputError: The folder cannot be written, or another process fetches the same file.
     """
     part = target.with_name(f".{target.name}.part")
     try:
@@ -72,7 +79,7 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Cal
                 sha256 = sha256_of(part)
                 if not resumed or sha256.startswith(sha256_prefix or ""):
                     break
-                resumed = False  # the part may have been of another file
+                resumed = False  # the part may belong to another file
             if sha256_prefix and not sha256.startswith(sha256_prefix):
                 size = file.tell()
                 part.unlink()
@@ -81,7 +88,7 @@ def download(source: str, target: Path, sha256_prefix: str | None, progress: Cal
                     f"{sha256[: len(sha256_prefix)]}, not {sha256_prefix}.",
                     "try again; if the error persists, the file was changed at the source: name a mirror with --from.",
                 )
-            # after a power cut the name must not stand for a file of zeros
+            # otherwise a power cut could leave a file of zeros under this name
             os.fsync(file.fileno())
             os.replace(part, target)
     except OSError as error:
@@ -102,7 +109,7 @@ def _empty(file: BinaryIO) -> None:
 
 
 def _gather(source: str, file: BinaryIO, name: str, progress: Callable[[str, int, int], None]) -> None:
-    """Append to `file` what it lacks of the source."""
+    """Append the missing bytes of the source to `file`."""
     if not is_address(source):
         _empty(file)
         try:
@@ -123,14 +130,14 @@ def _gather(source: str, file: BinaryIO, name: str, progress: Callable[[str, int
                 return
             cause: Any = "the connection was cut"
         except urllib.error.HTTPError as error:
-            # another request would get the same answer, but for a busy server
+            # another request would get the same answer, except from a busy server
             if error.code < 500 and error.code != 429:
                 raise WeightsError(f"{source} answers {error.code} {error.reason}.", ELSEWHERE) from error
             cause = f"{error.code} {error.reason}"
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
             cause = getattr(error, "reason", error)
         cuts = 0 if file.tell() > before else cuts + 1
-        # for an unknown host or a wrong certificate another try changes nothing
+        # a retry does not help for an unknown host or a wrong certificate
         if cuts == MAX_CUTS or isinstance(cause, (socket.gaierror, ssl.SSLCertVerificationError)):
             reason, have = str(cause) or type(cause).__name__, file.tell()
             kept = f" {have} bytes are kept; the same command resumes there." if have else ""
@@ -140,7 +147,7 @@ def _gather(source: str, file: BinaryIO, name: str, progress: Callable[[str, int
 
 
 def _receive(source: str, file: BinaryIO, name: str, progress: Callable[[str, int, int], None]) -> bool:
-    """Make one request for the missing bytes; return whether the file is whole afterwards, by the server's sizes."""
+    """Make one request for the missing bytes; return whether the file then has the size that the server reports."""
     have = file.tell()
     request = urllib.request.Request(source, headers={"User-Agent": f"lstr/{__version__}"})
     if have:
@@ -152,20 +159,20 @@ def _receive(source: str, file: BinaryIO, name: str, progress: Callable[[str, in
             raise
         if error.headers.get("Content-Range") == f"bytes */{have}":
             return True
-        _empty(file)  # longer than the source: another file's
+        _empty(file)  # longer than the source, so it is part of another file
         return False
     with answer:
         if answer.headers.get_content_type() == "text/html":
             raise WeightsError(f"{source} answers with a web page, not with a file.", ELSEWHERE)
         if have and not (answer.headers.get("Content-Range") or "").startswith(f"bytes {have}-"):
-            _empty(file)  # the server does not do ranges and sends everything
+            _empty(file)  # the server does not support ranges and sends the whole file
             have = 0
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else 0
         while True:
             try:
                 block = answer.read(BLOCK)
-            except OSError as error:  # errors of the network must stay apart from those of the disk
+            except OSError as error:  # distinguish network errors from disk errors
                 raise ConnectionError(str(error)) from error
             if not block:
                 break

@@ -1,9 +1,9 @@
-"""ONNX files: written from networks of torch, and those from strangers checked, without the package onnx.
+"""Export torch networks as ONNX files, and check untrusted ONNX files, without the package onnx.
 
-A graph is data and a list of known operations. Refused are operations that are not in `OPERATIONS`, functions,
-training, tensors that are in other files or of another size than they claim, and every field that none of the exporters
-here writes. In a graph of an exported model batch norm is in the convolutions, and an int8 network rounds inputs and
-weights as torch does.
+A graph contains only data and known operations. The check rejects operations that are not in `OPERATIONS`, functions,
+training information, tensors in other files or with a wrong size, and every field that the exporters here never write.
+In a graph of an exported model, batch norm is fused into the convolutions, and an int8 network rounds inputs and
+weights in the same way as torch.
 """
 
 import io
@@ -18,7 +18,7 @@ from lstr.extractors.networks.runtime import FEATURES, IMAGES
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# What our exporters write of models and feature networks. None reads a file, asks for the time or for chance.
+# The operations that our exporters write. None of them reads files, the time or random numbers.
 OPERATIONS = frozenset(
     "Abs Add And ArgMax AveragePool BatchNormalization Cast Ceil Clip Concat Constant ConstantOfShape Conv "
     "ConvTranspose CumSum DequantizeLinear Div Einsum Elu Equal Erf Exp Expand Flatten Floor GRU Gather "
@@ -29,13 +29,13 @@ OPERATIONS = frozenset(
     "Reshape Resize Round ScatterElements ScatterND Shape Sigmoid Sign Slice Softmax Softplus Split Sqrt Squeeze "
     "Sub Sum Tanh Tile TopK Transpose Trilu Unsqueeze Where".split()
 )
-# Bytes of a number by ONNX's type: float32, uint8, int8, int32, int64, bool, float16, float64.
+# Bytes per number by ONNX type: float32, uint8, int8, int32, int64, bool, float16, float64.
 SIZES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
-# Graphs within graphs.
+# Maximum depth of nested graphs.
 DEEPEST = 3
 FOREIGN = "use only model files that `lstr export` wrote."
 
-# what stands in the fields of a message: text or numbers ("data"), or messages of a kind, by the number of the field
+# Content of each field of a message, by field number: text or numbers ("data"), or another kind of message.
 MESSAGES: Mapping[str, Mapping[int, str]] = {
     "model": {1: "data", 2: "data", 3: "data", 7: "graph", 8: "opset"},
     "opset": {1: "domain", 2: "data"},
@@ -45,16 +45,16 @@ MESSAGES: Mapping[str, Mapping[int, str]] = {
     "tensor": {1: "data", 2: "data", 8: "data", 9: "data"},
     "value": {1: "data", 2: "data"},
 }
-# What a field is for, of those that a stranger may have put there.
+# Names of forbidden fields for error messages.
 NAMED = {("tensor", 13): "data in another file", ("tensor", 14): "data in another file", ("model", 25): "functions"}
 
 
 class _Refused(Exception):
-    """Why a graph is not one that an export wrote."""
+    """The reason why a graph is rejected."""
 
 
 def check_graph(content: bytes, name: str) -> None:
-    """Raise WeightsError where a graph, called `name` in the error, is not as our exporters write it."""
+    """Raise WeightsError if a graph has content that our exporters never write; `name` is used in the message."""
     try:
         counts = _checked(memoryview(content), "model", 0)
         if counts.get("graph") != 1:
@@ -64,7 +64,7 @@ def check_graph(content: bytes, name: str) -> None:
 
 
 def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
-    """Check a message and all within; return the number of messages of each kind in it."""
+    """Check a message recursively; return the number of messages of each kind in it."""
     if depth > DEEPEST:
         raise _Refused("its graphs are nested too deeply")
     counts: dict[str, int] = {}
@@ -84,9 +84,9 @@ def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
             raise _Refused(f"it has the operation {operation!r}, which exported models do not use")
         else:
             held.setdefault(number, []).append(value)
-    if kind == "tensor":  # its bytes must be those that its shape and type need
+    if kind == "tensor":  # its size must agree with shape and type
         shape: list[int] = []
-        for value in held.get(1, []):  # packed or one by one
+        for value in held.get(1, []):  # packed or single values
             at = 0
             while isinstance(value, memoryview) and at < len(value):
                 size, at = _number(value, at)
@@ -96,7 +96,7 @@ def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
         if len(types) != 1 or types[0] not in SIZES:
             raise _Refused("it has a tensor of an unsupported type")
         size = sum(len(part) if isinstance(part, memoryview) else -1 for part in data)
-        # the sides first: their product may be a number of any length
+        # check single sides first, because their product may be arbitrarily long
         is_larger = any(side > len(data[0]) if data else side for side in shape)
         if len(data) > 1 or is_larger or size != prod(shape) * SIZES[types[0]]:
             raise _Refused("the size of a tensor differs from its declared size")
@@ -104,7 +104,7 @@ def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the fields of a message in protocol buffers' form: number, and a whole number or bytes."""
+    """Yield the fields of a protocol buffers message: field number, and an integer or bytes."""
     at = 0
     while at < len(content):
         key, at = _number(content, at)
@@ -126,7 +126,7 @@ def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def _number(content: memoryview, at: int) -> tuple[int, int]:
-    """Return a whole number of up to 64 bits, and the position after it."""
+    """Return an integer of up to 64 bits, and the position after it."""
     value = 0
     for place in range(10):
         if at >= len(content):
@@ -140,20 +140,20 @@ def _number(content: memoryview, at: int) -> tuple[int, int]:
 
 
 def export_graph(network: "nn.Module", images: "Tensor", axis: str, opset: int) -> bytes:
-    """Return a network as an ONNX file from IMAGES to FEATURES, for any number along the first axis of the example."""
+    """Return a network as an ONNX file from IMAGES to FEATURES, with any size of the first axis of the example."""
     import torch
 
     file, fast = io.BytesIO(), torch.backends.mha.get_fastpath_enabled()
-    # attention must be made of products, because ONNX lacks torch's one fast operator for it
+    # attention must be traced as matrix products, because ONNX has no operator for torch's fused attention
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            # a trace takes sizes for constant, which they are
+            # traces treat sizes as constants, which is correct here
             warnings.simplefilter("ignore", torch.jit.TracerWarning)
             torch.onnx.export(
                 network,
                 (images,),
-                file,  # type: ignore[arg-type]  # torch's declaration leaves files out, which it takes
+                file,  # type: ignore[arg-type]  # torch accepts files, but its annotation does not include them
                 input_names=[IMAGES],
                 output_names=[FEATURES],
                 dynamic_axes={IMAGES: {0: axis}, FEATURES: {0: axis}},

@@ -1,4 +1,4 @@
-"""The list of published weights files: who made them, where they are, and how to know them by their hash."""
+"""The list of published weights files: their authors, addresses and hashes."""
 
 import json
 from contextlib import suppress
@@ -16,7 +16,7 @@ from lstr.files.home import home
 from lstr.files.names import is_slug, slug
 
 MANIFEST = resources.files("lstr.extractors.networks") / "manifest.json"
-PINS = "fetched.json"  # in the home folder: SHA-256 of the first fetch of files without a published hash
+PINS = "fetched.json"  # in the home folder: SHA-256 that files without a published hash had at their first download
 
 
 @dataclass(frozen=True)
@@ -28,32 +28,33 @@ class PublishedFile:
     stream: str
     # its name in NETWORKS, or `timm:NAME`
     network: str
-    # what it was trained on; part of the name of the feature folder, as in `rgb_kinetics_resnet50`
+    # training data set; part of the name of the feature folder, as in `rgb_kinetics_resnet50`
     dataset: str
     address: str
     # first hex digits of the file's SHA-256; None where the authors published no hash
     sha256_prefix: str | None
     # the licence of the repository that published it; None where none was found
     licence: str | None
-    # `kinetics` or `activitynet`: the published LSTR features it belongs to; `imagenet`: what comes with lstr
+    # `kinetics` or `activitynet`: the published LSTR features that used it; `imagenet`: weights that are installed with
+    # lstr
     recipe: str | None
     note: str
-    # where it is in an installed Python package, as `package/folder/file`; None where it has to be fetched
+    # location in an installed Python package, as `package/folder/file`; None if it has to be downloaded
     package: str | None = None
-    # whether its SHA-256 was taken at its first fetch to this machine
+    # whether its SHA-256 was recorded at its first download on this machine
     pinned: bool = False
 
     def is_called(self, name: str) -> bool:
-        """Return whether a file name, a recipe or, of timm, the network's name with its tag means this file."""
+        """Return whether a name refers to this file: a file name, a recipe, or a timm network's name with its tag."""
         return name in (self.name, self.recipe) or (self.network.startswith(TIMM) and name == self.network)
 
     def origin(self, sha256: str) -> Origin:
-        """Return the origin of weights that began with this file, whose whole SHA-256 is given."""
+        """Return the origin of weights that were initialised from this file, which has this SHA-256."""
         return Origin(self.name, sha256, self.licence, self.dataset, self.address)
 
     @property
     def place(self) -> Path:
-        """Where it is on this machine, or would be."""
+        """Return its path on this machine, also if it is not downloaded yet."""
         top, _, rest = (self.package or "").partition("/")
         spec = find_spec(top) if top else None
         folders = (spec and spec.submodule_search_locations) or []
@@ -61,16 +62,17 @@ class PublishedFile:
 
 
 def read_manifest() -> list[PublishedFile]:
-    """Return every published file, those of the two published recipes first.
+    """Return all published files; the files of the two published recipes are first.
 
-    A file without a published hash has that of its first fetch. Raises WeightsError for a damaged list or record.
+    A file without a published hash has the hash of its first download. Raises WeightsError for a damaged list or
+    record.
     """
     pins = read_pins()
     entries = [PublishedFile(**entry) for entry in json.loads(MANIFEST.read_text())["weights"]]
     for at, entry in enumerate(entries):
         if entry.name in pins and not entry.sha256_prefix:
             entries[at] = replace(entry, sha256_prefix=pins[entry.name], pinned=True)
-        # both become parts of paths
+        # both become parts of paths, so they must not contain separators
         for part in (entry.name, entry.dataset):
             if not is_slug(part):
                 raise WeightsError(f"{MANIFEST} names {part!r}, which is not a valid file name.", "install lstr again.")
@@ -78,7 +80,7 @@ def read_manifest() -> list[PublishedFile]:
 
 
 def read_pins() -> dict[str, str]:
-    """Return the SHA-256 of files whose first fetch took it, by name. Raises WeightsError."""
+    """Return the SHA-256 values that were recorded at a first download, by file name. Raises WeightsError."""
     path = home() / PINS
     if not path.is_file():
         return {}
@@ -93,14 +95,14 @@ def read_pins() -> dict[str, str]:
 
 
 def published_by_hash(sha256: str) -> PublishedFile | None:
-    """Return the published file of this SHA-256, whatever it is called now; None for any other."""
+    """Return the published file with this SHA-256, independent of its current name; None if there is no such file."""
     return next((e for e in read_manifest() if e.sha256_prefix and sha256.startswith(e.sha256_prefix)), None)
 
 
 def published_as(name: str, folder: str | Path = ".") -> list[PublishedFile]:
-    """Return the published files that a name means; none where a file or weights folder in `folder` has that name.
+    """Return the published files that a name refers to; empty if `folder` has a file or weights folder of that name.
 
-    Any other folder of that name, such as one of images, does not count.
+    Any other folder of that name, such as a folder of images, does not count.
     """
     path = Path(folder, name)
     if is_weights_folder(path) or (path.exists() and not path.is_dir()):
@@ -109,10 +111,10 @@ def published_as(name: str, folder: str | Path = ".") -> list[PublishedFile]:
 
 
 def dataset_of(path: str | Path) -> str:
-    """Return `kinetics` (or another data set) for a published file, by its SHA-256, else `custom`.
+    """Return the data set of a published file, such as `kinetics`, by its SHA-256; `custom` for other files.
 
-    A network in a model file states it. A file whose hash is pinned on this machine is `custom` too, because another
-    machine would call it so.
+    For a network in a model file, the model file has the answer. A file with a hash that only this machine recorded is
+    `custom` too, so that the result is the same on all machines.
     """
     if is_member(path):
         stream, archive, found = Path(path).stem, Archive(Path(path).parent), "custom"
@@ -127,9 +129,9 @@ def dataset_of(path: str | Path) -> str:
 
 
 def origin_of(path: str | Path) -> Origin | None:
-    """Return what the weights in a file began with: as its card says, else the file itself.
+    """Return the origin of the weights in a file: the origin on its card, or the file itself without a card.
 
-    None for weights that were trained here from random ones. Raises as `read_card`.
+    Returns None for weights that were trained from random initial weights. Raises as `read_card`.
     """
     if card := read_card(path):
         return card.origin
@@ -138,7 +140,7 @@ def origin_of(path: str | Path) -> Origin | None:
 
 
 def fit_name(path: str | Path) -> str:
-    """Return the name of a folder as the name of its weights: a valid file name that does not mean other weights."""
+    """Return a name for the weights in a folder: a valid file name other than the names of data sets and recipes."""
     name = slug(Path(path).absolute().name, "weights")
     reserved = {"random", "custom", *(word for e in read_manifest() for word in (e.dataset, e.recipe) if word)}
     return f"{name}-finetuned" if name.lower() in reserved else name

@@ -1,10 +1,11 @@
-"""A 2D recogniser of mmaction2 as the network of a stream, by its config file.
+"""Use a 2D recogniser of mmaction2 as the network of a stream, from its config file.
 
-The config has the backbone and the scale of its input. Its head is dropped, and the backbone's maps are averaged over
-space. A recipe stores the backbone, so that features can be made again without the config.
+The config defines the backbone and the scale of its input. The head is dropped, and the backbone's maps are averaged
+over space. A recipe stores the backbone, so that the same features can be computed without the config.
 
-mmengine imports what a config names by `_scope_` or `type`, and imported code runs. A config is a program that a person
-named; a recipe may come from anywhere, so its backbone is checked before mmengine reads it.
+mmengine imports every module that `_scope_` or `type` of a config names, which executes code. This is acceptable for a
+config that the user names. A recipe may come from an untrusted source, so its backbone is checked before mmengine reads
+it.
 """
 
 import copy
@@ -31,17 +32,17 @@ except ImportError as fault:
     raise ExtractorError(f"mmaction2 cannot be imported ({fault}).", 'pip install "lstr-video[learn]"') from fault
 
 CONFIGS = "name the config of a 2D recogniser, such as mmaction2's configs/recognition/tsn/*.py."
-SIDE = 224  # pixels of the image that gives the number of features; some backbones take no other size
+SIDE = 224  # pixels of the image that shows the number of features; some backbones accept no other size
 NAME_LENGTH = 128  # characters; the names of mmaction2's configs are long
 TORCHVISION = "torchvision."
-# backbones of mmaction2 that see one image
+# backbones of mmaction2 for single images
 BACKBONES = ("ResNet", "MobileNetV2")
-# types of their convolutions, norms and activations
+# allowed types of their convolutions, norms and activations
 LAYERS = ("Conv", "Conv2d", "BN", "BN2d", "SyncBN", "GN", "IN", "LN", "ReLU", "ReLU6", "LeakyReLU", "GELU", "SiLU")
 # arguments that make a backbone read or download weights
 FETCHING = ("pretrained", "weights", "init_cfg", "checkpoint_path")
-LARGEST = 4096  # number in a backbone: larger ones would take all memory
-WIDEST = 16  # factor of all widths
+LARGEST = 4096  # maximum of numbers in a backbone, so that it cannot exhaust the memory
+WIDEST = 16  # maximum factor of all widths
 ACCEPTED_HINT = f"choose {', '.join(BACKBONES)} or a classifier of torchvision, with numbers and names as arguments."
 
 
@@ -49,21 +50,21 @@ class RecogniserMaps(Recognizer2D):
     """A recogniser of mmaction2 that returns the maps of its backbone."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, D, h, w) of images (B, C, H, W)."""
+        """Return maps (B, D, h, w) of images (B, C, H, W)."""
         return self.extract_feat(x[:, None], stage="backbone")[0]
 
 
 def read_recogniser(config_path: str, stream: str) -> Network:
-    """Run an mmaction2 config file, and return the network that it describes.
+    """Execute an mmaction2 config file, and return the network that it defines.
 
-    Raises MissingPathError for a missing file, RecipeError for one without a 2D recogniser for the stream.
+    Raises MissingPathError for a missing file, and RecipeError for a config without a 2D recogniser for the stream.
     """
     if not Path(config_path).is_file():
         raise MissingPathError(f"{config_path} does not exist.", CONFIGS)
     try:
         with quiet():
             config = Config.fromfile(config_path)
-    except Exception as error:  # a config is a program, and may raise anything
+    except Exception as error:  # a config is a program, and can raise any type
         raise RecipeError(f"{config_path} is not a config of mmaction2 ({first_line(error)}).", CONFIGS) from error
     model = config.get("model")
     is_2d = isinstance(model, Mapping) and model.get("type") == "Recognizer2D" and not model.get("neck")
@@ -73,31 +74,31 @@ def read_recogniser(config_path: str, stream: str) -> Network:
         backbone = json.loads(json.dumps({k: v for k, v in model["backbone"].items() if k not in FETCHING}))
     except TypeError as error:
         raise RecipeError(f"The backbone of {config_path} is not plain data ({error}).", CONFIGS) from error
-    # built before the rest is read, because its first layer shows the channels
+    # built first, because its first layer shows the number of channels
     network = build_recogniser(backbone)
     channels = next((tensor.shape[1] for tensor in network.state_dict().values() if tensor.dim() == 4), 0)
     if CHANNELS.get(channels) != model_stream(stream):
         sentence = f"The backbone of {config_path} takes {channels} channels, which the {stream} stream does not have."
         raise RecipeError(sentence, "choose another config: frames have 3 channels, flow has in_channels=10.")
-    # mmaction2 1.x has the scale of the input in the model, 0.x next to it
+    # mmaction2 1.x stores the input scale in the model, 0.x next to it
     scale = model.get("data_preprocessor") or config.get("img_norm_cfg") or {}
     if not scale.get("mean") or not scale.get("std"):
         raise RecipeError(f"{config_path} has no mean and std of its input.", "add them to its data_preprocessor.")
-    # decoded frames are RGB, so what a config calls to_rgb (1.x) or to_bgr (0.x) swaps red and blue
+    # decoded frames are RGB, so to_rgb (1.x) and to_bgr (0.x) swap red and blue
     bgr = bool(scale.get("to_rgb") if "data_preprocessor" in model else scale.get("to_bgr"))
     try:
-        # configs of flow state one number for x and one for y
+        # configs for flow have one number for x and one for y
         mean, std = (tuple(map(float, scale[name])) * max(1, channels // len(scale[name])) for name in ("mean", "std"))
         with torch.no_grad():
             width = network(torch.zeros(1, channels, SIDE, SIDE)).shape[1]
-    except Exception as error:  # a backbone with several outputs returns a tuple; others fail in their own ways
+    except Exception as error:  # a backbone with several outputs returns a tuple; other failures have other types
         raise RecipeError(f"The backbone of {config_path} cannot be used ({first_line(error)}).", CONFIGS) from error
     entry = describe_backbone(slug(Path(config_path).stem, "network", NAME_LENGTH), backbone)
     return replace(entry, width=width, inputs={model_stream(stream): Input(mean, std, bgr)})
 
 
 def describe_backbone(name: str, backbone: dict) -> Network:
-    """Return the network of a backbone in a recipe; its cost is that of a ResNet-50."""
+    """Return the network of a recipe's backbone; its training cost is assumed to equal a ResNet-50's."""
     rename = str if str(backbone.get("type")).startswith(TORCHVISION) else torchvision_name
     # the config has the number of channels
     return Network(name, 0, lambda _: build_recogniser(backbone), {}, "", config=backbone, rename=rename, fuses=False)
@@ -106,8 +107,8 @@ def describe_backbone(name: str, backbone: dict) -> Network:
 def build_recogniser(backbone: Mapping) -> nn.Module:
     """Build mmaction2's recogniser without a head: images (B, C, H, W) → maps (B, D, h, w). No weights are loaded.
 
-    Raises RecipeError for a backbone that could import, download or read something, or take all memory, and for one
-    that cannot be built.
+    Raises RecipeError if the backbone could import, download or read something, could exhaust the memory, or cannot be
+    built.
     """
     import torchvision.models
 
@@ -127,7 +128,7 @@ def build_recogniser(backbone: Mapping) -> nn.Module:
         elif name == "type":
             is_valid = isinstance(value, str) and value in LAYERS
         elif isinstance(value, str):
-            is_valid &= value.replace("_", "").isalnum()  # a mode; addresses, paths and modules have other characters
+            is_valid &= value.replace("_", "").isalnum()  # a mode; URLs, paths and modules contain other characters
         elif isinstance(value, int | float):
             is_valid &= abs(value) <= (WIDEST if name in ("widen_factor", "width_mult") else LARGEST)
         if not is_valid:
@@ -137,8 +138,9 @@ def build_recogniser(backbone: Mapping) -> nn.Module:
     init_default_scope("mmaction")
     try:
         with quiet():
-            return RecogniserMaps(backbone=copy.deepcopy(dict(backbone))).eval()  # mmaction2 removes entries
-    except Exception as error:  # each layer has its own errors for wrong arguments
+            # a copy, because mmaction2 removes entries
+            return RecogniserMaps(backbone=copy.deepcopy(dict(backbone))).eval()
+    except Exception as error:  # layers raise different types for wrong arguments
         raise RecipeError(
             f"The backbone {kind} cannot be built ({first_line(error)}).", "correct its config."
         ) from error

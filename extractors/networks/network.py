@@ -1,8 +1,8 @@
-"""Feature networks: what a `Network` is, and the table of them by name.
+"""The class `Network`, which describes a feature network, and the table of all networks by name.
 
-A network that is added here is known everywhere: recipes, commands, plans, training. Another package adds its own by an
-entry point of the group `lstr.networks`, which names a `Network`. `build` imports torch when it is called, because
-every command reads the table.
+A network that is added here works everywhere: in recipes, commands, plans and training. A plugin adds a network by an
+entry point of the group `lstr.networks` that names a `Network`. Torch is imported only in `build`, because every
+command reads the table.
 """
 
 import contextlib
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from torch import nn
 
 GROUP = "lstr.networks"
-CHANNELS = {3: "rgb", 10: "flow"}  # that a stem takes: a frame, or the five flow fields of a chunk
+CHANNELS = {3: "rgb", 10: "flow"}  # input channels: a frame, or the five flow fields of a chunk
 COLOURS = 3
-MIDDLE = 127  # of the 0–255 scale: no difference
-SMALLEST = 32  # pixels of an image, whose last map is one pixel then
-TIMM = "timm:"  # prefix of the name of a network of timm
+MIDDLE = 127  # of the 0–255 scale: no difference between frames
+SMALLEST = 32  # pixels of a side; the networks reduce it by 32, so the last map is one pixel
+TIMM = "timm:"  # prefix of timm's networks
 PUBLISHED_HEADS = r"fc|last_linear|new_fc|fc_action\w*|cls_head|classifier"
-# The one rule by which kernels for frames become kernels for other channels: their mean over the colours, repeated.
+# The rule that converts kernels for RGB frames to kernels for other channels: the mean over the colours, repeated.
 MEAN = "mean"
 
 
 @dataclass(frozen=True)
 class Input:
-    """How a network is given images: mean and deviation per channel on the 0–255 scale, and whether blue is first."""
+    """The input of a network: mean and standard deviation per channel on the 0–255 scale, and the channel order."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     bgr: bool = False
 
 
-FIVE_PIXELS = Input((128.0,) * 10, (32.0,) * 10)  # 0 where nothing moves, 1 where something moves by five
-# Settings for networks with a tenth of the weights, which need more steps, each of which costs a quarter; found on
-# the first fold of UT-Interaction (benchmarks/finetuned.py).
+FIVE_PIXELS = Input((128.0,) * 10, (32.0,) * 10)  # no motion becomes 0, motion by five pixels becomes 1
+# Training settings for networks with a tenth of the weights. They need more steps, at a quarter of the cost each. The
+# values were chosen on the first fold of UT-Interaction (benchmarks/finetuned.py).
 FEW_WEIGHTS = {
     "rgb": {"batch_size": 48, "lr": 2e-3, "epochs": 40},
     "flow": {"batch_size": 48, "lr": 2e-3, "epochs": 60},
@@ -53,50 +53,50 @@ FEW_WEIGHTS = {
 
 @dataclass(frozen=True)
 class Network:
-    """One feature network: images (B, C, H, W) → maps (B, width, h, w), of one pixel where it makes no maps."""
+    """A feature network: images (B, C, H, W) → maps (B, width, h, w), with one pixel if the network pools itself."""
 
     name: str
-    # features of an image
+    # number of features per image
     width: int
-    # builds the module for a number of channels, with its own first weights. Raises ExtractorError.
+    # builds the module for a number of channels, with initial weights. Raises ExtractorError.
     build: Callable[[int], "nn.Module"]
     # by stream
     inputs: Mapping[str, Input]
-    # the licence of the weights that its authors published
+    # licence of the published weights
     licence: str
-    # pixels of an image's side
+    # smallest side of an image, in pixels
     smallest: int = SMALLEST
-    # pixels that a side is a multiple of
+    # sides must be a multiple of this, in pixels
     multiple: int = 1
-    # whether features of flow may come from a file of RGB weights, by the rule MEAN; where both kinds are published,
-    # such a file is an error
+    # whether a file of RGB weights may initialise a flow network, by the rule MEAN. It may not if weights for flow are
+    # published too, because such a file is then an error.
     inflates: bool = False
-    # returns the name here of a tensor in a published file
+    # maps the name of a tensor in a published file to our name
     rename: Callable[[str], str] = str
-    # pattern of the modules in a published file that are its classifier
+    # pattern of the classifier's modules in a published file
     classifier: str = PUBLISHED_HEADS
-    # prefixes of names in a file that is trained here, and in the published one
+    # prefixes of tensor names in files that are trained here, with the published prefixes
     written_as: tuple[tuple[str, str], ...] = ()
-    # ending of the name of the batch norm that ends a residual block
+    # suffix of the name of the last batch norm of a residual block
     last_norm: str | None = None
-    # whether it convolves channel by channel, which a processor's bfloat16 makes slower: 5.2 ms an image for 3.0
+    # whether it has depthwise convolutions, which bfloat16 slows down on a CPU: 5.2 ms per image instead of 3.0 ms
     depthwise: bool = False
-    # settings of `lstr finetune` from random weights that differ from the usual ones, by stream
+    # settings of `lstr finetune` from random weights that differ from the defaults, by stream
     finetuning: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
-    # whether batch norms go into convolutions wherever they follow one. They stay in networks whose features were made
-    # without: features would differ by rounding, those in int8 by steps.
+    # Whether each batch norm that follows a convolution is fused into it. It is False for networks that have stored
+    # features from before: these would change by rounding, and int8 features by whole steps.
     fuses: bool = True
-    # backbone in the language of mmaction2's configs, of a network that was built from a config
+    # backbone in mmaction2's config format, for a network that was built from a config
     config: dict | None = field(default=None, hash=False)
-    # bytes with its state while it trains, and the time for an image relative to the other networks; a ResNet-50's
+    # memory in bytes during training, and time per image relative to the other networks; the defaults are a ResNet-50's
     training_bytes: float = 280e6
     training_cost: float = 2.0
 
     def input_of(self, stream: str) -> Input:
-        """Return its input for a stream.
+        """Return the input scale for a stream.
 
-        Three images without colour count as a frame, differences lie about the middle of the scale, two frames are
-        twice one.
+        Three grey images are scaled like an RGB frame, differences are centred in the middle of the scale, and the
+        scale of two frames is the scale of one, repeated.
         """
         if stream in self.inputs:
             return self.inputs[stream]
@@ -106,22 +106,22 @@ class Network:
         return Input(frame.mean * 2, frame.std * 2, frame.bgr) if stream == "change" else frame
 
     def fits(self, side: int) -> bool:
-        """Return whether it takes square images of this many pixels."""
+        """Return whether it accepts square images with this side in pixels."""
         return side >= self.smallest and side % self.multiple == 0
 
     @property
     def sides(self) -> str:
-        """What `fits` demands, for messages."""
+        """The requirement of `fits` as text, for messages."""
         return f"a multiple of {self.multiple}" if self.multiple > 1 else f"{self.smallest} or more"
 
 
 def is_network_name(name: object) -> bool:
-    """Return whether a recipe may call a network so: a part of a path, after `timm:` or not."""
+    """Return whether a recipe may use this name for a network: it must be safe in a path, after an optional `timm:`."""
     return isinstance(name, str) and is_slug(name.removeprefix(TIMM))
 
 
 def torchvision_name(name: str) -> str:
-    """Return mmaction2's name of a ResNet's tensor: layer1.0.conv1.weight → layer1.0.conv1.conv.weight."""
+    """Return mmaction2's name of a ResNet tensor: layer1.0.conv1.weight → layer1.0.conv1.conv.weight."""
     name = re.sub(r"(^|\.)conv(\d)\.(weight|bias)$", r"\1conv\2.conv.\3", name)
     name = re.sub(r"(^|\.)bn(\d)\.", r"\1conv\2.bn.", name)
     return name.replace("downsample.0.", "downsample.conv.").replace("downsample.1.", "downsample.bn.")
@@ -129,7 +129,7 @@ def torchvision_name(name: str) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence warnings and logs of other packages, such as those of torch's exporter."""
+    """Silence warnings and logs of other packages, for example of torch's exporter."""
     disabled = logging.root.manager.disable
     logging.disable(logging.INFO)
     try:
@@ -140,11 +140,11 @@ def quiet() -> Iterator[None]:
         logging.disable(disabled)
 
 
-# Those of the two published networks are as the authors of LSTR have them in the code of their later work (Stochastic
-# Backpropagation, src/lstr/models/backbones/backbones.py; facts, section 0).
+# The inputs of the two published networks follow the authors' code of their later work (Stochastic Backpropagation,
+# src/lstr/models/backbones/backbones.py).
 IMAGENET = Input((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
-HALVES = Input((127.5,) * 10, (127.5,) * 10)  # .5 and .5 of the 0–1 scale
-SIGNED = Input((127.0,) * 3, (128.0,) * 3)  # EfficientNet-Lite's, as its authors' builder has it
+HALVES = Input((127.5,) * 10, (127.5,) * 10)  # mean 0.5 and deviation 0.5 on the 0–1 scale
+SIGNED = Input((127.0,) * 3, (128.0,) * 3)  # from the EfficientNet-Lite authors' builder
 CAFFE = Input((104.0, 117.0, 128.0), (1.0,) * 3, bgr=True)
 UNDIVIDED = Input((128.0,) * 10, (1.0,) * 10)
 
@@ -168,7 +168,7 @@ RESNET50 = Network(
     "resnet50",
     2048,
     partial(_build, "ResNet", depth=50),
-    {"rgb": IMAGENET, "flow": HALVES},  # of rgb_kinetics, rgb_anet and mmaction2's configs; of flow_anet
+    {"rgb": IMAGENET, "flow": HALVES},  # as rgb_kinetics, rgb_anet and mmaction2's configs; as flow_anet
     "Apache-2.0",
     rename=torchvision_name,
     last_norm="conv3.bn",
@@ -177,9 +177,9 @@ BNINCEPTION = Network(
     "bninception",
     1024,
     partial(_build, "BNInception"),
-    {"rgb": CAFFE, "flow": UNDIVIDED},  # of rgb_kinetics_bninception, flow_kinetics_bninception
+    {"rgb": CAFFE, "flow": UNDIVIDED},  # as rgb_kinetics_bninception, flow_kinetics_bninception
     "BSD-2-Clause",
-    multiple=32,  # strides round down and pools round up, so its branches meet only there (facts, section 2)
+    multiple=32,  # strides round down but pools round up, so its branches have equal sizes only then
     written_as=(("backbone.", "module.base_model."), ("cls_head.fc_cls.", "module.new_fc.")),  # tsn-pytorch
     training_bytes=130e6,
     training_cost=1.0,
@@ -195,7 +195,7 @@ RESNET18 = Network(
     training_bytes=134e6,
     training_cost=0.9,
 )
-# Networks made for phones, torchvision's.
+# torchvision's networks for phones.
 MOBILE = [
     Network(
         name,
@@ -228,14 +228,14 @@ EFFICIENTNETS = [
     )
     for n, width, depth, share, megabytes in ((0, 1.0, 1.0, 1.0, 41), (1, 1.0, 1.1, 1.36, 50), (2, 1.1, 1.2, 1.85, 58))
 ]
-# The two with published features first, then smaller ones for one's own videos.
+# The two networks with published features first, then smaller ones for custom videos.
 NETWORKS = {entry.name: entry for entry in (RESNET50, BNINCEPTION, RESNET18, *MOBILE, *EFFICIENTNETS)}
 
 
 def find_network(name: str) -> Network | None:
-    """Return the entry of a name in NETWORKS, of another package, or of `timm:NAME`; None for any other name.
+    """Return the network with a name from NETWORKS, a plugin or `timm:NAME`; None for an unknown name.
 
-    Raises RecipeError where timm is not installed or lacks the network, and where another package's cannot be used.
+    Raises RecipeError if timm is not installed or lacks the network, or if a plugin's network cannot be used.
     """
     if name.startswith(TIMM):  # timm_networks imports torch and this module
         return import_module("lstr.extractors.networks.timm_networks").timm_network(name.removeprefix(TIMM))
@@ -251,7 +251,7 @@ def find_network(name: str) -> Network | None:
 
 
 def get_network(name: str) -> Network:
-    """Return the entry of a network by its name. Raises RecipeError as `find_network`, and for an unknown name."""
+    """Return the network with a name. Raises RecipeError as `find_network`, and for an unknown name."""
     if entry := find_network(name):
         return entry
     hint = f"choose one of {', '.join(NETWORKS)}, or timm:NAME; a config of mmaction2 is named by `--set` alone."

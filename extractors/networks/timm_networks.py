@@ -1,6 +1,6 @@
-"""timm's networks: an entry is made of what timm says of a network, and of one image of zeros without memory.
+"""Describe timm's networks, from timm's metadata and the shapes of one image on the meta device.
 
-Nothing is downloaded: the weights are random until a file is given.
+Nothing is downloaded: the weights are random unless a file is named.
 """
 
 import math
@@ -23,15 +23,15 @@ from lstr.extractors.networks.network import (
     Network,
 )
 
-SIDE = 64  # pixels of the image that a network of any size is tried on
-BYTES = 12  # of a weight while it trains: itself, and AdamW's two averages
-RESNET50_MULTIPLY_ADDS = 4.1e9  # of an image of 224 pixels
-# Maps where a network makes them; else what it pools by itself, of images of many sizes or of one.
+SIDE = 64  # pixels of the image that a network without a fixed size is tried on
+BYTES = 12  # per weight during training: the weight, and AdamW's two averages
+RESNET50_MULTIPLY_ADDS = 4.1e9  # for an image of 224 pixels
+# Prefer maps; otherwise features that the network pools itself, for images of many sizes or of one size.
 OPTIONS: tuple[dict[str, Any], ...] = ({"global_pool": ""}, {"dynamic_img_size": True}, {})
 
 
 class PooledMaps(nn.Module):
-    """A network that pools by itself, as those of tokens do: its features (B, D) are maps of one pixel."""
+    """A network that pools itself, such as a vision transformer; its features (B, D) become maps of one pixel."""
 
     def __init__(self, backbone: nn.Module):
         super().__init__()
@@ -42,7 +42,7 @@ class PooledMaps(nn.Module):
         return self.backbone(x)[..., None, None]
 
     def settle(self, size: tuple[int, int]) -> None:
-        """Fit what it knows of places to images of one size, once: each call would do so, and no runtime can."""
+        """Resize its position embeddings for one image size now: otherwise each call would, and runtimes cannot."""
         backbone: Any = self.backbone
         if getattr(backbone, "dynamic_img_size", False) and backbone.pos_embed is not None:
             backbone.set_input_size(img_size=size)
@@ -50,31 +50,31 @@ class PooledMaps(nn.Module):
 
 @cache
 def timm_network(name: str) -> Network:
-    """Return the entry of a network by timm's name, as `mobilenetv4_conv_small`, with or without the tag of weights.
+    """Return the network with a timm name such as `mobilenetv4_conv_small`, with or without the tag of weights.
 
-    Raises RecipeError where timm is not installed, has no such network, or it makes no features of an image.
+    Raises RecipeError if timm is not installed, lacks the network, or if it computes no features of an image.
     """
     try:
         import timm
     except ImportError as error:
         raise RecipeError(f"timm is not installed ({error}).", 'pip install "lstr-video[timm]"') from error
-    if not timm.is_model(name) or ":" in name:  # another place than timm's own list would be asked over the network
+    if not timm.is_model(name) or ":" in name:  # timm would look up other prefixes over the network
         raise RecipeError(f"timm {timm.__version__} has no network {name!r}.", "see timm.list_models().")
     reason = ""
     for options in OPTIONS:
         try:
-            # on the meta device a network has shapes and no memory, so that describing a large one is fast
+            # on the meta device tensors have shapes but no memory, so that describing a large network is fast
             with torch.device("meta"):
                 network = timm.create_model(name, pretrained=False, num_classes=0, in_chans=3, **options).eval()
             about, maps = cast(Mapping[str, Any], network.pretrained_cfg), "global_pool" in options
             width = int(getattr(network, "head_hidden_size", None) or network.num_features)  # type: ignore[arg-type]
-            # what a network of tokens looks at as one has sides of several pixels
+            # sides must be a multiple of a transformer's patch size
             patch: Any = getattr(getattr(network, "patch_embed", None), "patch_size", 1)
             patch = max(patch) if isinstance(patch, tuple) else int(patch)
             side = math.lcm(SIDE, patch) if options else about["input_size"][-1]
             with torch.inference_mode(), FlopCounterMode(display=False) as counter:
                 made = network(torch.zeros(1, 3, side, side, device="meta"))
-        except Exception as error:  # networks differ in what they take
+        except Exception as error:  # networks raise different types for an unsuitable size
             reason = first_line(error)
             continue
         if made.shape[1:2] != (width,) or made.dim() != (4 if maps else 2):

@@ -1,9 +1,9 @@
-"""Networks on torch, on any device: batch norm inside their convolutions, exact up to rounding, and int8.
+"""Networks on torch, on any device: batch norm is fused into convolutions, exact up to rounding, and int8 is emulated.
 
-This is what runs where no other runtime is installed, and what the other runtimes convert. Torch defines int8: inputs
-and weights of each convolution are rounded to 256 steps and multiplied in float32. A runtime with kernels of int8
-computes the same products in whole numbers. Weights have a step per output channel, by their largest; inputs one per
-convolution, by the range that was measured on videos.
+Torch is the default runtime, and the other runtimes convert its networks. Torch also defines int8: inputs and weights
+of each convolution are rounded to 256 steps and multiplied in float32. A runtime with int8 kernels computes the same
+products in integers. Weights have one step per output channel, given by the channel's largest weight; inputs have one
+step per convolution, given by the range that was measured on videos.
 """
 
 import contextlib
@@ -30,17 +30,18 @@ from lstr.extractors.networks.graph_file import export_graph
 from lstr.extractors.networks.runtime import MIN_COSINE, USE_TORCH, NetworkJob, RunningNetwork
 from lstr.extractors.recipe import INT8, LEAST, STEPS, NetworkRecipe
 
-# Types of what torch computes, by the precision of a recipe; int8 is rounded to its steps, and computed in float32.
+# Torch's types by the precision of a recipe; int8 values are rounded to their steps and computed in float32.
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
-SIDES = (64, 224)  # pixels of the image that shows what follows what; some networks take one size only
+SIDES = (64, 224)  # pixels of the image for tracing a network's layers; some networks accept only one size
 EXPORT_OPSET = 18  # of the graphs of `lstr export`
-TOLERANCE = 1e-4  # of a converted float32 network's features of noise, as a share of the largest
+TOLERANCE = 1e-4  # of a converted float32 network's features of noise, relative to the largest feature
 
 
 class _Calls(TorchFunctionMode):
-    """What a pass of an image through a network computes: which convolution made what a batch norm alone sees.
+    """Records the calls of a forward pass, to find each convolution whose output is used by one batch norm only.
 
-    A mode belongs to its thread; while torch.fx traces, a call of any module fails in all other threads.
+    A function mode affects only its thread. torch.fx is not an option: while it traces, calls of modules fail in all
+    other threads.
     """
 
     def __init__(self, network: nn.Module):
@@ -49,7 +50,7 @@ class _Calls(TorchFunctionMode):
         self._convolutions = {id(m.weight): name for name, m in modules.items() if type(m) is nn.Conv2d}
         norms = {name: m for name, m in modules.items() if isinstance(m, nn.BatchNorm2d) and m.running_mean is not None}
         self._norms = {id(norm.running_mean): name for name, norm in norms.items()}
-        self._seen: list[Tensor] = []  # kept, so that no two have one id
+        self._seen: list[Tensor] = []  # keeps tensors alive, so that ids stay unique
         self.makers: dict[int, str] = {}
         self.users: Counter[int] = Counter()
         self.calls: Counter[str] = Counter()
@@ -58,7 +59,7 @@ class _Calls(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """One call of a function of torch."""
+        """Record one call of a torch function."""
         made = func(*args, **(kwargs or {}))
         if isinstance(made, Tensor):  # not a size
             tensors = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, Tensor)]
@@ -77,10 +78,10 @@ class _Calls(TorchFunctionMode):
 def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = True) -> nn.Module:
     """Return a copy of a backbone for inference on a device: float32 or bf16, channels-last.
 
-    Each batch norm that follows a convolution goes into it; with `everywhere` False only those of ResNet's
-    units. Other layers stay as they were.
+    Each batch norm that follows a convolution is fused into it; with `everywhere` False only in ResNet's units. Other
+    layers stay unchanged.
     """
-    # the network itself keeps its weights, by which it is hashed and trained
+    # the network itself keeps its weights, because it is hashed and trained with them
     fused = copy.deepcopy(network)
     fused.eval()
     for parent in list(fused.modules()):
@@ -92,22 +93,22 @@ def fuse(network: nn.Module, precision: str, device: str, everywhere: bool = Tru
     if everywhere and any(isinstance(module, nn.BatchNorm2d) for module in fused.modules()):
         for first, second in _pairs(fused):
             norm = cast(nn.BatchNorm2d, fused.get_submodule(second))
-            # what a batch norm also applies: nothing, or in timm its activation; one of unknown parts stays
+            # timm's batch norms also apply an activation; a batch norm with unknown parts is not fused
             parts = [part for name in ("drop", "act") if isinstance(part := getattr(norm, name, None), nn.Module)]
             if type(norm) is nn.BatchNorm2d or len(parts) == 2:
                 fused.set_submodule(first, fuse_conv_bn_eval(cast(nn.Conv2d, fused.get_submodule(first)), norm))
                 fused.set_submodule(second, nn.Identity() if type(norm) is nn.BatchNorm2d else nn.Sequential(*parts))
-    # oneDNN and cuDNN convolve channels-last images without reordering them
+    # channels-last, because oneDNN and cuDNN convolve such images without reordering them
     fused.to(device=device, dtype=DTYPES[precision]).to(memory_format=torch.channels_last)
     return fused.requires_grad_(False)
 
 
 def _pairs(network: nn.Module) -> list[tuple[str, str]]:
-    """Return names of each convolution and the batch norm that alone sees its output; none where no image fits."""
+    """Return (convolution, batch norm) names if only that batch norm uses its output; empty if no image size fits."""
     first = next(module for module in network.modules() if isinstance(module, nn.Conv2d))
     for side in SIDES:
-        image = first.weight.new_zeros(1, first.in_channels, side, side)  # not in the mode, which sees each call
-        with contextlib.suppress(Exception):  # of a side that it cannot take, or for any other reason
+        image = first.weight.new_zeros(1, first.in_channels, side, side)  # outside the mode, which records every call
+        with contextlib.suppress(Exception):  # a network may not accept this side; the next one is tried
             with torch.no_grad(), _Calls(network) as seen:
                 network(image)
             found = [
@@ -117,19 +118,19 @@ def _pairs(network: nn.Module) -> list[tuple[str, str]]:
     return []
 
 
-OUTSIDE = 10_000  # of so many values one may lie outside a range, to either side
-UNEVEN = 8  # times as many outer values are kept of each batch, for batches are not alike
+OUTSIDE = 10_000  # one in this number of values may be outside the range, on each side
+UNEVEN = 8  # factor of the outer values kept per batch, because batches differ
 
 
 class QuantisedConv(nn.Module):
-    """A convolution with its weights rounded, which rounds its inputs."""
+    """A convolution with rounded weights that rounds its inputs."""
 
     def __init__(self, conv: nn.Conv2d, low: float, high: float):
         super().__init__()
         self.conv = conv
         steps = conv.weight.abs().amax((1, 2, 3), keepdim=True).clamp_min(LEAST) / STEPS
         conv.weight = nn.Parameter((conv.weight / steps).round() * steps, requires_grad=False)
-        # what follows a ReLU needs no sign, and has twice the steps
+        # inputs after a ReLU need no sign, so they have twice as many steps
         self.signed = low < 0
         self.step = max(-low / (STEPS + 1), high / STEPS if self.signed else high / (2 * STEPS + 1), LEAST)
 
@@ -140,9 +141,9 @@ class QuantisedConv(nn.Module):
 
 
 def quantise(fused: nn.Module, ranges: Mapping[str, Iterable[float]]) -> nn.Module:
-    """Change a fused network to int8, in place: `ranges` has (low, high) of each convolution's input, by its name.
+    """Convert a fused network to int8, in place; `ranges` has (low, high) of each convolution's input, by its name.
 
-    Raises RecipeError where the ranges are of another network.
+    Raises RecipeError if the ranges belong to another network.
     """
     found = convolutions(fused)
     if found.keys() != ranges.keys():
@@ -163,15 +164,15 @@ def convolutions(network: nn.Module) -> dict[str, nn.Conv2d]:
 
 
 class Ranges:
-    """Measures the inputs of a fused network's convolutions while it runs; `result` has their ranges.
+    """Measures the inputs of a fused network's convolutions while it runs; `result` returns their ranges.
 
-    A range leaves out the outermost of ten thousand values to either side, so that a few odd ones do not make the steps
-    of all others coarse. The first convolution's is that of all images, for pixels have no odd values.
+    A range excludes one in ten thousand values on each side, because a few outliers would make all steps coarse. The
+    range of the first convolution covers all pixels, which have no outliers.
     """
 
     def __init__(self, fused: nn.Module, part: NetworkRecipe):
         self._part = part
-        self._outer: dict[str, list[Tensor]] = {}  # of each batch its outermost values, (2, K): the negated low ones
+        self._outer: dict[str, list[Tensor]] = {}  # outermost values of each batch, (2, K), the low ones negated
         self._counts: dict[str, int] = {}
         for name, conv in convolutions(fused).items():
             conv.register_forward_pre_hook(lambda module, inputs, name=name: self._note(name, inputs[0]))
@@ -186,17 +187,17 @@ class Ranges:
         """Return (low, high) by the name of the convolution."""
         ranges = {}
         for name, outer in self._outer.items():
-            # how many lie outside; a batch that has more than its share of these is cut at UNEVEN times that
+            # number of values outside the range; from one batch at most UNEVEN times its share is known
             values, outside = torch.cat(outer, 1), self._counts[name] // OUTSIDE
             low, high = (float(side.topk(min(outside + 1, len(side)))[0][-1]) for side in values)
             ranges[name] = [-low, high]
         pixels = [(edge - m) / s for m, s in zip(self._part.mean, self._part.std, strict=True) for edge in (0, 255)]
-        ranges[next(iter(ranges))] = [min(pixels), max(pixels)]  # what was called first
+        ranges[next(iter(ranges))] = [min(pixels), max(pixels)]  # the first convolution that was called
         return {name: [float(f"{value:.6g}") for value in pair] for name, pair in ranges.items()}
 
 
 class Scale(nn.Module):
-    """Images as a network was trained on them; its numbers stay on the device, where each copy would wait."""
+    """Converts images to a network's input scale; its constants stay on the device, because each copy would wait."""
 
     mean: Tensor
     std: Tensor
@@ -209,7 +210,7 @@ class Scale(nn.Module):
         self.register_buffer("std", torch.tensor(part.std), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return (N, C, H, W) float32 of (N, H, W, C) uint8; the permuted view is channels-last already."""
+        """Convert (N, H, W, C) uint8 to (N, C, H, W) float32; the permuted view is channels-last already."""
         x = (images.flip(-1) if self.bgr else images).float() - self.mean
         if self.divides:
             x = x / self.std
@@ -217,10 +218,10 @@ class Scale(nn.Module):
 
 
 class PooledNetwork(nn.Module):
-    """The network of a stream for inference in a precision, with the scale of its input and the mean over space."""
+    """The network of a stream for inference in a precision, including its input scale and the mean over space."""
 
     def __init__(self, job: NetworkJob, precision: str | None = None):
-        """Take the precision of the job, or another for a runtime that rounds by itself."""
+        """Build the network in the precision of the job, or in another one for a runtime that rounds itself."""
         super().__init__()
         part, precision = job.part, precision or job.precision
         fused = fuse(job.network(), precision, job.device, part.fuses)
@@ -232,7 +233,7 @@ class PooledNetwork(nn.Module):
         self.scale = Scale(part).to(job.device)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return (N, D) float32 of (N, H, W, C) uint8, or of (N, images, H, W, C), averaged over the images of each."""
+        """Return features (N, D) float32 of images (N, H, W, C) uint8, or of chunks (N, images, H, W, C), averaged."""
         pixels = images if images.dim() == 4 else images.reshape(-1, *images.shape[2:])
         features = self.network(self.scale(pixels).to(self.dtype)).float().mean((2, 3))
         if images.dim() == 4:
@@ -241,16 +242,16 @@ class PooledNetwork(nn.Module):
 
 
 def make_network_graph(job: NetworkJob) -> bytes:
-    """Return the network of a job, averaged over a chunk's images, as an ONNX file without facts about this machine.
+    """Return the network of a job, averaged over a chunk's images, as an ONNX file without local paths.
 
-    Raises NetworkRuntimeError where it has no such form.
+    Raises NetworkRuntimeError if it cannot be exported.
     """
     import onnx
 
     images = job.example().repeat(job.part.crops, 1, 1, 1)[None]
     try:
         written = export_graph(PooledNetwork(job, job.exact_precision), images, "chunks", EXPORT_OPSET)
-    except Exception as error:  # torch's exporter fails in as many ways as there are layers
+    except Exception as error:  # torch's exporter raises many types
         raise NetworkRuntimeError(
             f"The network {job.part.network} cannot be converted to ONNX ({first_line(error)}).", "run it with torch."
         ) from error
@@ -258,13 +259,13 @@ def make_network_graph(job: NetworkJob) -> bytes:
     if job.precision == INT8:
         _store_whole_weights(made.graph)
     for node in made.graph.node:
-        node.ClearField("doc_string")  # it may say where the code is
+        node.ClearField("doc_string")  # it may contain paths of the source code
         node.name = ""
     return made.SerializeToString(deterministic=True)
 
 
 def _store_whole_weights(graph: Any) -> None:
-    """Store the weights of convolutions of rounded inputs as whole numbers, a quarter of the bytes."""
+    """Store the weights of convolutions with rounded inputs as integers, in a quarter of the bytes."""
     from onnx import helper, numpy_helper
 
     rounded = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
@@ -288,18 +289,18 @@ def _store_whole_weights(graph: Any) -> None:
 def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> None:
     """Compare a converted network's features of noise, in float32 or int8, with torch's.
 
-    Raises NetworkRuntimeError where they differ.
+    Raises NetworkRuntimeError if they differ.
     """
     images = job.example()
     with torch.inference_mode():
         exact = PooledNetwork(job, job.exact_precision)(images).numpy()
     found = compute(images.numpy())
     same = found.shape == exact.shape and bool(np.isfinite(found).all())
-    if same and job.part.ranges:  # a value between two steps may fall to either, so the direction is compared
+    if same and job.part.ranges:  # values between two steps may round differently, so compare directions
         lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(exact, axis=1)
         same = bool(((found * exact).sum(1) >= MIN_COSINE * lengths).all())
     elif same:
-        # as a share of the largest value, because values near zero are sums that cancel
+        # relative to the largest value, because small values are sums that cancel and have large relative errors
         same = bool(np.abs(found - exact).max() <= TOLERANCE * np.abs(exact).max())
     if not same:
         message = f"{runtime} and torch compute different features with the network {job.part.network}."
@@ -307,10 +308,10 @@ def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.
 
 
 class TorchNetwork(RunningNetwork):
-    """A RunningNetwork of torch, on any device.
+    """A RunningNetwork on torch, on any device.
 
-    On a GPU it has its own lane. `prepare` captures it for numbers of images, and `of_fitted` crops images there:
-    copying ten crops would take ten times as long.
+    On a GPU it has a separate lane. `prepare` captures CUDA graphs for numbers of images. `of_fitted` crops images on
+    the GPU, because copying ten crops would take ten times as long.
     """
 
     runtime = "torch"
@@ -318,7 +319,7 @@ class TorchNetwork(RunningNetwork):
     def __init__(self, job: NetworkJob):
         if job.device != "cpu" and job.precision == "float32":
             keep_float32_exact()
-        self.pooled = PooledNetwork(job)  # before the lane, which waits for it
+        self.pooled = PooledNetwork(job)  # created before the lane, which waits for the weights' stream
         self.lane, self.shape = lanes.open_lane(job.device), job.shape
         self.makes_crops = self.lane.captures
         self._graphs: dict[int, tuple[Tensor, Callable[[], Tensor]]] = {}
@@ -326,7 +327,7 @@ class TorchNetwork(RunningNetwork):
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork."""
-        if not self.lane.captures:  # a processor, which computes in the thread that calls
+        if not self.lane.captures:  # a CPU computes in the calling thread
             return self.pooled(torch.from_numpy(images)).numpy()
         with self.lane.working():
             wait = self.lane.fetch(self._features(self.lane.send(images)))
@@ -335,7 +336,7 @@ class TorchNetwork(RunningNetwork):
     @torch.inference_mode()
     def of_fitted(self, images: Sequence[NDArray[np.uint8]], view: View) -> NDArray[np.float32]:
         """See RunningNetwork."""
-        # only the centre, where a network sees nothing else
+        # copy only the centre, unless corners are needed
         trimmed = [image if view.crops == 10 else centre_crop(image, *view.size)[0] for image in images]
         with self.lane.working():
             sizes = groupby(trimmed, lambda image: image.shape)
@@ -346,7 +347,7 @@ class TorchNetwork(RunningNetwork):
         return features.reshape(len(images), -1, features.shape[-1]).mean(1)
 
     def prepare(self, batches: Iterable[int]) -> None:
-        """Capture the network for these numbers of images, where the device gains by it."""
+        """Capture the network for these numbers of images, if the device supports it."""
         if not self.lane.captures:
             return
         with torch.inference_mode(), self.lane.working():
@@ -355,9 +356,9 @@ class TorchNetwork(RunningNetwork):
                 self._graphs[n] = images, self.lane.capture(partial(self.pooled, images))
 
     def _features(self, images: Tensor) -> Tensor:
-        """Compute by the smallest graph that the images fit in; the results of its other rows are dropped."""
+        """Compute with the smallest graph that the images fit in; results of other rows are dropped."""
         n = len(images)
-        # a graph has one number of images; a smaller batch leaves its last rows as they were
+        # a graph has a fixed number of images; a smaller batch leaves its last rows unchanged
         size = min((size for size in self._graphs if size >= n), default=None)
         if size is None:
             return self.pooled(images)
@@ -367,7 +368,7 @@ class TorchNetwork(RunningNetwork):
 
 
 def crops_of(images: Tensor, view: View) -> Tensor:
-    """Return (B, crops, *view.size, C) of trimmed images (B, H, W, C) uint8 on any device, the bytes of `view.of`."""
+    """Return crops (B, crops, *view.size, C) of trimmed images (B, H, W, C) uint8 on any device, equal to `view.of`."""
     if view.crops == 1:
         return images[:, None]
     mirror = images.flip(2)

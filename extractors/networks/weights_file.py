@@ -1,6 +1,6 @@
-"""Weights files: where they are, their content, read without running code, and the card that says what they have seen.
+"""Weights files: their paths, their content, read without executing code, and the model card with the training videos.
 
-Needs torch only for tensors: a model file is read without it.
+Torch is needed only for tensors; a model file is read without it.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ DESCRIPTION = "finetune.json"  # of a weights folder, written last
 FORMAT = "lstr-weights/1"
 ENTRY = "lstr"  # the card's entry in a weights file, next to its state_dict
 WRAPPERS = ("state_dict", "model_state_dict", "model")
-PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")  # of names of tensors in published files
+PREFIXES = ("module.", "base_model.", "backbone.", "flow.", "rgb.")  # of tensor names in published files
 CLASSIFIERS = re.compile(rf"^({PUBLISHED_HEADS})\.")
-# Endings of names of tensors that hold fractions in every network.
+# Endings of names of tensors that have floating-point values in every network.
 LEARNED = ("weight", "bias", "running_mean", "running_var")
 PLAIN = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 SAVE_HINT = "save only its state_dict with torch.save, its weights as float32."
@@ -39,9 +39,9 @@ SAVE_HINT = "save only its state_dict with torch.save, its weights as float32."
 
 @dataclass(frozen=True)
 class WeightSources:
-    """Where the networks' weights come from."""
+    """The sources of the networks' weights."""
 
-    # a weights file, a weights folder or a model file by stream; without one, seeded random weights
+    # a weights file, a weights folder or a model file by stream; None for seeded random weights
     files: Mapping[str, str | None] = field(default_factory=dict)
     # stored batch-norm statistics by stream, for random weights
     calibration: "Mapping[str, Mapping[str, Tensor]]" = field(default_factory=dict)
@@ -51,7 +51,7 @@ class WeightSources:
 
 
 def is_weights_folder(path: str | Path) -> bool:
-    """Return whether a folder holds networks of `lstr finetune`, finished."""
+    """Return whether a folder is a finished weights folder of `lstr finetune`."""
     return (Path(path) / DESCRIPTION).is_file()
 
 
@@ -61,7 +61,7 @@ def file_name(stream: str, fold: int | None = None) -> str:
 
 
 def network_file(source: str | Path, stream: str, fold: int | None = None) -> Path:
-    """Return a stream's weights file in a weights folder, or its member of a model file; any other path is the file.
+    """Return the path of a stream's weights in a weights folder or a model file; any other path is returned unchanged.
 
     Only a weights folder has folds.
     """
@@ -72,7 +72,7 @@ def network_file(source: str | Path, stream: str, fold: int | None = None) -> Pa
 
 
 def network_files(source: str | Path, stream: str) -> dict[str, Path]:
-    """Return a stream's weights file and those of its folds, by their names in a weights folder."""
+    """Return a stream's weights file and the files of its folds, by their names in a weights folder."""
     files, fold = {file_name(stream): network_file(source, stream)}, 1
     while Path(source).is_dir() and (path := network_file(source, stream, fold)).is_file():
         files[file_name(stream, fold)] = path
@@ -82,13 +82,13 @@ def network_files(source: str | Path, stream: str) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class Origin:
-    """The file that weights are or began with, and its licence; everything trained from it keeps this."""
+    """The file that weights were first loaded from, and its licence; networks trained from them keep this record."""
 
     file: str
     sha256: str
-    # None where it is unknown
+    # None if it is unknown
     licence: str | None = None
-    # what the file was trained on, where that is known
+    # training data set of the file; None if it is unknown
     dataset: str | None = None
     address: str | None = None
 
@@ -100,7 +100,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """The JSON inside a weights file; a copy of the file still has it."""
+    """The metadata inside a weights file, as JSON, so that copies of the file keep it."""
 
     # name of the weights folder, and of the feature directories
     name: str
@@ -108,23 +108,24 @@ class ModelCard:
     # its name in NETWORKS
     network: str
     classes: tuple[str, ...]
-    # SHA-256 by id of each video file that trained it, chose its epoch, or that its first weights had seen
+    # SHA-256 by id of each video that it was trained on, that chose its epoch, or that its initial weights were trained
+    # on
     seen: Mapping[str, str]
     # mAP on the videos that chose its epoch
     mAP: Number | None = None
-    # the fold it has not seen, counted from 1; None for the network of all training videos
+    # the fold it was not trained on, from 1; None for the network of all training videos
     fold: int | None = None
-    # what its training began with; None for random weights, and for files older than this entry
+    # its initial weights; None for random weights, and for files from before this entry existed
     origin: Origin | None = None
 
     def to_json(self) -> str:
-        """Return the text that the file holds."""
+        """Return the JSON text for the file."""
         entries = {"format": FORMAT, **asdict(self), "seen": dict(self.seen)}
         return json.dumps({name: value for name, value in entries.items() if name != "origin" or value})
 
 
 def read_card(path: str | Path) -> ModelCard | None:
-    """Return the card in a weights file, or of a network in a model file; None without one, as in published files.
+    """Return the card of a weights file, or of a network in a model file; None without one, as in published files.
 
     Raises MissingPathError or WeightsError as `read_content`, and WeightsError for a card that is not valid.
     """
@@ -155,7 +156,7 @@ def read_card(path: str | Path) -> ModelCard | None:
 
 
 def sha256_of(path: str | Path) -> str:
-    """Return 64 hex digits over the bytes of a file, or of a member of a model file, which states them."""
+    """Return the SHA-256 of a file, or of a member of a model file, as model.json records it, in 64 hex digits."""
     if is_member(path):
         return Archive(Path(path).parent).sha256(Path(path).name)
     with Path(path).open("rb") as file:
@@ -163,10 +164,10 @@ def sha256_of(path: str | Path) -> str:
 
 
 def read_content(path: str | Path, mapped: bool = False) -> object:
-    """Return what is in a weights file; of a network in a model file, what the file of `lstr finetune` would hold.
+    """Return the content of a weights file; a network in a model file is returned in the layout of `lstr finetune`.
 
-    `mapped` leaves tensors on disk until they are read, where the format allows it. Raises MissingPathError for a
-    missing file, WeightsError for one that is damaged or needs code to load.
+    With `mapped`, tensors stay on disk until they are read, if the format allows it. Raises MissingPathError for a
+    missing file, and WeightsError for a file that is damaged or would execute code.
     """
     path = Path(path)
     if is_member(path):
@@ -177,7 +178,7 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
     import torch
 
     try:
-        # safetensors is data alone; of a pickle torch reads weights only, and runs nothing
+        # safetensors contains only data; from a pickle torch reads only weights, and executes nothing
         if path.suffix == TENSORS:
             from safetensors.torch import load_file
 
@@ -199,14 +200,14 @@ def read_content(path: str | Path, mapped: bool = False) -> object:
             f"{path} is not a plain weights file, or holds objects that would run code.",
             "download it again, or save only its state_dict with torch.save.",
         ) from error
-    except Exception as error:  # a file that is no pickle fails in as many ways as it has bytes
+    except Exception as error:  # unpickling arbitrary bytes can raise any type
         raise WeightsError(f"{path} is damaged or is not a weights file.", "download it again.") from error
 
 
 def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
-    """Return the tensors of a weights file by name, from inside any published wrapper.
+    """Return the tensors of a weights file by name, unwrapped from any published layout.
 
-    Raises as `read_content`, and WeightsError when it holds no tensors, or tensors that are not plain numbers.
+    Raises as `read_content`, and WeightsError if there are no tensors, or tensors of other types than plain numbers.
     """
     import torch
     from torch import Tensor
@@ -229,7 +230,7 @@ def read_state_dict(path: str | Path) -> "dict[str, Tensor]":
 
 
 def _check_type(path: str | Path, name: str, dtype: str) -> None:
-    """Raise WeightsError for a type that such a tensor of a network never has."""
+    """Raise WeightsError for a type that a network's tensor of this name cannot have."""
     if dtype not in PLAIN or name.endswith(LEARNED) and "float" not in dtype:
         raise WeightsError(f"{path}: {name} has the unsupported type {dtype}.", SAVE_HINT)
 
@@ -255,7 +256,7 @@ def fingerprint_of(tensors: Mapping[str, NDArray[np.float32]]) -> str:
 def fingerprint_of_file(path: str | Path) -> str:
     """Return the fingerprint of a network from its file, without building it.
 
-    A file whose tensors have other names than the network's gives another fingerprint. Raises as `read_content`.
+    If the file names its tensors differently from the network, the fingerprint differs. Raises as `read_content`.
     """
     path = Path(path)
     if is_member(path):  # without torch

@@ -1,8 +1,8 @@
-"""The weights folder of `lstr finetune`: networks trained on one's own videos, and which videos each has seen.
+"""The weights folder of `lstr finetune`: networks trained on custom videos, and the training videos of each.
 
-Layout: `rgb.pth`, `flow.pth` … (of all training videos, a file per trained stream), `fold_1/rgb.pth` … (each without
-one fold of them), `recipe.json` (a whole Recipe, as feature folders have it), and `finetune.json`, written last. A
-network's file has the published key names of its kind, and its ModelCard.
+Layout: `rgb.pth`, `flow.pth` … (trained on all training videos, one file per stream), `fold_1/rgb.pth` … (each trained
+without one fold), `recipe.json` (a Recipe, as in feature folders), and `finetune.json`, written last. A network's file
+has the tensor names of the published files of its kind, and a ModelCard.
 """
 
 import shlex
@@ -46,23 +46,23 @@ class WeightsFolder:
 
     @property
     def folds(self) -> dict[str, int]:
-        """The fold of each training video; empty without folds."""
+        """The fold of each training video by id; empty without folds."""
         return dict(self.about.get("folds") or {})
 
     def file(self, stream: str, fold: int | None = None) -> Path:
-        """Return the path of a stream's network: of all training videos, or without a fold (counted from 1)."""
+        """Return the path of a stream's network: trained on all training videos, or without one fold (from 1)."""
         return network_file(self.path, stream, fold)
 
     def files(self) -> list[Path]:
-        """Return every network's file."""
+        """Return the files of all networks."""
         parts = self.recipe.parts.items()
         return [self.file(stream, fold or None) for stream, part in parts for fold in range(len(part.folds) + 1)]
 
 
 def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) -> Path:
-    """Write one network's file, whole or not at all, where the card's stream and fold place it; return its path.
+    """Write a network's file atomically, at the path for the card's stream and fold, and return the path.
 
-    `state` is the state of a recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
+    `state` is the state dict of a recogniser (`backbone.…`, `cls_head.fc_cls.…`). Raises OutputError.
     """
     path = folder / file_name(card.stream, card.fold)
     entry = find_network(card.network)
@@ -79,7 +79,7 @@ def write_network(folder: Path, state: "Mapping[str, Tensor]", card: ModelCard) 
 
 
 def cards_of(source: str | Path, stream: str, n_folds: int = 0) -> tuple[ModelCard, ...]:
-    """Return the cards of a stream's networks: of all videos, then of each fold.
+    """Return the cards of a stream's networks: trained on all videos, then without each fold.
 
     Raises WeightsError for a network that is missing, damaged or has no card.
     """
@@ -96,9 +96,9 @@ def cards_of(source: str | Path, stream: str, n_folds: int = 0) -> tuple[ModelCa
 
 
 def blind_fold(cards: Sequence[ModelCard], video_id: str, sha256: str | None) -> int | None:
-    """Return which of a stream's networks has not seen a video: a fold, or None for the network of all videos.
+    """Return which of a stream's networks was not trained on a video: a fold, or None for the network of all videos.
 
-    Where each has seen something of it, the one that has not seen its content.
+    If all networks know the video's id or content, the network that does not know its content is chosen.
     """
     seen = [(sha256 in card.seen.values(), video_id in card.seen) for card in cards]
     return seen.index(min(seen)) or None
@@ -112,18 +112,18 @@ def write_weights(
     details: Mapping[str, Any],
     n_folds: int = 0,
 ) -> WeightsFolder:
-    """Write recipe and description of a folder whose networks are all written (`write_network`).
+    """Write the recipe and the description of a weights folder, after `write_network` has written its networks.
 
     Args:
         path: The folder.
-        recipe: Recipe of the networks of all training videos, of the trained streams alone.
-        folds: Fold of each training video by id, from 1.
+        recipe: Recipe of the networks of all training videos, with only the trained streams.
+        folds: The fold of each training video by id, from 1.
         training: SHA-256 of each training video's file by id.
-        details: What else finetune.json holds (metrics, config, seconds, versions).
-        n_folds: Number of networks per stream that each have not seen one fold.
+        details: Other entries of finetune.json (metrics, config, seconds, versions).
+        n_folds: Number of folds, which equals the number of additional networks per stream.
 
     Raises:
-        WeightsError: A network does not fit; each is loaded once.
+        WeightsError: A network does not fit the recipe; each is loaded once to check it.
     """
     from lstr.extractors.networks.build import build_network  # imports torch
 
@@ -152,9 +152,10 @@ def write_weights(
 
 
 def open_weights(path: str | Path) -> WeightsFolder:
-    """Return a finished weights folder that has all its networks' files.
+    """Open a finished weights folder that has the files of all its networks.
 
-    Raises MissingPathError for no folder, WeightsError for one that is unfinished, damaged, foreign, or lacks a file.
+    Raises MissingPathError if there is no folder, and WeightsError if it is unfinished, damaged, of another kind, or
+    lacks a file.
     """
     path = Path(path)
     if not path.is_dir():

@@ -24,16 +24,15 @@ from lstr.extractors.video.reader import render
 
 TICKS = 90_000  # per second, as in MPEG-TS and RTP
 CLOCK = Fraction(1, TICKS)
-MAX_LEAD = 2 * TICKS  # a stamp that is ahead of its arrival by more is of another clock
-OVERHEAD = 400  # bytes of a Python object for a packet, besides its data
-# The parameter sets of a stream, which say how to decode it: the type of a unit, and their types.
+MAX_LEAD = 2 * TICKS  # a timestamp that is further ahead of its arrival belongs to another clock
+OVERHEAD = 400  # bytes of a Packet object in addition to its data
+# Parameter sets, which a decoder needs first: a function that returns the type of a unit, and their types.
 PARAMETERS = {"h264": (lambda unit: unit & 31, (7, 8)), "hevc": (lambda unit: unit >> 1 & 63, (32, 33, 34))}
-PARAMETER_BYTES = 4096  # of a key frame, which contain them
-POINTERS = ("wrapped_avframe",)  # codecs whose packets hold the address of a frame that is freed soon
-KEYS_ONLY = ("mjpeg", "rawvideo")  # every frame is a key frame, also where a demuxer does not mark it
-
-MP4_CODECS = ("h264", "hevc", "mpeg4", "av1", "vp9")  # codecs in MP4 that players know
-TAGS = {"hevc": "hvc1"}  # without it Apple's players show nothing
+PARAMETER_BYTES = 4096  # the beginning of a key frame, which contains them
+POINTERS = ("wrapped_avframe",)  # codecs with packets that only point to a frame, which is freed soon
+KEYS_ONLY = ("mjpeg", "rawvideo")  # every frame is a key frame, even if the demuxer does not mark it
+MP4_CODECS = ("h264", "hevc", "mpeg4", "av1", "vp9")  # codecs that players support in MP4
+TAGS = {"hevc": "hvc1"}  # Apple's players show nothing without this tag
 # The index comes first, so that a browser plays before the file is complete; FFmpeg writes it at the end.
 MP4_OPTIONS = {"movflags": "faststart", "video_track_timescale": str(TICKS)}
 ENCODER = {"preset": "superfast", "crf": "23", "g": "50"}
@@ -41,19 +40,19 @@ ENCODER = {"preset": "superfast", "crf": "23", "g": "50"}
 
 @dataclass(frozen=True)
 class Coding:
-    """How packets are decoded; packets of equal codings may follow one another in one file. Outlives a connection."""
+    """Decoder settings of packets; packets in one file need equal codings. Remains valid after a connection ends."""
 
     codec: str  # FFmpeg's name
     size: tuple[int, int]
     pixels: str | None
     extradata: bytes  # for the decoder, before the first packet
-    units: tuple[bytes, ...]  # the parameter sets of the latest key frame, if it has any
+    units: tuple[bytes, ...]  # parameter sets of the latest key frame; empty if it has none
     aspect: Fraction = field(compare=False)  # width of a sample over its height
-    # For a container of the stream; None where the stream has changed in a way that no container can describe.
+    # Template for an output stream; None if the stream changed in a way that no container can describe.
     template: av.VideoStream | None = field(repr=False, compare=False)
 
     def decoder(self) -> av.VideoCodecContext:
-        """Return a decoder of its packets."""
+        """Return a new decoder for its packets."""
         decoder = av.CodecContext.create(self.codec, "r")
         assert isinstance(decoder, av.VideoCodecContext)
         decoder.width, decoder.height = self.size
@@ -65,7 +64,7 @@ class Coding:
         return decoder
 
     def declared(self, first: bytes) -> "Coding":
-        """Return the coding by its first key frame, where that differs from the connection. Raises av.FFmpegError."""
+        """Return the coding that the first key frame declares, if it differs from the header. Raises av.FFmpegError."""
         if self.template is None or all(unit in self.extradata for unit in self.units):
             return self
         stream_file = io.BytesIO()
@@ -81,9 +80,9 @@ class Coding:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet of video; times in ticks of one clock that never falls, over all connections."""
+    """A video packet; times are in ticks of one clock that never decreases, over all connections."""
 
-    number: int  # counts the packets of its ring, in the order of arrival
+    number: int  # index in its ring, in the order of arrival
     data: bytes
     pts: int
     dts: int
@@ -93,7 +92,7 @@ class Packet:
     coding: Coding
 
     def to_av(self, origin: int = 0) -> av.Packet:
-        """Return it for PyAV, times counted from `origin`."""
+        """Convert it for PyAV, with times relative to `origin`."""
         packet = av.Packet(self.data)
         packet.pts, packet.dts, packet.duration = self.pts - origin, self.dts - origin, self.duration
         packet.time_base, packet.is_keyframe = CLOCK, self.is_key
@@ -101,10 +100,11 @@ class Packet:
 
 
 class PacketRing:
-    """The packets of one source: at most `most_bytes`, and no more than `most_seconds` need; from any thread.
+    """The latest packets of one source: at most `most_bytes`, and about `most_seconds`; thread-safe.
 
-    It begins with a key frame, and drops the oldest group (a key frame with the packets up to the next one) as a whole.
-    A group that is larger than the ring is not kept. `take` is the PacketSink; it copies, and never waits for readers.
+    The ring begins with a key frame, and drops its oldest group (a key frame with the packets before the next one) as a
+    whole. A group that is larger than the ring is not kept. `take` is the PacketSink; it copies, and never waits for
+    readers.
     """
 
     def __init__(self, most_bytes: int, most_seconds: float):
@@ -116,14 +116,14 @@ class PacketRing:
         self._coding: Coding | None = None
         self._number = 0
         self._shift: int | None = None  # from the stream's clock to the ring's; None if it is unknown
-        self._last = (0, 0.0)  # decoding time of the latest packet, and its arrival
+        self._last = (0, 0.0)  # decoding time and arrival of the latest packet
 
     def take(self, packet: av.Packet, stream: av.VideoStream, arrival: float) -> None:
-        """Keep a packet, which came at `arrival` in seconds of the monotonic clock.
+        """Store a packet that arrived at `arrival`, in seconds of the monotonic clock.
 
-        Raises ValueError for a stream whose packets cannot be kept, or av.FFmpegError.
+        Raises ValueError if the stream's packets cannot be stored, or av.FFmpegError.
         """
-        if not packet.size:  # the end of a connection
+        if not packet.size:  # PyAV marks the end of a connection by an empty packet
             return
         codec = stream.codec_context.codec.canonical_name
         if codec in POINTERS:
@@ -143,7 +143,7 @@ class PacketRing:
                 if coding != self._coding:
                     self._coding = coding
             self._stream = stream
-        if stream is not self._stream or self._coding is None:  # a connection begins with its first key frame
+        if stream is not self._stream or self._coding is None:  # skip packets before the first key frame
             return
         pts, dts = self._times(packet, arrival)
         duration = round((packet.duration or 0) * (packet.time_base or CLOCK) * TICKS)
@@ -159,11 +159,11 @@ class PacketRing:
                 self.size -= sum(len(packet.data) + OVERHEAD for packet in self._groups.popleft())
 
     def _has_excess(self, now: int) -> bool:
-        """Return whether the groups after the oldest one hold all the seconds."""
+        """Return whether the groups after the oldest one cover all the seconds."""
         return len(self._groups) > 1 and now - self._groups[1][0].dts >= self.most_seconds * TICKS
 
     def since(self, arrival: float, seconds: float) -> list[Packet]:
-        """Return packets from the key frame `seconds` before the latest at `arrival`, or from the oldest one."""
+        """Return packets from the key frame `seconds` before the latest one at `arrival`, or from the oldest packet."""
         packets = self.after(0)
         if not packets:
             return []
@@ -172,13 +172,13 @@ class PacketRing:
         return packets[keys[-1] if keys else 0 :]
 
     def after(self, number: int) -> list[Packet]:
-        """Return the packets after one; from a key frame on if the next ones are lost."""
+        """Return the packets after a number; if the next packets are lost, start at a key frame."""
         with self._lock:
             groups = [group for group in self._groups if group[-1].number > number]
             return [packet for group in groups for packet in group if packet.number > number]
 
     def _times(self, packet: av.Packet, arrival: float) -> tuple[int, int]:
-        """Return when a packet is shown and decoded, on a clock that follows the stream's while that is plausible."""
+        """Return presentation and decoding time of a packet, by the stream's clock as long as that is plausible."""
         stamp = packet.pts if packet.dts is None else packet.dts
         base = packet.time_base or CLOCK
         last, before = self._last
@@ -201,14 +201,14 @@ class PacketRing:
 def coding_of(stream: av.VideoStream, units: tuple[bytes, ...] = ()) -> Coding:
     """Return how the packets of a stream are decoded. Raises av.FFmpegError."""
     context = stream.codec_context
-    container = av.open(io.BytesIO(), "w", format="null")  # takes every codec, and is never written
+    container = av.open(io.BytesIO(), "w", format="null")  # accepts every codec; nothing is written
     template = container.add_stream_from_template(stream, opaque=True)
     size, extradata = (context.width, context.height), bytes(context.extradata or b"")
     return Coding(context.codec.canonical_name, size, context.pix_fmt, extradata, units, aspect_of(stream), template)
 
 
 def parameter_units(codec: str, data: bytes) -> tuple[bytes, ...]:
-    """Return the parameter sets of a key frame, of a stream whose units begin with start codes."""
+    """Return the parameter sets of a key frame in a stream with start codes (Annex B)."""
     if codec not in PARAMETERS or not data.startswith((b"\0\0\1", b"\0\0\0\1")):
         return ()
     type_of, wanted = PARAMETERS[codec]
@@ -217,14 +217,14 @@ def parameter_units(codec: str, data: bytes) -> tuple[bytes, ...]:
 
 
 def time_at(packets: list[Packet], arrival: float) -> int:
-    """Return the time of the latest packet at `arrival`, in ticks; of the first packet if none had come."""
+    """Return the time of the latest packet at `arrival`, in ticks; the first packet's time if none had arrived."""
     return max((packet.dts for packet in packets if packet.arrival <= arrival), default=packets[0].dts)
 
 
 class ClipFile:
-    """An MP4 of packets from a key frame on, its time from 0; `write` packets as they come, then `close` it.
+    """An MP4 file that starts with a key frame at time 0; `write` packets as they arrive, then `close` it.
 
-    Raises OSError if it cannot be written, else av.FFmpegError for unusable packets.
+    Raises OSError if the file cannot be written, and av.FFmpegError for unusable packets.
     """
 
     def __init__(self, path: Path, first: Packet):
@@ -232,7 +232,7 @@ class ClipFile:
         coding = first.coding.declared(first.data)
         self.coding = first.coding
         self.size = 0  # bytes of packets
-        self.newest = first.number - 1  # of the latest packet, written or skipped
+        self.newest = first.number - 1  # number of the latest packet, written or skipped
         self.origin = self.end = first.pts  # on the ring's clock
         self._container = av.open(f"file:{path}", "w", format="mp4", options=MP4_OPTIONS)
         self._encoder: _Encoder | None = None
@@ -265,7 +265,7 @@ class ClipFile:
         return (self.end - self.origin) / TICKS
 
     def write(self, packet: Packet) -> None:
-        """Add a packet of the same coding; one that is shown before the first one is skipped."""
+        """Add a packet of the same coding; a packet that is shown before the first one is skipped."""
         self.newest = packet.number
         if packet.pts < self.origin:
             return
@@ -279,7 +279,7 @@ class ClipFile:
         self.end = max(self.end, packet.pts + packet.duration)
 
     def close(self) -> None:
-        """Write its index."""
+        """Write the index and close the file."""
         try:
             if self._encoder:
                 self._encoder.finish()
@@ -289,13 +289,13 @@ class ClipFile:
         self._container.close()
 
     def abandon(self) -> None:
-        """Write no more; the file is unusable."""
+        """Close without an index; the file is unusable."""
         with suppress(OSError, av.FFmpegError):
             self._container.close()
 
 
 class _Encoder:
-    """Decodes packets and encodes them as H.264 into a container."""
+    """A transcoder of packets to H.264 in a container."""
 
     def __init__(self, container: av.container.OutputContainer, coding: Coding):
         self._container, self._decoder, self.size = container, coding.decoder(), coding.size
@@ -305,11 +305,11 @@ class _Encoder:
         stream.pix_fmt = "yuv420p"
         stream.codec_context.sample_aspect_ratio = coding.aspect
         stream.codec_context.time_base = stream.time_base = CLOCK
-        stream.codec_context.thread_count = 1  # the other cores have detection to do
+        stream.codec_context.thread_count = 1  # the other cores are needed for detection
         self._stream, self._last = stream, -1
 
     def write(self, packet: av.Packet) -> int:
-        """Return the bytes added; a packet that cannot be decoded adds none."""
+        """Transcode a packet and return the number of bytes added; 0 if it cannot be decoded."""
         try:
             frames = self._decoder.decode(packet)
         except av.error.InvalidDataError:
@@ -317,7 +317,7 @@ class _Encoder:
         return self._encode(frames)
 
     def finish(self) -> None:
-        """Write the frames that decoder and encoder hold back."""
+        """Write the frames that decoder and encoder still buffer."""
         self._encode(flush(self._decoder))
         self._mux(self._stream.encode(None))
 
@@ -346,9 +346,20 @@ class _Encoder:
 def image_at(
     packets: list[Packet], at: int, long_side: int, patience: float, clock: Callable[[], float] = monotonic
 ) -> NDArray[np.uint8] | None:
-    """Return (H, W, 3) RGB of the frame that is shown at a time in ticks; packets begin with a key frame.
+    """Return the frame that is shown at a time in ticks, as RGB (H, W, 3).
 
-    After `patience` seconds of decoding it is the latest one decoded; None if none could be. Raises av.FFmpegError.
+    Args:
+        packets: Packets that begin with a key frame.
+        at: The time in ticks.
+        long_side: Maximum length of the longer side, in pixels.
+        patience: Seconds of decoding after which the latest decoded frame is returned.
+        clock: The clock for `patience`.
+
+    Returns:
+        The frame; None if no packet could be decoded.
+
+    Raises:
+        av.FFmpegError: The decoder fails.
     """
     wanted = [packet for packet in packets if packet.dts <= at] or packets[:1]
     keys = [place for place, packet in enumerate(wanted) if packet.is_key]
@@ -360,7 +371,7 @@ def image_at(
 
     def decoded() -> Iterator[av.VideoFrame]:
         for packet in group:
-            if packet.pts >= group[0].pts:  # those shown before a key frame need packets before it
+            if packet.pts >= group[0].pts:  # frames shown before a key frame need packets before it
                 with suppress(av.error.InvalidDataError):
                     yield from decoder.decode(packet.to_av())
             if clock() > until:
@@ -377,7 +388,7 @@ def image_at(
 
 
 def flush(decoder: av.VideoCodecContext) -> list[av.VideoFrame]:
-    """Return the frames that a decoder holds back."""
+    """Return the frames that a decoder still buffers."""
     try:
         return decoder.decode(None)
     except av.error.InvalidDataError:

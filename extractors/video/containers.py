@@ -1,9 +1,10 @@
-"""Containers of video: opened so that FFmpeg reads nothing else, and MP4 that comes through a pipe.
+"""Open video containers safely, and read MP4 from a pipe.
 
-FFmpeg follows what a file names, whatever the file is called: a playlist its segments, a concat script its parts, an
-SDP description its host. So a file may read itself alone, a pipe nothing, and an address only what its network protocol
-needs; and what is opened must be a container of video. Frames of more than MOST_PIXELS are never allocated. The index
-of an MP4 from a pipe may be at its end: then nothing can be decoded before all of it has come.
+FFmpeg opens other files and hosts that a file refers to, independent of the file's name: the segments of a playlist,
+the parts of a concat script, the host of an SDP description. Therefore a file may open only itself, a pipe nothing, and
+a URL only what its network protocol needs, and only video containers are accepted. Frames of more than MOST_PIXELS are
+never allocated. If the index of an MP4 from a pipe is at its end, nothing can be decoded before the whole file has
+arrived.
 """
 
 import math
@@ -23,19 +24,18 @@ import av
 from lstr.errors import VideoError
 from lstr.files.names import shown
 
-MOST_PIXELS = 2**26  # 8K is 2**25; a header that declares more is a bomb, not a video
-LIMITS = {"max_pixels": str(MOST_PIXELS)}  # for decoders: a stream may declare more than its container
-
-# FFmpeg's names of demuxers that open nothing but their own bytes
+MOST_PIXELS = 2**26  # 8K has 2**25; a larger declared size is an attempt to exhaust the memory
+LIMITS = {"max_pixels": str(MOST_PIXELS)}  # for decoders, because a stream may declare more than its container
+# FFmpeg's demuxers that open no other files
 VIDEO = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,live_flv,asf,ogg,mxf,nut,wtv,rm,ivf,dv,gxf,"
     "h264,hevc,av1,obu,vvc,m4v,h261,h263,vc1,vc1test,cavsvideo,dirac,mjpeg,gif,apng,yuv4mpegpipe,amv,nuv,nsv,dhav,"
     "vivo,pva,ty,smk,bink,film_cpk,roq,flic"
 )
-SOUND = "wav,w64,mp3,flac,aac,aiff"  # to report that such a file has no video
+SOUND = "wav,w64,mp3,flac,aac,aiff"  # accepted so that the error says that the file has no video
 WEB = "http,https,httpproxy,tcp,tls,crypto"
 CAMERA = f"rtp,srtp,udp,{WEB}"
-NETWORK = {  # scheme of an address: the protocols it may use, and its demuxers besides VIDEO
+NETWORK = {  # allowed protocols by URL scheme, and additional demuxers
     "http": (WEB, "hls,mpjpeg"),
     "https": (WEB, "hls,mpjpeg"),
     "rtsp": (CAMERA, "rtsp"),
@@ -49,24 +49,24 @@ NETWORK = {  # scheme of an address: the protocols it may use, and its demuxers 
 
 
 class Readable(Protocol):
-    """A binary file object, of which FFmpeg needs no more than this."""
+    """The part of a binary file object that FFmpeg needs."""
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """Return at most `size` bytes; empty at the end."""
         ...
 
 
-# A path, an address (a string with ://), or a binary file object.
+# A path, a URL (a string with ://), or a binary file object.
 Source = str | Path | Readable
 
 
 @dataclass(frozen=True)
 class Opening:
-    """How FFmpeg opens a source."""
+    """FFmpeg's options for opening a source."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     demuxer: str | None = None  # None lets FFmpeg find it
-    timeout: float | tuple[float, float] | None = None  # seconds to open and to read, or one number for both
+    timeout: float | tuple[float, float] | None = None  # seconds for opening and for reading, or one number for both
 
 
 PLAIN = Opening()
@@ -75,8 +75,8 @@ PLAIN = Opening()
 def open_container(source: Source, opening: Opening = PLAIN) -> av.container.InputContainer:
     """Open a source for reading.
 
-    Raises VideoError for an unknown kind of address and for a file that is not a container of video, such as a
-    playlist; else the errors of PyAV.
+    Raises VideoError for an unknown URL scheme and for a file that is not a video container, such as a playlist; errors
+    of PyAV are passed on.
     """
     scheme = source.partition("://")[0].lower() if isinstance(source, str) and "://" in source else ""
     if scheme and scheme not in NETWORK:
@@ -86,19 +86,19 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
     if scheme:
         (protocols, more), opened = NETWORK[scheme], str(source)
     elif isinstance(source, str | Path):
-        # FFmpeg would read a bare name such as concat:a|b or a:b.mp4 as one with a protocol
+        # FFmpeg would take the beginning of a name such as concat:a|b or a:b.mp4 for a protocol
         protocols, more, opened = "file", "", str(source) if opening.demuxer else f"file:{source}"
     else:
         protocols, more, opened = "none", "", source
     formats = ",".join(filter(None, (VIDEO, SOUND, more, opening.demuxer)))
     options = {**opening.options, "protocol_whitelist": protocols, "format_whitelist": formats, **LIMITS}
-    # With torchvision 0.21 to 0.25 the threads of FFmpeg call Python with their errors. One that frees a decoder there
-    # waits for itself, and all other threads wait for it.
+    # With torchvision 0.21 to 0.25, FFmpeg's threads call Python to log errors. A thread that frees a decoder in that
+    # call deadlocks with itself, and blocks all other threads.
     av.logging.set_level(None)
     open_with = partial(av.open, options=options, timeout=opening.timeout)
     try:
         return open_with(opened, "r", opening.demuxer, metadata_errors="ignore")
-    except av.error.ArgumentError as error:  # FFmpeg's for a format or a protocol that is not on the list
+    except av.error.ArgumentError as error:  # FFmpeg raises it for formats and protocols that are not allowed
         raise VideoError(
             f"{shown(source)} is not a video: it is another kind of file, or a list of files.",
             "name the video itself.",
@@ -106,9 +106,9 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
 
 
 def best_video(container: av.container.InputContainer, name: str) -> av.VideoStream:
-    """Return the best video stream by FFmpeg, except cover images, ready to be decoded within LIMITS.
+    """Return the video stream that FFmpeg ranks best, except cover images, with a decoder that respects LIMITS.
 
-    Raises VideoError if there is none, if its decoder is missing, or if its frames are too large.
+    Raises VideoError if the container has no video stream, its decoder is missing, or its frames are too large.
     """
     stream = container.streams.best("video")
     if not isinstance(stream, av.VideoStream) or (stream.disposition & av.stream.Disposition.attached_pic):
@@ -127,8 +127,8 @@ def best_video(container: av.container.InputContainer, name: str) -> av.VideoStr
     return stream
 
 
-FIRST_BOXES = (b"ftyp", b"wide", b"free", b"skip", b"mdat")  # of an MP4 or QuickTime file, before its index
-INDEX_BYTES = 2**20  # in which the index is expected, unless the frames come first
+FIRST_BOXES = (b"ftyp", b"wide", b"free", b"skip", b"mdat")  # boxes of MP4 or QuickTime that may precede the index
+INDEX_BYTES = 2**20  # the index is expected within these bytes, unless the frames come first
 BLOCK = 2**20
 MAX_COPY = 8 * 2**30  # bytes of a temporary file
 TICK_S = 0.2  # how often a silent pipe checks whether it was stopped
@@ -136,10 +136,10 @@ FASTSTART = "put its index first with `ffmpeg -i FILE -c copy -movflags +faststa
 
 
 class Pipe:
-    """A pipe whose bytes are read as they arrive, `head` first: bytes that have been read already.
+    """An unbuffered pipe; `head` are bytes that have been read already and are returned first.
 
-    A buffered file would wait for all the bytes that FFmpeg requests. `read` raises the result of `stalled` after
-    `patience` seconds without a byte.
+    A buffered file would block until it has all the bytes that FFmpeg requests. `read` raises the result of `stalled`
+    after `patience` seconds without data.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Pipe:
         self._file, self._stalled, self._patience, self._stopped = file, stalled, patience, stopped
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes; none at the end, or once stopped."""
+        """Return at most `size` bytes; empty at the end, or after a stop."""
         if self.head:
             block, self.head = self.head[:size], self.head[size:]
             return block
@@ -163,10 +163,10 @@ class Pipe:
 
 
 def look(read: Callable[[int], bytes]) -> tuple[bytes, bool]:
-    """Return the first bytes of a pipe, and whether they are of an MP4 whose frames come before its index."""
+    """Return the first bytes of a pipe, and whether they belong to an MP4 with its index at the end."""
     head, at = b"", 0
     while at <= INDEX_BYTES:
-        while len(head) < at + 16:  # of a box: its size, its kind, and for a large one its size again
+        while len(head) < at + 16:  # header of a box: size, type, and for large boxes a 64-bit size
             block = read(at + 16 - len(head))
             if not block:
                 return head, False
@@ -183,9 +183,9 @@ def look(read: Callable[[int], bytes]) -> tuple[bytes, bool]:
 
 
 def copy_whole(pipe: Pipe) -> BinaryIO:
-    """Return all that comes, in a temporary file that is removed with the object.
+    """Copy a pipe to a temporary file that is removed with the returned object.
 
-    Raises VideoError if it is more than MAX_COPY, or the disk is full.
+    Raises VideoError for more than MAX_COPY bytes, and if the disk is full.
     """
     file = TemporaryFile(prefix="lstr-")
     try:

@@ -1,7 +1,7 @@
-"""Single frames of a video file by their number.
+"""Random access to the frames of a video file by number.
 
-A frame is decoded from the key frame before it, and identified by its own time, never by counting. Where a file does
-not start at a requested key frame, as streams with open groups of pictures do, decoding starts at an earlier one.
+A frame is decoded from the key frame before it, and identified by its timestamp, never by counting. If seeking misses a
+key frame, as in streams with open GOPs, decoding starts at an earlier key frame.
 """
 
 import math
@@ -23,13 +23,13 @@ from lstr.extractors.video.frames import upright, working_size
 from lstr.extractors.video.probe import AVERAGE_RATE, Video, aspect_of, probe, seconds, unreadable
 from lstr.extractors.video.reader import render
 
-CACHE_BYTES = 96 * 2**20  # of decoded frames, so that a step back needs no decoding
-# Number of frames to decode on rather than start at the next key frame.
+CACHE_BYTES = 96 * 2**20  # of decoded frames, so that stepping back does not decode again
+# Continue decoding over up to this many frames instead of seeking.
 AHEAD = 48
 
 
 def index_frames(path: Path) -> Video:
-    """Return a file as ExactFrames takes it: damage is skipped, and of frames at one time there is one.
+    """Index a file for ExactFrames: damaged frames are skipped, and frames with equal times count once.
 
     Raises as `probe`.
     """
@@ -38,7 +38,7 @@ def index_frames(path: Path) -> Video:
 
 
 class ExactFrames:
-    """The frames of an indexed file, from any thread, one at a time; use it as a context manager."""
+    """A thread-safe reader of single frames of an indexed file; use it as a context manager."""
 
     def __init__(self, index: Video, cache_bytes: int = CACHE_BYTES):
         self.index = index
@@ -65,9 +65,10 @@ class ExactFrames:
             self._bytes = 0
 
     def image(self, number: int, long_side: int) -> NDArray[np.uint8]:
-        """Return frame `number`, upright, (H, W, 3) RGB with square samples, its longer side at most `long_side`.
+        """Return a frame by number, as upright RGB (H, W, 3) with square samples.
 
-        Raises IndexError for a number outside the file, VideoError for a frame that cannot be decoded.
+        Its longer side is at most `long_side` pixels. Raises IndexError for a number outside the file, and VideoError
+        for a frame that cannot be decoded.
         """
         if not 0 <= number < len(self.index.ticks):
             raise IndexError(number)
@@ -102,13 +103,13 @@ class ExactFrames:
         )
 
     def _key_before(self, number: int) -> int:
-        """Return the number of the last key frame up to a frame; 0 if there is none."""
+        """Return the number of the last key frame up to a frame; 0 without one."""
         index = self.index
         at = int(np.searchsorted(index.keys, index.ticks[number], side="right")) - 1
         return int(np.searchsorted(index.ticks, index.keys[at])) if at >= 0 else 0
 
     def _start(self, key: int) -> None:
-        """Open the file at a key frame; at its beginning for the first one."""
+        """Open the file at a key frame; the first key frame is the beginning of the file."""
         self._stop()
         container = self._opened.enter_context(open_container(self.index.path))
         stream = best_video(container, str(self.index.path))
@@ -121,7 +122,7 @@ class ExactFrames:
     def _decoded(
         self, container: av.container.InputContainer, stream: av.VideoStream
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """Yield (number, frame) of what can be decoded, without damaged frames and those outside the index."""
+        """Yield (number, frame) of all decodable frames that are in the index, without damaged ones."""
         counted = 0
         for packet in container.demux(stream):
             try:
@@ -139,7 +140,7 @@ class ExactFrames:
                         yield number, picture
 
     def _decode_to(self, number: int) -> av.VideoFrame | None:
-        """Decode up to a frame, and keep those on the way; None if the file is past it."""
+        """Decode up to a frame, and cache the frames before it; return None if the reader is already past it."""
         for at, picture in self._pictures:
             self._at = at
             if at not in self._cache:
@@ -158,5 +159,5 @@ class ExactFrames:
 
 
 def size_of(picture: av.VideoFrame) -> int:
-    """Return the bytes of a decoded frame."""
+    """Return the memory of a decoded frame in bytes."""
     return sum(plane.buffer_size for plane in picture.planes)

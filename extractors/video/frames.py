@@ -1,4 +1,4 @@
-"""Chunks of six frames at 24 per second, sizes of frames, and the gaps of a source."""
+"""Chunks of six frames at 24 FPS, frame sizes, and gaps of a source."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ HALF = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class Chunk:
-    """Six consecutive 24 FPS frames; `end_time` in seconds is when the chunk closes."""
+    """Six consecutive frames at 24 FPS; `end_time` in seconds is the end of the last frame."""
 
     index: int
     end_time: float
@@ -45,12 +45,12 @@ def upright(size: tuple[int, int], rotation: int) -> tuple[int, int]:
 
 
 GAP_SECONDS = 2
-SILENCE_S = 10.0  # seconds without a frame after which a live source is connected again
+SILENCE_S = 10.0  # seconds without a frame after which the connection to a live source is replaced
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Chunks from `first` to before `end` that are not decided: `dropped`, or `unseen` if they never came."""
+    """Chunks from `first` to before `end` without scores: `dropped`, or `unseen` if they were never received."""
 
     first: int
     end: int
@@ -58,7 +58,7 @@ class Gap:
 
 
 def merge_gaps(gaps: Iterable[Gap]) -> list[Gap]:
-    """Return gaps in order, with adjacent ones of one reason as one."""
+    """Return gaps in order; adjacent gaps with the same reason are merged."""
     merged: list[Gap] = []
     for gap in sorted(gaps, key=lambda gap: gap.first):
         if merged and merged[-1].end == gap.first and merged[-1].reason == gap.reason:

@@ -1,4 +1,4 @@
-"""Inputs of a job: video files, folders, patterns and URLs, found by video id, and live sources."""
+"""Find the inputs of a job: video files, folders, patterns and URLs by video id, and live sources."""
 
 import glob
 import os
@@ -21,25 +21,25 @@ from lstr.files.atomic import scratch
 from lstr.files.names import fault_of
 from lstr.files.remote import Place, RemoteFile, Stat, has_no_room, place
 
-# Endings of folders that `lstr learn` leaves next to videos; they contain no inputs.
+# Endings of folders that `lstr learn` writes next to videos; they contain no inputs.
 OWN_FOLDERS = (".learn", ".models")
 VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
-PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy for browsers, next to a report
-LANES_SUFFIX = ".lanes.mp4"  # a video with its detections drawn under it
-# Endings of videos that lstr writes, so that a folder of them and of their sources yields the sources only.
+PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that browsers can play, next to a report
+LANES_SUFFIX = ".lanes.mp4"  # a video with its detections drawn below it
+# Endings of videos that lstr writes; they are skipped in folders, so that only the original videos are read.
 OWN_SUFFIXES = (PROXY_SUFFIX, LANES_SUFFIX)
 ENDINGS_SHOWN = 6
-HEADER_BLOCK = 2**16  # bytes per request, to read little more than a header
+HEADER_BLOCK = 2**16  # bytes per request: little more than a header is read
 MAX_NAME = 80  # characters of an invalid name in a message
 
 CAMERA = re.compile(r"camera:(\d+)|/dev/video(\d+)")
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-# FFmpeg analyses five seconds by default, which would delay the first frame by as much.
+# FFmpeg analyses five seconds of a stream by default, which would delay the first frame by five seconds.
 PROMPT = {"analyzeduration": "1000000"}  # microseconds
-OVER_TCP = {"rtsp_transport": "tcp"}  # over UDP frames go missing
+OVER_TCP = {"rtsp_transport": "tcp"}  # UDP loses frames
 OPTIONS = {"rtsp": OVER_TCP, "rtsps": OVER_TCP, "udp": {"overrun_nonfatal": "1"}}
 
-# Takes a sentence for the user.
+# A function that shows a sentence to the user.
 Tell = Callable[[str], object]
 
 
@@ -50,13 +50,21 @@ def find_videos(
     tell: Tell | None = None,
     known: Collection[str] = (),
 ) -> dict[str, Path]:
-    """Return files, folders (searched recursively, links followed) and patterns as {video id: path}, sorted in each.
+    """Find the videos of files, folders and patterns, as {video id: path}, sorted within each input.
 
-    The id is the path without its ending, relative to the folder, or to the part of a pattern before its first
-    wildcard; for a file, its stem. With `root` all ids are relative to that folder. Files of one folder that differ by
-    their endings keep them in their ids. In folders, files with one of `suffixes` are videos, except hidden ones;
-    `tell` gets a sentence about the other files of a folder, except those of `known` names. Raises MissingPathError for
-    a path that does not exist or is not in `root`, a folder or pattern without videos, or two videos of one id.
+    The id is the path without its suffix, relative to the folder, or to the part of a pattern before its first
+    wildcard; for a file it is the stem. Files of one folder that differ only in their suffixes keep these in their ids.
+
+    Args:
+        inputs: Files, folders (searched recursively, following links) and patterns.
+        suffixes: Suffixes of videos in folders; hidden files are ignored.
+        root: Make all ids relative to this folder.
+        tell: Gets a sentence about the other files of a folder.
+        known: Names of other files that `tell` does not report.
+
+    Raises:
+        MissingPathError: A path does not exist or is not in `root`, a folder or pattern contains no videos, or two
+            videos have the same id.
     """
     named: list[tuple[str, Path]] = []
     for text in inputs:
@@ -74,7 +82,7 @@ def find_videos(
 
 
 def _add_videos(found: dict[str, Any], named: Iterable[tuple[str, Any]]) -> None:
-    """Add videos by id. Raises MissingPathError for two videos of one id."""
+    """Add videos by id. Raises MissingPathError for two videos with the same id."""
     for video_id, path in with_endings(named):
         if (other := found.setdefault(video_id, path)) != path and other.resolve() != path.resolve():
             raise MissingPathError(
@@ -84,16 +92,16 @@ def _add_videos(found: dict[str, Any], named: Iterable[tuple[str, Any]]) -> None
 
 
 def with_endings(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Return videos by id, with their endings in the ids of files of one folder that would share an id.
+    """Append suffixes to the ids of files of one folder that would otherwise have the same id.
 
-    So `a.mp4` and `a.avi` are two videos of these names. A link and its file share an id.
+    For example, `a.mp4` and `a.avi` become two videos with these ids. A link and its target keep one id.
     """
     pairs = list(dict.fromkeys(named))
     while True:  # twice for a.mp4, a.avi and a.mp4.mkv
         counts = Counter(video_id for video_id, _ in pairs)
         files: dict[tuple[str, Any], set[Any]] = {}
         for video_id, path in pairs:
-            if counts[video_id] > 1:  # resolving every path would take long on a network disk
+            if counts[video_id] > 1:  # only for duplicates, because resolving every path is slow on a network disk
                 files.setdefault((video_id, path.parent.resolve()), set()).add(path.resolve())
         longer = []
         for video_id, path in pairs:
@@ -107,10 +115,10 @@ def with_endings(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 def _videos_of(
     named: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]
 ) -> Iterator[tuple[Path, Path]]:
-    """Yield (video, folder that its id is relative to) for each video of one input."""
+    """Yield (video, base folder of its id) for each video of one input."""
     try:
         is_folder = named.is_dir()
-    except OSError as error:  # a name that is too long for the system
+    except OSError as error:  # for example a name that is too long
         sentence = f"{str(named)[:MAX_NAME]}… is not a valid path ({error.strerror})."
         raise MissingPathError(sentence, "name a file, a folder or a pattern.") from error
     if is_folder:
@@ -140,7 +148,7 @@ def _videos_of(
 
 
 def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]) -> list[Path]:
-    """Return the videos below a folder, sorted; a folder that links lead to twice counts once."""
+    """Return the videos in a folder and its subfolders, sorted; a folder that links reach twice counts once."""
     visited: set[str] = set()
     paths: list[Path] = []
     others: list[PurePath] = []
@@ -151,10 +159,10 @@ def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None, known: Col
             folders.clear()
             continue
         visited.add(real)
-        # sorted, so that of two links to one folder the same one counts each time
+        # sorted, so that of two links to one folder always the same one counts
         folders[:] = sorted(name for name in folders if not name.endswith(OWN_FOLDERS))
         for path in (Path(at, name) for name in names if name not in known):
-            # a broken link or a pipe has the name of a video and is no file
+            # a broken link or a pipe may be named like a video
             (paths if is_video_name(path, suffixes) and path.is_file() else others).append(path)
     if tell and paths and (others or errors):
         tell(describe_skipped(folder, others, [str(error.filename) for error in errors]))
@@ -172,8 +180,8 @@ def describe_skipped(folder: object, others: Iterable[PurePath], unreadable: Seq
 
 
 def is_video_name(path: PurePath, suffixes: Collection[str]) -> bool:
-    """Return whether a file of a folder is a video to read, by its name."""
-    is_hidden = path.name.startswith(".")  # macOS writes one next to each video on a disk of another system
+    """Return whether a file of a folder is a video to read, judged by its name."""
+    is_hidden = path.name.startswith(".")  # macOS writes a hidden file next to each video on foreign file systems
     return path.suffix.lower() in suffixes and not path.name.endswith(OWN_SUFFIXES) and not is_hidden
 
 
@@ -183,10 +191,10 @@ def find_sources(
     root: str | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Place]:
-    """Return videos of this machine as `find_videos` does, and at URLs of files, folders and patterns, by id.
+    """Find local videos like `find_videos`, and videos at URLs of files, folders and patterns, by id.
 
-    A video's id is the path without its ending, relative to the folder's URL or to that of the part of a pattern
-    before its first `*`; with `root`, to that. `tell` and errors are those of `find_videos`.
+    The id of a remote video is the path without its suffix, relative to `root`, to the folder's URL, or to the part of
+    a pattern before its first `*`. Arguments and errors are as for `find_videos`.
     """
     places, top = [place(name) for name in names], place(root) if root else None
     found: dict[str, Place] = {}
@@ -198,7 +206,7 @@ def find_sources(
         if isinstance(folder, Path):
             continue
         is_file = "*" not in folder.url and is_video_name(PurePosixPath(folder.name), suffixes)
-        listed = {folder.name: folder} if is_file else folder.below()  # the web has files, and lists nothing
+        listed = {folder.name: folder} if is_file else folder.below()  # HTTP cannot list folders
         files = {PurePosixPath(name): file for name, file in listed.items()}
         videos = {name: file for name, file in files.items() if is_video_name(name, suffixes)}
         if not videos:
@@ -218,8 +226,8 @@ def find_sources(
 
 
 def announced_seconds(file: RemoteFile) -> float:
-    """Return how long a video lasts by its header; 0 if unknown. Little more than the header is read."""
-    with suppress(Exception):  # this is for a plan; extraction reports errors
+    """Return the duration of a video according to its header; 0 if unknown. Little more than the header is read."""
+    with suppress(Exception):  # only for an estimate; extraction reports errors
         fs, path = file.system
         with fs.open(path, "rb", block_size=HEADER_BLOCK) as opened, open_container(opened) as container:
             return (container.duration or 0) / av.time_base
@@ -229,7 +237,7 @@ def announced_seconds(file: RemoteFile) -> float:
 def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
     """Download a remote file into a folder; return the copy, and size and time of the original.
 
-    Raises VideoError if it does not exist, cannot be downloaded whole, or the disk is full.
+    Raises VideoError if the file does not exist, the download is incomplete, or the disk is full.
     """
     copy = folder / file.name
     try:
@@ -246,9 +254,10 @@ def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
 
 @contextmanager
 def local_copy(source: Place) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield a file of this machine with the content of a source, and what a record says of its origin.
+    """Yield a local file with the content of a source, and a record of its origin.
 
-    A copy is removed at the end. Raises VideoError if the download fails; messages name the source, not the copy.
+    A downloaded copy is removed at the end. Raises VideoError if the download fails; messages name the source, not the
+    copy.
     """
     if isinstance(source, Path):
         yield source, {}
@@ -264,16 +273,16 @@ def local_copy(source: Place) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class Input:
-    """A live source: `source` (an address, a device, or a binary file) with FFmpeg's options and demuxer."""
+    """A live source: `source` (a URL, a device, or a binary file) with FFmpeg's options and demuxer."""
 
-    # A name for files: of the host and path, never of a user or a query.
+    # A name for files, made from host and path, never from a user name or a query.
     id: str
     source: str | BinaryIO = field(repr=False)
     demuxer: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    # Whether it has no end: then an end is a lost connection, and a slow reader drops chunks.
+    # Whether it has no end: its end is then a lost connection, and a slow reader drops chunks.
     lasting: bool = True
-    # Whether it has ended before, so that a recording at its address was already decided.
+    # Whether it has ended before, so that a recording at its URL was already processed.
     is_over: bool = False
     # Whether the user chose the id.
     named: bool = False
@@ -281,23 +290,23 @@ class Input:
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """How a live source is read."""
+    """Options for reading a live source."""
 
     clock: Literal["stream", "wall"] = "stream"
     on_lag: Literal["drop", "wait"] | None = None
-    """What happens to chunks that come faster than they are taken: `drop` the oldest, or `wait` and let the source
-    wait. None drops those of cameras and streams without an end, and waits for pipes and recordings."""
+    """If chunks arrive faster than they are processed: `drop` the oldest, or `wait` and make the source wait. None is
+    `drop` for cameras and endless streams, and `wait` for pipes and recordings."""
     timeout: Annotated[float, Meta(gt=0)] = 30.0
-    """Seconds without a frame, attempts to connect included, after which it has stalled."""
+    """Seconds without a frame, including attempts to connect, after which the source counts as stalled."""
     waiting: int = 4
-    """Maximum number of whole chunks that wait."""
+    """Maximum number of complete chunks in the queue."""
 
 
 def parse_live(source: str | Path) -> Input | None:
-    """Return a live source as `lstr detect` takes it; None for a path.
+    """Parse a live source as `lstr detect` accepts it; None for a path.
 
     Raises MissingCameraError for a camera that is not plugged in, and MissingPathError for a terminal as standard
-    input and for an unknown kind of address.
+    input and for an unknown URL scheme.
     """
     text = str(source)
     if text == "-":
@@ -334,7 +343,7 @@ def parse_live(source: str | Path) -> Input | None:
         parts = [url.hostname or "", str(url.port or ""), *url.path.split("/")]
     except ValueError:
         parts = []
-    # without a user, a query or secret parts of the path
+    # the id must not reveal a user name, a query or secret parts of the path
     words = [re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-.") for part in parts if "=" not in part and "@" not in part]
     # the sender closes a bare TCP connection after the last frame
     lasting = scheme != "tcp"

@@ -1,13 +1,13 @@
-"""Readers of live sources: addresses, cameras and pipes, read ahead in a thread of their own.
+"""Readers of live sources (URLs, cameras and pipes), each in a separate thread.
 
-With the `stream` clock the time of a chunk is that of the source's timestamps, from its first frame on; one that steps
-back continues from where it was. With the `wall` clock, for frames without times (MJPEG) and where timestamps stand
-still or jump back and forth, it is the time of arrival. Pipes and recordings arrive as fast as they are read, so their
-frames are counted if their timestamps are unusable.
-A frame is shown until the next one, as in a file, unless that is more than GAP_SECONDS away (or four of the source's
-own steps, if it is that slow): then nothing was seen in between, and chunks are missing. Chunk numbers follow the time.
-After a reconnection the clock has moved by the time it took. A live event that became a recording (HLS) is over, and is
-not read again from its beginning.
+The `stream` clock takes the time of a chunk from the source's timestamps, relative to its first frame. If they step
+back, the clock continues from the last time. The `wall` clock uses the time of arrival; it is for frames without
+timestamps (MJPEG) and for timestamps that stand still or jump back and forth. Pipes and recordings arrive as fast as
+they are read, so their frames are counted instead if their timestamps are unusable.
+
+A frame is shown until the next one, as in a file. If the next one is more than GAP_SECONDS later (or four frame
+intervals of a slow source), there is a gap without chunks. Chunk numbers follow the time. A reconnection advances the
+clock by its duration. If a live event becomes a recording (HLS), it has ended, and is not read from its beginning.
 """
 
 import threading
@@ -41,25 +41,25 @@ if TYPE_CHECKING:  # most sources have no zones
     from lstr.extractors.video.zones import Zones
 
 STALL_S = 2.0  # seconds without a frame after which the status of a source is `stalled`
-MAX_JUMP_S = 24 * 3600  # a clock that jumps farther is wrong, and continues from where it was
+MAX_JUMP_S = 24 * 3600  # a larger jump of timestamps is an error; the clock continues from the last time
 DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before each attempt to reconnect; the last one for all later attempts
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The present, in seconds of the monotonic clock and on the clock of the wall, with the zone of this machine."""
+    """A point in time, in seconds of the monotonic clock and as local wall clock time with time zone."""
 
     monotonic: float = field(default_factory=monotonic)
     wall: datetime = field(default_factory=lambda: datetime.now().astimezone())
 
 
 class LiveReader:
-    """Chunks of a live source, read ahead; use it as a context manager.
+    """Reader that queues the chunks of a live source in a thread; use it as a context manager.
 
-    `changed` is notified whenever there is a chunk to `take`, and at the end. Chunks before `first` are skipped, and
-    reading ends before chunk `end`. `packets` gets each packet of its video stream, in the reader's thread; `on_chunk`
-    gets each chunk as it is read, and its errors are ignored. `zones` returns at each chunk the zones in which motion
-    counts: the others show a `Backdrop`.
+    `changed` is notified whenever a chunk can be taken, and at the end. Chunks before `first` are skipped, and reading
+    ends before chunk `end`. `packets` is called with each packet of the video stream, in the reader's thread;
+    `on_chunk` is called with each chunk, and its errors are ignored. `zones` is called for each chunk and returns the
+    zones to keep: the area outside them is replaced by a `Backdrop`.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class LiveReader:
     ):
         self.input, self.options = live_input, options or LiveOptions()
         self.changed = changed or threading.Condition()
-        # What ended it, after the last chunk; None at its end.
+        # The error that ended the reader, after the last chunk; None if the source ended.
         self.error: BaseException | None = None
         self.ended = False
-        # `stream`, `wall` (when frames came) or `average rate` (frames are counted).
+        # `stream`, `wall` (time of arrival) or `average rate` (frames are counted).
         self.clock: str = self.options.clock
         self.dropped = self.unseen = self.gaps = self.reconnects = 0
-        self.warnings: list[str] = []  # for readers of the scores
+        self.warnings: list[str] = []  # stored with the scores
         self._long_side, self._first, self._end = long_side, first, end
         self._packets, self._on_chunk, self._zones = packets, on_chunk, zones
         self._chunks: deque[tuple[Chunk, Moment]] = deque()
@@ -92,36 +92,36 @@ class LiveReader:
         self._reader: PyAVReader | None = None
         self._counted = [0, 0]  # frames and decode errors of earlier connections
         self._is_connected = self._has_received = False
-        self._lost_at: float | None = None  # when a source that has sent frames went away
+        self._lost_at: float | None = None  # when the connection was lost, after frames were received
         self._notes: list[str] = []
         self._reported: set[str] = set()
         self._changes: list[str] = []
         self._last: tuple[Fraction, Fraction] | None = None  # time and step of the latest frame
-        # Monotonic time of the latest frame; a source that waits for a free place is not silent.
+        # Monotonic time of the latest frame; a source that waits for a full queue is not silent.
         self._heard = self._began = monotonic()
-        self._origin: Fraction | None = None  # of a connection's clock on this reader's; None before its first frame
+        self._origin: Fraction | None = None  # the connection's start on this reader's clock; None before a frame
         self._thread = threading.Thread(target=self._work, name=f"live {live_input.id}", daemon=True)
 
     @property
     def on_lag(self) -> str:
-        """What happens to chunks that come too fast: `drop` or `wait`."""
+        """The behaviour for chunks that arrive too fast: `drop` or `wait`."""
         reader = self._reader
         has_no_end = self.input.lasting and not (reader and reader.finite and reader.decoded)
         return self.options.on_lag or ("drop" if has_no_end else "wait")
 
     @property
     def frames(self) -> int:
-        """Source frames decoded so far."""
+        """Number of source frames decoded so far."""
         return self._counted[0] + (self._reader.decoded if self._reader else 0)
 
     @property
     def decode_errors(self) -> int:
-        """Damaged packets and frames that were skipped so far."""
+        """Number of damaged packets and frames that were skipped so far."""
         return self._counted[1] + (self._reader.decode_errors if self._reader else 0)
 
     @property
     def link(self) -> str:
-        """connecting, reading, stalled, lost or ended."""
+        """State of the connection: connecting, reading, stalled, lost or ended."""
         if self.ended:
             return "ended"
         if not self._is_connected:
@@ -130,11 +130,11 @@ class LiveReader:
 
     @property
     def waiting(self) -> int:
-        """Chunks to take."""
+        """Number of chunks that can be taken."""
         return len(self._chunks)
 
     def news(self) -> list[str]:
-        """Return sentences for the user: notes once, lost and restored connections as often as they happen."""
+        """Return new sentences for the user: each note once, and every loss or restoration of the connection."""
         notes = [*self._notes, *([self._reader.note] if self._reader and self._reader.note else [])]
         new = [text for text in dict.fromkeys(notes) if text not in self._reported]
         self._reported.update(new)
@@ -142,7 +142,7 @@ class LiveReader:
         return [*new, *changes]
 
     def take(self) -> tuple[Chunk, Moment] | None:
-        """Return the oldest chunk that waits, and when it was closed; None if none waits."""
+        """Return the oldest queued chunk, and when it was completed; None if the queue is empty."""
         with self.changed:
             if not self._chunks:
                 return None
@@ -151,14 +151,14 @@ class LiveReader:
             return oldest
 
     def missing_before(self, chunk: int) -> list[Gap]:
-        """Return what is not decided before a chunk, in order, each once."""
+        """Return the new gaps before a chunk, in order; each gap is returned once."""
         with self.changed:
             before = [gap for gap in self._missing if gap.end <= chunk]
             self._missing = [gap for gap in self._missing if gap.end > chunk]
         return merge_gaps(before)
 
     def stop(self) -> None:
-        """Read no more; FFmpeg may still wait for what it requested."""
+        """Stop reading; FFmpeg may still wait for data that it requested."""
         self._stopped.set()
         with self.changed:
             self.changed.notify_all()
@@ -178,14 +178,14 @@ class LiveReader:
     def _work(self) -> None:
         try:
             self._read()
-        except BaseException as error:  # for the one who takes the chunks, whatever it is
+        except BaseException as error:  # reported to the thread that takes the chunks
             self.error = error
         with self.changed:
             self.ended = True
             self.changed.notify_all()
 
     def _read(self) -> None:
-        """Connect, and reconnect, until it ends, stalls or is stopped."""
+        """Connect, and reconnect, until the source ends, stalls or is stopped."""
         attempts, source, timeout = 0, shown(self.input.source), self.options.timeout
         check = "check that it is on, and its address" if self.input.lasting else "check what writes it"
         hint = f"{check}; or wait longer with `--set timeout=SECONDS`."
@@ -211,7 +211,7 @@ class LiveReader:
                 return
             if lost and not self._has_received and not isinstance(lost, StalledError):
                 if "://" not in str(self.input.source) or not comes_later(lost):
-                    raise lost  # an address with an error is not tried again
+                    raise lost  # a permanent error; a retry does not help
             attempts = 0 if self._heard > before else attempts + 1
             silence = monotonic() - self._heard
             if self._has_received and self._lost_at is None and silence > GAP_SECONDS:
@@ -225,12 +225,12 @@ class LiveReader:
             if monotonic() - self._heard >= timeout:
                 if self._has_received or lost is None:
                     raise stalled from lost
-                if isinstance(lost, StalledError):  # before the first frame: there may be no camera at all
+                if isinstance(lost, StalledError):  # before the first frame: the camera may not exist
                     raise VideoError(str(stalled), hint) from lost
                 raise lost
 
     def _read_connection(self) -> VideoError | None:
-        """Read one connection to its end. Return its error, or None if the source ended."""
+        """Read from one connection until it ends. Return its error, or None if the source ended."""
         left = max(0.1, self._heard + self.options.timeout - monotonic())
         patience = min(left, SILENCE_S) if self.input.lasting else left
         opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
@@ -259,7 +259,7 @@ class LiveReader:
         return None
 
     def _timed(self, frames: Iterator[SourceFrame]) -> Iterator[SourceFrame]:
-        """Yield a connection's frames on this reader's clock, which continues over connections."""
+        """Convert the times of a connection's frames to this reader's clock, which continues over connections."""
         for frame in frames:
             now = monotonic()
             silence, self._heard = max(0.0, now - self._heard), now
@@ -271,7 +271,7 @@ class LiveReader:
             if origin is None:
                 if self._last is None:
                     origin, self._began = Fraction(0), now
-                else:  # time has passed between two connections
+                else:  # advance the clock by the time between two connections
                     origin = self._last[0] + Fraction(silence).limit_denominator(1000)
                     self.reconnects += 1
             time = origin + frame.time
@@ -288,14 +288,14 @@ class LiveReader:
                 time = before + (Fraction(silence).limit_denominator(1000) if silence > GAP_SECONDS else step)
             time = max(time, before)
             self._origin, self._last = origin, (time, time - before)
-            # in a container a frame may last until its clock has jumped
+            # the duration in a container may include a jump of its clock
             yield replace(frame, time=time, duration=min(frame.duration, Fraction(GAP_SECONDS)))
             if self._stopped.is_set():
                 return
             self._heard = monotonic()
 
     def _replace_clock(self, now: float, time: Fraction) -> None:
-        """Use another clock from now on, at `time`, if timestamps are missing or unusable."""
+        """Change to another clock, from `time` on, because timestamps are missing or unusable."""
         reader = self._reader
         if reader is None:
             return
@@ -339,7 +339,7 @@ class LiveReader:
             self.changed.notify_all()
 
     def _is_finite(self) -> bool:
-        """Whether the end of this connection is the source's."""
+        """Return whether the end of this connection is the end of the source."""
         return not self.input.lasting or (self._reader is not None and self._reader.finite)
 
     def _is_past_end(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a video file holds, from its packets: frame times, size, damage; only its first picture is decoded."""
+"""Read the metadata of a video file from its packets: frame times, size, damage. Only the first frame is decoded."""
 
 import errno
 import math
@@ -20,60 +20,60 @@ from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
 from lstr.files.names import STDIN
 
-MISSING_SECONDS = 0.5  # a container that ends earlier than it announces by more than this was cut off
+MISSING_SECONDS = 0.5  # a container that ends earlier than its header announces by more than this is incomplete
 AVERAGE_RATE = "average rate"
-DIGITS = 6  # decimals of a second: microseconds tell any two frames apart
+DIGITS = 6  # decimals of a second: microseconds distinguish any two frames
 LABELS = "this is a label file; name the video itself."
 OTHERS = dict.fromkeys((".pt", ".pth"), "name the video itself; use options for checkpoints and weights.")
 OTHERS |= dict.fromkeys((".json", ".csv", ".txt", ".eaf", ".vtt", ".srt"), LABELS)
 """Hints for files that are not videos, by suffix."""
-# Errors of an address that may answer later.
+# Errors of a URL that may be available later.
 LATER = {
     *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTDOWN),
     *(errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.EADDRNOTAVAIL),
-    errno.EIO,  # FFmpeg's for a host whose name nobody knows, as before a router is up
+    errno.EIO,  # FFmpeg raises it if a host name cannot be resolved, for example before a router has started
 }
 
 
 @dataclass(frozen=True)
 class Video:
-    """What the container holds of its video stream."""
+    """Metadata of the video stream in a file."""
 
     path: Path
     width: int
     height: int
-    """Size of the coded picture, before sample aspect and rotation are applied."""
+    """Size of the coded frame, before sample aspect ratio and rotation are applied."""
     codec: str
     bits: int
-    """Bits of a sample."""
+    """Bits per sample."""
     sample_aspect: Fraction
     rotation: int
     ticks: NDArray[np.int64]
-    """(n,) start of each frame on the container's clock, in units of `time_base`, in display order, from the first one
-    that decodes on; numbers of frames where the clock is `average rate`. A day at 25 frames per second takes 17 MB."""
+    """(n,) start of each frame on the container's clock, in units of `time_base`, in display order, beginning with the
+    first decodable frame; frame numbers if the clock is `average rate`. A day at 25 frames per second takes 17 MB."""
     time_base: Fraction
     last_duration: Fraction
-    """Seconds that the last frame is shown."""
+    """Duration of the last frame in seconds."""
     header_frames: int
     clock: str
-    """`container`, or `average rate` where the timestamps are missing or not in the order of the frames."""
+    """`container`, or `average rate` if the timestamps are missing or not in the order of the frames."""
     damage: str
-    """What is wrong with the packets, in a phrase; empty when nothing is."""
+    """Description of damaged packets, in a phrase; empty if there is no damage."""
     left_out: int
-    """Packets that are shown before the first picture that decodes, and so not at all."""
+    """Number of packets before the first decodable frame; they are never shown."""
     keys: NDArray[np.int64]
-    """Times of the key frames, increasing, in the units of `ticks`."""
+    """Times of the key frames, ascending, in units of `time_base`."""
     start: float
-    """Seconds by which a player's clock is ahead when the first frame is shown."""
+    """Time in seconds that a player displays for the first frame."""
 
     @property
     def end(self) -> Fraction:
-        """Seconds from the first frame's start to the last frame's end, exactly."""
+        """Exact time in seconds from the first frame's start to the last frame's end."""
         return self.time(-1) + self.last_duration
 
     @property
     def duration(self) -> float:
-        """Seconds from the first frame's start to the last frame's end."""
+        """Time in seconds from the first frame's start to the last frame's end."""
         return float(self.end)
 
     @property
@@ -83,55 +83,55 @@ class Video:
 
     @property
     def n_chunks(self) -> int:
-        """Number of whole chunks; the short tail is dropped."""
+        """Number of complete chunks; the incomplete tail is dropped."""
         return self.n_frames // CHUNK
 
     @cached_property
     def times(self) -> NDArray[np.float64]:
-        """(n,) seconds from the first frame, to the microsecond."""
+        """Start of each frame (n,) in seconds from the first frame, rounded to microseconds."""
         exact = (self.ticks - self.ticks[0]) * self.time_base.numerator / self.time_base.denominator
         return np.round(exact, DIGITS)
 
     def time(self, number: int) -> Fraction:
-        """Exact seconds from the first frame's start to that of frame `number`, of the last one where it is -1."""
+        """Return the exact time in seconds from the first frame to frame `number`; -1 is the last frame."""
         return (int(self.ticks[number]) - int(self.ticks[0])) * self.time_base
 
     def size(self, long_side: int) -> tuple[int, int]:
-        """(width, height) of the frames as read: square samples, upright, at the working size."""
+        """Return (width, height) of the frames as they are read: square samples, upright, at the working size."""
         return upright(working_size(self.width, self.height, long_side, self.sample_aspect), self.rotation)
 
 
 @dataclass(frozen=True)
 class FirstPicture:
-    """The first picture of a file that decodes, at which its time begins; it need not be of its first packet.
+    """The first decodable frame of a file, at which its time begins; it may not belong to the first packet.
 
-    A recording that was cut out of another one begins with packets whose key frame is not in it: those before the next
-    key frame, and those after it that are shown before it. No decoder makes pictures of them.
+    A recording that was cut out of another one may begin with packets that need a key frame outside the file: packets
+    before the next key frame, and packets after it that are shown before it. They cannot be decoded.
     """
 
     rotation: int
-    """Degrees by which pictures must be turned."""
+    """Degrees by which frames must be rotated."""
     bits: int
-    """Bits of a sample."""
+    """Bits per sample."""
     start: Fraction | None
-    """Its time, in seconds of the container; None where it has none."""
+    """Its time in seconds on the container's clock; None without a timestamp."""
     lost: int
-    """Packets before it that give no picture, in a file that does not begin with a key frame."""
+    """Number of undecodable packets before it, in a file that does not begin with a key frame."""
 
     def onwards(self, ticks: NDArray[np.int64], time_base: Fraction) -> NDArray[np.int64]:
-        """Sorted times of packets, in units of `time_base`, without those before it."""
+        """Return the sorted times of packets from this frame on, in units of `time_base`."""
         if self.start is None:
             return ticks
         tick = self.start / time_base
         number = int(np.searchsorted(ticks, math.ceil(tick)))
-        # a decoder that tells another time than its packet has says nothing of where the file begins
+        # if the decoder reports another time than the packet, it is no evidence of where the file begins
         return ticks[number:] if number < len(ticks) and int(ticks[number]) == tick else ticks
 
 
 def first_picture(path: Path, skip_damaged: bool = False) -> FirstPicture:
-    """Decode up to the first picture, or with `skip_damaged` up to the first one that is whole.
+    """Decode up to the first frame, or with `skip_damaged` up to the first undamaged frame.
 
-    Raises VideoError where there is none, else what PyAV raises.
+    Raises VideoError if there is no such frame; errors of PyAV are passed on.
     """
     with open_container(path) as container:
         stream = best_video(container, str(path))
@@ -151,7 +151,7 @@ def first_picture(path: Path, skip_damaged: bool = False) -> FirstPicture:
             first, made = pictures[0], len(pictures)
             if is_cut and packet.size:
                 with suppress(av.error.InvalidDataError):
-                    made += len(stream.codec_context.decode(None))  # those that it holds back
+                    made += len(stream.codec_context.decode(None))  # frames that it still buffers
             bits = max(component.bits for component in first.format.components)
             start = None if first.pts is None or first.time_base is None else first.pts * first.time_base
             return FirstPicture(first.rotation, bits, start, max(0, packets - made) if is_cut else 0)
@@ -159,17 +159,22 @@ def first_picture(path: Path, skip_damaged: bool = False) -> FirstPicture:
 
 
 def probe(path: str | Path, skip_damaged: bool = False) -> Video:
-    """Read a file's packets for its frame times and decode its first picture, at which its time begins.
+    """Read the frame times from a file's packets, and decode its first frame, at which its time begins.
 
-    With `skip_damaged` that is the first picture that is whole. Raises MissingPathError when the file does not exist,
-    VideoError when it holds no readable video stream.
+    Args:
+        path: The video file.
+        skip_damaged: Begin with the first undamaged frame.
+
+    Raises:
+        MissingPathError: The file does not exist.
+        VideoError: The file has no readable video stream.
     """
     path = Path(path)
     if not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     if path.is_dir():
         raise MissingPathError(f"{path} is a folder, not a video.", "name a file in it.")
-    if not path.is_file():  # a FIFO would be waited for
+    if not path.is_file():  # opening a FIFO would block
         hint = f"pipe it in, where it is a video: `lstr detect - < {shlex.quote(str(path))} -m MODEL`."
         raise VideoError(f"{path} is not a file on a disk, such as a pipe.", hint)
     if path.stat().st_size == 0:
@@ -227,9 +232,9 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
 
 
 def find_start(path: Path) -> float:
-    """`Video.start` of a file of which no more is read than its first frame that decodes.
+    """Return `Video.start` of a file; reads only up to the first decodable frame.
 
-    Raises VideoError where the file cannot be read or holds no such frame.
+    Raises VideoError if the file cannot be read or has no decodable frame.
     """
     try:
         first = first_picture(path, skip_damaged=True)
@@ -242,36 +247,37 @@ def find_start(path: Path) -> float:
 
 
 def container_start(container: av.container.InputContainer) -> Fraction:
-    """When a player's clock begins, in seconds of the container."""
+    """Return the time in seconds on the container's clock at which a player displays zero."""
     return Fraction(container.start_time or 0, av.time_base)
 
 
 def seconds(ticks: int, time_base: Fraction | None) -> Fraction:
-    """A time of FFmpeg's, in seconds."""
-    assert time_base is not None  # where there is a time, its unit is known
+    """Convert a timestamp of FFmpeg to seconds."""
+    assert time_base is not None  # FFmpeg never has a timestamp without a unit
     return ticks * time_base
 
 
 def frame_step(stream: av.VideoStream) -> Fraction:
-    """Seconds per frame at the stream's average rate."""
+    """Return the seconds per frame at the stream's average rate."""
     rate = stream.average_rate or stream.guessed_rate
     return 1 / Fraction(rate) if rate else Fraction(1, FPS)
 
 
 def aspect_of(stream: av.VideoStream) -> Fraction:
-    """Width of a sample over its height; 1 where the stream has none."""
+    """Return the sample aspect ratio (width over height); 1 if the stream has none."""
     return Fraction(stream.sample_aspect_ratio or 1)
 
 
 def counts_frames(container: av.container.InputContainer, stream: av.VideoStream) -> bool:
-    """Whether frame times are index / average rate: AVI numbers frames as they are coded, not as they are shown."""
+    """Return whether frame times are index / average rate: AVI numbers frames in coding order, not in display order."""
     return container.format.name == "avi" and bool(stream.codec_context.has_b_frames)
 
 
 def missing_end(container: av.container.InputContainer, reached: Fraction) -> str:
-    """Return what is missing of a container whose packets end at `reached` seconds, in a phrase; empty if nothing is.
+    """Describe in a phrase how much is missing of a container that ends at `reached` seconds; empty if it is complete.
 
-    It is taken as announced from zero, not from the start as in some containers, so that no whole file is accused.
+    The announced duration is counted from zero. Some containers count it from their start time, but then a complete
+    file could be reported as incomplete.
     """
     announced = container.duration / av.time_base if container.duration else 0.0
     if announced - reached <= MISSING_SECONDS:
@@ -280,7 +286,7 @@ def missing_end(container: av.container.InputContainer, reached: Fraction) -> st
 
 
 def unreadable(name: str, error: Exception) -> VideoError:
-    """The typed error of something that FFmpeg cannot open or read."""
+    """Return a VideoError for a source that FFmpeg cannot open or read."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = text.strip().splitlines()[0].rstrip(".")
     if name.startswith("/dev/"):
@@ -297,13 +303,13 @@ def unreadable(name: str, error: Exception) -> VideoError:
 
 
 def comes_later(error: VideoError) -> bool:
-    """Whether what an address could not be opened for may pass by itself, as of a camera that is off: no mistake."""
+    """Return whether a URL that could not be opened may work later, for example a camera that is switched off."""
     cause = error.__cause__
     return isinstance(cause, av.error.HTTPServerError) or (isinstance(cause, OSError) and cause.errno in LATER)
 
 
 def damaged(name: str, what: str) -> VideoError:
-    """The typed error of something that breaks while it is read; `what` is a phrase."""
+    """Return a VideoError for damage that was found while reading; `what` is a phrase."""
     return VideoError(
         f"{name} is damaged: {what}.",
         "use `lstr extract --allow-damaged` to keep the part before the damage, or repair the file with "
@@ -312,7 +318,7 @@ def damaged(name: str, what: str) -> VideoError:
 
 
 def probe_chunks(path: Path) -> Video:
-    """Return a video's facts. Raises MissingPathError or VideoError, also if it is shorter than one chunk."""
+    """Probe a video. Raises MissingPathError or VideoError, also if it is shorter than one chunk."""
     with PROBE:
         video = probe(path)
     if video.n_chunks == 0:

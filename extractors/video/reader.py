@@ -1,6 +1,6 @@
-"""Readers of anything FFmpeg opens, by PyAV: frames of files, addresses, cameras and pipes, and their chunks at 24 FPS.
+"""Read frames of files, URLs, cameras and pipes with PyAV, and cut them into chunks at 24 FPS.
 
-With LSTR_DECODER=decord the frames of files come from decord, which took longer than PyAV on all videos of the tests.
+With LSTR_DECODER=decord, decord decodes files; it was slower than PyAV on all videos of the tests.
 """
 
 import os
@@ -59,29 +59,30 @@ from lstr.extractors.video.probe import (
 )
 from lstr.files.names import shown
 
-# Takes each packet of a source with its stream and its arrival, in seconds of the monotonic clock.
+# A function of each packet of a source, its stream, and its time of arrival in seconds of the monotonic clock.
 PacketSink = Callable[[av.Packet, av.VideoStream, float], None]
-# Timestamps that step back by more start over; by less, the frame is shown at once, as FFmpeg does.
+# If timestamps step back by more, the clock starts over; by less, the frame is shown at once, as in FFmpeg.
 JUMP_SECONDS = 1
 TIMELESS = ("mpjpeg", "mjpeg", "h264", "hevc")  # FFmpeg's demuxers of frames without times
-# Of STANDING frames, about two seconds, no more than MOVED moved time: a clock set back moves it sooner.
+# Timestamps are stuck if at most MOVED of STANDING frames (about two seconds) move time forward. After a clock was set
+# back, time moves again sooner.
 STANDING, MOVED = 48, 3
-FEW, LONG_S = 3, 2.0  # the same by FEW frames in a time of arrival, for a source with few frames per second
-BACK, BETWEEN = 3, 240  # steps back between so many frames; a clock that is set, or a list that starts over, makes one
-# Layouts of raw cameras, to those of decoders with the same samples: direct conversion gives other colours, up to 21
-# levels away in real videos.
+FEW, LONG_S = 3, 2.0  # or if FEW frames do not within LONG_S seconds, for sources with few frames per second
+BACK, BETWEEN = 3, 240  # unusable after BACK steps back within BETWEEN frames; setting a clock makes only one
+# Pixel formats of raw cameras, mapped to decoders' formats with the same samples: converting them directly changes
+# colours by up to 21 levels in real videos.
 PLANAR = {"nv12": "yuv420p", "p010le": "yuv420p10le"}
 SMALL_PIXELS = 640 * 480  # smaller frames decode on one thread: 320 x 240 took .005 s instead of .008 per second
-DECORD_BYTES = 256 * 2**20  # decord decodes ahead without bound: all frames of a file may be in memory
-DECORD_SIDE = 16  # pixels; narrower frames come from decord with too many channels
+DECORD_BYTES = 256 * 2**20  # maximum of all frames of a file: decord decodes ahead without limit
+DECORD_SIDE = 16  # pixels; decord returns narrower frames with too many channels
 PYAV_HINT = "unset LSTR_DECODER: PyAV reads every video."
 SLOWEST_STEP, FASTEST_STEP = Fraction(10), Fraction(1, 240)  # seconds per frame that a source may declare
-SLOW_STEPS = 4  # longest gap, in steps of a source with less than two frames per second
+SLOW_STEPS = 4  # longest gap in frame intervals, for a source with less than two frames per second
 
 
 @dataclass(frozen=True)
 class SourceFrame:
-    """A decoded frame: seconds from the first frame, seconds it is shown, and how to make its image."""
+    """A decoded frame: start in seconds from the first frame, duration in seconds, and a function for its image."""
 
     time: Fraction
     duration: Fraction
@@ -89,12 +90,12 @@ class SourceFrame:
 
     @cached_property
     def image(self) -> NDArray[np.uint8]:
-        """(H, W, 3) RGB, made when first read: frames that 24 FPS skips are never converted."""
+        """Return RGB (H, W, 3), converted at the first call, so that frames skipped at 24 FPS are never converted."""
         return self.render()
 
 
 class Stamps:
-    """Whether the timestamps of a live source are usable as its clock: some stand still, fall, or jump to and fro."""
+    """Detects unusable timestamps of a live source: in some sources they stand still or jump back and forth."""
 
     def __init__(self) -> None:
         self.since = 0.0  # arrival of the latest frame that moved time forward
@@ -105,7 +106,7 @@ class Stamps:
     def take(self, forward: bool, back: bool, arrival: float) -> None:
         """Count a frame that moves time `forward`, or steps `back` by more than JUMP_SECONDS.
 
-        `arrival` is when it came, in seconds of any clock.
+        `arrival` is its time of arrival, in seconds of any clock.
         """
         self._frames += 1
         if back:
@@ -116,9 +117,9 @@ class Stamps:
             self.since = arrival
 
     def fault(self, arrival: float | None = None) -> str:
-        """Return what is wrong with them, in a phrase; empty if nothing is.
+        """Describe in a phrase why the timestamps are unusable; empty if they are usable.
 
-        `arrival` is that of the latest frame, of a source that sends frames as they happen.
+        `arrival` is the time of arrival of the latest frame, if the source sends frames in real time.
         """
         if len(self._back) == BACK and self._frames - self._back[0] < BETWEEN:
             return "step back again and again"
@@ -128,12 +129,16 @@ class Stamps:
 
 
 class PyAVReader:
-    """Frames of anything FFmpeg opens, or of a binary file object, as they come, without probing.
+    """Reader of the frames of any source that FFmpeg opens, or of a binary file object, without probing.
 
-    `damage` is what a broken packet or frame does: `raise` VideoError, `stop` as if the source ended before it, or
-    `skip` it. `live` yields each frame at once instead of decoding several frames side by side. `stopped` is called
-    while a pipe is silent; True ends it. `packets` gets each packet of the video stream before it is decoded. With
-    `endless` a source that turns out to be a recording has no frames: it is a live event that was read to its end.
+    Args:
+        source: A path, a URL, or a binary file object.
+        damage: At a damaged packet or frame, `raise` VideoError, `stop` as if the source ended there, or `skip` it.
+        live: Yield each frame at once, instead of decoding several frames in parallel.
+        opening: FFmpeg's options.
+        stopped: Is called while a pipe is silent; True ends the source.
+        packets: Is called with each packet of the video stream before it is decoded.
+        endless: Yield no frames if the source is a recording: then it is a live event that was already read to its end.
     """
 
     def __init__(
@@ -156,14 +161,14 @@ class PyAVReader:
         self.end = Fraction(0)  # seconds from the first frame's start to the end of the latest one
         self.clock = "container"
         self.stamps = Stamps()
-        # Known once it is opened: whether it declares its length, and whether FFmpeg makes up the times of its frames.
+        # Set when it is opened: whether it declares its length, and whether FFmpeg invents the times of its frames.
         self.finite = self.timeless = False
-        self.note = ""  # for a user who waits for the first frame
+        self.note = ""  # shown while the user waits for the first frame
 
     def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
-        """Yield each frame, its image at the working size of the first one.
+        """Yield each frame; images have the working size of the first frame.
 
-        Raises VideoError if the source cannot be read or is damaged, StalledError after `timeout`.
+        Raises VideoError if the source cannot be read or is damaged, and StalledError after `timeout`.
         """
         try:
             with self._readable() as source, open_container(source, self._opening) as container:
@@ -183,7 +188,7 @@ class PyAVReader:
 
     @contextmanager
     def _readable(self) -> Iterator[Source]:
-        """Yield the source as FFmpeg can read it: a whole copy of a piped MP4 with its index at the end."""
+        """Yield a source that FFmpeg can read: a complete copy of a piped MP4 if its index is at the end."""
         pipe = self._source
         if not isinstance(pipe, Pipe):
             yield pipe
@@ -217,9 +222,9 @@ class PyAVReader:
         first, gap, size = Fraction(0), step, (0, 0)
         last: Fraction | None = None
         by_rate = counts_frames(container, stream)
-        reformatter = VideoReformatter()  # one for all frames, because each has threads of its own
+        reformatter = VideoReformatter()  # one for all frames, because each reformatter starts threads
         for picture in self._pictures(container, stream):
-            base = picture.time_base or Fraction(0)  # where there is a time, its unit is known
+            base = picture.time_base or Fraction(0)  # FFmpeg never has a timestamp without a unit
             start = None if by_rate or picture.pts is None else picture.pts * base
             back = start is not None and last is not None and last - (start - first) > JUMP_SECONDS
             if last is None:
@@ -228,7 +233,7 @@ class PyAVReader:
                 self.clock = AVERAGE_RATE if by_rate else "container"
             else:
                 if back and self._live and gap > JUMP_SECONDS:
-                    gap = step  # to jump ahead by as much again would be two jumps of one
+                    gap = step  # a second jump ahead by the same amount would count one jump twice
                 time = last + gap if start is None or back else max(start - first, last)
                 if start is not None and back:
                     first = start - time
@@ -244,9 +249,9 @@ class PyAVReader:
         return StalledError(f"{self.name} sent nothing for too long.", "check that it is on, and its address.")
 
     def _pictures(self, container: av.container.InputContainer, stream: av.VideoStream) -> Iterator[av.VideoFrame]:
-        """Yield whole decoded frames up to the end or the first damage.
+        """Yield undamaged decoded frames up to the end or the first damage.
 
-        Raises StalledError if packets come for longer than the timeout without a frame.
+        Raises StalledError if packets arrive for longer than the timeout without a frame.
         """
         packets: Iterator[av.Packet] = container.demux()
         heard, reached = monotonic(), Fraction(0)
@@ -267,7 +272,7 @@ class PyAVReader:
             if self._packets:
                 try:
                     self._packets(packet, stream, monotonic())
-                except Exception as error:  # clips may fail, decoding continues
+                except Exception as error:  # an error of the clips must not stop decoding
                     self._packets = None
                     self.note = f"The packets of {self.name} are not kept for clips ({error or type(error).__name__})."
             try:
@@ -301,7 +306,7 @@ def render(picture: av.VideoFrame, size: tuple[int, int], reformatter: VideoRefo
     """Return a decoded frame as an upright (H, W, 3) uint8 RGB image."""
     if planar := PLANAR.get(picture.format.name):
         picture = reformatter.reformat(picture, format=planar, threads=1)
-    # one thread: more of them cost more than they gain, and the other cores compute flow and networks
+    # one thread: more threads cost more than they save, and the other cores compute flow and networks
     image = np.asarray(reformatter.reformat(picture, format="rgb24", threads=1).to_ndarray(), np.uint8)
     return shrink(np.rot90(image, picture.rotation // 90) if picture.rotation else image, size)
 
@@ -312,15 +317,15 @@ def shrink(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]
     if size == image.shape[1::-1]:
         return image
     if image.shape[1] % size[0] or image.shape[0] % size[1]:
-        # the same pixels in two thirds of the time; whole factors have a faster way of their own for bytes
+        # float32 gives the same pixels in two thirds of the time; for integer factors OpenCV is faster on bytes
         image = image.astype(np.float32)
     return np.asarray(cv2.convertScaleAbs(cv2.resize(image, size, interpolation=cv2.INTER_AREA)), np.uint8)
 
 
 class FrameReader(PyAVReader):
-    """The frames of a probed file, once; with `allow_damaged` a damaged file ends where the damage begins.
+    """Reader of the frames of a probed file; with `allow_damaged` a damaged file ends where the damage begins.
 
-    Raises VideoError if LSTR_DECODER is not pyav or decord, or decord is not installed.
+    Raises VideoError if LSTR_DECODER is not pyav or decord, or if decord is not installed.
     """
 
     def __init__(self, video: Video, allow_damaged: bool = False):
@@ -334,7 +339,7 @@ class FrameReader(PyAVReader):
         self.clock = video.clock
 
     def frames(self, long_side: int) -> Generator[SourceFrame, None, None]:
-        """Yield frames as PyAVReader; raises VideoError also for damage that the packets showed."""
+        """Yield frames as PyAVReader does; raises VideoError also for damage that `probe` found."""
         if self.video.damage and self._damage == "raise":
             raise damaged(self.name, self.video.damage)
         if self.decoder != "decord":
@@ -347,15 +352,15 @@ class FrameReader(PyAVReader):
 
 
 def decord_frames(video: Video, long_side: int) -> Generator[SourceFrame, None, None]:
-    """Yield each frame of a probed file at the working size, at the times of its packets.
+    """Yield each frame of a probed file at the working size, with the times of its packets.
 
-    Raises VideoError if decord fails, or would not give the frames of PyAV. decord hides damage within frames.
+    Raises VideoError if decord fails, or if its frames would differ from PyAV's. decord hides damage within frames.
     """
     import decord
 
     n, size = len(video.ticks), video.size(long_side)
-    # At 10 bits decord differs by 3.6 levels, at odd sizes by half a level, in MPEG-4 part 2 by one. It cannot decode
-    # AV1, and repeats frames that cannot be decoded.
+    # decord differs from PyAV by 3.6 levels at 10 bits, by half a level at odd sizes, and by one in MPEG-4 part 2. It
+    # cannot decode AV1, and repeats the previous frame if a frame cannot be decoded.
     is_exact = (
         video.width * video.height * 3 * n <= DECORD_BYTES
         and video.bits == 8
@@ -369,22 +374,23 @@ def decord_frames(video: Video, long_side: int) -> Generator[SourceFrame, None, 
     if not is_exact:
         raise VideoError(f"decord cannot read the exact frames of {video.path}.", PYAV_HINT)
     try:
-        reader = decord.VideoReader(os.path.abspath(video.path), num_threads=1)  # a bare name could be a protocol's
+        # an absolute path, because FFmpeg could take the beginning of a relative name for a protocol
+        reader = decord.VideoReader(os.path.abspath(video.path), num_threads=1)
         if len(reader) != n:
             raise ValueError(f"it counts {len(reader)} frames, the container {n}")
         for number in range(n):
             image, time = reader.next().asnumpy(), video.time(number)
             end = video.time(number + 1) if number + 1 < n else video.end
             yield SourceFrame(time, end - time, partial(shrink, image, size))
-    except Exception as error:  # decord raises RuntimeError and its own types for every kind of failure
+    except Exception as error:  # decord raises RuntimeError and other types
         raise VideoError(f"decord cannot read {video.path} ({first_line(error)}).", PYAV_HINT) from error
 
 
 def resample(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[SourceFrame]:
-    """Yield frames at 24 FPS from their own, never decreasing times, as FFmpeg's fps filter does, in exact arithmetic.
+    """Resample frames with non-decreasing times to 24 FPS, like FFmpeg's fps filter, in exact arithmetic.
 
-    A frame's slot is floor(time · 24 + 1/2); output k, from `first` on, is the last frame whose slot is ≤ k; gaps
-    repeat. It looks ahead by one frame. The last frame is shown for its duration.
+    The slot of a frame is floor(time · 24 + 1/2). Output k, from `first` on, is the last frame with a slot ≤ k, so gaps
+    repeat frames. Reads one frame ahead. The last frame is shown for its duration.
     """
     shown, k = None, first
     for frame in frames:
@@ -399,9 +405,9 @@ def resample(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[SourceFr
 
 
 def chunks_of(frames: Iterable[SourceFrame], first: int = 0, most: int | None = None) -> Iterator[Chunk]:
-    """Yield chunks of source frames, in order, each as soon as a later frame closes it; the short tail is dropped.
+    """Yield chunks of source frames, in order, each as soon as a later frame completes it; drop the incomplete tail.
 
-    Those before chunk `first` are skipped, and their images never made. After `most` chunks no frame is read.
+    Chunks before `first` are skipped without converting their images. After `most` chunks no frame is read.
     """
     pending: list[NDArray[np.uint8]] = []
     index = first
@@ -418,9 +424,10 @@ def chunks_of(frames: Iterable[SourceFrame], first: int = 0, most: int | None = 
 def stretches(
     frames: Iterator[SourceFrame], step: Fraction | None = None
 ) -> Iterator[tuple[int, Iterator[SourceFrame]]]:
-    """Yield frames cut at gaps: (first whole chunk, frames) of each stretch, to be read to its end before the next.
+    """Split frames at gaps: yield (first complete chunk, frames) of each part; read each part before the next one.
 
-    A gap is longer than GAP_SECONDS, and than SLOW_STEPS of the step before it; `step` is that before the first frame.
+    A gap is longer than GAP_SECONDS and than SLOW_STEPS times the previous frame interval; `step` is the interval
+    before the first frame.
     """
     latest_step = step or Fraction(0)
     ahead = next(frames, None)
@@ -442,7 +449,7 @@ def stretches(
 
 
 def open_chunks(path: Path, long_side: int, allow_damaged: bool = False) -> tuple[Video, FrameReader, Iterator[Chunk]]:
-    """Return a video's facts, its reader, and its chunks; with `allow_damaged` those before the damage.
+    """Probe a video; return its metadata, its reader and its chunks, with `allow_damaged` up to the damage.
 
     Raises as `probe_chunks`.
     """

@@ -1,4 +1,4 @@
-"""Zones of a camera frame, and the backdrop that hides everything outside them."""
+"""Zones of a camera frame, and the backdrop that replaces the area outside them."""
 
 from dataclasses import replace
 from math import exp
@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from lstr.extractors.video.frames import CHUNK_SECONDS, Chunk
 
-# From the left and from the top, each from 0 to 1.
+# Distance from the left and from the top, each from 0 to 1.
 Corner = tuple[float, float]
-# A polygon that closes itself. Where its sides cross, the even-odd rule says what is inside.
+# A closed polygon. If its sides cross, the even-odd rule defines the inside.
 Zone = tuple[Corner, ...]
-# What is in any of them counts; without one the whole picture does.
+# The union of the zones is kept; without zones the whole frame.
 Zones = tuple[Zone, ...]
 
 MOST_ZONES = 16
 LEAST_CORNERS, MOST_CORNERS = 3, 32
-SIDE = 100  # pixels of the picture on which a zone must have one
-# A zone whose corners are all this near to one line is none.
+SIDE = 100  # on a frame of this many pixels per side, a zone must contain at least one pixel
+# A zone is rejected if all corners are this close to one line.
 FLAT = 0.005
 
 
 def parse_zones(value: Any) -> Zones:
-    """Zones of nested lists, as TOML and JSON have them. Raises ValueError with what is wrong, in a phrase."""
+    """Parse zones from nested lists, as in TOML and JSON. Raises ValueError with a phrase that describes the error."""
     if not isinstance(value, list):
         raise ValueError("write a list of polygons, for example [[[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]]].")
     if len(value) > MOST_ZONES:
@@ -48,27 +48,27 @@ def _corner(value: Any, called: str) -> Corner:
     pair = isinstance(value, list) and len(value) == 2
     if not pair or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in value):
         raise ValueError(f"{called} is not a pair of numbers such as [0.1, 0.2].")
-    if not all(0 <= part <= 1 for part in value):  # nor is NaN
+    if not all(0 <= part <= 1 for part in value):  # also rejects NaN
         raise ValueError(f"{called} is not within the frame: both numbers must be from 0 to 1.")
     return float(value[0]), float(value[1])
 
 
 def _is_flat(zone: Zone) -> bool:
-    """Whether the corners are on one line, where rounding alone would say which pixels are inside."""
+    """Return whether the corners are nearly on one line, because only rounding would decide which pixels are inside."""
     corners = np.array(zone)
     distances = np.linalg.svd(corners - corners.mean(0), compute_uv=False)
     return bool(distances[-1] < FLAT)
 
 
 def inside(zones: Zones, height: int, width: int) -> NDArray[np.bool_]:
-    """(height, width): whether the centre of each pixel is in any of the zones."""
+    """Return a mask (height, width) of the pixels that have their centre in any of the zones."""
     across = (np.arange(width) + 0.5) / width
     down = (np.arange(height) + 0.5) / height
     union = np.zeros((height, width), np.bool_)
     for zone in zones:
-        odd = np.zeros_like(union)  # how often the sides of the zone are crossed on the way from the left
+        odd = np.zeros_like(union)  # whether a line from the left crosses the zone's sides an odd number of times
         for side in zip(zone, (*zone[1:], zone[0]), strict=True):
-            (x0, y0), (x1, y1) = sorted(side)  # so that a side that is gone twice, there and back, is none
+            (x0, y0), (x1, y1) = sorted(side)  # sorted, so that a side that occurs in both directions cancels out
             rows = np.flatnonzero((y0 <= down) != (y1 <= down))
             if rows.size:
                 crossing = x0 + (down[rows] - y0) * ((x1 - x0) / (y1 - y0))
@@ -77,14 +77,14 @@ def inside(zones: Zones, height: int, width: int) -> NDArray[np.bool_]:
     return union
 
 
-# After so long a pixel that has changed for good is shown as changed by 63 % (1 − 1/e).
+# Time constant: a permanent change of a pixel is blended in by 63 % (1 − 1/e) after this time.
 BACKDROP_SECONDS = 30.0
 
 
 class Backdrop:
-    """The state of one connection to a source: for each pixel the slow average of its past.
+    """A slow running average of each pixel, for one connection to a source.
 
-    It starts with its first frame, and again when the frame size changes or after a chunk without zones.
+    It starts with the first frame, and starts over if the frame size changes or after a chunk without zones.
     """
 
     def __init__(self) -> None:
@@ -94,10 +94,10 @@ class Backdrop:
         self._outside: NDArray[np.bool_] | None = None
 
     def behind(self, chunk: Chunk, zones: Zones) -> Chunk:
-        """A chunk with the backdrop outside the zones, the same in all its frames; inside its pixels are as they were.
+        """Return a chunk with the area outside the zones replaced by the backdrop, which is equal in all its frames.
 
-        The backdrop is of what came before the chunk, and takes its last frame in afterwards. Without zones the chunk
-        itself.
+        The backdrop depends only on earlier chunks; the last frame of this chunk updates it afterwards. Without zones
+        the chunk is returned unchanged.
         """
         if not zones:
             self._average = None
