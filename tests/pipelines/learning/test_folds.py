@@ -4,14 +4,12 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import torch
 
 from lstr.batch import predict
 from lstr.checkpoint import load
-from lstr.errors import TooShortError
 from lstr.extractors.networks.archive import Archive
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.metrics.actions import measure_events
@@ -21,11 +19,8 @@ from lstr.pipelines.evaluation.thresholds import Scored, choose_without_each
 from lstr.pipelines.features.dataset import read_split
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.learning.learn import Learnt
-from lstr.pipelines.learning.plan import NETWORKS
-from lstr.pipelines.learning.planner import STEP_START_S
-from lstr.pipelines.learning.preparation import plan
 from lstr.pipelines.model_files.model_file import open_model
-from lstr.pipelines.progress import Finished, Notice
+from lstr.pipelines.progress import Finished
 from tests.support.learning import options, run
 
 
@@ -123,41 +118,3 @@ def test_without_a_recipe_two_networks_and_two_averaged_models(videos, tmp_path)
     video = next((videos / "videos").rglob("*.mp4"))
     detected = list(detect_sources([video], DetectOptions(result.model)))
     assert isinstance(detected[-1], Finished)
-
-
-def test_a_short_time_drops_images_and_then_the_folds(videos, all_teach, tmp_path):
-    """Networks get at least two thirds of their training, unless nothing cheaper is left."""
-
-    def planned(seconds: float | None, **others):
-        def training(preset, configs, *rest):
-            return dict.fromkeys(configs, 0.05), 1
-
-        with (
-            patch("lstr.pipelines.learning.planner.measure_training", training),
-            patch("lstr.pipelines.learning.planner.measure_chunks", return_value=0.001),
-            patch("lstr.pipelines.learning.planner.measure_model", return_value=1.0),
-        ):
-            settings = {"height": "32", "width": "48", "epochs": "20", "draws": "400"}
-            chosen = options(videos, tmp_path / "x", algorithm=None, settings=settings, seconds=seconds, **others)
-            events = list(plan(replace(chosen, labels=str(all_teach))))
-        said = [event.text for event in events if isinstance(event, Notice) and "held out" in event.text]
-        return events[-1].plan, "".join(said)
-
-    whole, said = planned(None)
-    networks = sum(step.seconds - 4 * STEP_START_S for step in whole.steps if step.key in NETWORKS.values())
-    others = whole.seconds - networks
-    assert whole.recipe == "pretrained" and whole.folds == 3 and whole.draws == 400 and not said
-    fewer, said = planned(1.2 * (others + 0.8 * networks))
-    assert (fewer.folds, fewer.draws, fewer.epochs) == (3, 320, whole.epochs) and not said
-    assert fewer.seconds * 1.2 == pytest.approx(1.2 * (others + 0.8 * networks))
-    held_out, said = planned(1.2 * (others + 0.5 * networks))
-    assert (held_out.folds, held_out.recipe, held_out.draws) == (0, "pretrained", 400)
-    assert "3 folds" in said and "held out" in said
-    fewest, said = planned(1.2 * (held_out.seconds - networks / 10))
-    assert fewest.folds == 0 and 96 <= fewest.draws < 400 and "held out" in said
-    named, said = planned(1.2 * (others + 0.5 * networks), folds=3)
-    assert (named.folds, named.draws) == (3, 200) and not said, "folds that are named stay"
-    with pytest.raises(TooShortError, match="takes at least") as caught:
-        planned(10.0)
-    minutes = int(caught.value.hint.split("--time ")[1].split("m")[0])
-    assert planned(60.0 * minutes)[0].draws >= 96

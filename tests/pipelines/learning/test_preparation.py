@@ -102,6 +102,7 @@ def test_a_setting_that_chooses_the_epoch_needs_videos_for_it(videos, tmp_path, 
     assert planned(chosen).plan.videos["validation"] == 1
 
 
+@pytest.mark.long
 def test_a_short_time_drops_images_and_then_the_folds(videos, tmp_path, quick):
     """Networks get at least two thirds of their training, unless nothing cheaper is left."""
 
