@@ -155,26 +155,25 @@ def read_checkpoint(path: Path) -> None:
     read_recipe(path)
 
 
+def one_of_several(contents: dict[str, Any]) -> st.SearchStrategy[dict[str, bytes]]:
+    """The files of a folder, JSON values or bytes, with one of them changed."""
+    sound = {name: content if isinstance(content, bytes) else as_json(content) for name, content in contents.items()}
+
+    def change(name: str) -> st.SearchStrategy[dict[str, bytes]]:
+        changed = changed_bytes if isinstance(contents[name], bytes) else changed_json
+        return changed(contents[name]).map(lambda made: {**sound, name: made})
+
+    return st.sampled_from(sorted(sound)).flatmap(change)
+
+
 def feature_files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
     target = io.BytesIO()
     np.save(target, np.zeros((8, 1024), np.float32))
-    sound = {
-        "recipe.json": as_json(RECIPE),
-        "rgb_random_shufflenetv2/v.npy": target.getvalue(),
-        "records/v.json": as_json(RECORD),
-        "failed.jsonl": as_json(FAILURE) + b"\n",
-        "videos.jsonl": as_json(RECORD) + b"\n",
-        "weights.json": as_json({"rgb": "/nowhere/w"}),
-        "calibration.pt": saved({"rgb": {"bn.running_mean": torch.zeros(2)}}),
-    }
-    known = {"recipe.json": RECIPE, "records/v.json": RECORD, "failed.jsonl": FAILURE, "videos.jsonl": RECORD}
-    known |= {"weights.json": {"rgb": "/nowhere/w"}}
-
-    def change(name: str) -> st.SearchStrategy[dict[str, bytes]]:
-        changed = changed_json(known[name]) if name in known else changed_bytes(sound[name])
-        return changed.map(lambda made: {**sound, name: made})
-
-    return st.sampled_from(sorted(sound)).flatmap(change)
+    records = {"records/v.json": RECORD, "failed.jsonl": FAILURE, "videos.jsonl": RECORD}
+    networks = {"weights.json": {"rgb": "/nowhere/w"}, "calibration.pt": saved({"rgb": {"bn.mean": torch.zeros(2)}})}
+    return one_of_several(
+        {"recipe.json": RECIPE, "rgb_random_shufflenetv2/v.npy": target.getvalue(), **records, **networks}
+    )
 
 
 def read_features(path: Path) -> None:
@@ -192,17 +191,14 @@ def weights_folders(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
     recipe = RECIPE | {"rgb": network_recipe("rgb", StreamPreset("shufflenetv2")).to_dict() | {"weights": "mine"}}
     about = {"format": "lstr-weights/1", "name": "mine", "classes": CLASSES, "streams": ["rgb"], "training": {"v": "0"}}
     about |= {"folds": {"v": 1}, "metrics": {"rgb": {"all": {"mAP": 0.5}}}}
-    sound = {"finetune.json": as_json(about), "recipe.json": as_json(recipe), "rgb.pth": b"x"}
-    known = {"finetune.json": about, "recipe.json": recipe}
-    named = st.sampled_from(sorted(known))
-    return named.flatmap(lambda name: changed_json(known[name]).map(lambda made: {**sound, name: made}))
+    return one_of_several({"finetune.json": about, "recipe.json": recipe, "rgb.pth": b"x"})
 
 
-def annotation_files(form: str, suffix: str) -> Callable[[Path], st.SearchStrategy[dict[str, bytes]]]:
+def annotation_files(form: str) -> Callable[[Path], st.SearchStrategy[dict[str, bytes]]]:
     def files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
         (folder / "labels.json").write_bytes(as_json({**LABELS, "database": {"c": DATABASE["c"]}}))
-        convert([folder / "labels.json"], form, folder / f"sound{suffix}")
-        return one(changed_text((folder / f"sound{suffix}").read_text()))
+        convert([folder / "labels.json"], form, folder / f"sound.{form}")
+        return one(changed_text((folder / f"sound.{form}").read_text()))
 
     return files
 
@@ -218,10 +214,9 @@ def read_labels(path: Path) -> None:
     convert([path], "csv")
 
 
-def video_files(suffix: str, codec: str) -> Callable[[Path], st.SearchStrategy[dict[str, bytes]]]:
+def video_files(form: str, codec: str) -> Callable[[Path], st.SearchStrategy[dict[str, bytes]]]:
     def files(folder: Path) -> st.SearchStrategy[dict[str, bytes]]:
-        path = write_video(folder / f"sound{suffix}", range(0, 300, 25), codec=codec)
-        return one(changed_bytes(path.read_bytes()))
+        return one(changed_bytes(write_video(folder / f"sound.{form}", range(0, 300, 25), codec=codec).read_bytes()))
 
     return files
 
@@ -262,7 +257,7 @@ BINARY = "time,walk,run\n0,0,0\n0.5,1,1\n1,0,0\n1.5,0,1\n"
 TARGETS = {
     "labels": Target("labels.json", lambda _: one(changed_json(LABELS)), read_labels),
     "timeline": Target("v.json", lambda _: one(changed_json(TIMELINE)), read_labels),
-    **{f"labels, {x}": Target(f"v.{x}", annotation_files(x, f".{x}"), read_labels) for x in ("csv", "eaf", "vtt")},
+    **{f"labels, {x}": Target(f"v.{x}", annotation_files(x), read_labels) for x in ("csv", "eaf", "vtt")},
     "labels, srt": Target("v.srt", lambda _: one(changed_text(SUBTITLES)), read_labels),
     "labels, boris": Target("v.boris", json_files(BORIS), read_labels),
     "labels, exports of BORIS": Target("v.csv", lambda _: one(changed_text(EXPORT)), read_labels),
@@ -276,9 +271,10 @@ TARGETS = {
     "weights folder": Target("w", weights_folders, lambda p: (open_weights(p), read_recipe(p))),
     "model file": Target("m.lstr", model_files, read_model),
     "features": Target("f", feature_files, read_features),
-    "MP4": Target("v.mp4", video_files(".mp4", "libx264"), read_video),
-    "Matroska": Target("v.mkv", video_files(".mkv", "libx264"), read_video),
-    "AVI": Target("v.avi", video_files(".avi", "mpeg4"), read_video),
+    **{
+        x: Target(f"v.{x}", video_files(x, c), read_video)
+        for x, c in (("mp4", "h264"), ("mkv", "h264"), ("avi", "mpeg4"))
+    },
 }
 QUICK = {"labels": 60, "timeline": 40, "labels, boris": 40, "weights folder": 40}
 QUICK |= {"recipe": 100, "recipe file": 100, "metrics": 100}
