@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lstr
-from lstr.pipelines.progress import Failed, Progress
+from lstr.pipelines.progress import Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.feature_set import TINY_SETTINGS
 
@@ -43,17 +43,3 @@ def test_from_videos_to_decisions(scenes, tmp_path):
     assert len(decisions) == 16
     stored = list(lstr.detect(features, trained.checkpoint))
     assert np.allclose(decisions[5].scores, stored[2 * 16 + 5].scores, atol=1e-4)
-
-
-@pytest.mark.long
-def test_random_networks_are_warned_of_and_failures_are_in_the_summary(scenes, small_set, tmp_path):
-    root, _ = scenes
-    how = {"recipe": small_set.recipe, "device": "cpu", "workers": 1}
-    (tmp_path / "text.mp4").write_text("no video\n" * 99)
-    sources = {"good": root / "videos" / "scene_00.mp4", "bad": tmp_path / "text.mp4"}
-    with pytest.warns(UserWarning, match="random weights"):
-        summary = lstr.extract(sources, tmp_path / "features", **how)
-    assert [failed.id for failed in summary.failed] == ["bad"] and summary.counts["done"] == 1
-    events = []
-    lstr.extract(sources, tmp_path / "features", **how, show=events.append)
-    assert [event.id for event in events if isinstance(event, Failed)] == ["bad"]

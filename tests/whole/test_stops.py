@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +27,6 @@ from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.pipelines.features.folder import open_features, verify
 from lstr.pipelines.training.run_folder import CONFIG
 from tests.support.mistakes import mistake
-from tests.support.processes import room
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
 HOWS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
@@ -237,19 +235,6 @@ def test_stopped_at_random_moments_it_resumes_to_the_bit(launcher, small_set, tm
     runs.finish()
     assert job.results(runs.folder) == expected
     assert not list(runs.folder.rglob(".*.tmp-*"))
-
-
-def test_a_full_disk_loses_no_finished_features(small_set, tmp_path, lstr):
-    """Arrays of 46 kB meet an error half way."""
-    shutil.copytree(small_set.features, tmp_path / "f")
-    folder = open_features(tmp_path / "f")
-    *kept, last = folder.ids()
-    folder.record(last).unlink()
-    with room(40_000):
-        result = lstr("extract", small_set.videos, "-o", folder.path, "--recipe", small_set.recipe, "--workers", 1)
-    mistake(result, 2, "File too large")
-    assert folder.ids() == kept and not list(folder.path.rglob(".*.tmp-*"))
-    assert {fault["id"] for fault in verify(folder)[1]} == {last}
 
 
 def mount(disk: Path, options: str) -> int:

@@ -162,19 +162,15 @@ def test_mistakes(labels, tmp_path, monkeypatch, lstr, arguments, named):
 
 
 @pytest.mark.parametrize(
-    ("file", "named"),
-    [("other.mp4", "other"), ("day 1/game.mp4", "day 1/game"), ("GAME.mp4", None)],
+    ("file", "named"), [("other.mp4", "other"), ("day 1/game.mp4", "day 1/game"), ("GAME.mp4", None)]
 )
-def test_a_file_is_of_the_video_that_it_is_called_as_alone(labels, tmp_path, file, named):
+def test_a_file_is_of_the_video_that_it_is_called_as_or_of_the_only_one(labels, tmp_path, file, named):
     done = convert([labels], "eaf", tmp_path / "eaf", ConvertOptions(video=tmp_path / file))
     found = {name: video.media for name, video in done.annotated.videos.items() if video.media}
     assert found == ({named: str(tmp_path / file)} if named else {})
-
-
-def test_a_file_of_any_name_is_of_the_only_video(tmp_path):
     (tmp_path / "a.csv").write_text("start,end,label\n1,2,jump\n")
-    done = convert([tmp_path / "a.csv"], "eaf", tmp_path / "a.eaf", ConvertOptions(video=tmp_path / "b.mp4"))
-    assert done.annotated.videos["a"].media == str(tmp_path / "b.mp4")
+    done = convert([tmp_path / "a.csv"], "eaf", tmp_path / "a.eaf", ConvertOptions(video=tmp_path / file))
+    assert done.annotated.videos["a"].media == str(tmp_path / file)
 
 
 @pytest.mark.parametrize("text", ["nothing\n", "", "so 1\n", "Day 3, camera 2\n"])

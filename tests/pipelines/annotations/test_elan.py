@@ -34,18 +34,6 @@ def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):
     assert media["MEDIA_URL"] == Path("videos/a b.mp4").absolute().as_uri() and media["MIME_TYPE"] == "video/mp4"
 
 
-def test_the_order_and_the_references_are_those_of_the_schema():
-    root = ET.fromstring(write("eaf", ONE).encode())
-    order = list(dict.fromkeys(element.tag for element in root))
-    assert order == ["HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "CONSTRAINT"]
-    slots = [int(slot.get("TIME_VALUE")) for slot in root.iter("TIME_SLOT")]
-    assert slots == sorted(slots)
-    ids = [e.get("ANNOTATION_ID") for e in root.iter() if e.get("ANNOTATION_ID")]
-    assert len(ids) == len(set(ids)) == 14
-    types = {e.get("LINGUISTIC_TYPE_ID") for e in root.iter("LINGUISTIC_TYPE")}
-    assert {tier.get("LINGUISTIC_TYPE_REF") for tier in root.iter("TIER")} == types
-
-
 def test_tiers_of_one_name_keep_apart():
     video = VideoLabels(segments=(Segment(0, 2, "a", 0.5), Segment(1, 3, "a", 0.5), Segment(1, 2, "a (2)", 0.5)))
     text = write("eaf", AnnotationSet({"a": video}, ("a", "a (2)", "a score")))

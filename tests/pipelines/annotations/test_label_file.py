@@ -12,7 +12,7 @@ from lstr.labels.label_set import VideoLabels, read_labels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_files import divide_paths, is_labels, read_label_file, read_label_files
-from lstr.pipelines.annotations.videos import find_labelled_videos, footage_at, footage_of_files
+from lstr.pipelines.annotations.videos import footage_of_files
 from tests.support.mistakes import mistake
 
 CUE = "1\n00:00:01,000 --> 00:00:02,000\nfall\n"
@@ -130,18 +130,6 @@ def test_every_wrong_segment_of_a_table_is_found(tmp_path):
     assert kinds == ["before the start", "negative length", "no subset"]
 
 
-def test_rates_and_lengths_of_videos(small_set, tmp_path):
-    videos = find_labelled_videos([small_set.videos])
-    assert videos == find_videos([small_set.videos]) and len(videos) == 4
-    footage = footage_of_files(videos)
-    assert footage.keys() == videos.keys()
-    assert all(abs(one.seconds - 5.0) < 0.2 and one.rate and one.rate >= 10 for one in footage.values())
-    for paths in ([small_set.features], [], [small_set.videos, "nothing"]):
-        assert find_labelled_videos(paths) == {}
-    (tmp_path / "no.mp4").write_text("?")
-    assert footage_at(tmp_path / "no.mp4") is None
-
-
 def test_frame_numbers_are_found_by_the_rate_of_the_videos(small_set, tmp_path, lstr):
     footage, rows = footage_of_files(find_videos([small_set.videos])), []
     for name, video in read_labels(small_set.labels).videos.items():
@@ -177,37 +165,28 @@ def test_hints_of_a_check_work_as_they_are_typed(tmp_path, lstr, monkeypatch):
             assert lstr(*typed.split())[0] == 0 and Path("labels.json").exists(), err
 
 
-def test_the_result_of_a_check(small_set, tmp_path, lstr):
-    videos = enumerate(("training", "testing"))
-    rows = [f"v{i},{subset},{k + 0.5},{k + 1},jump" for i, subset in videos for k in range(5)]
-    tidy = write(tmp_path / "tidy.csv", *rows)
-    code, out, err = lstr("labels", "check", tidy)
-    assert (code, err) == (0, "") and str(tidy) in out and "10" in out
-    code, out, _ = lstr("labels", "check", tidy, "--json")
-    assert json.loads(out) == {"videos": 2, "segments": 10, "classes": 1, "findings": []}
-    code, out, _ = lstr("labels", "check", tidy, small_set.videos, "--json")
-    kinds = [(f["severity"], f["kind"]) for f in json.loads(out)["findings"]]
-    warnings = [("warning", "no labels")] * 4 + [("warning", "no video")] * 2
-    assert code == 2 and kinds == [("error", "no match")] + warnings
-
-
-def test_a_description(small_set, tmp_path, lstr):
-    code, out, _ = lstr("info", small_set.labels, "--json")
-    found, labels = json.loads(out), read_labels(small_set.labels)
-    assert code == 0 and (found["kind"], found["videos"]) == ("label file", 4)
-    assert found["subsets"] == {"training": 3, "testing": 1} and found["durations"]["stated"] == 4
+def test_a_description_and_a_check_as_json(small_set, tmp_path, lstr):
+    convert([small_set.labels], "eaf", tmp_path / "eaf")
+    found, labels = json.loads(lstr("info", small_set.labels, "--json")[1]), read_labels(small_set.labels)
+    assert (found["kind"], found["videos"], found["durations"]["stated"]) == ("label file", 4, 4)
+    assert found["subsets"] == {"training": 3, "testing": 1}
     for name, facts in found["per_class"].items():
         own = [s for video in labels.videos.values() for s in video.segments if s.label == name]
         assert facts["segments"] == len(own) and facts["seconds"] == pytest.approx(sum(s.end - s.start for s in own))
-    assert found["segments"] == sum(facts["segments"] for facts in found["per_class"].values())
-    path = write(tmp_path / "labels.csv", "a,train,3,2,jump", "a,train,1,2,jump")
-    code, out, _ = lstr("info", path)
-    assert code == 0 and "jump" in out
-    (tmp_path / "eaf").mkdir()
-    convert([small_set.labels], "eaf", tmp_path / "eaf")
-    assert json.loads(lstr("info", tmp_path / "eaf", "--json")[1])["videos"] == 4
-    (tmp_path / "none.json").write_text("[1")
-    mistake(lstr("info", tmp_path / "none.json"), 2, "none.json")
+    assert json.loads(lstr("info", tmp_path / "eaf", "--json")[1])["segments"] == found["segments"]
+    videos = enumerate(("training", "testing"))
+    tidy = write(
+        tmp_path / "tidy.csv", *(f"v{i},{name},{k + 0.5},{k + 1},jump" for i, name in videos for k in range(5))
+    )
+    checked = json.loads(lstr("labels", "check", tidy, "--json")[1])
+    assert checked == {"videos": 2, "segments": 10, "classes": 1, "findings": []}
+    code, out, _ = lstr("labels", "check", tidy, small_set.videos, "--json")
+    kinds = [(f["severity"], f["kind"]) for f in json.loads(out)["findings"]]
+    assert code == 2 and kinds == [
+        ("error", "no match"),
+        *[("warning", "no labels")] * 4,
+        *[("warning", "no video")] * 2,
+    ]
 
 
 def test_the_last_of_several_files_counts_and_no_subset_means_training(files, tmp_path):

@@ -3,13 +3,12 @@
 import json
 from collections import Counter
 from contextlib import nullcontext
-from shutil import copyfile, copytree, rmtree
-from time import sleep
+from shutil import copyfile, copytree
 
 import pytest
 
 from lstr import streaming
-from lstr.errors import ExhaustedError, MissingPathError, OutputError, UnforeseenError, VideoError
+from lstr.errors import ExhaustedError, MissingPathError, UnforeseenError, VideoError
 from lstr.extractors.video.inputs import Input
 from lstr.extractors.video.live import LiveReader
 from lstr.labels.label_set import read_labels
@@ -107,24 +106,6 @@ def test_an_interrupt_between_recorded_sources_leaves_the_index_of_the_pages(sma
         job.throw(KeyboardInterrupt())
     assert [video["id"] for video in Page(tmp_path / "index.html").data["videos"]] == ["scene_00", "scene_01"]
     assert Page(tmp_path / "scene_01.html").data["index"] == "./index.html"
-
-
-@pytest.mark.long
-def test_files_that_are_deleted_while_they_are_written_are_an_error(small_set, loaded, stream, tmp_path):
-    output = OutputOptions(tmp_path / "out", ("jsonl",))
-    job = detect_sources([small_set.features], DetectOptions(loaded, output=output))
-    next(event for event in job if isinstance(event, Decision))
-    rmtree(tmp_path / "out")
-    with pytest.raises(OutputError, match=r"scene_00\.jsonl"):
-        list(job)
-    with served([stream]) as port:
-        job = detect_sources([f"tcp://127.0.0.1:{port}"], DetectOptions(loaded, networks=ONE_THREAD, output=output))
-        next(event for event in job if isinstance(event, Opened))
-        while not list((tmp_path / "out").glob("*.jsonl")):  # a thread opens it
-            sleep(0.01)
-        rmtree(tmp_path / "out")
-        with pytest.raises(OutputError, match="jsonl"):
-            list(job)
 
 
 def test_each_file_of_a_folder_is_accounted_for(small_set, loaded, tmp_path):

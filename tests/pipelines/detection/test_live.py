@@ -11,12 +11,9 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 
-from lstr import streaming
 from lstr.errors import StalledError
 from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
-from lstr.kinds import configure, make_model
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.detection import outputs
 from lstr.pipelines.detection.decision import Decision, Opened
@@ -29,7 +26,6 @@ from lstr.timeline import Thresholds
 from tests.support.annotated import segments
 from tests.support.clips import stdin
 from tests.support.detections import dated_file, decisions_of, run_live, run_recorded, sources_of
-from tests.support.feature_set import TINY
 from tests.support.mistakes import mistake
 from tests.support.processes import heed_interrupts
 from tests.support.served import TS_HEAD, piped, served
@@ -100,28 +96,6 @@ def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks,
     assert np.abs(scores_of(through_api[:4]) - scores_of(both[other])).max() <= 1e-5
     assert through_api[3].events == [] and through_api[4].events
     assert all(event.event == "ended" and event.still_on and event.at for event in through_api[4].events)
-
-
-def test_some_of_several_streams_step_as_each_alone():
-    """Side by side or apart in the state, in any order, of different ages."""
-    torch.manual_seed(0)
-    model = make_model(configure(rgb_dim=5, flow_dim=3, **TINY), 4).eval()
-    random = np.random.default_rng(0)
-    features = random.normal(size=(4, 30, 8)).astype(np.float32)
-    alone = []
-    for stream in features:
-        state = streaming.create(model)
-        alone.append(np.stack([streaming.step(model, state, row[:5], row[5:]).numpy() for row in stream]))
-    state = streaming.create(model, 4)
-    while state.chunks.min() < 20:
-        some = [int(i) for i in random.permutation(4)[: random.integers(1, 5)] if state.chunks[i] < 30]
-        if not some:
-            continue
-        rows = np.stack([features[i, state.chunks[i]] for i in some])
-        at = [int(state.chunks[i]) for i in some]
-        found = streaming.step_streams(model, state, some, rows[:, :5], rows[:, 5:])[:, 0].numpy()
-        for i, k, scores in zip(some, at, found, strict=True):
-            assert np.abs(scores - alone[i][k]).max() < 1e-5
 
 
 def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path):
