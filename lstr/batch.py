@@ -15,7 +15,7 @@ from lstr.models.kind import Model
 
 
 def predict(model: Model, features: Tensor | NDArray[np.float32], batch_size: int = 64) -> Tensor:
-    """Class probabilities (L, C), float32 on the CPU, of a video's features (L, D): the definition of the scores.
+    """Return class probabilities (L, C), float32 on the CPU, of a video with features (L, D): what defines the scores.
 
     Chunk T takes the newest output of the window at T. Raises LstrError when the model is in training mode, or the
     features are of the wrong shape or not finite.
@@ -30,7 +30,7 @@ def predict_ahead(
     batch_size: int = 64,
     constants: Any = None,
 ) -> Tensor:
-    """Class probabilities (L, 1 + n_ahead, C) of each chunk and of the chunks that will follow it.
+    """Return class probabilities (L, 1 + n_ahead, C) of each chunk and of the chunks that will follow it.
 
     Entry [T, h] is about chunk T + h as seen at the end of chunk T. batch_size windows are computed together. To
     predict many videos faster, pass `constants=shared_constants(model)`. Raises as `predict`.
@@ -60,5 +60,5 @@ def predict_ahead(
 
 @torch.no_grad()
 def shared_constants(model: Model) -> Any:
-    """What follows from the weights alone, for `predict_ahead` of many videos; None where nothing does."""
+    """Return what depends on the weights alone, for `predict_ahead` of many videos; None without such a part."""
     return model.constants()

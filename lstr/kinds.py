@@ -51,14 +51,14 @@ OURS = {
 }
 # The kind of a published file whose tensors fit it and another kind, or no kind.
 FIRST = "lstr"
-# Kinds that are put together from trained models: known by name, and not among those that can be trained.
+# Kinds that are made of trained models. They cannot be trained themselves.
 TOGETHER = {"average": "lstr.average:KIND"}
 
 
 class Kinds(Mapping[str, "Kind"]):
-    """Kinds by name: those of this package, then those of others by name. To go through the names imports none.
+    """Kinds by name, first of this package, then of others. Iterating over the names imports no kind.
 
-    Those of `TOGETHER` are found by name, and are not gone through, for they cannot be trained.
+    Kinds of `TOGETHER` are found by name, but are not in the iteration, because they cannot be trained.
     """
 
     @cached_property
@@ -101,7 +101,7 @@ def kind_named(name: Any) -> Kind:
 
 @cache
 def usable() -> dict[str, Kind]:
-    """All kinds by name, which imports them; another package's that cannot be imported is left out with a warning."""
+    """Return all kinds by name, which imports them; a kind of another package that fails is skipped with a warning."""
     found: dict[str, Kind] = {}
     for name in KINDS:
         try:

@@ -124,7 +124,7 @@ def override(settings: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def describe(kind: Any) -> str:
-    """Return what a value of a type has to be, such as "a whole number of at least 1"."""
+    """Return the description of a type for a hint, such as "a whole number of at least 1"."""
     info = inspect.type_info(kind)
     if isinstance(info, inspect.UnionType):
         info = next(part for part in info.types if not isinstance(part, inspect.NoneType))
@@ -141,13 +141,13 @@ def describe(kind: Any) -> str:
 
 
 def to_json(config: Settings) -> str:
-    """Canonical JSON of a configuration: sorted keys, no spaces, so equal settings give equal text."""
+    """Return the canonical JSON of a configuration: sorted keys, no spaces, so equal settings give equal text."""
     return json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))
 
 
 @cache
 def _checker(kind: type) -> type[msgspec.Struct]:
-    """A struct of the same fields without other checks: msgspec checks conversions, but not calls."""
+    """Return a struct of the same fields without other checks: msgspec checks conversions, but not calls."""
     return msgspec.defstruct(kind.__name__, list(field_types(kind).items()))
 
 
@@ -162,7 +162,7 @@ def _read(value: Any, kind: Any) -> Any:
 
 
 def _error(kind: type, values: Mapping[str, Any], error: Exception) -> ConfigError:
-    """The error of a wrong value, by what msgspec says of it: "Expected `int` >= 1 - at `$.n_heads`"."""
+    """Return the error of a wrong value, from the message of msgspec: "Expected `int` >= 1 - at `$.n_heads`"."""
     name = str(error).partition("$.")[2].strip("`").partition("[")[0].partition(".")[0]
     if name not in values:
         return ConfigError(f"A setting is wrong: {error}.", "Give it a value of its type.")

@@ -48,7 +48,7 @@ class Event:
     """`time`, `start` and `end` on the clock of the wall, of a live source."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The event's JSON object; `end`, `still_on` and times of the wall (ISO 8601) only where there are any."""
+        """Return the event's JSON object; `end`, `still_on` and wall-clock times (ISO 8601) only if it has them."""
         values: dict[str, Any] = {"event": self.event, "label": self.label, "time": self.time, "start": self.start}
         if self.end is not None:
             values["end"] = self.end

@@ -52,9 +52,9 @@ class CMeRT(Foresight):
     scoring_rule = ScoringRule("CMeRT", "long videos", "ignored")
 
     def outputs(self) -> Outputs:
-        """The work slots and the chunks that follow, once for each stage; then the chunks of the generated future.
+        """Return the work slots and the chunks that follow, for each stage; then the chunks of the generated future.
 
-        That begins at the first work slot.
+        The future begins at the first work slot.
         """
         early, refined, generated = WEIGHTS
         return self.staged([early] * self.config.refine_times + [refined], [generated], slot=0, first=0)
@@ -71,7 +71,7 @@ class CMeRT(Foresight):
         return made
 
     def remembered(self) -> dict[str, tuple[int, ...]]:
-        """Keys and values of the memory for each decoder layer; for the refinement, of the generated future too."""
+        """Return keys and values of the memory for each decoder layer, and of the future too for the refinement."""
         config = self.config
         lengths = {str(i): config.n1 for i in range(config.l_dec)}
         lengths |= {refinement(i): config.n1 + config.n_generated for i in range(config.refine_times)}
@@ -140,12 +140,12 @@ class CMeRT(Foresight):
 
 
 def refinement(i: int) -> str:
-    """Return what keys and values that a refinement sees are named by."""
+    """Return the name of the keys and values that a refinement sees."""
     return f"refine.{i}" if i else "refine"
 
 
 def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:
-    """What a stack makes of queries after its first self-attention (1 or B, n, D) and a memory (B, M, D): (B, n, D)."""
+    """Return the output (B, n, D) of a stack for queries after its first self-attention (1 or B, n, D) and a memory."""
     layer = stack.layers[0]
     cross = layer.multihead_attn
     queries = cross.queries(learned).expand(len(memory), -1, -1, -1)
@@ -156,7 +156,7 @@ def _answer(stack: Stack, learned: Tensor, memory: Tensor) -> Tensor:
 
 
 def _look(layer: DecoderLayer, x: Tensor, tokens: Tensor, past: Tensors, name: str, mask: Tensor) -> Tensor:
-    """The rest of a layer for x (B, n, D) after its self-attention: it sees the past, and tokens under a mask."""
+    """Return the rest of a layer for x (B, n, D) after its self-attention: it sees past, and tokens under a mask."""
     cross = layer.multihead_attn
     kept = past[f"keys.{name}"], past[f"values.{name}"]
     keys, values = (torch.cat(pair, dim=2) for pair in zip(kept, cross.keys_values(tokens), strict=True))

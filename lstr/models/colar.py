@@ -73,7 +73,7 @@ class Colar(FixedWindow):
 
     @torch.no_grad()
     def absorb(self, mean: Tensor, std: Tensor) -> None:
-        """See `Model.absorb`; the exemplars become raw too, but those of a class that has none stay zeros."""
+        """See `Model.absorb`; the exemplars become raw features too, but a class without exemplars keeps its zeros."""
         super().absorb(mean, std)
         known = self.exemplars.any(dim=2, keepdim=True).any(dim=1, keepdim=True)
         self.exemplars.copy_(torch.where(known, self.exemplars * std + mean, 0))
@@ -106,7 +106,7 @@ class Colar(FixedWindow):
         return {**self.of_exemplars(), "weight": weight.transpose(1, 2).flatten(1), "bias": bias}
 
     def of_exemplars(self) -> Tensors:
-        """Keys, of length 1, and values (C, K, d_model) of the exemplars, and which classes (C,) have any."""
+        """Return keys, of length 1, and values (C, K, d_model) of the exemplars, and which classes (C,) have any."""
         keys, values = self.feature_head_long(self.exemplars).chunk(2, dim=-1)
         return {"keys": F.normalize(keys, dim=-1), "values": values, "known": self.exemplars.any(dim=2).any(dim=1)}
 
@@ -172,7 +172,7 @@ class Colar(FixedWindow):
         return logits, {"window": ring, "around": put(around, plan["settled"], settled, donate)}
 
     def _newest(self, constants: Tensors, kept: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits (B, 1, C) of the newest chunk, and what the chunk two before it stays to be, (B, 2 * d_model).
+        """Return logits (B, 1, C) of the newest chunk, and the final convolution (B, 2 * d_model) two chunks before.
 
         kept (B, W, 4 * d_model) of the window; between (B, W - 4, 2 * d_model), the convolved keys and values of its
         chunks without the first and the last three.
@@ -189,10 +189,9 @@ class Colar(FixedWindow):
         return logits[:, None], last[:, 0]
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """Cross entropy of both branches against the first of a chunk's classes, and what the published code adds.
+        """Return the cross entropy of both branches against the first of a chunk's classes, and a divergence.
 
-        That is named a KL divergence, in both directions, but is computed on probabilities where logarithms belong,
-        so that it can be below 0. Windows whose newest chunk is ambiguous have no loss.
+        Windows whose newest chunk is ambiguous have no loss.
         """
         targets, counts = supervision.targets[:, 0], supervision.counts[:, 0]
         keep = loss_mask(targets, supervision.ignore, counts)  # (B,)
@@ -202,6 +201,8 @@ class Colar(FixedWindow):
         for logits in forwarded:
             losses = losses - logits.log_softmax(dim=-1).gather(1, label)[:, 0]
             logs.append(logits.masked_fill(unknown, -torch.inf).log_softmax(dim=-1))
+        # The published code calls this a KL divergence, in both directions, but has probabilities where logarithms
+        # belong, so that it can be below 0.
         for log, other in (logs, logs[::-1]):
             terms = other.exp() * (other.masked_fill(unknown, 0) - log.exp())  # (B, C)
             losses = losses + terms.sum(dim=-1) / (~unknown).sum()
@@ -209,13 +210,13 @@ class Colar(FixedWindow):
 
 
 def convolved(rows: Tensor, constants: Tensors) -> Tensor:
-    """Keys and values (B, N, 2 * d_model) of rows (B, N + 2, d_model) between their neighbours."""
+    """Return keys and values (B, N, 2 * d_model) of rows (B, N + 2, d_model) convolved with their neighbours."""
     around = torch.cat([rows[:, :-2], rows[:, 1:-1], rows[:, 2:]], dim=-1)
     return F.linear(around, constants["weight"], constants["bias"])
 
 
 def attend_newest(keys: Tensor, values: Tensor) -> Tensor:
-    """Values (B, W, D) of which the newest has added those of the window, by the cosine of their keys to its own."""
+    """Return values (B, W, D); the newest has added all of the window by the cosine of their keys to its key."""
     likeness = F.cosine_similarity(keys, keys[:, -1:], dim=-1).softmax(dim=1)  # (B, W)
     newest = values[:, -1] + (likeness[:, None] @ values)[:, 0]  # (B, D)
     return torch.cat([values[:, :-1], newest[:, None]], dim=1)
@@ -252,7 +253,7 @@ class PublishedColar(Published):
     unknown = ("work_length",)
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
-        """See `Published.tables`: the two of its branches, to which somebody has added `exemplars`."""
+        """See `Published.tables`: the tables of the two branches, and the `exemplars` that a user added."""
         parts = {name: content[name] for name in BRANCHES if isinstance(content.get(name), dict)}
         if len(parts) < len(BRANCHES):
             return None

@@ -36,7 +36,7 @@ class TfnLike(FixedWindow):
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
-        down, up = (3, 2, 1), (3, 2, 1, 1)  # kernel, stride and padding; what is half as long or twice as long
+        down, up = (3, 2, 1), (3, 2, 1, 1)  # kernel, stride and padding: halve or double the length
         self.filter = nn.Sequential(
             *(nn.Conv1d(d_model, d_model, *down), nn.ReLU()),
             *(nn.Conv1d(d_model, d_model, *down), nn.ReLU()),
@@ -59,7 +59,7 @@ class TfnLike(FixedWindow):
         return self.classifier(self.dropout(self.hidden_layer(both)))[:, None], relevance
 
     def outputs(self) -> Outputs:
-        """Return the newest chunk; then labels without logits, those of every work slot."""
+        """Return the newest chunk; then, for labels without logits, every work slot."""
         W = self.config.work_length
         slots = np.append(-1, np.arange(W))
         return Outputs(slots, np.zeros_like(slots), (Part(np.arange(1)),))
@@ -70,7 +70,7 @@ class TfnLike(FixedWindow):
         return logits, windows.by_slot(relevance)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """Cross entropy of the newest chunk, and of each score with whether its chunk is in the newest one's run."""
+        """Return the cross entropy of the newest chunk, and that of each relevance: is it in the same run?"""
         logits, relevance = forwarded
         targets, ignore = supervision.targets, supervision.ignore
         keep = loss_mask(targets, ignore, supervision.counts)  # (B, 1 + W)

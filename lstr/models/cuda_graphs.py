@@ -26,7 +26,7 @@ ALIGNED = 8  # bytes, at which every tensor of a piece of memory begins
 class Together:
     """Tensors of fixed shapes in one piece of memory of a device, which `fill` brings there in a single copy.
 
-    The next `fill` overwrites what a copy on its way is made of: wait for a result of the first before.
+    The next `fill` overwrites the source of a copy that may still run: wait for a result of the first before.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], device: torch.device):
@@ -52,7 +52,7 @@ class Together:
 
 
 class CapturedStep:
-    """`Model.advance` on fixed memory, by CUDA graphs: for steps that sum up a long memory, and for those that do not.
+    """`Model.step` on fixed memory, by CUDA graphs: one for steps that sum up a long memory, one for other steps.
 
     It belongs to the tensors it was made with, which must not be replaced. `prepare` captures every graph.
     """
@@ -67,7 +67,7 @@ class CapturedStep:
         self.replays: dict[bool, Callable[[], None]] = {}
 
     def prepare(self) -> None:
-        """Capture now, while no other thread uses the GPU, what the first steps would."""
+        """Capture every graph now, while no other thread uses the GPU, instead of in the first steps."""
         config, n_streams = self.model.config, len(next(iter(self.tensors.values())))
         features = torch.zeros(n_streams, config.input_dim)
         for chunks in range(config.work_length + config.long_stride + 1):  # by then both kinds of steps came
@@ -106,7 +106,7 @@ class CapturedStep:
         return changes
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """A function that does `work` by replaying its kernels. The streams are left as they were."""
+        """Return a function that does `work` by replaying its kernels. The streams do not change."""
         with CAPTURING, torch.no_grad(), torch.cuda.device(self.model.classifier.weight.device):
             before = {name: tensor.clone() for name, tensor in self.tensors.items()}
             side = torch.cuda.Stream()

@@ -30,9 +30,9 @@ from lstr.models.layers import FeatureHead, at_slots, sinusoid
 from lstr.models.published import read_publication
 from lstr.windows.windows import Supervision, Windows, in_order, loss_of
 
-# What RED's reward weighs beside the other losses; the paper trains with it after them, at a lower rate.
+# The weight of RED's reward in the loss; the paper trains with it after the other losses, at a lower rate.
 REWARD = 0.1
-# What a step leaves of the running mean that a reward is compared with.
+# The share that a step keeps of the running mean with which a reward is compared.
 FORGETTING = 0.99
 
 
@@ -63,18 +63,18 @@ class Looking(Windowed):
         return self.imagine(tokens, newest[:, None], constants)[0][:, 0]
 
     def classify(self, tokens: Tensor) -> Tensor:
-        """Tokens (..., d_model), of a chunk or imagined, to logits (..., C)."""
+        """Return logits (..., C) of tokens (..., d_model) of chunks or of imagined ones."""
         return self.classifier(self.dropout(self.classifier_hidden(tokens)))
 
     def forward(self, windows: Windows) -> tuple[Tensor, Tensor]:
-        """Logits (B, W * (1 + n_ahead), C) in the order of `outputs`, and imagined features (B, W, n_ahead, D)."""
+        """Return logits (B, W * (1 + n_ahead), C) as `outputs` has them, and imagined features (B, W, n_ahead, D)."""
         tokens = self.embed(windows.work)
         slots = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
         logits, ahead = self.imagine(tokens, slots, self.constants())
         return in_order(logits), self.to_features(ahead)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """Cross entropy now and ahead, plus the mean squared error of the features that the window has.
+        """Return the cross entropy now and ahead, plus the mean squared error of the features that the window has.
 
         In a batch of several pieces that mean is each piece's, which weighs as much as its share of the windows.
         """
@@ -111,7 +111,7 @@ class EncoderDecoder(Looking):
             self.register_buffer("mean_reward", torch.zeros(()))
 
     def embed(self, features: Tensor) -> Tensor:
-        """Features (..., D) to their token and, where a history is read, its part of the LSTM's gates (..., 4 d)."""
+        """Return the token of features (..., D) and, if the kind reads a history, its part (..., 4 d) of the gates."""
         token = self.feature_head_work(features)
         if not self.reads:
             return token
@@ -138,7 +138,7 @@ class EncoderDecoder(Looking):
         return torch.stack(hiddens, dim=1), torch.stack(cells, dim=1)
 
     def look_ahead(self, token: Tensor, hidden: Tensor | None = None, cell: Tensor | None = None) -> Tensor:
-        """Tokens (B, n_ahead, d_model) of the chunks ahead, from a chunk's token and states after it (B, d_model)."""
+        """Return tokens (B, n_ahead, d_model) of the chunks ahead, from a token and states after it (B, d_model)."""
         if hidden is None or cell is None:
             return self.direct(token).unflatten(-1, (self.config.n_ahead, -1))
         ahead = [token]
@@ -170,12 +170,12 @@ class EncoderDecoder(Looking):
 
 
 def _by_slot(tensor: Tensor, W: int, A: int) -> Tensor:
-    """(B, W, 1 + A, ...) of a tensor (B, W * (1 + A), ...) in the order of `Looking.outputs`."""
+    """Return a tensor (B, W * (1 + A), ...) in the order of `Looking.outputs` as (B, W, 1 + A, ...)."""
     return torch.cat([tensor[:, :W, None], tensor[:, W:].unflatten(1, (W, A))], dim=2)
 
 
 def rewards(targets: Tensor, drawn: Tensor) -> Tensor:
-    """What each label drawn for the chunks ahead (..., A) earns, of targets (..., 1 + A, C) from the present chunk on.
+    """Return the rewards of labels drawn for the chunks ahead (..., A), with targets (..., 1 + A, C) from now on.
 
     Where an action begins ahead, a right label earns 1 at that step, 1 / (1 + n) n steps after it, and nothing before;
     elsewhere a right label earns 1 / A.
@@ -221,7 +221,7 @@ class TTPP(Looking):
         return F.linear(self.table, self.key.weight), F.linear(self.table, self.value.weight)
 
     def embed(self, features: Tensor) -> Tensor:
-        """Features (..., D) to token, key and value (..., 3 * d_model), all without a position."""
+        """Return token, key and value (..., 3 * d_model) of features (..., D), all without a position."""
         token = self.feature_head_work(features)
         return torch.cat([token, self.key(token), self.value(token)], dim=-1)
 
@@ -231,7 +231,7 @@ class TTPP(Looking):
         return self.progressed(own, self.looked(own, tokens, slots, constants))
 
     def looked(self, own: Tensor, tokens: Tensor, slots: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
-        """What chunks at slots (B, N), of tokens (B, N, d_model), find in those up to them of (B, W, 3 * d_model)."""
+        """Return what chunks (B, N, d_model) at slots (B, N) find in those (B, W, 3 * d_model) up to themselves."""
         H, (_, keys, values) = self.config.n_heads, tokens.chunk(3, dim=-1)
         back = slots[:, :, None] - torch.arange(tokens.shape[1], device=slots.device)  # (B, N, W) chunks
         keys, values = (
@@ -245,7 +245,7 @@ class TTPP(Looking):
         return self.norm2(seen + self.dropout(self.feedforward(seen)))
 
     def progressed(self, own: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (..., 1 + n_ahead, C) and the tokens ahead (..., n_ahead, d_model), of two tokens (..., d_model)."""
+        """Return logits (..., 1 + n_ahead, C) and tokens ahead (..., n_ahead, d_model) of tokens (..., d_model)."""
         logits, ahead = [self.classify(own)], [own]
         for _ in range(self.config.n_ahead):
             told = torch.cat([seen, ahead[-1], logits[-1].softmax(dim=-1)], dim=-1)

@@ -72,7 +72,7 @@ class FATS(Model):
     scoring_rule = ScoringRule("FATS", "every", "negative")
 
     def imagine(self, cell: nn.GRUCell, hidden: Tensor, count: int) -> list[Tensor]:
-        """What a GRU in state (B, d_model) expects next, `count` features (B, D) of which each is its next input."""
+        """Return the `count` features (B, D) that a GRU in state (B, d_model) predicts; each is its next input."""
         features = [self.imagined(hidden)]
         while len(features) < count:
             hidden = cell(features[-1], hidden)
@@ -86,15 +86,15 @@ class FATS(Model):
         return self.classifier(self.action_head(action))
 
     def mixed(self, rows: Tensor, previous: Tensor, current: Tensor) -> Tensor:
-        """Logits (..., C) after the gate of rows (..., D) mixed the chunk before in; alone where that has none."""
+        """Return logits (..., C) after the gate of rows (..., D) mixed in the previous chunk, if it has any scores."""
         weights = self.gate(rows)  # (..., 2)
         both = weights[..., :1] * previous + weights[..., 1:] * current
         return torch.where((previous != 0).any(dim=-1, keepdim=True), both, current)
 
     def scores(self, rows: Tensor, previous: Tensor, current: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithms of probabilities (B, C), and what the next chunk has as previous (B, C).
+        """Return logarithms of probabilities (B, C), and `previous` (B, C) of the next chunk.
 
-        rows (B, D), previous (B, C), current logits (B, R, C) of the runs, active (B, R) those that have reset_fresh.
+        rows (B, D), previous (B, C), current logits (B, R, C) of the runs, active (B, R) those that have started.
         """
         each = self.mixed(rows[:, None], previous[:, None], current).softmax(dim=-1)  # (B, R, C)
         count = active.sum(1, keepdim=True)  # (B, 1)
@@ -127,7 +127,7 @@ class FATS(Model):
         return torch.stack(logits)
 
     def run_logits(self, rows: Tensor) -> Tensor:
-        """Logits (B, T, C) at each chunk of rows (B, T, D) from states of zeros, the chunk before not mixed in."""
+        """Return logits (B, T, C) at each chunk of rows (B, T, D) from states of zeros, before the gate."""
         ahead = action = rows.new_zeros(len(rows), self.config.d_model)
         logits = []
         for row in rows.unbind(1):
@@ -136,7 +136,7 @@ class FATS(Model):
         return torch.stack(logits, dim=1)
 
     def begin(self, n_streams: int) -> Tensors:
-        """Return states (B, R, d_model) of both GRUs of each run, and what the chunk before left (B, C)."""
+        """Return states (B, R, d_model) of both GRUs of each run, and `previous` (B, C), from the previous chunk."""
         weight, shape = self.classifier.weight, (n_streams, self.config.runs, self.config.d_model)
         states = {name: weight.new_zeros(shape) for name in ("ahead", "action")}
         return {**states, "previous": weight.new_zeros(n_streams, self.n_classes)}
@@ -166,7 +166,7 @@ class FATS(Model):
         return self.prefix(self.wrapped(windows), n)
 
     def wrapped(self, windows: Windows) -> Tensor:
-        """Work rows (B, W, D) on one scale, those of a short video again from its start (published code)."""
+        """Return scaled work rows (B, W, D); a short video repeats from its start (published code)."""
         rows, W = self.feature_head_work(windows.work), windows.work.shape[1]
         places = torch.arange(W, device=rows.device) % windows.work_mask.sum(1, keepdim=True)  # (B, W)
         return rows.gather(1, places[..., None].expand_as(rows))
@@ -174,7 +174,7 @@ class FATS(Model):
     def prefix(self, rows: Tensor, n: int, previous: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits (B, C) at the last of n rows, and the two cycles (B, n, D) of the first and of the last n rows.
 
-        rows (B, W, D); previous (B, C) is what the chunk before left, None to compute it.
+        rows (B, W, D); previous (B, C) are the probabilities of the previous chunk, None to compute them.
         """
         if previous is None:
             # Probabilities, as at test time. The published code passes logits from prefix to prefix in training.
@@ -192,7 +192,7 @@ class FATS(Model):
         return logits, back, forth.flip(1)
 
     def cycle(self, out: nn.GRUCell, back: nn.GRUCell, rows: Tensor) -> Tensor:
-        """Rows (B, n, D) as one GRU recalls them that read, in reverse, what the other expected after them."""
+        """Return rows (B, n, D) as `back` predicts them after it read, in reverse, what `out` predicted after them."""
         hidden = rows.new_zeros(len(rows), self.config.d_model)
         for row in rows.unbind(1):
             hidden = out(row, hidden)
@@ -202,7 +202,7 @@ class FATS(Model):
         return torch.stack(self.imagine(back, returning, rows.shape[1]), dim=1).flip(1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """Binary cross entropy of the prefix's last chunk, plus the squared errors of both cycles.
+        """Return the binary cross entropy of the prefix's last chunk, plus the squared errors of both cycles.
 
         A mean over windows and classes, and over windows and features, summed over the chunks of the prefix.
         """

@@ -36,7 +36,7 @@ class NonLocalBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, short: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """short (B, N, d_model) after it met keys and values (B, M, d_model); mask (B, N, M) bool, True = visible."""
+        """Return short (B, N, d_model) after it met keys and values (B, M, d_model); mask (B, N, M), True = visible."""
         scores = self.query(short) @ keys.transpose(1, 2) * short.shape[-1] ** -0.5  # (B, N, M)
         attended = scores.masked_fill(~mask, float("-inf")).softmax(dim=-1) @ values  # (B, N, d_model)
         return short + self.dropout(self.out(F.relu(self.norm(attended))))
@@ -72,7 +72,7 @@ class LFB(Model):
         return self.classify(windows.work, bank, mask)
 
     def keys_values(self, features: Tensor) -> list[KeysValues]:
-        """What the blocks need of chunks with features (..., D) in the bank: a pair (..., d_model) for each block."""
+        """Return keys and values (..., d_model) of chunks with features (..., D) for each block."""
         tokens = self.feature_head_long(features)
         return [(block.key(tokens), block.value(tokens)) for block in self.blocks]
 

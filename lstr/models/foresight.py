@@ -84,7 +84,7 @@ class BranchHead(nn.Module):
             self.input_linear = _normalised(2 * config.d_model, config.d_model)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(..., D), appearance first, to (..., d_model)."""
+        """Return tokens (..., d_model) of features (..., D), appearance first."""
         rgb, flow = features.split(self.widths, dim=-1)
         if not all(self.widths):
             return self.visual_linear(rgb) if self.widths[0] else self.motion_linear(flow)
@@ -138,7 +138,7 @@ class Foresight(Model):
     def remember(
         self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
     ) -> Tensors:
-        """Return what long memories come to, from keys and values (B, n_long, d_model) of stage 1.
+        """Return compressed long memories, from keys and values (B, n_long, d_model) of stage 1.
 
         mask (B, n_long) bool, True = visible, None where all are.
 
@@ -148,15 +148,15 @@ class Foresight(Model):
 
     @abstractmethod
     def remembered(self) -> dict[str, tuple[int, ...]]:
-        """Shapes, without the B, of what `decide` needs of `remember`."""
+        """Return the shapes, without the B, of the results of `remember` that `decide` needs."""
 
     @abstractmethod
     def decide(
         self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
     ) -> Tensor:
-        """Logits (B, 1 + anticipation, C) of the newest chunk and of those ahead, or `whole`, of all outputs (B, N, C).
+        """Return logits (B, 1 + anticipation, C) of the newest chunk and the chunks ahead, or of all outputs (B, N, C).
 
-        work (B, context + work_length, d_model), present (B, work_length) bool, None where all are.
+        work (B, context + work_length, d_model), present (B, work_length) bool or None for all; whole: all outputs.
         """
 
     def forward(self, windows: Windows) -> Tensor:
@@ -169,7 +169,7 @@ class Foresight(Model):
         return self.decide(learned, work, windows.work_mask, past, whole=True)
 
     def staged(self, works: Sequence[float], futures: Sequence[float], slot: int, first: int) -> Outputs:
-        """Work slots and the chunks that follow, for each stage of weight `works`; then generated futures, likewise.
+        """Return work slots and the chunks that follow for each stage of weight `works`, then generated futures.
 
         Those begin `first` chunks after the one of work slot `slot`.
         """
@@ -187,13 +187,13 @@ class Foresight(Model):
         )
 
     def stored(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of all layers of stage 1, each (..., layers * d_model), of long tokens (..., d_model)."""
+        """Return keys and values of all layers of stage 1, each (..., layers * d_model), of tokens (..., d_model)."""
         layers = (layer.multihead_attn.project(tokens, 1, 3).chunk(2, dim=-1) for layer in self.enc_modules[0].layers)
         keys, values = (torch.cat(parts, dim=-1) for parts in zip(*layers, strict=True))
         return keys, values
 
     def with_coming(self, work: Tensor, first: int) -> Tensor:
-        """Work tokens (B, N, d_model), then those of the chunks to come, whose positions begin at `first`."""
+        """Return work tokens (B, N, d_model), then tokens of the chunks to come, with positions from `first` on."""
         ahead = self.config.anticipation
         if not ahead:
             return work
@@ -202,7 +202,7 @@ class Foresight(Model):
         return torch.cat([work, self.pos_encoding(tokens, positions)], dim=1)  # (B, N + anticipation, d_model)
 
     def stretched(self, future: Tensor) -> Tensor:
-        """Generated tokens (B, n_generated, d_model) as (B, future, d_model), each repeated for its share of them."""
+        """Return generated tokens (B, n_generated, d_model) as (B, future, d_model): each is repeated in turn."""
         places = torch.arange(self.config.future, device=future.device)
         return future[:, places * self.config.n_generated // self.config.future]
 
@@ -244,7 +244,7 @@ class Foresight(Model):
         return pack(self) if packed else self, self.learned()
 
     def begin(self, n_streams: int) -> Tensors:
-        """Rings of work tokens and of the long memory's keys and values, and what the long memory came to."""
+        """Return rings of work tokens and of the long memory's keys and values, and the compressed long memory."""
         config, weight = self.config, self.classifier.weight
         shapes = {"work": (config.context + config.work_length, config.d_model)}
         width = len(self.enc_modules[0].layers) * config.d_model

@@ -100,8 +100,10 @@ class GateHUB(Model):
         return windows.by_slot(self.score(tokens))
 
     def score(self, tokens: Tensor) -> Tensor:
-        """Logits (B, W, C) of the newest W of the history's chunks, whose tokens (B, n_long + W, d_model) come oldest
-        first and without positions."""
+        """Return logits (B, W, C) of the newest W chunks of a history.
+
+        The tokens (B, n_long + W, d_model) are oldest first and without positions.
+        """
         history = tokens + self.history_positions.weight
         present = tokens[:, -self.config.work_length :] + self.present_positions.weight
         attention, gate = self.gated.attention, self.gate(history).transpose(1, 2)[:, None]  # (B, 1, 1, n_long + W)
@@ -115,7 +117,7 @@ class GateHUB(Model):
 
     @property
     def keeps_parts(self) -> bool:
-        """Whether a stream keeps what chunks add to scores, gates and values."""
+        """Whether a stream keeps the parts of scores, gates and values that a chunk adds."""
         config = self.config
         return 2 * (config.n_long + config.work_length) * config.d_model**2 > MAX_RECOMPUTED
 

@@ -19,7 +19,7 @@ from lstr.models.layers import FeatureHead, at_slots
 from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.windows import Supervision, Windows, loss_mask, loss_of, masked_mean
 
-# What the early and the contrastive loss weigh (published code).
+# Weight of the early and the contrastive loss (published code).
 AUXILIARY = 0.3
 
 KERNEL = "IDU/idu/kernel_512_512"
@@ -71,7 +71,7 @@ class IDN(Windowed):
         self.classifier = nn.Linear(d_model, n_classes)
 
     def embed(self, features: Tensor) -> Tensor:
-        """Features (..., D) to embedding, part of the update gate and of the candidate (..., 3 * d_model)."""
+        """Return embedding, part of the update gate and of the candidate (..., 3 * d_model) of features (..., D)."""
         embedded = self.feature_head_work(features)
         return torch.cat([embedded, self.update_token(embedded), self.candidate_token(embedded)], dim=-1)
 
@@ -84,7 +84,7 @@ class IDN(Windowed):
         return self.classifier(self.hidden_layer(at_slots(states, newest[:, None])))
 
     def unit(self, update: Tensor, candidate: Tensor, reset_now: Tensor, update_now: Tensor) -> Tensor:
-        """States (B, W, d_model) of a window, of what its chunks (B, W, d_model) and its newest (B, d_model) give."""
+        """Return states (B, W, d_model) of a window from the gate parts of its chunks and of the newest one."""
         hidden, states = torch.zeros_like(reset_now), []
         for at_gate, proposed in zip(update.unbind(1), candidate.unbind(1), strict=True):
             reset = hard_sigmoid(self.reset_hidden(hidden) + reset_now)
@@ -112,19 +112,19 @@ class IDN(Windowed):
         return self.classifier(self.hidden_layer(states)), self.early_classifier(embedded), squared
 
     def masked(self, tokens: Tensor) -> Tensor:
-        """Tokens (B, W, d_model) after dropout, with one mask for all chunks of a window, as Keras' cells have it."""
+        """Return tokens (B, W, d_model) after dropout with one mask for all chunks of a window, as in Keras' cells."""
         mask = F.dropout(torch.ones_like(tokens[:, :1]), self.config.dropout, self.training)
         return tokens * mask
 
     def loss(self, forwarded: tuple[Tensor, Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """Cross entropy at every chunk of the window, and 0.3 times those of the embeddings and the contrastive one."""
+        """Return the cross entropy at every chunk, and 0.3 times the early and the contrastive loss."""
         logits, early, squared = forwarded
         outputs, targets = self.outputs(), supervision.targets
         newest = windows.work_mask.sum(1) - 1
         now = at_slots(targets, newest[:, None])[:, 0]  # (B, C)
         same = (targets * now[:, None]).sum(-1) > 0  # (B, W)
         keep = loss_mask(targets, supervision.ignore, supervision.counts)
-        if supervision.ignore is not None:  # nothing is known of what is like an ambiguous chunk
+        if supervision.ignore is not None:  # no chunk is known to be like an ambiguous one
             keep = keep & (now[:, supervision.ignore] == 0)[:, None]
         apart = torch.where(same, squared, (1 - squared).clamp(min=0))
         contrastive = masked_mean(apart, keep, supervision.totals)
@@ -145,7 +145,7 @@ class PublishedIDN(Published):
     unknown = ("work_length",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """From a TensorFlow checkpoint by its variable names, whose matrices are (in, out)."""
+        """See `Published.renamed`; a TensorFlow checkpoint has other names, and matrices (in, out)."""
         found = {f"{name}.weight": tensors[KERNEL][..., i].T.float() for i, name in enumerate(MAPS)}
         for theirs, ours in DENSE.items():
             found[f"{ours}.weight"] = tensors[f"{theirs}/kernel"].T.float()

@@ -91,7 +91,7 @@ class Model(nn.Module, ABC):
 
     config: WindowConfig
     classifier: nn.Linear
-    """The last layer; device and dtype of the model are those of its weight."""
+    """The last layer; its weight has the device and dtype of the model."""
     scoring_rule: ClassVar[ScoringRule | None] = None
     """Which chunks its published code scores, if it was published."""
     plans: ClassVar[type[Planner]]
@@ -143,7 +143,7 @@ class Model(nn.Module, ABC):
                 layer.bias.sub_(weight * shift if weight.ndim == 1 else (weight * shift).sum(1))  # FATS has one each
 
     def prepare(self, features_of: Callable[[int], Tensor], seed: int) -> None:
-        """Learn from the training videos what the model needs before its first step; most kinds need nothing.
+        """Prepare the model for its first step by the training videos; most kinds need no preparation.
 
         `features_of` returns features (N, D) of chunks of a class, as the model is trained on them. Call it once a
         class, in order, so that every process of a run sees the same.
@@ -157,7 +157,7 @@ class Model(nn.Module, ABC):
         """
 
     def constants(self, packed: bool = True) -> Any:
-        """Return what follows from the weights alone, shared by streams and videos; None if nothing does.
+        """Return what depends on the weights alone, shared by streams and videos; None if the kind has no such part.
 
         packed: whether weights may be laid out for this processor; an exported step needs them as they are.
         """
@@ -169,7 +169,7 @@ class Model(nn.Module, ABC):
 
     @property
     def planner(self) -> Planner:
-        """What makes its plans, as a value that a file can hold."""
+        """The planner of its streams, as a value that a file can hold."""
         return self.plans.of(self.config)
 
     @abstractmethod
@@ -186,10 +186,10 @@ class Model(nn.Module, ABC):
 
 
 class Windowed(Model):
-    """A model whose scores depend on the last `config.work_length` chunks and on nothing older.
+    """A model whose scores depend on the last `config.work_length` chunks alone.
 
     A stream keeps a token of each of these chunks: all of a chunk that does not depend on its place in the window. A
-    subclass says what a token is (`embed`) and what follows from a window of them (`decide`).
+    subclass defines tokens (`embed`) and the scores of a window of them (`decide`).
     """
 
     plans = Slots
@@ -198,11 +198,11 @@ class Windowed(Model):
 
     @abstractmethod
     def embed(self, features: Tensor) -> Tensor:
-        """Features (..., D) to tokens (..., E)."""
+        """Return tokens (..., E) of features (..., D)."""
 
     @abstractmethod
     def decide(self, tokens: Tensor, newest: Tensor, constants: Any) -> Tensor:
-        """Logits (B, 1 + n_ahead, C) of windows of tokens (B, W, E), oldest first, whose newest slot is `newest` (B,).
+        """Return logits (B, 1 + n_ahead, C) at the slots `newest` (B,) of windows of tokens (B, W, E), oldest first.
 
         Later slots have no effect; `constants` are those of `constants()`.
         """
@@ -217,7 +217,7 @@ class Windowed(Model):
         return torch.cat(rows)
 
     def begin(self, n_streams: int) -> Tensors:
-        """Tokens (B, W, E) of B streams, oldest first; slot 0 holds the first chunk of a video."""
+        """Return tokens (B, W, E) of B streams, oldest first; slot 0 holds the first chunk of a video."""
         return {"tokens": self.classifier.weight.new_zeros(n_streams, self.config.work_length, self.token_dim)}
 
     def step(
@@ -280,7 +280,7 @@ class FixedWindow(Model):
         return self.score(window, constants), {"window": ring}
 
     def take_in(self, ring: Tensor, plan: Tensors, features: Tensor, donate: bool) -> tuple[Tensor, Tensor]:
-        """The ring (B, W, K) with the next chunks, features (B, D), and the windows in it (B, W, K), oldest first."""
+        """Return the ring (B, W, K) with the next chunks, features (B, D), and its windows (B, W, K), oldest first."""
         kept = self.feature_head_work(torch.cat([features, torch.zeros_like(features[:1])]))  # (B + 1, K)
         if "fresh" in plan:
             ring = torch.where(plan["fresh"][:, None, None], kept[-1], ring)

@@ -18,7 +18,7 @@ Tensors = dict[str, Tensor]
 
 
 def sinusoid(length: int, d_model: int) -> Tensor:
-    """Table (length, d_model) of sines and cosines, interleaved, base 10000 (Vaswani et al. 2017, section 3.5)."""
+    """Return a table (length, d_model) of interleaved sines and cosines, base 10000 (Vaswani et al. 2017, 3.5)."""
     position = torch.arange(length, dtype=torch.float32).unsqueeze(1)  # (length, 1)
     rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float32) * (-math.log(10000.0) / d_model))
     table = torch.zeros(length, d_model)
@@ -64,7 +64,7 @@ class PositionalEncoding(nn.Module):
         return self.pe[:, 0][positions]
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Tokens (B, N, d_model) with positions (N,) or (B, N)."""
+        """Return tokens (B, N, d_model) with positions (N,) or (B, N)."""
         return self.dropout(tokens + self.rows(positions))
 
 
@@ -80,14 +80,14 @@ class Scaled(nn.Module):
         self.register_buffer("bias", torch.zeros(width))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(..., D) to the same shape."""
+        """Return scaled features (..., D)."""
         return features * self.weight + self.bias
 
 
 def causal_mask(length: int, present: Tensor | None, device: torch.device) -> Tensor:
-    """Who sees whom: each token itself and the present ones before it, (N, N), or (B, 1, N, N) of present (B, N) bool.
+    """Return which tokens see which: (N, N), or (B, 1, N, N) of present (B, N) bool; True = may be seen.
 
-    A token sees itself even when absent: its output means nothing, but it must not be NaN.
+    A token sees itself and the present ones before it; itself even if absent, because its output must not be NaN.
     """
     places = torch.arange(length, device=device)
     mask = places[:, None] >= places
@@ -107,7 +107,7 @@ def mean_token(memory: Tensor, mask: Tensor | None) -> Tensor:
 class Attention(nn.Module):
     """Multi-head attention with packed projections; same numbers and keys as nn.MultiheadAttention.
 
-    Its parts are public because a stream calls them one by one, on what is new.
+    Its parts are public because a stream calls them one by one, for new chunks only.
     """
 
     def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
@@ -122,11 +122,11 @@ class Attention(nn.Module):
         self.out_proj: nn.Module = out_proj
 
     def split(self, x: Tensor) -> Tensor:
-        """(..., N, D) to (..., n_heads, N, D / n_heads)."""
+        """Return tokens (..., N, D) by head: (..., n_heads, N, D / n_heads)."""
         return x.unflatten(-1, (self.n_heads, -1)).transpose(-3, -2)
 
     def project(self, x: Tensor, first: int, last: int) -> Tensor:
-        """Tokens x (..., D) through parts `first` up to `last` of queries, keys, values: (..., (last - first) D)."""
+        """Return x (..., D) through parts `first` to `last` of queries, keys, values: (..., (last - first) D)."""
         rows = slice(first * x.shape[-1], last * x.shape[-1])
         return F.linear(x, self.in_proj_weight[rows], self.in_proj_bias[rows])
 
@@ -168,11 +168,11 @@ class Attention(nn.Module):
         return self.merge(heads + self.in_proj_bias[2 * d_model :].unflatten(0, (self.n_heads, 1, -1)))
 
     def merge(self, heads: Tensor) -> Tensor:
-        """(..., n_heads, N, D / n_heads) to (..., N, D), through the output projection."""
+        """Return heads (..., n_heads, N, D / n_heads) through the output projection: (..., N, D)."""
         return self.out_proj(heads.transpose(-3, -2).flatten(-2))
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Tokens x (B, N, D) look at memory (B, M, D)."""
+        """Return attention output (B, N, D) of tokens x (B, N, D) that look at memory (B, M, D)."""
         return self.attend(self.queries(x), *self.keys_values(memory), mask)
 
 
@@ -219,7 +219,7 @@ class DecoderLayer(Layer):
     def forward(
         self, x: Tensor, memory: Tensor, mask: Tensor | None = None, memory_mask: Tensor | None = None
     ) -> Tensor:
-        """x (B, N, D) and memory (B, M, D) to (B, N, D); masks are bool, True = may be seen."""
+        """Return x (B, N, D) after it met itself and memory (B, M, D); masks are bool, True = may be seen."""
         x = self.after_self(x, self.self_attn(x, x, mask))
         return self.feed_forward(x, self.multihead_attn(x, memory, memory_mask))
 
@@ -238,12 +238,12 @@ class EncoderLayer(Layer):
     def forward(
         self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, memory_mask: Tensor | None = None
     ) -> Tensor:
-        """x (B, N, D) to (B, N, D); without a memory to look at."""
+        """Return x (B, N, D) after it met itself; there is no memory to look at."""
         return self.feed_forward(x, self.self_attn(x, x, mask))
 
 
 def module_list(modules: Iterable[nn.Module]) -> Sequence[Any]:
-    """nn.ModuleList, as a sequence: its annotation, where it is kept, is the type of what it holds."""
+    """Return nn.ModuleList as a sequence, so that an annotation can name the type of its modules."""
     return cast(Sequence[Any], nn.ModuleList(modules))
 
 
@@ -257,7 +257,7 @@ class Stack(nn.Module):
         super().__init__()
         self.layers = module_list(copy.deepcopy(layer) for _ in range(n_layers))
         self.norm = nn.LayerNorm(d_model)
-        # As published: copies begin with equal packed projections, and only their Linear weights are drawn anew.
+        # As published: copies start with equal packed projections, and only their Linear weights are drawn again.
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5))
@@ -265,7 +265,7 @@ class Stack(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, memory_mask: Tensor | None = None
     ) -> Tensor:
-        """x (B, N, D) and memory (B, M, D) to (B, N, D)."""
+        """Return x (B, N, D) after it met itself and memory (B, M, D)."""
         for layer in self.layers:
             x = layer(x, memory, mask, memory_mask)
         return self.norm(x)
@@ -280,7 +280,7 @@ class Block(Layer):
     attention: Attention
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x (B, N, D) looks at memory (B, M, D); the mask is as of `Attention.attend`."""
+        """Return x (B, N, D) after it met memory (B, M, D); the mask is as of `Attention.attend`."""
         return self.feed_forward(x, self.attention(x, memory, mask))
 
 
@@ -297,7 +297,7 @@ class CausalBlock(Block):
         return self.norm1(x + self.dropout(attended))
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x (B, N, D), each token looking at those up to itself and then at memory (B, M, D)."""
+        """Return x (B, N, D) after each token met the tokens up to itself, and memory (B, M, D)."""
         queries, (keys, values) = self.self_attn.queries(x), self.self_attn.keys_values(x)
         x = self.after_self(x, self.self_attn.attend(queries, keys, values, causal=True))
         return super().forward(x, memory, mask)
@@ -325,7 +325,7 @@ class PackedLinear(nn.Module):
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), TOKENS)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D_in) to (..., D_out)."""
+        """Return x (..., D_in) through the layer: (..., D_out)."""
         x_in = x.float()
         if self.packed:
             return torch.ops.mkldnn._linear_pointwise(x_in, self.weight, self.bias, "none", [], "").to(x.dtype)
@@ -370,9 +370,9 @@ def at_slots(states: Tensor, slots: Tensor) -> Tensor:
 
 
 def keep(tensors: Tensors, after: Tensors, taking: Tensor | None = None) -> None:
-    """Let the tensors of streams hold what a step gave, those of the streams that took a chunk: taking (B,) bool.
+    """Copy the result of a step into the tensors of streams, only of streams that took a chunk: taking (B,) bool.
 
-    Those that came back as they are were donated, and hold it already.
+    Tensors that came back as the same object were donated, and hold it already.
     """
     memory = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
     given = {name: tensor for name, tensor in after.items() if tensor is not tensors[name]}
@@ -385,7 +385,7 @@ def keep(tensors: Tensors, after: Tensors, taking: Tensor | None = None) -> None
 
 
 def reset_fresh(tensor: Tensor, fresh: Tensor | None) -> Tensor:
-    """Return zeros for the streams that begin, fresh (B,) bool or None, and what the others have: tensor (B, ...)."""
+    """Return the tensor (B, ...) with zeros for the streams that start, fresh (B,) bool; None if no stream does."""
     return tensor if fresh is None else tensor.masked_fill(fresh.view(-1, *[1] * (tensor.ndim - 1)), 0)
 
 
@@ -399,7 +399,7 @@ def put(ring: Tensor, rows: Tensor, values: Tensor, donate: bool = False) -> Ten
 
 
 def take(ring: Tensor, rows: Tensor, length: int, out: Tensor | None = None) -> Tensor:
-    """Rows (n * length,) of rings (B, R, ...) as (n, length, ...), in memory of their own, or in that of `out`."""
+    """Return rows (n * length,) of rings (B, R, ...) as (n, length, ...), in new memory or in the memory of `out`."""
     flat = ring.flatten(0, 1)
     if out is None:
         return flat.index_select(0, rows).unflatten(0, (-1, length))
@@ -408,7 +408,7 @@ def take(ring: Tensor, rows: Tensor, length: int, out: Tensor | None = None) -> 
 
 
 def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
-    """The newest present work slot of x (B, W + anticipation, ...) and those of the future: (B, 1 + anticipation, ...).
+    """Return the newest present work slot and the future of x (B, W + anticipation, ...): (B, 1 + anticipation, ...).
 
     present (B, W) bool, None where all are.
     """
@@ -419,7 +419,7 @@ def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
 
 
 def replace(tensor: Tensor, streams: Tensor, values: Tensor, donate: bool = False) -> Tensor:
-    """Tensor (B, ...) with values (n, ...) for some streams (n,), in their order."""
+    """Return the tensor (B, ...) with new values (n, ...) for some streams (n,)."""
     if len(values) == len(tensor):
         return values
     if not donate:

@@ -77,7 +77,7 @@ class LSTRConfig(WindowConfig, frozen=True):
 
     @property
     def has_sizes_in_tensors(self) -> bool:
-        """Only the proposed design has all the tensors that tell."""
+        """Only the proposed design has all tensors that show its sizes."""
         return (self.encoder, self.integration) == ("two-stage", "cross-attention")
 
 
@@ -164,7 +164,7 @@ class LSTR(Model):
         return Outputs(slots, np.concatenate([np.zeros(W, dtype=np.int64), np.arange(1, ahead + 1)]))
 
     def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, W + anticipation, C): every work chunk, seeing the work chunks up to itself, then the future."""
+        """Return logits (B, W + anticipation, C): each work chunk sees those up to itself; then the future."""
         memory, memory_mask = None, None
         if self.has_memory:
             long = self.feature_head_long(windows.long)  # (B, n_long, d_model)
@@ -183,10 +183,10 @@ class LSTR(Model):
     def encode(
         self, long: Tensor, mask: Tensor, distances: Tensor | None, history: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Long tokens (B, n_long, d_model) to what the decoder attends to, (B, M, d_model), and its mask (B, M).
+        """Return the memory (B, M, d_model) of the decoder from long tokens (B, n_long, d_model), and its mask (B, M).
 
         mask (B, n_long) bool, True = visible; distances (B, n_long) int, None where positions are slots; history (B,
-        d_model), the GRU's state. The returned mask is None if all M are visible (paper, section 3.3).
+        d_model), the GRU's state. The returned mask may be None: all M are visible (paper, section 3.3).
         """
         B = len(long)
         n_long, kernel = self.config.n_long, self.slot_scores
@@ -217,7 +217,7 @@ class LSTR(Model):
     def decode(
         self, work: Tensor, work_mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None
     ) -> Tensor:
-        """Work tokens (B, W, d_model), each joined with its past and the memory (B, M, d_model), ready to classify.
+        """Return work tokens (B, W, d_model) after each met its past and the memory (B, M, d_model), ready to classify.
 
         The result is (B, W + anticipation, d_model), twice as wide with integration "concatenation". work_mask (B, W)
         and memory_mask (B, M) are bool, True = present; or None if all are (paper, section 3.4).
@@ -253,7 +253,7 @@ class LSTR(Model):
         return work if memory is None else self.integrate(work, mean_token(memory, memory_mask))
 
     def integrate(self, work: Tensor, mean: Tensor) -> Tensor:
-        """Decoder output (B, N, d_model) and the mean encoder token (B, d_model) as one, without attention."""
+        """Return decoder output (B, N, d_model) joined with the mean encoder token (B, d_model), without attention."""
         mean = mean[:, None].expand_as(work)
         return (work + mean) / 2 if self.integration == "average" else torch.cat([work, mean], dim=-1)
 
@@ -265,7 +265,7 @@ class LSTR(Model):
         return self.config.work_length - 1 - slots
 
     def future(self) -> Tensor:
-        """Tokens of the chunks to come (anticipation, d_model), in the positions that follow a full work memory."""
+        """Return tokens (anticipation, d_model) of the chunks to come, whose positions follow a full work memory."""
         ahead = torch.arange(1, self.config.anticipation + 1, device=self.pos_encoding.pe.device)
         if self.config.positions == "slot":
             rows = self.pos_encoding.rows(self.first_position + self.config.work_length - 1 + ahead)

@@ -195,7 +195,7 @@ def of_work(model: LSTR, tokens: Tensor) -> Tensors:
 
 
 def stored(constants: Constants, features: Tensor) -> Tensors:
-    """Return what the encoder will need of chunks with features (..., D), by the names of its rings."""
+    """Return the rows that chunks with features (..., D) have in the rings of the encoder, by name."""
     token = constants.model.feature_head_long(features)
     if constants.stage1 is None:
         return {"long_tokens": token}

@@ -41,7 +41,7 @@ PUBLISHED_BATCH = 16
 def attend_to_best(
     attention: Attention, x: Tensor, memory: Tensor, mask: Tensor | None = None, counted: Tensor | None = None
 ) -> Tensor:
-    """Tokens x (B, N, D) look at the three quarters of memory (B, M, D) that score highest, at least one: (B, N, D).
+    """Return attention output (B, N, D) of x (B, N, D) over the best three quarters of memory (B, M, D), at least one.
 
     mask is bool, broadcast to (B, n_heads, N, M), True = may be seen; what may not still is one of the M. counted (B,
     M) are the tokens that exist, None for all.
@@ -53,7 +53,7 @@ def attend_to_best(
 def attend_to_best_of(
     attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, counted: Tensor | None
 ) -> Tensor:
-    """See `attend_to_best`, of what is projected: queries (..., n_heads, N, D / n_heads), keys and values likewise."""
+    """See `attend_to_best`, for projected queries (..., n_heads, N, D / n_heads), keys and values."""
     scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-1, -2)  # (..., n_heads, N, M)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -89,7 +89,7 @@ class BestEncoderLayer(EncoderLayer):
     activation = staticmethod(F.gelu)
 
     def look(self, x: Tensor, counted: Tensor | None) -> Tensor:
-        """x (B, N, D), of which counted (B, N) exist, to (B, N, D)."""
+        """Return x (B, N, D), of which counted (B, N) exist, after it met itself."""
         return self.feed_forward(x, attend_to_best(self.self_attn, x, x, None, counted))
 
 
@@ -193,7 +193,7 @@ class MAT(Foresight):
             whole = F.pad(self._sum_up(learned, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
         if n_groups:  # each run is a window of its own for stage 1
             keys, values = (tensor.unflatten(1, (n_groups, -1)).flatten(0, 1) for tensor in (keys, values))
-            if mask is not None:  # a run of nothing but hidden slots is NaN, even where it is not taken
+            if mask is not None:  # a run of hidden slots alone would be NaN, and its gradient too where it is not taken
                 mask = (mask | ~grouped[:, None]).unflatten(1, (n_groups, -1)).flatten(0, 1)
             runs = self._sum_up(learned, keys, values, mask).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
             runs = F.pad(runs, (0, 0, 0, n - n_groups))
@@ -207,9 +207,9 @@ class MAT(Foresight):
         return {"memory": self.enc_modules[1].norm(tokens), "counted": counted}
 
     def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Stage 1 of runs of slots, keys and values (R, n, l_stage1 * D), mask (R, n) or None: (R, n0, D)."""
+        """Return stage 1 (R, n0, D) of runs of slots: keys and values (R, n, l_stage1 * D), mask (R, n) or None."""
         stack, x = self.enc_modules[0], learned["stage1"]
-        if 1 < len(x) < len(keys):  # those of each window, for each of its runs
+        if 1 < len(x) < len(keys):  # queries of each window, for each of its runs
             x = x.repeat_interleave(len(keys) // len(x), dim=0)
         seen = None if mask is None else mask[:, None, None, :]
         n_layers = self.config.l_stage1
@@ -274,7 +274,7 @@ class MAT(Foresight):
 
 
 def _foresee(stack: Stack, learned: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
-    """What a stack makes of queries after its first self-attention, (1 or B, n, D), and of a memory: (B, n, D)."""
+    """Return the output (B, n, D) of a stack for queries after its first self-attention (1 or B, n, D) and a memory."""
     x = stack.layers[0].look(learned.expand(len(memory), -1, -1), memory, None, counted)
     for layer in stack.layers[1:]:
         x = layer.look(layer.after_self(x, attend_to_best(layer.self_attn, x, x)), memory, None, counted)
@@ -282,7 +282,7 @@ def _foresee(stack: Stack, learned: Tensor, memory: Tensor, counted: Tensor) -> 
 
 
 def _refine_future(stack: Stack, future: Tensor, memory: Tensor, counted: Tensor) -> Tensor:
-    """A later future (B, n, D) from the one before, which is the end of the memory; both causal (published code)."""
+    """Return a later future (B, n, D) from the previous one, at the end of the memory; both causal (published)."""
     n, layer = future.shape[1], stack.layers[0]
     causal = torch.ones(n, n, dtype=torch.bool, device=future.device).tril()
     x = layer.after_self(future, attend_to_best(layer.self_attn, future, future, causal))

@@ -34,7 +34,7 @@ PUBLISHED_NAMES = {
     "decoder.norm.": "decoder_norm.",
     "mlp_head.": "now.",
 }
-# Published tensors that nothing uses.
+# Prefix of published tensors that are not used.
 UNUSED = "decoder_position_encoding."
 
 
@@ -53,7 +53,7 @@ class PreNormBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, D) to (B, N, D)."""
+        """Return x (B, N, D) after it met itself."""
         parts = self.qkv(self.norm1(x)).unflatten(-1, (3, self.n_heads, -1))  # (B, N, 3, n_heads, D / n_heads)
         queries, keys, values = parts.permute(2, 0, 3, 1, 4)
         dropout = self.dropout.p if self.training else 0.0

@@ -36,7 +36,7 @@ class Result:
     seen: str
     """Where it was read."""
     presets: tuple[str, ...] = ()
-    """Presets with the settings of this result, as far as known; those of the published code come first."""
+    """Presets with the settings of this result, as far as known; presets of the published code come first."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Published:
         return shown and not any(name in tensors for name in self.absent)
 
     def tables(self, content: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the tensors in what the published code saves, if it has a special form; None for other content."""
+        """Return the tensors in a file of the published code, if it has a special form; None for other content."""
         return None
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
@@ -189,6 +189,6 @@ def packed_blocks(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         else:
             found[name] = tensor
     for name, three in parts.items():
-        if set(three) == set(PARTS):  # else what is missing is told by the model that lacks it
+        if set(three) == set(PARTS):  # otherwise loading the model reports the missing tensor
             found[name] = torch.cat([three[part] for part in PARTS])
     return found

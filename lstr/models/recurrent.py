@@ -43,7 +43,7 @@ class Recurrent(Model):
         raise NotImplementedError
 
     def forward(self, windows: Windows) -> Tensor:
-        """Logits (B, W * (1 + n_ahead), C), in the order of `outputs`; a recurrent kind sees the work memory alone."""
+        """Return logits (B, W * (1 + n_ahead), C) in the order of `outputs`, from the work memory alone."""
         tokens = self.feature_head_work(windows.work)  # (B, W, d_model)
         logits, *_ = self.run(tokens, self.begin(len(tokens)))  # (B, W, 1 + n_ahead, C)
         return in_order(logits)
@@ -54,7 +54,7 @@ class Recurrent(Model):
         return logits[0]
 
     def begin(self, n_streams: int) -> Tensors:
-        """States of B streams before their first chunk: zeros (B, d_model) by name."""
+        """Return states of B streams before their first chunk: zeros (B, d_model) by name."""
         weight = self.classifier.weight
         return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
 
@@ -164,7 +164,7 @@ class MiniROAD(Recurrent):
         return self._scores(hidden), dict(zip(self.state_names, states, strict=True)), None
 
     def _scores(self, hidden: Tensor) -> Tensor:
-        """Hidden states (..., d_model) to logits (..., 1 + n_ahead, C)."""
+        """Return logits (..., 1 + n_ahead, C) of hidden states (..., d_model)."""
         tokens = hidden.relu()[..., None, :]  # (..., 1, d_model)
         if self.config.anticipation:
             ahead = self.anticipate(tokens[..., 0, :]).relu().unflatten(-1, (self.config.anticipation, -1))

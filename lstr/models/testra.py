@@ -30,8 +30,8 @@ class TeSTraConfig(LSTRConfig, frozen=True):
 
     kind: str = "testra"
     decay: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    """What a slot of the long memory weighs beside the next newer one: 1 is the box kernel, less
-    than 1 a Laplace kernel."""
+    """Weight of a slot of the long memory relative to the next newer slot: 1 is the box kernel, less than 1 a Laplace
+    kernel."""
 
     def check(self) -> None:
         """See `WindowConfig.check`."""
@@ -63,7 +63,7 @@ class TeSTra(LSTR):
         super().__init__(config, n_classes)
         age = torch.arange(config.n_long - 1, -1, -1, dtype=torch.float64)  # (n_long,), the newest is 0
         scores = (config.decay**age + 1e-10).log() if config.decay < 1 else torch.zeros_like(age)
-        self.slot_scores = scores.float()  # logarithms of what the long slots weigh, oldest first
+        self.slot_scores = scores.float()  # logarithms of the weights, oldest first
         self.first_position = 0  # the long slots take no positions
 
     scoring_rule = ScoringRule("TeSTra", "long videos", "ignored")

@@ -41,7 +41,7 @@ class TRN(Recurrent):
 
     The spatiotemporal accumulator takes a chunk's token and the future token that the chunk before left; from its
     state the temporal decoder runs its steps; its states, each through the future gate, have the next future token as
-    their mean. Dropout is where the published code has it: on what enters a cell and on what enters a classifier.
+    their mean. Dropout is as in the published code: on the inputs of cells and of classifiers.
 
     Step h of the decoder, from 1 to `config.n_ahead`, is about the chunk h ahead, and the decoder has a classifier of
     its own. In the published code its first step is about the chunk itself (`config.decoder_from` 0), whose score is
@@ -69,7 +69,7 @@ class TRN(Recurrent):
     scoring_rule = ScoringRule("TRN", "every", "ignored")
 
     def outputs(self) -> Outputs:
-        """Every work slot, then for every work slot the chunks of the decoder's steps; each is one mean in the loss."""
+        """Return every work slot, then for each the chunks of the decoder's steps; each is one mean in the loss."""
         return every_slot(self.config.work_length, np.arange(self.config.decoder_from, self.config.n_ahead + 1))
 
     def forward(self, windows: Windows) -> Tensor:
@@ -79,7 +79,7 @@ class TRN(Recurrent):
         return in_order(every_step)
 
     def begin(self, n_streams: int) -> Tensors:
-        """States of B streams before their first chunk: zeros by name, the future token (B, d_token)."""
+        """Return states of B streams before their first chunk: zeros by name, the future token (B, d_token)."""
         future = self.classifier.weight.new_zeros(n_streams, self.config.d_token or self.config.d_model)
         return {**super().begin(n_streams), "future": future}
 
@@ -105,7 +105,7 @@ class TRN(Recurrent):
 def decoded(
     model: Any, hidden: Tensor, cell: Tensor, classifier: nn.Module, steps: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Logits (B, C) and states (B, d_model) of each step of a decoder, from states (B, d_model) of an accumulator."""
+    """Return logits (B, C) and states (B, d_model) of each step of a decoder, from an accumulator's states."""
     hidden, cell = model.decoder_hidden(hidden), model.decoder_cell(cell)
     logits: list[Tensor] = []
     states: list[Tensor] = []
@@ -132,7 +132,7 @@ class LapLike(Recurrent):
 
     The idea of LAP-Net: the progress of an action says which stretch of time around it is useful. A head says in which
     tenth of its action a chunk is, or that it is in none. Each of these eleven has learned weights for the newest
-    `n_ahead` states and for as many predicted ones. Step h of the decoder, from 1 to `n_ahead`, is about the chunk h
+    `n_ahead` states and for `n_ahead` predicted ones. Step h of the decoder, from 1 to `n_ahead`, is about the chunk h
     ahead.
     """
 
@@ -187,7 +187,7 @@ class LapLike(Recurrent):
         return torch.stack(logits, dim=1), after, torch.stack(told, dim=1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
-        """Cross entropy now, ahead, and of the tenth of the action that each chunk is in, where that is known."""
+        """Return the cross entropy now, ahead, and of the tenth of the action that each chunk is in, if known."""
         logits, progress = forwarded
         W, n = self.config.work_length, logits.shape[1]
         targets, counts = supervision.targets[:, n:], supervision.counts[:, n:]
@@ -202,10 +202,10 @@ class LapLike(Recurrent):
 
 
 def tenths_of(targets: Tensor, exists: Tensor, ignore: int | None = None) -> Tensor:
-    """Which tenth of its action each of some neighbouring chunks is in (B, S), from labels (B, S, C) and exists (B, S).
+    """Return the tenth of its action that each chunk is in (B, S), from labels (B, S, C) and exists (B, S).
 
     `TENTHS` is for background; -1 where an action extends beyond the first or the last of the chunks, so that its
-    length is not known, and where nothing is known. An action is a run of chunks with the same classes.
+    length is not known, and where labels are missing. An action is a run of chunks with the same classes.
     """
     S = targets.shape[1]
     places = torch.arange(S, device=targets.device)

@@ -62,14 +62,14 @@ class WOADConfig(WindowConfig, frozen=True):
     unroll: Size = 64
     """Chunks that it trains its LSTM through, from a state of zeros."""
     supervision: Literal["segment", "video"] = "segment"
-    """What it learns from: segment, the labels of chunks; video, which classes are in a window and no more."""
+    """Labels that it learns from. segment: labels of chunks; video: only which classes are in a window."""
 
 
 class WOAD(Recurrent):
     """An LSTM of `config.d_model` on features of width `config.d_feedforward`, with a head for starts.
 
     A stream's tensor `start` (B, 1) is the probability that an action starts at its last chunk. With
-    `config.supervision` "video" the loss reads of each window which classes are in it and nothing of when.
+    `config.supervision` "video" the loss reads which classes are in a window, but not when.
     """
 
     config: WOADConfig
@@ -87,7 +87,7 @@ class WOAD(Recurrent):
     scoring_rule = ScoringRule("WOAD", "every", "negative")
 
     def begin(self, n_streams: int) -> Tensors:
-        """States of B streams before their first chunk, zeros (B, d_model) by name, and `start` (B, 1)."""
+        """Return states of B streams before their first chunk, zeros (B, d_model) by name, and `start` (B, 1)."""
         return {**super().begin(n_streams), "start": self.classifier.weight.new_zeros(n_streams, 1)}
 
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, Tensor]:
@@ -118,7 +118,7 @@ class WOAD(Recurrent):
         return *parts, self.video_classifier(tokens), tokens
 
     def loss(self, forwarded: tuple[Tensor, ...], windows: Windows, supervision: Supervision) -> Tensor:
-        """Losses of chunks and of starts, and half of those of whole videos: their highest chunks, and alike classes.
+        """Return the losses of chunks and starts, plus half the losses of whole videos: highest chunks, and similarity.
 
         In a batch of several pieces each piece's losses weigh as much as its share of the windows.
         """
@@ -140,7 +140,7 @@ class WOAD(Recurrent):
             targets[..., 0] = (made.sum(-1) == 0).to(targets)
         else:
             acts = targets[..., columns] > 0  # (B, W, K)
-            before = torch.cat([acts[:, :1], acts[:, :-1]], dim=1)  # of the first slot nothing is known
+            before = torch.cat([acts[:, :1], acts[:, :-1]], dim=1)  # the chunk before the first slot is unknown
             beginning = (acts & ~before).any(-1)  # (B, W)
         T = logits.shape[1]
         keep = loss_mask(targets, ignore, present)[:, :T]
@@ -150,7 +150,7 @@ class WOAD(Recurrent):
 
 
 def video_loss(activity: Tensor, labels: Tensor, present: Tensor) -> Tensor:
-    """Cross entropy of videos with their classes (B, K), by the mean of each class's highest chunks (B, L, K)."""
+    """Return the cross entropy of videos with their classes (B, K), by the mean of the highest chunks of a class."""
     rows = []
     for one, those, chunks in zip(activity, labels, present, strict=True):
         if those.any():
@@ -167,7 +167,7 @@ def likeness_loss(
     present: Tensor,
     pairs: Iterable[tuple[int, int]] | None = None,
 ) -> Tensor:
-    """Co-activity similarity of W-TALC (Paul et al., ECCV 2018): where two videos act alike they are to look alike.
+    """Return the co-activity loss of W-TALC (Paul et al., ECCV 2018): chunks of one class should have similar features.
 
     tokens (B, L, F), activity (B, L, K), labels (B, K); pairs of videos, None for all that share a class.
     """
@@ -191,7 +191,7 @@ def likeness_loss(
 
 
 def drawn_starts(beginning: Tensor, keep: Tensor) -> Tensor:
-    """Which chunks (...) enter the loss of starts: all that begin an action, and of the others some at random."""
+    """Return which chunks (...) enter the loss of starts: all that start an action, and random ones of the others."""
     negatives = (~beginning & keep).flatten().nonzero()[:, 0]
     positives = int(beginning.sum())
     count = NEGATIVES * positives if positives else NEGATIVES_ALONE
@@ -229,7 +229,7 @@ def runs_of(activity: Tensor) -> list[list[tuple[int, int, float]]]:
 
 
 def pseudo_targets(activity: Tensor, labels: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which classes (B, L, K) chunks of videos are taken for, which of them are starts (B, L), and which videos to use.
+    """Return pseudo-labels (B, L, K) of chunks, which of them are starts (B, L), and which videos to use (B,).
 
     activity (B, L, K), classes of the videos (B, K), present (B, L). Runs of at least `CONFIDENCE` of a video's own
     classes count, one chunk past their end too, as published; a video to use (B,) has one of each of its classes.
@@ -269,7 +269,7 @@ class PublishedWOAD(Published):
     needed = ("d_feedforward",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """See `Published.renamed`; what is to learn from videos begins to count again."""
+        """See `Published.renamed`; the count of batches starts over."""
         return {**super().renamed(tensors), "batches": torch.zeros((), dtype=torch.int64)}
 
 

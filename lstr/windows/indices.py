@@ -62,12 +62,12 @@ def long_indices(T: ArrayLike, config: Lengths) -> tuple[Indices, NDArray[np.boo
 
 
 def spacing(config: Lengths) -> int:
-    """Chunks between two that a long memory can hold: a fixed grid uses its multiples, the others come to use all."""
+    """Return the distance of chunks that a long memory can hold: multiples of the stride on a fixed grid, else 1."""
     return config.long_stride if config.grid == "fixed" else 1
 
 
 def long_rows(config: Lengths) -> int:
-    """Rows that a stream needs for its long memory, and for the chunks in the work memory that will enter it."""
+    """Return the rows that a stream needs for its long memory, and for chunks in the work memory that will enter it."""
     return (config.long_length + config.work_length) // spacing(config) + 1 if config.n_long else 0
 
 

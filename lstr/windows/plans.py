@@ -1,11 +1,11 @@
-"""Plans: what the next chunk of each of B streams needs to know of its place in time, as arrays by name.
+"""Plans: the place in time of the next chunk of each of B streams, as arrays by name.
 
 The arrays follow from the number of chunks that each stream has seen, so that `Model.step` is arithmetic on tensors
 alone. A planner makes them. It is a struct of numbers, so an exported file can hold it. Needs numpy, not torch.
 
 - A bool array says where something has to be done. If it is False everywhere it may be missing, which costs less.
 - `NAME.…`, each (B, ...), are about the streams where the bool array NAME (B,) is true, and harmless for the others.
-  They may be cut to those streams (NAME is then missing), and are missing if there is no such stream.
+  They may be cut to those streams (NAME is then missing), and are missing without such a stream.
 
 Rows count through the rings of all streams, one ring after the other.
 """

@@ -189,7 +189,7 @@ def join(batches: Sequence[Windows]) -> Windows:
 
 @dataclass(frozen=True)
 class Supervision:
-    """What the N outputs of B windows are held against."""
+    """The labels of the N outputs of B windows."""
 
     targets: Tensor
     """(B, N, C), multi-hot or scaled"""
@@ -206,12 +206,12 @@ class Supervision:
 
     @property
     def share(self) -> float:
-        """How much of the whole batch these windows are."""
+        """The share of these windows in the whole batch."""
         return 1.0 if self.n_windows is None else float(self.counts.any(dim=1).sum()) / self.n_windows
 
 
 def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tensor:
-    """The sum over parts of their weight times the mean of their cross entropy: a scalar, of logits (B, N, C)."""
+    """Return the sum over parts of their weight times the mean of their cross entropy, of logits (B, N, C)."""
     total = logits.new_zeros(())
     for part, logit, labels in by_part(logits, outputs, supervision):
         size = None if labels.totals is None else max(1.0, labels.totals[0])
@@ -220,7 +220,7 @@ def loss_of(logits: Tensor, outputs: Outputs, supervision: Supervision) -> Tenso
 
 
 def distillation(logits: Tensor, outputs: Outputs, supervision: Supervision, temperature: float) -> Tensor:
-    """How far logits (B, N, C) are from a teacher's scores, `supervision.soft`: a scalar (Hinton et al. 2015).
+    """Return the distance of logits (B, N, C) from a teacher's scores, `supervision.soft` (Hinton et al. 2015).
 
     For each part its weight times the mean, over the outputs that count, of the squared temperature times the KL
     divergence of both, softened by it; an output that the teacher has no scores for adds 0.
@@ -257,7 +257,7 @@ def totals_of(targets: Tensor, counts: Tensor, outputs: Outputs, ignore: int | N
 
 
 def chosen(tensor: Tensor, rows: NDArray[np.int64]) -> Tensor:
-    """(B, n, ...) of the outputs `rows` (n,); neighbours without an index, which a GPU would wait for."""
+    """Return the outputs `rows` (n,) as (B, n, ...); neighbours by a slice, because a GPU would wait for indices."""
     first, end = int(rows[0]), int(rows[-1]) + 1
     if end - first == len(rows):
         return tensor[:, first:end]
@@ -271,7 +271,7 @@ def multi_hot_cross_entropy(
     valid: Tensor | None = None,
     total: float | None = None,
 ) -> Tensor:
-    """Mean over chunks of the sum over classes of -target * log_softmax(logits): a scalar (published code, criterion).
+    """Return the mean over chunks of the sum over classes of -target * log_softmax(logits), as the published code.
 
     logits and targets (..., C); targets are multi-hot and not normalised, so a chunk of two classes weighs double.
     ignore: the column of the ambiguous class; it takes no part in the softmax, and chunks that carry it are left
@@ -307,7 +307,7 @@ def without(x: Tensor, ignore: int | None) -> Tensor:
 def masked_mean(losses: Tensor, keep: Tensor, totals: Sequence[float] | None) -> Tensor:
     """Return the mean of losses (...) where keep (...) is True: a scalar, 0 where it nowhere is.
 
-    totals: those of `Supervision`; the first is divided by in place of how many are kept here.
+    totals: of `Supervision`; the first is the divisor instead of the number that is kept here.
     """
     size = keep.sum().clamp(min=1) if totals is None else max(1.0, totals[0])
     return torch.where(keep, losses, 0).sum() / size
