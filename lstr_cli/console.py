@@ -25,7 +25,8 @@ PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a ter
 EXAMPLES = 2  # named per kind of finding in a table
 PARTIAL_FAILURE = 3  # exit status of a command that finished without some of its inputs
 
-# Results go to standard output alone, so that a pipe gets nothing else.
+# Results go to standard output alone, so that a pipe gets nothing else. Rich neither colours numbers and paths
+# (highlight) nor breaks lines at the width of the terminal (soft_wrap), which would break commands to copy.
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
 

@@ -123,6 +123,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
         return
     from lstr.pipelines.learning.learn import learn
 
+    # a program reads the progress as JSON lines, as the page of `lstr label` does; a person sees a bar
     learnt = (follow_in_json if as_json and not sys.stderr.isatty() else follow)(learn(chosen))
     if make_default:
         from lstr.pipelines.detection.model import make_default as leave

@@ -27,7 +27,7 @@ DATA, NETWORKS, MODEL, OUTPUT, RUN, LIVE, EVENTS, MORE = (
 )
 # In the metavar of values that are file names.
 FILES = re.compile("CHECKPOINT|CONFIG|DIR|FEATURES|FILE|LABELS|MODEL|PATH|RUN|SOURCE|VIDEO|WEIGHTS")
-MAX_LIST_LENGTH = 1 << 28  # characters of a list of videos
+MAX_LIST_LENGTH = 1 << 28  # characters of a list of videos; a video named by mistake would fill the memory
 
 OF_DATA = "dataset rgb_features flow_features skip_missing"
 # How labels and features are read, and descriptions of features of other people

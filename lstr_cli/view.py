@@ -180,6 +180,7 @@ class Progress(Sink):
     def _rate(self, now: float) -> float:
         """Return the decisions per second over the last seconds."""
         self._counts.append((now, self.status.decided))
+        # two are kept: a rate needs them, and a stalled source may add none for long
         while len(self._counts) > 2 and now - self._counts[0][0] > RATE_WINDOW_S:
             self._counts.popleft()
         then, decided = self._counts[0]

@@ -71,7 +71,7 @@ def command(config, create, only_check):
         interruption.accept_signal()
     _log("ended")
     # a thread that still runs inside a library would abort the process when the interpreter ends
-    if service and service.is_running:
+    if service and any(worker.thread.is_alive() for worker in service.workers.values()):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)

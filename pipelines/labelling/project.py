@@ -64,11 +64,11 @@ class Journal:
                 file.seek(size - 1)
                 data = data if file.read(1) == b"\n" else b"\n" + data  # a kill cut the last line short
         try:
-            while data:
+            while data:  # an unbuffered write may take only a part
                 data = data[self._file.write(data) :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            with suppress(OSError):
+            with suppress(OSError):  # a half-written change must not come back with the next start
                 os.ftruncate(self._file.fileno(), size)
             raise unwritable(self.path.parent, error) from error
 
@@ -197,7 +197,7 @@ class Project:
         """Wait until the file has all changes, or `trouble` says why not."""
         with self._changed:
             asked = self._asked
-            self._waiting += 1
+            self._waiting += 1  # ends the pause of the thread that writes
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._saved >= asked)
             self._waiting -= 1
@@ -241,6 +241,7 @@ class Project:
 
     def _commit(self, change_id: str, deed: Deed, video: str, changes: Changes) -> Entry:
         entry = Entry(self.revision + 1, change_id, deed, video, tuple(changes))
+        # applied first, so that no change reaches the journal that does not fit the values
         self.state.apply(entry.changes)
         try:
             self.journal.append(msgspec.to_builtins(entry))
@@ -297,6 +298,7 @@ class Project:
             with suppress(KeyError, TypeError, ValueError, RequestError):  # a line of a disk that failed
                 changes = tuple(map(change_of, line["changes"]))
                 entries.append(Entry(int(line["revision"]), str(line["id"]), line["deed"], str(line["video"]), changes))
+        # the last revision that the file contains: after a kill it may be older than the journal
         seen = self._base
         if is_own:
             seen = content[OURS].get("revision", seen)
@@ -309,6 +311,7 @@ class Project:
             for entry in later:
                 with suppress(ConflictError, RequestError):
                     written.apply(entry.changes)
+            # a new base, so that open pages, which have other values, load everything again
             revision = 1 + (later[-1].revision if later else self.revision)
             self._entries, self._ids, self.history = [], {}, History()
             self._begin(written, stated, revision)

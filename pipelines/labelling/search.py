@@ -1,6 +1,6 @@
 """The search for proposals: a model goes through the videos of a project in another process.
 
-`main` is that process. Its parent sends the model and the videos; it sends Progress, SearchResult, Failed, Notice and
+`main` is that process. Its parent sends the model and the videos; it sends Progress, candidates, Failed, Notice and
 errors.
 """
 
@@ -32,18 +32,10 @@ HASH_DIGITS = 16  # of the SHA-256 of a model file, by which its proposals are k
 POLL_S = 0.2
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """A video was searched."""
-
-    video: str
-    candidates: list[Candidate]
-
-
 def find_proposals(
     model: Path, videos: Mapping[str, Path]
-) -> Generator[Progress | SearchResult | Failed | Notice, None, None]:
-    """Search each video for candidates; one that cannot be read has Failed. Raises as `detect_sources`."""
+) -> Generator[Progress | tuple[str, list[Candidate]] | Failed | Notice, None, None]:
+    """Search each video; yield its id with its candidates, or Failed. Raises the errors of `detect_sources`."""
     # Here, because they bring torch, which the page does not need.
     from lstr.pipelines.detection.decision import Decision, Ended, Opened
     from lstr.pipelines.detection.detect import DetectOptions, detect_sources
@@ -66,9 +58,7 @@ def find_proposals(
                 rows += [np.zeros_like(scores)] * n_missing + [scores]
                 yield Progress(event.source, len(rows), total)
             elif isinstance(event, Ended):
-                yield SearchResult(
-                    event.id, find_candidates(np.stack(rows), loaded.classes, thresholds) if rows else []
-                )
+                yield event.id, find_candidates(np.stack(rows), loaded.classes, thresholds) if rows else []
             elif isinstance(event, Failed):
                 yield Failed(event.id, event.reason, event.hint)
             elif isinstance(event, Notice):
@@ -171,7 +161,7 @@ class Proposer:
         child = self.process = ChildProcess(__name__, default_workers())
         try:
             child.send((model, videos))
-            while self._models.empty():
+            while self._models.empty():  # another model, or the end, stops this search
                 try:
                     event = child.connection.recv() if child.connection.poll(POLL_S) else None
                 except (EOFError, OSError):
@@ -191,7 +181,7 @@ class Proposer:
                         self.status.done += 1
                         self.status.failed.append((video, reason))
                         self.tell(f"no proposals in {video}: {reason}")
-                    case SearchResult(video, found):
+                    case (video, found):
                         make = partial(
                             propose, video=video, model=name, candidates=found, duration=durations.get(video)
                         )

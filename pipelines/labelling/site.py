@@ -48,7 +48,7 @@ MAX_BYTES = 2**22
 BEAT_S = 15.0  # after which a silent stream of events sends a comment, so that the browser keeps the connection
 POLL_S = 0.1  # between two looks for changes, for progress and for the end of the server
 DATA = re.compile('(<script type="application/json" id="data">)(.*?)(</script>)', re.DOTALL)
-MAX_OPEN = 3  # videos whose decoded frames are kept
+MAX_OPEN = 3  # videos with an open decoder and its latest frames; a person labels one at a time
 JPEG_QUALITY = 92  # percent
 MIN_SIDE, MAX_SIDE = 16, 4096  # pixels
 
@@ -226,6 +226,7 @@ class Site:
         except (KeyError, ValueError, IndexError) as error:
             raise HTTPException(404) from error
         headers = {"x-time": repr(float(self.videos.index(video).times[number]))}
+        # so that stepping back and forth loads no frame twice
         headers["cache-control"] = "private, max-age=600"
         return Response(data, media_type="image/jpeg", headers=headers)
 
@@ -233,6 +234,7 @@ class Site:
         """Send a file that browsers play; with `?wait` once there is one."""
         video = self.video(request)
         plays, path = self.videos.playable(video)
+        # the player of a report asks once, perhaps before the copy is made; the page to label asks again itself
         while plays == "soon" and "wait" in request.query_params and not self.server.ending.is_set():
             await asyncio.sleep(POLL_S)
             plays, path = self.videos.playable(video)

@@ -24,6 +24,7 @@ from lstr.pipelines.model_files.model_file import open_model
 
 MIN_S, MAX_S = 60, 7 * 86400  # time limit that a page may ask for
 PRIORITY = 5  # niceness of training: the person who labels comes first
+# The first signal lets `lstr learn` keep finished work, a second one ends it at once.
 TERMINATIONS, PATIENCE_S = 3, 4.0  # requests to end and the wait after each, before the process is killed
 VIDEOS_SKIPPED = 3  # exit code of `lstr learn` if videos were skipped
 N_REPORTS = 5  # models whose working folder, some hundred MB, is kept for its report
@@ -79,6 +80,7 @@ class Training:
             revision, state = self.project.snapshot()
             number = 1 + max(self._numbers(), default=0)
             labels, model = self.folder / str(number) / "labels.json", self.model(number)
+            # a copy, because a person continues to label while the model is trained
             write_json(labels, to_document(usable(state), self.project.durations, {"revision": revision}))
             self._warnings, self._error, self._hint, self._is_cancelled = [], "", "", False
             try:

@@ -266,7 +266,7 @@ class History:
                     values = (value for made in deeds for one in made for value in (one.before, one.after))
                     if any(isinstance(value, Label) and value.action == change.key for value in values):
                         deeds.clear()
-        if not entry.video:
+        if not entry.video:  # values of the project itself have no undo
             return
         done, undone = (side.setdefault(entry.video, []) for side in (self.done, self.undone))
         if entry.deed == "propose":

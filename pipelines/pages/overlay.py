@@ -91,6 +91,7 @@ def write_overlay(
                         stream.width, stream.height, stream.pix_fmt = width, height + panel.height, "yuv420p"
                         stream.options = {"crf": "20", "preset": "veryfast"}
                         stream.codec_context.time_base = base
+                        # of pixels that are not square, as in DV and many broadcasts
                         if aspect := watched.sample_aspect_ratio:
                             stream.codec_context.sample_aspect_ratio = 1 / aspect if turned else aspect
                     if image.shape[:2] != (height, width):  # the stream changed its size
@@ -129,6 +130,7 @@ def _frames(source: InputContainer, watched: VideoStream, step: int) -> Iterator
             image = np.rot90(image, frame.rotation // 90)
         factor = -(-MIN_WIDTH // image.shape[1])
         image = image.repeat(factor, 0).repeat(factor, 1) if factor > 1 else image
+        # H.264 with 4:2:0 has no odd sides
         yield stamp, frame.rotation % 180 != 0, image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2]
 
 

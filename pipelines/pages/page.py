@@ -167,7 +167,7 @@ def write_report(
     page = build_page("report", "Action timeline", REPORT_SCRIPTS, document, media=media, warnings=warnings)
     before, _, after = page.rpartition(PLACEHOLDER)
     write_text(path, chain([before], encode_scores(scores), [after]))
-    if held and is_copy:
+    if held and is_copy:  # its bytes are in the page
         held.unlink()
 
 

@@ -223,6 +223,7 @@ class Server:
         return None if self._is_token(cookies.get(self._cookie, "")) else PlainTextResponse(UNKNOWN, 403)
 
     def _is_token(self, given: str) -> bool:
+        # in constant time, so that the time of an answer tells nothing about the token
         return secrets.compare_digest(given.encode(), self._token.encode())
 
 
@@ -245,6 +246,7 @@ def _listen(host: str, port: int | None, saved: SavedAddress | None) -> socket.s
         try:
             return socket.create_server((host, tried), family=family)
         except OSError as error:
+            # another page may have the usual port: then a free one
             if error.errno == errno.EADDRINUSE and port is None and tried:
                 continue
             reason = error.strerror or str(error)

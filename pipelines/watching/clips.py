@@ -46,6 +46,7 @@ RESERVED_BYTES = 64 * 2**20  # of the disk that are not for clips, because the h
 FULL_DISK = f"less than {RESERVED_BYTES // 2**20} MB are free"
 MAX_IMAGE_SIDE = 1280  # pixels
 MAX_DECODE_S = 1.0  # to decode an image
+JPEG_QUALITY = 85  # percent
 
 
 def find_file(folder: Path, event_id: str, suffix: str) -> Path | None:
@@ -205,8 +206,17 @@ class Clips:
             self._woken.wait(WRITE_INTERVAL_S if self._recordings else IDLE_INTERVAL_S)
             self._woken.clear()
             while not self._without_image.empty():  # first, because notifications wait for images
+                recording = self._without_image.get()
                 try:
-                    self._make_image(self._without_image.get())
+                    event_id, packets = recording.event.id, recording.ring.since(recording.decided, 0.0)
+                    if not packets:
+                        continue
+                    image = image_at(packets, time_at(packets, recording.decided), MAX_IMAGE_SIDE, MAX_DECODE_S)
+                    if image is not None and shutil.disk_usage(self.folder).free >= RESERVED_BYTES:
+                        _, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+                        with temporary_for(self.folder / f"{event_id}{IMAGE}") as temporary:
+                            temporary.write_bytes(data.tobytes())
+                        self._attach(event_id, picture=f"{event_id}{IMAGE}")
                 except OSError as error:
                     self._report_disk(error.strerror or str(error))
                 except Exception:
@@ -322,17 +332,6 @@ class Clips:
             recording.temporary.__exit__(OSError, OSError(), None)
         with self._lock:
             self._recordings.pop(recording.event.id, None)
-
-    def _make_image(self, recording: Recording) -> None:
-        event_id, packets = recording.event.id, recording.ring.since(recording.decided, 0.0)
-        if not packets:
-            return
-        image = image_at(packets, time_at(packets, recording.decided), MAX_IMAGE_SIDE, MAX_DECODE_S)
-        if image is not None and shutil.disk_usage(self.folder).free >= RESERVED_BYTES:
-            _, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])
-            with temporary_for(self.folder / f"{event_id}{IMAGE}") as temporary:
-                temporary.write_bytes(data.tobytes())
-            self._attach(event_id, picture=f"{event_id}{IMAGE}")
 
     def _attach(self, event_id: str, clip: str | None = None, picture: str | None = None) -> None:
         """Store the names of new files; if that fails, it is done at the next start."""

@@ -181,11 +181,6 @@ class Service:
         self.history.close()
         self._folder_lock.close()
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a thread still runs after its end, inside a library."""
-        return any(worker.thread.is_alive() for worker in self.workers.values())
-
     def _check_source(self, name: str) -> None:
         if name not in self.sources:
             raise LstrError(f"Unknown source: {name!r}.", f"choose one of {', '.join(self.sources)}.")
