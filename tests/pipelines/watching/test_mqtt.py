@@ -74,34 +74,41 @@ def home(broker, prefix, watch_config):
     return watch_config(home=(MqttNotifier, MqttConfig("127.0.0.1", broker.port, prefix=prefix, discovery="ha")))
 
 
+@pytest.fixture
+def listener(broker) -> Iterator[Listener]:
+    with Listener(broker.port) as opened:
+        yield opened
+
+
 ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
 
 
-def test_an_event_from_its_beginning_to_its_end(history, home, broker, prefix, event_of):
-    event = event_of()
-    with Listener(broker.port) as listener, Notifications(home.channels, history, print) as running:
+def test_an_event_from_its_beginning_to_its_end(history, home, prefix, event_of, listener):
+    """Also where the file is read again meanwhile: what is active stays ON, and what was not announced is OFF."""
+    event, state = event_of(), f"{prefix}/hall/falling/state"
+    untold = event_of(action="running")
+    history.begin(untold, ["phone"], untold.decided)
+    with Notifications(home.channels, history, print) as running:
         running.show_sources(ACTIONS)
         running.show_source("hall", True, True)
-        until(
-            lambda: listener.last(f"{prefix}/available") == "online" and running.deliveries["home"].notifier.connected
-        )
-        until(lambda: listener.last(f"{prefix}/hall/falling/state") == "OFF")
+        until(lambda: listener.last(f"{prefix}/available") == "online" and listener.last(state) == "OFF")
         history.begin(event, ["home"], event.decided)
         running.wake()
-        until(lambda: not count_pending(history))
-        until(lambda: listener.last(f"{prefix}/hall/event"))
-        assert listener.last(f"{prefix}/hall/falling/state") == "ON"
-        assert listener.last(f"{prefix}/hall/last") == "falling"
+        until(lambda: "home" not in count_pending(history) and listener.last(f"{prefix}/hall/event"))
+        assert listener.last(state) == "ON" and listener.last(f"{prefix}/hall/last") == "falling"
         assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
+        known = len(listener.heard[state])
+    until(lambda: listener.last(f"{prefix}/available") == "offline")
+    with Notifications(home.channels, history, print) as running:
+        running.show_sources(ACTIONS)
+        until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")
+        until(lambda: len(listener.heard[state]) > known)
+        assert {*listener.heard[state][known:]} == {"ON"}
         history.update(replace(event, end=event.seen), event.seen)
         running.wake()
-        until(lambda: not count_pending(history))
-        until(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2)
-        assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
+        until(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2 and listener.last(state) == "OFF")
         assert listener.last(f"{prefix}/hall/health") == listener.last(f"{prefix}/hall/state") == "ON"
-        new, end = (json.loads(text) for text in listener.heard[f"{prefix}/hall/event"])
-        running.__exit__()
-        until(lambda: listener.last(f"{prefix}/available") == "offline")
+    new, end = (json.loads(text) for text in listener.heard[f"{prefix}/hall/event"])
     assert (new["phase"], end["phase"]) == ("new", "end") and new["event"]["end"] is None
     assert new["event"]["id"] == end["event"]["id"] == event.id
     assert datetime.fromisoformat(end["event"]["end"]).timestamp() == pytest.approx(event.seen.timestamp(), abs=0.001)
@@ -124,31 +131,10 @@ def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix
             assert states["falling"] == f"{prefix}/hall/falling/state" and states["Camera"] == f"{prefix}/hall/health"
             running.show_sources({"hall": ["falling"]})
             until(lambda: len(entities()) == 4)
-            heard = {topic: len(texts) for topic, texts in listener.heard.items()}
+            heard = len(listener.heard[f"{prefix}/available"])
             listener.send("ha/status", "online")
-            until(lambda: len(listener.heard[f"{prefix}/available"]) > heard[f"{prefix}/available"])
+            until(lambda: len(listener.heard[f"{prefix}/available"]) > heard)
             assert len(entities()) == 4 and len(listener.heard[f"{prefix}/hall/falling/state"]) >= 2
-
-
-def test_what_is_on_stays_on_where_the_file_is_read_again(history, home, broker, prefix, event_of):
-    event, untold = event_of(), event_of(action="running")
-    history.begin(untold, ["phone"], untold.decided)
-    with Listener(broker.port) as listener:
-        state = f"{prefix}/hall/falling/state"
-        with Notifications(home.channels, history, print) as running:
-            running.show_sources(ACTIONS)
-            history.begin(event, ["home"], event.decided)
-            running.wake()
-            until(lambda: listener.last(state) == "ON" and "home" not in count_pending(history))
-            told = len(listener.heard[state])
-        with Notifications(home.channels, history, print) as running:
-            running.show_sources(ACTIONS)
-            until(lambda: len(listener.heard[state]) > told)
-            assert {*listener.heard[state][told:]} == {"ON"}
-            until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")  # nobody was told of that
-            history.update(replace(event, end=event.seen), event.seen)
-            running.wake()
-            until(lambda: listener.last(state) == "OFF")
 
 
 def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, prefix):
@@ -172,30 +158,21 @@ def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, 
         assert not ours & {*listener.heard}
 
 
-def test_a_switch_is_obeyed(history, home, broker, prefix):
+def test_a_switch_is_obeyed_and_the_last_will_is_of_one_that_is_cut_off(history, home, prefix, listener):
     switched = []
-    with Listener(broker.port) as listener:
-        listener.send(f"{prefix}/hall/set", "OFF", retain=True)
-        until(lambda: listener.last(f"{prefix}/hall/set"))  # who subscribes before it is handed on hears it as new
-        with Notifications(
-            home.channels, history, print, watch_source=lambda *order: switched.append(order)
-        ) as running:
-            running.show_sources(ACTIONS)
-            until(lambda: running.deliveries["home"].notifier.connected)
-            door = running.deliveries["home"].notifier.topic("front/door +#", "set")
-            for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/nobody/set", "ON"), (door, "ON")):
-                listener.send(topic, text)
-            until(lambda: len(switched) == 2)
-    assert switched == [("front/door +#", False), ("front/door +#", True)], "a retained order is of long ago"
-
-
-def test_the_last_will_of_one_that_is_cut_off(history, home, broker, prefix):
-    """As by a kill: its connection is closed without a word."""
-    with Listener(broker.port) as listener, Notifications(home.channels, history, print) as running:
-        until(lambda: listener.last(f"{prefix}/available") == "online")
-        client = running.deliveries["home"].notifier._client
-        client.socket().shutdown(socket.SHUT_RDWR)
+    listener.send(f"{prefix}/hall/set", "OFF", retain=True)  # an old order, which is not obeyed
+    until(lambda: listener.last(f"{prefix}/hall/set"))
+    with Notifications(home.channels, history, print, watch_source=lambda *order: switched.append(order)) as running:
+        running.show_sources(ACTIONS)
+        notifier = running.deliveries["home"].notifier
+        until(lambda: notifier.connected)
+        door = notifier.topic("front/door +#", "set")
+        for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/nobody/set", "ON"), (door, "ON")):
+            listener.send(topic, text)
+        until(lambda: len(switched) == 2)
+        notifier._client.socket().shutdown(socket.SHUT_RDWR)
         until(lambda: "offline" in listener.heard[f"{prefix}/available"])
+    assert switched == [("front/door +#", False), ("front/door +#", True)]
 
 
 def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_of, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,6 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from lstr.pipelines.pages.server import Server
-from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.site import WatchSite
 from tests.pipelines.watching import test_clips
@@ -35,35 +35,26 @@ INK = """(() => {
 })()"""
 
 
-class Watched:
-    """A service of `hall` and `door`; what they show is put on its dashboard four times a second."""
+@pytest.fixture
+def watched(unanswered):
+    """A service of `hall` and `door`: watched(zones of the hall). It decides on both four times a second."""
 
-    def __init__(self, folder: Path, zones=()):
-        (folder / "none.lstr").touch()
-        text = 'model = "none.lstr"\n[clips]\nbefore = "2s"\nafter = "1s"\n'
-        for name, drawn in (("hall", zones), ("door", ())):
-            text += f'[sources.{name}]\naddress = "http://127.0.0.1:9/{name}"\nzones = {json.dumps(drawn)}\n'
-        (folder / "watch.toml").write_text(text)
-        self.service = Service(read_config(folder / "watch.toml"), lambda text: None)
-        self.ended = threading.Event()
-
-    def __enter__(self) -> Service:
-        self.service.__enter__()
-        self.cameras = [Camera(self.service.dashboard, name, HOSTILE_CLASSES) for name in ("hall", "door")]
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-        return self.service
-
-    def __exit__(self, *exception):
-        self.ended.set()
-        self.thread.join(5)
-        self.service.__exit__(*exception)
-
-    def run(self) -> None:
+    @contextmanager
+    def running(zones=()):
         ramp = np.broadcast_to(np.linspace(30, 220, 64, dtype=np.uint8)[None, :, None], (48, 64, 3))
-        while not self.ended.wait(0.25):
-            for camera in self.cameras:
-                camera.show(0.1, 0.9, *[0.2] * 4, at=now(), frame=ramp + camera.chunk % 20)
+        more = f'zones = {json.dumps(zones)}\n[sources.door]\naddress = "http://127.0.0.1:9/door"\n'
+        with unanswered('[clips]\nbefore = "2s"\nafter = "1s"', more) as service:
+            cameras = [Camera(service.dashboard, name, HOSTILE_CLASSES) for name in ("hall", "door")]
+
+            def show() -> None:
+                while not service.ended.wait(0.25):
+                    for camera in cameras:
+                        camera.show(0.1, 0.9, *[0.2] * 4, at=now(), frame=ramp + camera.chunk % 20)
+
+            threading.Thread(target=show, daemon=True).start()
+            yield service
+
+    return running
 
 
 def now() -> datetime:
@@ -103,9 +94,9 @@ def _is_own(url: str) -> bool:
     return url.startswith(("data:", "blob:")) or urlsplit(url).hostname == "127.0.0.1"
 
 
-def test_watch(tab, tmp_path):
+def test_watch(tab, watched, tmp_path):
     """What is shown, events with their clips, filters, and what is wanted of the service; over a restart."""
-    with Watched(tmp_path) as service:
+    with watched() as service:
         service.dashboard.update_source("door", trouble=f"{HOSTILE}<script>alert(4)</script>")
         page = tab(service)
         assert page.locator(".source h2").all_inner_texts() == ["hall", "door"]
@@ -119,7 +110,7 @@ def test_watch(tab, tmp_path):
         filter_events(page, service)
         change_sources(page, service)
     page.locator("#broken:not([hidden])").wait_for()
-    with Watched(tmp_path) as service:
+    with watched() as service:
         until(page, "$('broken').hidden && document.querySelectorAll('.source').length === 2")
         assert service.paused == ["hall"]
         page.get_by_role("button", name="Resume hall").wait_for()
@@ -212,9 +203,9 @@ def change_sources(page, service: Service) -> None:
     page.get_by_role("button", name="Resume hall").wait_for()
 
 
-def test_watch_on_a_phone(tab, tmp_path):
+def test_watch_on_a_phone(tab, watched):
     """By touch, and behind a proxy: every request of the page, and the way in, begins with the path."""
-    with Watched(tmp_path) as service:
+    with watched() as service:
         event, paths = add_event(service), []
         site = WatchSite(service.dashboard, service, lambda: server.ending)
         with Server(Starlette(routes=[Mount("/home/cameras", site.app())]), port=0) as server:
@@ -249,10 +240,10 @@ def is_near(zone, corners) -> bool:
     return len(zone) == len(corners) and np.abs(np.array(zone) - np.array(corners)).max() < 0.01
 
 
-def test_zones(tab, tmp_path):
+def test_zones(tab, watched):
     """Drawn, changed and deleted by the mouse, and kept over a restart."""
     corners = [(0.1, 0.2), (0.6, 0.2), (0.6, 0.9), (0.1, 0.9)]
-    with Watched(tmp_path) as service:
+    with watched() as service:
         page = tab(service)
         assert page.evaluate(f"{VEIL}.childElementCount") == 0
         edit(page)
@@ -274,7 +265,7 @@ def test_zones(tab, tmp_path):
         assert is_near(first, [*corners[:2], (0.7, 0.8), corners[3]])
         assert is_near(second, [(0.8, 0.1), (0.95, 0.1), (0.9, 0.3)])
         page.close()
-    with Watched(tmp_path) as service:
+    with watched() as service:
         page = tab(service)
         assert service.zones["hall"] == (first, second)
         until(page, f"{VEIL}?.querySelectorAll('.zone').length === 2")
@@ -294,9 +285,9 @@ def test_zones(tab, tmp_path):
         assert service.zones["hall"] == (second,)
 
 
-def test_keyboard_alone(tab, tmp_path):
+def test_keyboard_alone(tab, watched):
     """Sources, events, verdicts and clips; and a zone that is drawn, kept, and given up for those of the file."""
-    with Watched(tmp_path, TOP) as service:
+    with watched(TOP) as service:
         page = tab(service)
         events = [add_event(service, ago=4), add_event(service, "door")]
         page.locator(".event").nth(1).wait_for()
