@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import subprocess
 import sys
@@ -13,8 +12,7 @@ import pytest
 import torch
 
 from lstr.errors import ConfigError
-from lstr.kinds import KINDS, configure
-from lstr.models.lstr import ENCODERS
+from lstr.kinds import KINDS
 from lstr.pipelines.models import describe_models
 from lstr.pipelines.progress import Finished, Progress
 from lstr_cli.main import cli
@@ -64,36 +62,6 @@ def test_an_unknown_kind_is_an_error_that_names_the_known_ones(ask):
         ask("gpt")
     assert [kind for kind in KINDS if kind not in failed.value.hint] == []
     ask("rnn")
-
-
-step_bench = benchmark("lstr_step")
-
-SMALL = configure(
-    rgb_dim=6, flow_dim=4, d_model=16, n_heads=2, d_feedforward=16, work_length=4, long_length=32, n0=3, n1=4
-)
-HEADLINE = ("recompute", "stream", "stream_sliding", "batched_16")
-
-
-@pytest.mark.slow
-def test_record(monkeypatch):
-    """Every row of the documented record, each with positive finite numbers."""
-    for name in ("ROUNDS", "FEW_ROUNDS"):
-        monkeypatch.setattr(step_bench, name, 2)
-    events = list(step_bench.bench_lstr(step_bench.ModelBench(SMALL, 5, 0.01, threads=2)))
-    record = events[-1].result
-    assert isinstance(events[-1], Finished) and json.loads(json.dumps(record)) == record
-    steps = [event for event in events if isinstance(event, Progress)]
-    assert [step.done for step in steps] == list(range(1, steps[-1].total + 1))
-    assert torch.get_num_threads() == 1, "as tests/conftest.py sets it"
-
-    assert {"machine", "versions", "date", "threads", "device", "config", *HEADLINE} <= record.keys()
-    assert (record["device"], record["threads"], record["classes"]) == ("cpu", 2, 5)
-    assert configure(**record["config"]) == SMALL
-    assert {*ENCODERS, "average", "concatenation", *KINDS} - {"lstr"} <= record["designs"].keys()
-    sizes = [row["bytes_a_stream"] for row in record["memory_length"].values()]
-    assert sizes == sorted(set(sizes)) and len(sizes) == 6
-    rows = [*(record[name] for name in HEADLINE), *record["memory_length"].values(), *record["designs"].values()]
-    assert all(number > 0 and math.isfinite(number) for row in rows for number in row.values())
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -46,7 +46,6 @@ def test_an_impossible_value_is_refused_by_name(name, value):
 
 
 def choices_of(kind):
-    """The values of the settings of text, by name."""
     types = field_types(KINDS[kind].config).items()
     return {name: get_args(one) for name, one in types if get_origin(one) is Literal and type(get_args(one)[0]) is str}
 
@@ -92,23 +91,6 @@ def test_settings_that_exclude_each_other_are_named(settings, named):
     with pytest.raises(ConfigError) as caught:
         configure(**settings)
     assert all(word in str(caught.value) for word in named) and caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "settings, n_long, n_ahead",
-    [
-        ({"anticipation": 8}, 512, 8),
-        ({"long_length": 0, "gru": True}, 0, 0),
-        ({"long_stride": 1}, 2048, 0),
-        ({"kind": "rnn"}, 0, 0),
-        ({"kind": "trn"}, 0, 8),  # its decoder looks ahead whether or not it is asked to
-        ({"kind": "trn", "anticipation": 3}, 0, 3),
-    ],
-    ids=str,
-)
-def test_what_a_kind_remembers_and_foresees(settings, n_long, n_ahead):
-    config = configure(**settings)
-    assert (config.n_long, config.n_ahead) == (n_long, n_ahead)
 
 
 def test_override_reads_text_as_the_type_of_the_field():

@@ -113,7 +113,6 @@ def ahead(*kick):
     st.integers(0, 2),
 )
 def test_what_is_expected_starts_or_lapses(rows, min_chunks, gap_chunks):
-    """Each once, before it is expected anew, and at the end nothing is left open."""
     timeline = Timeline(("Background", "kick"), Thresholds(min_length=min_chunks / 4, merge_gap=gap_chunks / 4))
     said = []
     for k, (now, *later) in enumerate(rows):
@@ -191,7 +190,6 @@ def offline(curve, rules: Thresholds) -> list[tuple[float, float]]:
 
 @given(rows, rules)
 def test_the_segments_are_those_of_the_whole_curve(scores, rules):
-    """Again and again: after its end a timeline is as new."""
     timeline = Timeline(CLASSES, rules)
     for _ in range(2):
         events = [e for k, row in enumerate(scores) for e in timeline.push((k + 1) * CHUNK, np.asarray(row))]

@@ -31,14 +31,12 @@ CLAIMS = [
 
 
 def saved(path: Path, kind: str = "lstr") -> dict:
-    """The content of a small checkpoint of a kind, which is written too."""
     size = {**TINY, "rgb_dim": 4, "flow_dim": 4}
     checkpoint.save(path, make_model(configure(**{**size, "kind": kind}), 2), CLASSES, None, {})
     return torch.load(path)
 
 
 def test_no_kind_of_model_takes_more_than_its_bound(tmp_path):
-    """Or sound checkpoints would be refused."""
     for kind in OURS:
         config = configure(kind, rgb_dim=4, flow_dim=4, d_model=8, n_heads=2, d_feedforward=8)
         tensors = make_model(config, 2).state_dict()
@@ -48,7 +46,6 @@ def test_no_kind_of_model_takes_more_than_its_bound(tmp_path):
 
 @pytest.mark.parametrize("claim", [{"l_gen": 10**6}, {"refinements": 10**6}, {"d_model": 2**19}], ids=str)
 def test_a_model_that_no_shape_bounds_is_stopped_while_it_is_made(tmp_path, claim):
-    """So that a kind whose tensors do not tell each size is bounded too."""
     tensors = make_model(configure("mat", **TINY, rgb_dim=4, flow_dim=4), 2).state_dict()
     with Bounded(tmp_path, tensors), pytest.raises(CheckpointError):
         make_model(configure("mat", **TINY | claim, rgb_dim=4, flow_dim=4), 2)
@@ -98,7 +95,6 @@ def test_the_statistics_of_a_feature_folder_are_held_to_the_same(small_set, tmp_
 
 
 def deflate(path: Path, target: Path) -> None:
-    """The members of a zip, deflated."""
     with zipfile.ZipFile(path) as plain:
         contents = {name: plain.read(name) for name in plain.namelist()}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as small:

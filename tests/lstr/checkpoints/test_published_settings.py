@@ -17,7 +17,6 @@ WIDTHS = {"rgb_dim": 5, "flow_dim": 3}
 
 
 def published_miniroad(n_layers: int, width: int = 15) -> tuple[dict, nn.GRU, nn.Sequential, nn.Linear]:
-    """Its tensors by their published names, and the layers that they are of; 16 heads do not divide the width."""
     torch.manual_seed(0)
     head, gru = nn.Sequential(nn.Linear(8, 12), nn.LayerNorm(12), nn.ReLU()), nn.GRU(12, width, n_layers)
     last = nn.Linear(width, 4)

@@ -95,7 +95,6 @@ def test_a_description_says_what_a_step_takes_and_no_more():
 
 
 def test_a_graph_is_that_of_its_model_alone():
-    """Equal models give equal graphs, which say nothing of this machine; another description is refused."""
     model = tiny(kind="rnn")
     graph = make_graph(model, describe(model, 1))
     assert graph == make_graph(tiny(kind="rnn"), describe(model, 1))

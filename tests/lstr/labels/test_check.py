@@ -19,7 +19,6 @@ def labels(*segments, **given):
 
 
 def found(*arguments, **given):
-    """What is found in single videos."""
     return [(f.severity, f.kind, f.video) for f in check(*arguments, **given) if f.video]
 
 

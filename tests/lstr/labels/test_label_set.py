@@ -146,7 +146,6 @@ def test_a_file_that_is_not_labels_is_refused(tmp_path, content):
 
 
 def test_segments_of_chunks():
-    """Runs of each class, the ambiguous one with them, as targets are made of it too."""
     classes = ("Background", "A", "B", "Ambiguous")
     on = np.zeros((8, 4), dtype=int)
     on[np.arange(8), [".AB?".index(letter) for letter in "..AAB?A."]] = 1

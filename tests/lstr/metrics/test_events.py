@@ -28,7 +28,6 @@ def measure(truth, detections, seconds=60.0, **more):
 
 
 def plain_pairs(truth, detections, fits) -> int:
-    """The most pairs of any assignment."""
     few, many = sorted((truth, detections), key=len)
     return max(
         sum(fits(a, b) or fits(b, a) for a, b in zip(few, chosen, strict=True))
@@ -153,7 +152,6 @@ def test_the_sentence_has_the_figures():
 
 
 def kinds(truth, detections, label="hug"):
-    """The names of the kinds of a class's labels and detections; '' of one that is left out."""
     one = judge_events(VideoEvents(truth, detections, 60.0), CLASSES)[label]
     return [OF_LABELS[k] for k in one.labels], [OF_DETECTIONS[k] if k >= 0 else "" for k in one.detected]
 

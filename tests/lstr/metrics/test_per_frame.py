@@ -111,7 +111,6 @@ def test_time_prior_follows_time_and_backs_off():
 
 
 def targets_of(*on, ambiguous=()):
-    """One video's targets (L, 4) from A's chunks."""
     made = np.zeros((len(on), 4), dtype=int)
     made[:, 1] = on
     made[list(ambiguous), 3] = 1

@@ -35,7 +35,6 @@ def plain_segments(letters: str) -> list[tuple[str, set[int]]]:
 
 
 def plain_f1(videos, least: float) -> float:
-    """From true and false positives and misses."""
     right = wrong = missed = 0
     for said, on in videos:
         ours, theirs = plain_segments(said), plain_segments(on)

@@ -16,27 +16,27 @@ from lstr.windows.windows import Supervision, gather, multi_hot_cross_entropy
 from tests.support.tiny_models import tiny, video
 
 
-def arrays_of(folder, name):
-    with np.load(folder / f"{name}_small.npz") as file:
-        arrays = {key: torch.from_numpy(file[key]) for key in file.files}
-    return arrays, json.loads((folder / f"{name}_small.json").read_text())
-
-
 @pytest.fixture
 def golden(shared):
     """Arrays and description by name."""
-    return lambda name: arrays_of(shared / "data" / "golden_peers", name)
+
+    def read(name):
+        folder = shared / "data" / "golden_peers"
+        with np.load(folder / f"{name}_small.npz") as file:
+            arrays = {key: torch.from_numpy(file[key]) for key in file.files}
+        return arrays, json.loads((folder / f"{name}_small.json").read_text())
+
+    return read
 
 
 @pytest.fixture
-def published(shared, tmp_path):
+def published(shared, golden, tmp_path):
     """A model of a kind from its published file by the keys, with what no tensor tells."""
 
     def load(name, changes):
         path = shared / "data" / "golden_peers" / f"{name}_small.pth"
         if name == "idn":  # its weights are a TensorFlow checkpoint's, by variable names
-            arrays, _ = arrays_of(path.parent, name)
-            kept = {key.removeprefix("weight:"): array for key, array in arrays.items() if key.startswith("weight:")}
+            kept = {key.removeprefix("weight:"): a for key, a in golden("idn")[0].items() if key.startswith("weight:")}
             path = tmp_path / "idn.pth"
             torch.save(kept, path)
         loaded = checkpoint.load(path, {**changes, "dropout": 0.0})

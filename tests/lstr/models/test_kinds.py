@@ -73,7 +73,6 @@ WINDOWED = [case for case in CASES if case.get("kind") not in OF_THEIR_OWN and "
 
 @pytest.mark.parametrize("case", WINDOWED, ids=name_of)
 def test_a_window_says_of_its_newest_chunk_what_the_video_does(case):
-    """As `outputs` places what a window says; so training is on what is scored later."""
     model, features = made(case), video(30)
     windows, outputs = gather(features, range(30), model.config), model.outputs()
     logits = model.logits_of(model(windows))
@@ -200,7 +199,6 @@ def test_plans_ahead_are_those_of_each_chunk(case):
 
 
 def supervised(model):
-    """Windows of a video with their supervision."""
     rows, labels = video(60).numpy(), np.eye(5)[[*[0] * 12, *[1] * 6, 3, *[1] * 3, *[2] * 20, *[0] * 18]]
     one = LabelledVideo("v", TwoStreamArray(rows[:, :5], rows[:, 5:]), labels)
     ends = [9, 20, 30]

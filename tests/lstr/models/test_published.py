@@ -84,7 +84,6 @@ def check_scores(found: Golden, scores, expected, has):
 
 @pytest.mark.parametrize("name", ["lstr_small", *TESTRA, *OTHERS, *MINIROAD])
 def test_published_weights_give_the_published_scores(shared, name):
-    """Of whole videos and of a stream, until its memory is full: of the newest chunk and of those ahead."""
     found = golden(shared, name)
     expected, has = published_scores(found)
     features = torch.from_numpy(found.features)

@@ -130,7 +130,6 @@ AHEAD = {"work_length": W, "anticipation": A}
 
 
 def supervised(model, lengths=(20, 3)):
-    """Windows at the ends of videos, one of them young, with targets of one class each."""
     torch.manual_seed(3)
     windows = join([gather(video(length, length), [length - 1], model.config) for length in lengths])
     outputs = model.outputs()
@@ -189,7 +188,6 @@ LABELS = [0] * 12 + [1] * 10 + [2] * 20 + [0] * 18
 
 
 def labelled_windows(model, ends=(3, 20, 30)):
-    """Windows of one video of 60 chunks, with its labels."""
     rows, labels = video(60).numpy(), torch.eye(5)[torch.tensor(LABELS)].numpy()
     one = LabelledVideo("v", TwoStreamArray(rows[:, :5], rows[:, 5:]), labels)
     windows = join([gather(rows, [end], model.config) for end in ends])

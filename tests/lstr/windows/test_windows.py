@@ -62,7 +62,6 @@ def test_windows_hold_the_chunks_that_the_memory_names(grid, stretched):
 
 
 def test_windows_of_several_videos_as_one_batch():
-    """They may have older chunks in different numbers, and say of each window what it says alone."""
     model = unsettled(tiny(gru=True))
     parts = [gather(video(n, n), ends, model.config) for n, ends in ((30, [29]), (60, [3, 59]), (10, [9]), (45, [44]))]
     joined = join(parts)
@@ -106,7 +105,6 @@ SMALL = dict(d_model=8, n_heads=2, work_length=4, long_length=12)
 
 
 def defined(T, config):
-    """Long memory at T by the words of the definition."""
     start = max(0, T - config.work_length + 1)
     if start == 0:
         return [0]
