@@ -1,9 +1,7 @@
 """Files elsewhere: listing, bringing, putting, and what a URL must not tell."""
 
-import http.server
 import os
 import tempfile
-import threading
 import time
 from contextlib import nullcontext
 
@@ -15,6 +13,7 @@ from lstr.extractors.video.inputs import fetch, find_sources
 from lstr.files import remote
 from lstr.files.atomic import SCRATCH_PREFIX, scratch
 from lstr.files.remote import RemoteFile, place
+from tests.support.http_folder import Handler, Server
 
 
 @pytest.fixture
@@ -26,34 +25,22 @@ def memory():
     fs.store.clear()
 
 
-class Site(http.server.ThreadingHTTPServer):
-    """A web server whose answers a test chooses: path → a list of answers, the last of which is given ever after.
+class Answering(Handler):
+    """Gives what a test chooses: path → answers, the last of which is given ever after.
 
     An answer is a body, a body and the length that it claims, or a status.
     """
 
-    def __init__(self):
-        self.answers: dict[str, list] = {}
-        self.asked: list[str] = []
-        super().__init__(("127.0.0.1", 0), Answering)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def url(self, path: str, login: str = "") -> str:
-        return f"http://{login}127.0.0.1:{self.server_port}/{path}"
-
-    def stop(self) -> None:
-        self.shutdown()
-        self.server_close()
-
-
-class Answering(http.server.BaseHTTPRequestHandler):
     def do_HEAD(self):
-        self.answer(self.server.answers.get(self.path.partition("?")[0], [404])[0], body=False)
+        self.answer(self.answers()[0], body=False)
 
     def do_GET(self):
-        self.server.asked.append(self.path)
-        answers = self.server.answers.get(self.path.partition("?")[0], [404])
+        self.server.requested.append(self.path)
+        answers = self.answers()
         self.answer(answers.pop(0) if len(answers) > 1 else answers[0])
+
+    def answers(self):
+        return self.server.answers.get(self.path.partition("?")[0], [404])
 
     def answer(self, answer, body: bool = True):
         content, length = answer if isinstance(answer, tuple) else (answer, None)
@@ -67,16 +54,16 @@ class Answering(http.server.BaseHTTPRequestHandler):
         if body:
             self.wfile.write(content)
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
-def site(monkeypatch):
+def site(monkeypatch, tmp_path):
     monkeypatch.setattr(remote, "PAUSE", 0.0)
-    server = Site()
+    server = Server(tmp_path, Answering)
+    server.answers = {}
+    server.secret = server.root.replace("//", "//me:secret@") + "/v.mp4?key=secret"
     yield server
-    server.stop()
+    server.shutdown()
+    server.server_close()
 
 
 def test_a_place_is_a_path_or_elsewhere():
@@ -146,34 +133,35 @@ def test_a_package_that_is_missing_is_named(protocol, package):
 
 def test_a_short_answer_is_asked_for_again(site, tmp_path):
     site.answers["/v.mp4"] = [(b"01234", 10), 503, b"0123456789"]
-    file = RemoteFile(site.url("v.mp4?key=secret", "me:secret@"))
+    file = RemoteFile(site.secret)
     copy, stat = fetch(file, tmp_path)
     assert copy.read_bytes() == b"0123456789" and stat == (10, '"one"') and copy.name == "v.mp4"
-    assert site.asked == ["/v.mp4?key=secret"] * 3
+    assert site.requested == ["/v.mp4?key=secret"] * 3
 
 
 @pytest.mark.parametrize("answer, asked", [(404, 1), (403, 1), (500, 3), ((b"01234", 10), 3), (None, 0)])
 def test_what_cannot_be_brought(site, tmp_path, answer, asked):
     site.answers["/v.mp4"] = [answer]
     if answer is None:  # nobody answers
-        site.stop()
+        site.shutdown()
+        site.server_close()
     with pytest.raises(VideoError) as caught:
-        fetch(RemoteFile(site.url("v.mp4?key=secret", "me:secret@")), tmp_path)
+        fetch(RemoteFile(site.secret), tmp_path)
     told = f"{caught.value} {caught.value.hint}"
-    assert site.url("v.mp4") in told and "secret" not in told and caught.value.hint
-    assert len(site.asked) == asked
+    assert f"{site.root}/v.mp4" in told and "secret" not in told and caught.value.hint
+    assert len(site.requested) == asked
 
 
 @pytest.mark.long
 def test_a_password_is_not_in_what_a_run_leaves(site, lstr, tmp_path):
     site.answers |= {"/text.mp4": [b"this is no video"], "/v.mp4": [403]}
-    videos = [site.url(f"{name}.mp4?key=secret", "me:secret@") for name in ("text", "v")]
+    videos = [site.secret.replace("/v.", "/text."), site.secret]
     code, out, err = lstr(
         "extract", *videos, "-o", tmp_path / "features", "--recipe", "fast", "--set", "recipe.flow_algorithm=dis"
     )
     left = [path.read_bytes() for path in (tmp_path / "features").rglob("*") if path.is_file()]
-    assert code == 3 and out == "" and err.count("failed: ") == 2 and site.url("text.mp4") in err, err
-    assert f'"source": "{site.url("v.mp4")}"' in (tmp_path / "features" / "failed.jsonl").read_text()
+    assert code == 3 and out == "" and err.count("failed: ") == 2 and f"{site.root}/text.mp4" in err, err
+    assert f'"source": "{site.root}/v.mp4"' in (tmp_path / "features" / "failed.jsonl").read_text()
     assert "secret" not in err and not [content for content in left if b"secret" in content]
 
 

@@ -138,16 +138,6 @@ def test_starts_are_those_of_the_second_implementation(seed, n_videos, coarse):
     assert found["per_class"] or np.isnan(found["mAP"][0])
 
 
-def test_a_labelled_start_is_found_once():
-    on, said = targets_of("....AAAAAAAA"), scores_of("....A.A.A.A.")
-    action = [[Segment(1.0, 3.0, "A")]]
-    of_a = start_precision([said], [on], action, LETTER_CLASSES, (10,))["per_class"]["A"]
-    assert (of_a["AP"], of_a["mean"], of_a["starts"], of_a["said"]) == ([0.25], 0.25, 1, 4)  # equal ones count together
-    early = scores_of("A...AAAAAAAA")
-    early[0, 1] = 0.99  # the surest, and near enough to take the only start
-    assert start_precision([early], [on], action, LETTER_CLASSES, (0.5, 1))["mAP"] == [0.5, 1.0]
-
-
 def test_delay_by_hand():
     on = "..AAAA..BB.."
     segments = [Segment(0.6, 1.5, "A"), Segment(2.0, 2.5, "B"), Segment(9.0, 9.5, "A")]
