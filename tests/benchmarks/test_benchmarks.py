@@ -1,7 +1,5 @@
 """Scripts of benchmarks/: every row exists and means what it is called. How fast the machine is does not matter."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Several models as one: its scores are the mean of theirs, each on its own columns."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

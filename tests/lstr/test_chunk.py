@@ -58,16 +58,16 @@ def test_scores_ahead_reach_two_seconds_at_any_rate():
     for place, expected in ((15, []), (14, [float(Fraction(24) / Fraction(15, 2))])):
         ahead[place] = 0.1, 0.9
         events = Timeline(CLASSES, Thresholds(), clock).push(clock.at(10), np.array([0.9, 0.1]), ahead)
-        assert [event.start for event in events if event.event == "expected"] == expected
+        assert [(e.event, e.start, e.score) for e in events] == [("expected", start, 0.9) for start in expected]
 
 
 @pytest.mark.parametrize("rate", RATES)
 def test_targets_become_the_same_targets_again(rate):
-    clock = Clock(rate, Fraction(1, 5))
-    on = np.random.default_rng(3).random((400, 2)) < 0.3
-    on[:, 0] = ~on[:, 1]
-    again = VideoLabels("training", None, segments_of(on, CLASSES, clock))
-    assert np.array_equal(targets(again, CLASSES, 400, clock), on)
+    clock, classes = Clock(rate, Fraction(1, 5)), ("Background", "A", "B", "Ambiguous")
+    on = np.random.default_rng(3).random((400, 4)) < 0.3
+    on[:, 0] = ~on[:, 1:].any(axis=1)
+    again = VideoLabels("training", None, segments_of(on, classes, clock))
+    assert np.array_equal(targets(again, classes, 400, clock), on)
 
 
 def test_a_label_before_the_first_chunk_is_cut():

@@ -1,7 +1,5 @@
 """Settings: what is refused, and how text becomes a typed value."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Literal, get_args, get_origin

@@ -1,7 +1,5 @@
 """Streams of any shape of model, what they refuse and forget, and saved streams; tests/lstr/models has every kind."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import assume, given, settings

@@ -1,7 +1,5 @@
 """Checkpoints: what comes back, and how a bad file is told from a good one."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Published settings other than those whose defaults are known, and what is said of files that cannot be loaded."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """An exported step of every kind: the scores of its model, from the first chunk to past the memory's end."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lstr.chunk import CLOCK
 from lstr.errors import LabelsError
-from lstr.labels.label_set import VideoLabels, read_labels, segments_of, select, targets
+from lstr.labels.label_set import VideoLabels, read_labels, select, targets
 from lstr.labels.segment import Segment
 
 
@@ -46,14 +46,6 @@ def test_reads_videos_and_sorts_classes(tmp_path):
 def test_background_comes_first_and_given_order_is_kept(tmp_path, given):
     labels = read_labels(write(tmp_path, {"a": entry(("Fall", 0, 1))}, given))
     assert labels.classes == ("Background", "Sit", "Fall")
-
-
-@pytest.mark.parametrize("score", [None, 0.75])
-def test_the_json_of_a_segment(score):
-    segment = Segment(0.25, 1.5, "kick", score)
-    expected = {"label": "kick", "start": 0.25, "end": 1.5} | ({} if score is None else {"score": score})
-    assert list(segment.to_dict().items()) == list(expected.items())
-    assert Segment.from_dict(segment.to_dict()) == segment
 
 
 @pytest.mark.parametrize(
@@ -143,17 +135,6 @@ def test_a_file_that_is_not_labels_is_refused(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(LabelsError, match="'v1'" if content == TWICE else r"labels\.json"):
         read_labels(path)
-
-
-def test_segments_of_chunks():
-    classes = ("Background", "A", "B", "Ambiguous")
-    on = np.zeros((8, 4), dtype=int)
-    on[np.arange(8), [".AB?".index(letter) for letter in "..AAB?A."]] = 1
-    segments = segments_of(on, classes)
-    assert segments == (
-        Segment(0.5, 1.0, "A"), Segment(1.5, 1.75, "A"), Segment(1.0, 1.25, "B"), Segment(1.25, 1.5, "Ambiguous")
-    )  # fmt: skip
-    assert (targets(VideoLabels("training", None, segments), classes, 8) == on).all()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Resamples of videos: what they equal, and what they say of videos that are alike and that are not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import poisson

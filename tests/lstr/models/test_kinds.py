@@ -1,7 +1,5 @@
 """What every kind of model holds: streams, whole videos and windows agree, none sees the future, all is stored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

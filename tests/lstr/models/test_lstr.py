@@ -1,7 +1,5 @@
 """LSTR: its published size, and what each of its designs sees and says of the future."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What single kinds promise beside the contract of all (test_kinds.py), and packed models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

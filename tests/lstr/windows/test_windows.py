@@ -1,7 +1,5 @@
 """Windows: which chunks they hold, by the definition and as published; their loss; plans of streams as values."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from bisect import bisect_right
