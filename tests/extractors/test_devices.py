@@ -26,11 +26,3 @@ def test_fast_is_bfloat16_where_it_is_faster(monkeypatch, tmp_path, told, precis
     assert fast_precision("cpu") == "float32", "of another system nothing is known"
     devices.CPU.write_text(CORES.format(told))
     assert fast_precision("cpu") == precision
-
-
-def test_a_record_names_the_processor_and_what_networks_gain_by(monkeypatch, tmp_path):
-    monkeypatch.setattr(devices, "CPU", tmp_path / "cpuinfo")
-    assert devices.about_processor() == {"processor": "", "extensions": []}
-    lines = [f"flags\t\t: {AVX512}", "model name\t: Xeon: a name"]
-    devices.CPU.write_text(CORES.format("\n".join(["stepping\t: 1", *lines])))
-    assert devices.about_processor() == {"processor": "Xeon: a name", "extensions": AVX512.split()[1:]}

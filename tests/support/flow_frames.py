@@ -1,7 +1,8 @@
-"""Pictures that flow must survive."""
+"""Pairs of frames for tests of flow, and the flow that OpenCV computes."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import av
@@ -11,6 +12,69 @@ import pytest
 import torch
 
 from lstr.extractors.flow import workers
+
+SHARED = Path(os.environ.get("LSTR_SHARED", Path(__file__).parents[3] / "shared"))
+CLOSE, NEAR = 1e-5, 1e-2
+"""Pixels, mean end-point difference to OpenCV: of motion, and where none explains the frames and a rounding grows."""
+opencv5 = pytest.mark.skipif(
+    int(cv2.__version__.split(".")[0]) < 5 or not hasattr(cv2, "optflow"),
+    reason="parity is to OpenCV 5 with optflow: 4.x computes cubic remap with a table",
+)
+needs_kernel = pytest.mark.skipif(
+    not workers.has_native(), reason="the compiled kernel extractors/flow/_tvl1 was not built"
+)
+MOTIONS = {
+    "translation": dict(dx=2.5, dy=-1.25),
+    "large translation": dict(dx=-6.0, dy=3.0),
+    "rotation": dict(degrees=2.0),
+    "zoom": dict(scale=1.03),
+}
+VIDEOS = {"seq01": "ut_interaction", "seq04": "ut_interaction", "fall-01": "urfall"}
+
+
+def texture(h: int, w: int, seed: int = 0) -> np.ndarray:
+    """A smooth random texture (H, W) float32 that uses the whole grey range."""
+    image = cv2.GaussianBlur(np.random.default_rng(seed).random((h, w), np.float32), (0, 0), 3.0)
+    return cv2.normalize(image, None, 0, 255, cv2.NORM_MINMAX)
+
+
+def moved(h: int, w: int, degrees: float = 0.0, scale: float = 1.0, dx: float = 0.0, dy: float = 0.0, seed: int = 0):
+    """Two frames (H, W) uint8 of a smooth texture turned, zoomed and moved about the image centre."""
+    image = texture(h + 64, w + 64, seed)
+    matrix = cv2.getRotationMatrix2D((w / 2 + 32, h / 2 + 32), degrees, scale)
+    matrix[:, 2] += dx, dy
+    after = cv2.warpAffine(image, matrix, image.shape[::-1], flags=cv2.INTER_CUBIC)
+    return [np.rint(np.clip(frame[32 : 32 + h, 32 : 32 + w], 0, 255)).astype(np.uint8) for frame in (image, after)]
+
+
+def pair_of(name: str) -> list[np.ndarray]:
+    """Two frames by what is between them: a motion, a size as 47x33, a video, "cut", or two of hard_frames."""
+    if name in MOTIONS:
+        return moved(120, 160, **MOTIONS[name])
+    if name in VIDEOS:
+        path = SHARED / "data" / VIDEOS[name] / "videos" / f"{name}.mp4"
+        return grey_of(real_frames(path, 60, 2, (320, 180)))
+    if name == "cut":  # taps too far apart for a register, passes that end in doubt or one iteration too late
+        return [np.rint(texture(64, 96, seed)).astype(np.uint8) for seed in (11, 12)]
+    if " to " in name:
+        return [hard_frames(50, 61)[part] for part in name.split(" to ")]
+    h, w = map(int, name.split("x"))
+    return moved(h, w, dx=1.0, dy=-0.5, seed=h)
+
+
+def opencv(before: np.ndarray, after: np.ndarray, schedule: tuple[int, ...] = ()) -> np.ndarray:
+    """Flow (H, W, 2) by OpenCV; a schedule is of warps, outer and inner iterations."""
+    solver = cv2.optflow.DualTVL1OpticalFlow_create()
+    if schedule:
+        solver.setWarpingsNumber(schedule[0])
+        solver.setOuterIterations(schedule[1])
+        solver.setInnerIterations(schedule[2])
+    return solver.calc(before, after, None)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Mean end-point difference in pixels."""
+    return float(np.hypot(*np.moveaxis(a.astype(np.float64) - b, -1, 0)).mean())
 
 
 def hard_frames(h: int, w: int) -> dict[str, np.ndarray]:

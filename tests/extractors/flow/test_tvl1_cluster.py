@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -21,17 +20,13 @@ from lstr.extractors.flow.tvl1_cluster import (
     layouts,
     source,
 )
-from lstr.extractors.flow.workers import has_native, native_flow
-from tests.support.flow_frames import grey_of, hard_frames, real_frames
+from lstr.extractors.flow.workers import native_flow
+from tests.support.flow_frames import grey_of, hard_frames, moved, needs_kernel, opencv, opencv5, real_frames
 from tests.support.host_kernel import FULL, HOPPER, HostKernel, build_host_kernel, need_nvrtc
 
 BEFORE_HOPPER = Limits(processors=108, blocks=1, memory=166_912)
 CUTS = (18, 19)  # of the twenty pairs; there tvl1.c may round a root in ten million otherwise, which grows
 QUICK = (1, 2, 5)  # warps, outer and inner iterations
-opencv5 = pytest.mark.skipif(
-    int(cv2.__version__.split(".")[0]) < 5 or not hasattr(cv2, "optflow"), reason="parity is to OpenCV 5 with optflow"
-)
-needs_kernel = pytest.mark.skipif(not has_native(), reason="the compiled kernel was not built")
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +37,6 @@ def host(tmp_path_factory) -> HostKernel:
 def solved(frames: np.ndarray, solve) -> np.ndarray:
     """Flow (F - 1, H, W, 2) between frames (F, H, W), by the whole pyramid."""
     return tvl1_gpu.solve_pyramids(torch.from_numpy(frames)[None], solve).movedim(1, -1).numpy()
-
-
-def opencv(before: np.ndarray, after: np.ndarray, schedule=FULL) -> np.ndarray:
-    solver = cv2.optflow.DualTVL1OpticalFlow_create()
-    warps, outer, inner = schedule
-    solver.setWarpingsNumber(warps)
-    solver.setOuterIterations(outer)
-    solver.setInnerIterations(inner)
-    return solver.calc(before, after, None)
 
 
 def twenty_pairs(shared: Path) -> list[np.ndarray]:
@@ -64,32 +50,17 @@ def twenty_pairs(shared: Path) -> list[np.ndarray]:
 
 @opencv5
 @pytest.mark.long
-def test_the_kernel_equals_opencv_on_real_pairs_and_cuts(host, shared):
-    """In a short schedule, of a third of them; a cut, the last one, never settles."""
+@pytest.mark.parametrize("schedule", [QUICK, pytest.param(FULL, marks=[pytest.mark.slow, needs_kernel])])
+def test_the_kernel_equals_opencv_on_real_pairs_and_cuts(host, shared, schedule):
+    """In a short schedule a third of them; a cut never settles."""
     pairs = twenty_pairs(shared)
-    for number in (*range(0, 18, 3), 19):
-        ours = solved(pairs[number], host.solver(8 if number % 2 else 16, QUICK))[0]
-        assert np.array_equal(ours, opencv(*pairs[number], QUICK)), f"pair {number}"
-    assert max(host.iterations[-10:]) == QUICK[1] * QUICK[2], "the cut never settled"
-
-
-@opencv5
-@needs_kernel
-@pytest.mark.slow
-def test_the_kernel_equals_opencv_on_real_pairs_and_cuts_to_the_end(host, shared):
-    for number, pair in enumerate(twenty_pairs(shared)):
+    for number in range(20) if schedule == FULL else (*range(0, 18, 3), 19):
         host.iterations.clear()
-        ours = solved(pair, host.solver(8))[0]
-        assert np.array_equal(ours, opencv(*pair)), f"pair {number}"
-        assert number in CUTS or np.array_equal(ours, native_flow(*pair)), f"pair {number}"
-    assert max(host.iterations) > 1000, "the last one is a cut"
-
-
-def textures(h: int, w: int) -> np.ndarray:
-    """A smooth texture (H, W) and the same moved, uint8."""
-    image = cv2.GaussianBlur(np.random.default_rng(h * w).random((h + 8, w + 8), np.float32), (0, 0), 2.0)
-    image = np.rint(cv2.normalize(image, None, 0, 255, cv2.NORM_MINMAX)).astype(np.uint8)
-    return np.stack((image[4 : 4 + h, 4 : 4 + w], image[3 : 3 + h, 5 : 5 + w]))
+        ours = solved(pairs[number], host.solver(8 if number % 2 else 16, schedule))[0]
+        assert np.array_equal(ours, opencv(*pairs[number], schedule)), f"pair {number}"
+        if schedule == FULL and number not in CUTS:
+            assert np.array_equal(ours, native_flow(*pairs[number])), f"pair {number}"
+    assert max(host.iterations) == schedule[1] * schedule[2] or schedule == FULL and max(host.iterations) > 1000
 
 
 @needs_kernel
@@ -97,7 +68,7 @@ def textures(h: int, w: int) -> np.ndarray:
 @pytest.mark.parametrize("h, w", [(16, 16), (17, 16), (33, 19), (31, 47), (47, 101), (24, 600)])
 def test_any_number_of_blocks_gives_the_same(h, w, host):
     """Bands that do not divide the height, a last band of one row, blocks without a row, rows longer than a block."""
-    frames = textures(h, w)
+    frames = np.stack(moved(h, w, dx=1.0, dy=-1.0))
     want = native_flow(*frames)
     fitting = [layout.blocks for layout in layouts(h, w, HOPPER)]
     assert {4, 8} <= set(fitting)
@@ -149,7 +120,14 @@ def test_a_gpu_equals_the_processor_to_the_bit(w, h):
     if not kernel.fits(h, w):
         pytest.skip(f"{w}x{h} does not fit this GPU's clusters")
     noise = hard_frames(h, w)["noise"]
-    frames = np.stack([*textures(h, w), *textures(h, w)[::-1], noise, textures(h, w)[0]])  # cuts among them
+    frames = np.stack(
+        [
+            *np.stack(moved(h, w, dx=1.0, dy=-1.0)),
+            *np.stack(moved(h, w, dx=1.0, dy=-1.0))[::-1],
+            noise,
+            np.stack(moved(h, w, dx=1.0, dy=-1.0))[0],
+        ]
+    )  # cuts among them
     on_gpu = (
         tvl1_gpu.solve_pyramids(torch.from_numpy(frames)[None].cuda(), kernel.solve_scale).movedim(1, -1).cpu().numpy()
     )

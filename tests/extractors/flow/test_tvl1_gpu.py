@@ -15,47 +15,39 @@ from lstr.extractors.flow import tvl1_gpu
 from lstr.extractors.flow import workers as flow
 from lstr.extractors.flow.tvl1_gpu import OPENERS, Solver, flow_between, flow_on
 from lstr.extractors.lanes import open_lane
-from tests.support.flow_frames import compiled_solve, grey_of, hard_frames, real_frames
+from tests.support.flow_frames import (
+    MOTIONS,
+    compiled_solve,
+    distance,
+    grey_of,
+    hard_frames,
+    moved,
+    needs_kernel,
+    opencv,
+    opencv5,
+    real_frames,
+)
 from tests.support.host_kernel import build_host_kernel
 
 pytestmark = pytest.mark.long
 
 CLOSE = 1e-3  # pixels, mean end-point difference of a pair
-opencv5 = pytest.mark.skipif(int(cv2.__version__.split(".")[0]) < 5, reason="parity is to OpenCV 5")
-
-
-def moved(h: int, w: int, degrees: float = 0.0, scale: float = 1.0, dx: float = 0.0, dy: float = 0.0, seed: int = 0):
-    """Two frames (H, W) uint8 of a smooth texture turned, zoomed and moved about the image centre."""
-    image = cv2.GaussianBlur(np.random.default_rng(seed).random((h + 64, w + 64), np.float32), (0, 0), 3.0)
-    image = cv2.normalize(image, None, 0, 255, cv2.NORM_MINMAX)
-    matrix = cv2.getRotationMatrix2D((w / 2 + 32, h / 2 + 32), degrees, scale)
-    matrix[:, 2] += dx, dy
-    after = cv2.warpAffine(image, matrix, image.shape[::-1], flags=cv2.INTER_CUBIC)
-    return [np.rint(np.clip(frame[32 : 32 + h, 32 : 32 + w], 0, 255)).astype(np.uint8) for frame in (image, after)]
 
 
 def batch(pairs) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.from_numpy(np.stack(frames)) for frames in zip(*pairs, strict=True))
 
 
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Mean end-point difference in pixels."""
-    return float(np.hypot(*np.moveaxis(a.astype(np.float64) - b, -1, 0)).mean())
-
-
-MOTIONS = [dict(dx=2.5, dy=-1.25), dict(dx=-6.0, dy=3.0), dict(degrees=2.0), dict(scale=1.03)]
-
-
-@pytest.mark.skipif(not flow.has_native(), reason="the compiled kernel was not built")
+@needs_kernel
 @pytest.mark.parametrize("h, w", [(60, 80), (16, 17), (47, 33), (64, 101)])
 def test_scales_lead_to_the_compiled_kernels_flow(h, w):
-    pairs = [moved(h, w, **motion, seed=seed) for seed, motion in enumerate(MOTIONS)]
+    pairs = [moved(h, w, **motion, seed=seed) for seed, motion in enumerate(MOTIONS.values())]
     found = tvl1_gpu.solve_pyramids(torch.stack(batch(pairs), 1), compiled_solve).movedim(1, -1).numpy()
     for pair, ours in zip(pairs, found, strict=True):
         assert distance(ours, flow.native_flow(*pair)) < CLOSE
 
 
-@pytest.mark.skipif(not flow.has_native(), reason="the compiled kernel was not built")
+@needs_kernel
 def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeypatch):
     """The path of a GPU, by the CUDA kernel's source on the host: two chunks to planes."""
     host = build_host_kernel(tmp_path)
@@ -129,11 +121,7 @@ def test_the_triton_kernels_equal_opencv(tmp_path):
     smooth = cv2.GaussianBlur(random.random((16, 19), np.float32) * 255, (0, 0), 2)
     raised = [np.isin(np.arange(304), random.permutation(304)[:n]).reshape(16, 19) for n in (0, 8, 304)]
     frames = np.stack([np.stack([smooth, smooth + part]) for part in raised]).round().astype(np.uint8)
-    solver = cv2.optflow.DualTVL1OpticalFlow_create()
-    solver.setWarpingsNumber(SHORT[0])
-    solver.setOuterIterations(SHORT[1])
-    solver.setInnerIterations(SHORT[2])
-    expected = np.stack([solver.calc(*pair, None) for pair in frames])
+    expected = np.stack([opencv(*pair, SHORT) for pair in frames])
     assert (np.abs(expected).max((1, 2, 3)) > 1e-3).tolist() == [False, True, True]
     assert np.abs(by_triton(tmp_path, frames, *SHORT) - expected).max() < 1e-6
 
