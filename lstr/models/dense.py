@@ -7,15 +7,12 @@ newest chunk is computed. The rest is that of a step of a stream (`lstr.models.l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lstr.config import WindowConfig
 from lstr.models import lstr_step
 from lstr.models.layers import Tensors, take
 from lstr.windows import indices as index
@@ -41,7 +38,15 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
         histories = F.pad(model.gru(tokens[None])[0][0], (0, 0, 1, 0))
     buffers: Tensors = {}
     logits = work.new_empty(L, 1 + config.anticipation, model.n_classes)
-    for ends in _blocks(L, batch_size, config):
+    # Windows whose long memories have most chunks in common are computed together: every stride-th one, on a sliding
+    # grid once the memory is full, on an anchored one once the work memory is.
+    full = L
+    if config.n_long and config.grid == "sliding":
+        full = min(L, config.long_length + config.work_length)
+    elif config.n_long and config.grid == "anchored":
+        full = min(L, config.work_length)
+    runs = [np.arange(full), *(np.arange(full + i, L, config.long_stride) for i in range(config.long_stride))]
+    for ends in (run[rows] for run in runs for rows in index.in_pieces(len(run), batch_size)):
         decoded = _encode(constants, long, ends, apart) if config.n_long else {}
         if histories is not None:
             history = lstr_step.as_decoded(model, histories[index.older_ends(ends, config)][:, None])
@@ -51,21 +56,6 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
                 decoded[name] = torch.cat([decoded[name], last], dim=-2) if name in decoded else last
         logits[ends] = model.classifier(_decode(constants, work, decoded, buffers, ends))
     return logits
-
-
-def _blocks(n_chunks: int, batch_size: int, config: WindowConfig) -> Iterator[NDArray[np.int64]]:
-    """Yield ends of the windows that are computed together: those whose long memories have most chunks in common.
-
-    On a sliding grid that is every stride-th window, once the memory is full; on an anchored one, always.
-    """
-    full = n_chunks
-    if config.n_long and config.grid == "sliding":
-        full = min(n_chunks, config.long_length + config.work_length)
-    elif config.n_long and config.grid == "anchored":
-        full = min(n_chunks, config.work_length)
-    runs = [np.arange(full), *(np.arange(full + i, n_chunks, config.long_stride) for i in range(config.long_stride))]
-    for run in runs:
-        yield from (run[rows] for rows in index.in_pieces(len(run), batch_size))
 
 
 def _encode(constants: lstr_step.Constants, long: Tensors, ends: NDArray[np.int64], apart: int) -> Tensors:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from torch import Tensor
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError
 
-PUBLICATIONS = Path(__file__).with_name("publications.toml")
+# By kind; every kind reads its own when it is imported.
+PUBLICATIONS = tomllib.loads(Path(__file__).with_name("publications.toml").read_text(encoding="utf-8"))
 DESCRIPTION = "built from the description"
 SAME = "same weights, same numbers"
 # rgb and flow widths by their sum, for published checkpoints, which hold only the sum.
@@ -72,14 +72,9 @@ class Publication:
         return SAME if self.golden else DESCRIPTION
 
 
-@cache
-def _publications() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(PUBLICATIONS.read_text(encoding="utf-8"))
-
-
 def read_publication(kind: str) -> Publication:
     """Return the publication of a kind of this package, by its name."""
-    return msgspec.convert({"address": "", "code": "", **_publications()[kind]}, Publication)
+    return msgspec.convert({"address": "", "code": "", **PUBLICATIONS[kind]}, Publication)
 
 
 class Published:
