@@ -10,6 +10,7 @@ import numpy as np
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.page import write_report
+from tests.support.pages import make_timeline
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
@@ -73,18 +74,8 @@ def report_on(video, path, **more):
         for found in SEGMENTS:
             if found["label"] == label:
                 scores[int(found["start"] * 4) : int(found["end"] * 4), c] = found["score"]
-    timeline = {
-        "source": "rtsp://admin:hunter2@camera/live",
-        "duration": float(SECONDS),
-        "checkpoint": "run/checkpoint.pt",
-        "recipe": "8f3ac01d",
-        "classes": CLASSES,
-        "seconds_per_chunk": 0.25,
-        "chunks": chunks,
-        "segments": SEGMENTS,
-        "speed": {"realtime_factor": 3.5},
-        "warnings": [HOSTILE],
-    }
+    own = {"source": "rtsp://admin:hunter2@camera/live", "duration": float(SECONDS), "segments": SEGMENTS}
+    timeline = make_timeline(chunks, CLASSES, **own, speed={"realtime_factor": 3.5}, warnings=[HOSTILE])
     write_report(path, timeline, scores, video=video, truth=TRUTH, events=EVENTS, **more)
     return path
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from lstr.chunk import Clock
+from tests.support.feature_set import TINY_SETTINGS
 
 FORMATS = ("npy", "npz", "npz packed", "pt")
 SECONDS = 12
@@ -62,20 +63,7 @@ def write_set(folder: Path, form: str, rate: str, width: int = 8) -> tuple[Path,
     return write_store(folder / "store", form, arrays), write_labels(folder / "labels.json"), clock
 
 
-TINY = {
-    "model.kind": "lstr",
-    "model.d_model": "16",
-    "model.n_heads": "2",
-    "model.d_feedforward": "16",
-    "model.work_length": "6",
-    "model.long_length": "8",
-    "model.long_stride": "2",
-    "model.n0": "4",
-    "model.n1": "4",
-    "model.l_enc": "1",
-    "model.l_dec": "1",
-    "model.dropout": "0",
-    "train.lr": "0.01",
-    "train.warmup": "0.1",
-}
+SMALLEST = {"long_length": "8", "work_length": "6", "long_stride": "2", "l_enc": "1", "l_dec": "1", "dropout": "0"}
+TINY = {**TINY_SETTINGS, **{f"model.{name}": value for name, value in SMALLEST.items()}}
+TINY |= {"model.kind": "lstr", "train.lr": "0.01", "train.warmup": "0.1"}
 """A model that learns the planted action in some hundred steps."""
