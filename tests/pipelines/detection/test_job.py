@@ -17,7 +17,6 @@ from lstr.pipelines.detection.decision import Decision, Ended, Opened
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.model import load_checkpoint, open_networks
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
-from lstr.pipelines.detection.outputs import TimelineFiles
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from tests.support.detections import dated_file, run_live
@@ -141,16 +140,7 @@ def test_a_damaged_array_is_one_videos_failure(loaded, small_set, tmp_path):
 
 def break_source(patch, stage: str, error: Exception) -> None:
     """Raise an error at a stage of the work on `bad`, a file or a camera."""
-    if stage == "write":
-        take = TimelineFiles.take
-
-        def taken(self, decision):
-            if self._source.id == "bad":
-                raise error
-            take(self, decision)
-
-        patch.setattr(TimelineFiles, "take", taken)
-    elif stage == "decode":
+    if stage == "decode":
         timed = LiveReader._timed
 
         def cut(self, frames):
@@ -199,7 +189,7 @@ def check_failure(events, folder) -> None:
     assert "good" in [event.id for event in of_kind(Ended, events)]
 
 
-@pytest.mark.parametrize("stage", ["probe", "network", "write"])
+@pytest.mark.parametrize("stage", ["probe", "network"])
 def test_an_unforeseen_error_is_one_videos_failure(detect, tmp_path, monkeypatch, stage):
     with monkeypatch.context() as patch:
         break_source(patch, stage, ERROR)
@@ -219,7 +209,7 @@ def watch(loaded, networks, tmp_path) -> list:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", ["decode", "model", "write"])
+@pytest.mark.parametrize("stage", ["decode", "model"])
 def test_an_unforeseen_error_is_one_cameras_failure(loaded, networks, tmp_path, monkeypatch, stage):
     break_source(monkeypatch, stage, ERROR)
     events = watch(loaded, networks, tmp_path)
