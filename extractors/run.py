@@ -282,8 +282,7 @@ class TwoStream:
     ) -> Iterator[FeatureRow]:
         """Yield feature rows of chunks in order, while later chunks are decoded and computed in threads.
 
-        A bounded number of chunks is read ahead. A row never depends on a later chunk. Close the generator to end its
-        threads.
+        A bounded number of chunks is read ahead. A row never depends on later chunks. Close the generator to end it.
 
         Args:
             chunks: The chunks, or pairs of a chunk and its flow (10, H, W).
@@ -291,11 +290,7 @@ class TwoStream:
             live: Compute each chunk by itself as soon as it arrives, instead of in batches.
             threads: Number of threads without `workers`.
 
-        Raises:
-            FlowError: The flow of a chunk cannot be computed.
-            RecipeError: `workers` compute another algorithm.
-
-        Errors of `chunks` are passed on.
+        Raises FlowError, RecipeError if `workers` compute another algorithm, and the errors of `chunks`.
         """
 
         def read() -> Iterator[Pending]:

@@ -104,10 +104,7 @@ class Stamps:
         self._back: deque[int] = deque(maxlen=BACK)
 
     def take(self, forward: bool, back: bool, arrival: float) -> None:
-        """Count a frame that moves time `forward`, or steps `back` by more than JUMP_SECONDS.
-
-        `arrival` is its time of arrival, in seconds of any clock.
-        """
+        """Count a frame at `arrival` (s) that moves time `forward`, or steps `back` by more than JUMP_SECONDS."""
         self._frames += 1
         if back:
             self._back.append(self._frames)
@@ -117,10 +114,7 @@ class Stamps:
             self.since = arrival
 
     def fault(self, arrival: float | None = None) -> str:
-        """Describe in a phrase why the timestamps are unusable; empty if they are usable.
-
-        `arrival` is the time of arrival of the latest frame, if the source sends frames in real time.
-        """
+        """Describe in a phrase why the timestamps are unusable; `arrival` of the latest frame if it is in real time."""
         if len(self._back) == BACK and self._frames - self._back[0] < BETWEEN:
             return "step back again and again"
         slow = arrival is not None and self._standing >= FEW and arrival - self.since > LONG_S
@@ -131,14 +125,10 @@ class Stamps:
 class PyAVReader:
     """Reader of the frames of any source that FFmpeg opens, or of a binary file object, without probing.
 
-    Args:
-        source: A path, a URL, or a binary file object.
-        damage: At a damaged packet or frame, `raise` VideoError, `stop` as if the source ended there, or `skip` it.
-        live: Yield each frame at once, instead of decoding several frames in parallel.
-        opening: FFmpeg's options.
-        stopped: Is called while a pipe is silent; True ends the source.
-        packets: Is called with each packet of the video stream before it is decoded.
-        endless: Yield no frames if the source is a recording: then it is a live event that was already read to its end.
+    At a damaged packet or frame, `damage` is to `raise` VideoError, `stop` as if the source ended there, or `skip` it.
+    With `live` each frame is yielded at once, instead of decoding several frames in parallel. `stopped` is called while
+    a pipe is silent; True ends the source. `packets` is called with each packet of the video stream before it is
+    decoded. With `endless` a recording has no frames: it is a live event that was already read to its end.
     """
 
     def __init__(
