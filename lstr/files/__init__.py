@@ -1,1 +1,1 @@
-"""Arrays and files as they are written and read."""
+"""Reading and writing of arrays and files."""

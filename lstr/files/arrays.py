@@ -1,4 +1,4 @@
-"""Arrays in .npy files: mapped with checked headers, written row by row, and identified by a few rows."""
+"""Arrays in .npy files: memory-map with checked headers, write row by row, and identify by a few rows."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import numpy as np
 if TYPE_CHECKING:  # labels alone need no torch
     from torch import Tensor
 
-# Python 3.11 keeps one state for all threads that parse source, and numpy parses a header as source: two at once end in
-# "SystemError: AST constructor recursion depth mismatch" when the garbage collector runs meanwhile
+# numpy parses a header as Python source, and Python 3.11 shares one parser state between threads: two threads at once
+# raise "SystemError: AST constructor recursion depth mismatch" if the garbage collector runs at the same time.
 HEADER_LOCK = threading.Lock()
-NUMBERS = "biuf"  # kinds of numpy: bool, integers and floats, which are real numbers
+NUMBERS = "biuf"  # numpy's kinds of real numbers: bool, integers and floats
 ZIP = b"PK"
-HEADER_BYTES = 128  # of an .npy of version 1.0; holds any rows of two or four sides
+HEADER_BYTES = 128  # size of the header of .npy version 1.0; enough for two to four dimensions
 
 
 def open_array(path: Path) -> np.memmap:
-    """Map an .npy file of real numbers of any type, byte order and layout read-only; safe in threads.
+    """Memory-map an .npy file of real numbers read-only, with any type, byte order and layout; thread-safe.
 
     The header is checked before memory is allocated. Raises OSError, or ValueError with a phrase about the file.
     """
-    if path.exists() and not path.is_file():  # opening a FIFO would wait for a writer
+    if path.exists() and not path.is_file():  # opening a FIFO would block
         raise ValueError("it is not a file on a disk, such as a pipe or a folder")
     with path.open("rb") as file:
         shape, fortran, dtype = read_header(file)
@@ -43,12 +43,12 @@ def open_array(path: Path) -> np.memmap:
 
 
 def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool) -> np.ndarray:
-    """Map an array after its header was read. Raises OSError or ValueError."""
+    """Memory-map an array with the values of its header. Raises OSError or ValueError."""
     return np.asarray(np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C"))
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Return shape, whether columns come first, and type; the position in the file is then the first number.
+    """Return shape, whether the layout is Fortran order, and type; leaves the file position at the first number.
 
     Raises ValueError with a phrase about the file.
     """
@@ -65,12 +65,12 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         with HEADER_LOCK:
             return read(file)
-    except Exception as error:  # numpy parses a header as a literal of Python, which raises many types of errors
+    except Exception as error:  # numpy parses a header as a Python literal, which raises many types
         raise ValueError("its header is damaged") from error
 
 
 def tensor_of(values: Any) -> Tensor:
-    """Return real numbers of any type as a tensor of float32, or float64 if they are. Raises ValueError."""
+    """Convert real numbers of any type to a float32 tensor, or float64 if they are float64. Raises ValueError."""
     import torch
 
     if isinstance(values, torch.Tensor):
@@ -80,7 +80,7 @@ def tensor_of(values: Any) -> Tensor:
     array = np.asarray(values)
     if array.dtype.kind not in NUMBERS:
         raise ValueError(f"they are {_named(array.dtype)}, no real numbers")
-    # torch supports neither other byte orders nor all integer types, and cannot wrap a read-only map of a file
+    # torch supports neither other byte orders nor all integer types nor read-only memory maps
     double = array.dtype.kind == "f" and array.dtype.itemsize == 8
     return torch.from_numpy(np.array(array, np.float64 if double else np.float32))
 
@@ -93,7 +93,7 @@ def _named(dtype: np.dtype) -> str:
 
 
 class RowFile:
-    """An .npy of rows of one shape that grows a row at a time, so that a long video needs no memory."""
+    """An .npy file that is written row by row, so that a long video needs little memory."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: str = "<f4"):
         self.path = path
@@ -109,7 +109,7 @@ class RowFile:
         self.rows += 1
 
     def finish(self) -> None:
-        """Write the header, because the number of rows is known now, and flush to disk."""
+        """Write the header with the number of rows, and flush to disk."""
         entry = repr({"descr": self.dtype, "fortran_order": False, "shape": (self.rows, *self.shape)})
         header = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little") + entry.encode()
         self._file.seek(0)
@@ -125,7 +125,7 @@ class RowFile:
 
 def signature(array: np.memmap) -> str:
     """Return 16 hex digits that identify a stored array by its type, shape, surplus bytes and three rows."""
-    # three rows, so that a check of a large folder does not read all of it
+    # only three rows, so that a check of a large folder does not read all its data
     assert array.filename is not None, "a map of a file has its name"
     excess = os.stat(array.filename).st_size - array.offset - array.nbytes
     rows = np.ascontiguousarray(array[[0, len(array) // 2, -1]])
@@ -138,7 +138,7 @@ def signature_of(dtype: np.dtype, shape: tuple[int, ...], excess: int, rows: byt
 
 
 def fingerprints(path: Path) -> dict[str, str]:
-    """Return the entries of an array in a record: the SHA-256 of its file, and its signature."""
+    """Return the entries of an array for a record: the SHA-256 of its file, and its signature."""
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return {"sha256": sha256, "signature": signature(open_array(path))}

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, scratch folders, locks, and what a killed process leaves."""
+"""Atomic writing of files, scratch folders, locks, and clean-up after killed processes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from lstr.errors import OutputError, VideoError
 from lstr.files.remote import Place, RemoteFile
 
 SCRATCH_PREFIX = "lstr-scratch-"
-SCRATCH_AGE_S = 60  # an unlocked scratch folder that is older was left by a killed process
+SCRATCH_AGE_S = 60  # an unlocked scratch folder that is older belongs to a killed process
 STAGE = "lstr_stage"  # attribute of an error: the stage of the work that raised it (extractors/stages.py)
 
 
 @contextmanager
 def temporary_for(path: Path) -> Iterator[Path]:
-    """Yield a temporary path next to `path`, which takes its name on success and is removed on failure.
+    """Yield a temporary path next to `path`, which is renamed to `path` on success and removed on failure.
 
-    A killed process leaves the temporary file without its lock, for `sweep`. Raises OSError.
+    If the process is killed, the temporary file remains without a lock, and `sweep` removes it. Raises OSError.
     """
     while True:
-        # the name is cut, because with the ending a long one would exceed what file systems take
+        # the name is cut, because with the suffix a long name would exceed the limit of file systems
         temporary = path.parent / f".{path.name[:32]}.tmp-{secrets.token_hex(4)}"
         with suppress(FileExistsError):
-            # not tempfile: a new file gets the usual permissions, and reading the umask would change it
+            # not tempfile: the file should have the usual permissions, and reading the umask is only possible by
+            # changing it
             handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             break
     try:
@@ -48,10 +49,10 @@ def temporary_for(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Make the folder, and yield a temporary path as `temporary_for` does.
+    """Create the folder, and yield a temporary path like `temporary_for`.
 
-    Raises OutputError where the folder cannot be written or the disk is full. An OSError of reading a source, while its
-    result is written, stays as it is.
+    Raises OutputError if the folder cannot be written or the disk is full. An OSError of reading a source inside the
+    block is passed on unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,11 +65,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path, beside: str = "") -> list[Path]:
-    """Return the temporary files below a folder that no living process writes.
+    """Return the temporary files in a folder that no running process writes.
 
     Args:
-        folder: Searched with its subfolders.
-        beside: A file name; then only temporary files of that file, directly in the folder.
+        folder: The folder; it is searched recursively.
+        beside: A file name; restricts the result to temporary files of this file, directly in the folder.
     """
     found = []
     for path in folder.glob(f".{glob.escape(beside[:32])}.tmp-*") if beside else folder.rglob(".*.tmp-*"):
@@ -79,7 +80,7 @@ def leftovers(folder: Path, beside: str = "") -> list[Path]:
 
 
 def sweep(folder: Path, beside: str = "") -> None:
-    """Remove the temporary files of killed processes; arguments as of `leftovers`."""
+    """Remove the temporary files of killed processes; arguments as for `leftovers`."""
     for path in leftovers(folder, beside):
         with suppress(OSError):
             path.unlink()
@@ -94,13 +95,13 @@ def unwritable(folder: Path, error: OSError) -> OutputError:
 
 
 def check_exists(path: Path) -> None:
-    """Raise OutputError if a file was deleted during the work, because its folder has lost earlier results too."""
+    """Raise OutputError if a file was deleted during the job: other results in its folder are probably lost too."""
     if not path.exists():
         raise unwritable(path.parent, OSError(errno.ENOENT, "it was deleted while in use"))
 
 
 def check_writable(folder: Path) -> None:
-    """Raise OutputError if an output folder cannot be made or written."""
+    """Raise OutputError if an output folder cannot be created or written."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise unwritable(folder, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
@@ -110,7 +111,7 @@ def check_writable(folder: Path) -> None:
 
 
 def write_bytes(place: Place, pieces: Iterable[bytes]) -> None:
-    """Write a local or remote file, completely or not at all."""
+    """Write a local or remote file atomically."""
     if isinstance(place, RemoteFile):
         place.write(b"".join(pieces))
         return
@@ -119,18 +120,18 @@ def write_bytes(place: Place, pieces: Iterable[bytes]) -> None:
 
 
 def write_text(place: Place, text: str | Iterable[str]) -> None:
-    """Write a local or remote text file in UTF-8, completely or not at all. The text may come in pieces."""
+    """Write a local or remote text file in UTF-8 atomically. The text may be an iterable of pieces."""
     write_bytes(place, (piece.encode() for piece in ([text] if isinstance(text, str) else text)))
 
 
 def write_tensors(path: Path, content: Any) -> None:
-    """Save as `torch.save` does, and flush to disk. Raises OSError if the disk is full, as other writers do."""
+    """Save with `torch.save`, and flush to disk. Raises OSError if the disk is full, like other writers."""
     import torch
 
     with path.open("wb") as file:
         try:
             torch.save(content, file)
-        except RuntimeError as error:  # torch's own writer hides the error of the file
+        except RuntimeError as error:  # torch's writer wraps the error of the file
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
@@ -139,10 +140,10 @@ def write_tensors(path: Path, content: Any) -> None:
 
 
 def lock(file: IO[Any] | int) -> bool:
-    """Lock an open file or folder until it is closed; the system frees the lock of a killed process.
+    """Lock an open file or folder until it is closed; the operating system releases the lock of a killed process.
 
     Returns:
-        False if another process has the lock. On a file system without locks always True.
+        False if another process holds the lock. Always True on a file system without locks.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,7 +156,7 @@ def lock(file: IO[Any] | int) -> bool:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield a new folder below $TMPDIR, and remove it at the end. Removes those of killed processes first."""
+    """Yield a new folder in $TMPDIR, and remove it at the end. Removes the folders of killed processes first."""
     top = Path(tempfile.gettempdir())
     for left in top.glob(f"{SCRATCH_PREFIX}*"):
         with suppress(OSError):

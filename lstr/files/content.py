@@ -1,4 +1,4 @@
-"""Content of files: bytes, text, JSON, JSON lines, and the dataclasses that JSON objects are checked against."""
+"""Read and write file content: bytes, text, JSON, JSON lines, and JSON objects as dataclasses."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from lstr.files.remote import Place, content_of
 Built = TypeVar("Built")
 
 LARGEST = 10**9
-# Bytes of a recipe or a record that is read.
+# Maximum size in bytes of a recipe or a record.
 MOST_TEXT = 16 << 20
-# A finite number; one without a fraction stays an int, so that it is written as it was read.
+# A finite number. Integers stay int, so that they are written back in the same form.
 Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 PositiveNumber = Annotated[int, Meta(gt=0, le=LARGEST)] | Annotated[float, Meta(gt=0, le=LARGEST)]
-# A text that can be a path.
+# Text that can be used as a path.
 Text = Annotated[str, Meta(pattern=r"^[^\0]{1,4095}\Z")]
-# Bytes of a text that is read whole: labels of a million videos have fewer.
+# Maximum size in bytes of a text file: the labels of a million videos are smaller.
 MOST = 1 << 28
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_bytes(path: Path, most: int = MOST) -> bytes:
-    """Return the bytes of a file on a disk. Raises OSError with a phrase about the file as its message."""
+    """Return the bytes of a regular file. Raises OSError with a phrase about the file as its message."""
     with open(path, "rb", opener=_opener) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -43,55 +43,55 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
 
 
 def read_text(path: Path, encoding: str = "utf-8", most: int = MOST) -> str:
-    """Return the text of a file on a disk, with line endings as newlines. Raises OSError and UnicodeDecodeError."""
+    """Return the text of a regular file, with line endings as newlines. Raises OSError and UnicodeDecodeError."""
     return read_bytes(path, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _opener(path: str, flags: int) -> int:
-    # opening a FIFO would wait until another process writes to it
+    # opening a FIFO would block until another process writes to it
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise OSError(errno.EINVAL, "it is not a file on a disk, such as a pipe")
     return os.open(path, flags)
 
 
 def to_json(value: object, indent: int | None = None) -> str:
-    """Return JSON that can be written as UTF-8, also of file names with surrogates, which are not Unicode."""
+    """Return JSON that can be encoded as UTF-8, also for file names with surrogates, which are not valid Unicode."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return json.dumps(value, indent=indent) if SURROGATE.search(text) else text
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write an indented JSON file, completely or not at all."""
+    """Write an indented JSON file atomically."""
     write_text(path, to_json(value, indent=1) + "\n")
 
 
 def write_jsonl(path: Place, values: Iterable[object]) -> None:
-    """Write one JSON object per line, completely or not at all."""
+    """Write one JSON object per line, atomically."""
     write_text(path, "".join(to_json(value) + "\n" for value in values))
 
 
 def append_jsonl(path: Path, value: object) -> None:
-    """Add a line to a JSONL file. Raises OutputError if it cannot be written."""
+    """Append a line to a JSONL file. Raises OutputError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
             file.seek(max(0, file.tell() - 1))
-            cut = file.read() not in (b"", b"\n")  # by a kill, in the middle of a line
+            cut = file.read() not in (b"", b"\n")  # a killed process wrote an incomplete line
             file.write(b"\n" * cut + to_json(value).encode() + b"\n")
     except OSError as error:
         raise unwritable(path.parent, error) from error
 
 
 def keep_jsonl(path: Path, is_kept: Callable[[Any], bool]) -> None:
-    """Remove the other values from a JSONL file if it exists, and a line that a kill cut short."""
+    """Keep only the values of a JSONL file for which `is_kept` is true; also remove an incomplete last line."""
     if path.exists():
         write_jsonl(path, filter(is_kept, read_jsonl(path)))
 
 
 def read_jsonl(path: Place) -> list[Any]:
-    """Return the values of a JSONL file, except a line that a kill cut short; empty if it does not exist."""
+    """Return the values of a JSONL file, except an incomplete last line; empty if it does not exist."""
     values = []
-    for line in (content_of(path) or b"").split(b"\n"):  # str.splitlines ends lines in texts too, as at U+2028
+    for line in (content_of(path) or b"").split(b"\n"):  # str.splitlines would also split at U+2028 inside strings
         with suppress(ValueError, RecursionError):
             values.append(json.loads(line.decode(errors="replace")))
     return values
@@ -106,19 +106,19 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def built(kind: type[Built], values: object) -> Built:
-    """Return a dataclass built from a JSON object, with nested ones; lists become tuples.
+    """Build a dataclass from a JSON object, including nested dataclasses; lists become tuples.
 
-    Raises ValueError with the name of an entry that is unknown, missing, or not of its type.
+    Raises ValueError with the name of an entry that is unknown, missing, or of the wrong type.
     """
     try:
         made = msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
         entry = place.strip(".`")
-        if not error.__cause__:  # msgspec's own words; a dataclass begins its own with the name of an entry
+        if not error.__cause__:  # a message of msgspec; messages of dataclasses begin with the name of an entry
             raise ValueError(f"{entry or 'it'}: {reason[0].lower()}{reason[1:]}") from error
         raise ValueError(f"{entry}.{reason}" if entry else reason) from error
-    except (RecursionError, SystemError) as error:  # the second of msgspec before 0.22, for an int beyond any float
+    except (RecursionError, SystemError) as error:  # SystemError: msgspec before 0.22, for huge integers
         raise ValueError("it is too deep, or a number in it too large") from error
     if unknown := next(_unknown(values, made), None):
         raise ValueError(f"unknown entry {unknown!r}")

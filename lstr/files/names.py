@@ -1,4 +1,4 @@
-"""Names that become parts of paths, and addresses as messages show them: without user, password or token."""
+"""Safe names for paths, and URLs for messages, without user, password or token."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import re
 from pathlib import Path
 
-# one slash too: a path made of an address has no two in a row
+# also with one slash, because pathlib reduces two slashes of a URL to one
 URL = re.compile(
     r"(?<![a-z0-9+.-])(?!file:)([a-z][a-z0-9+.-]*://|(?:rtsps?|rtmps?|https?|srt|tcp|udp):/)(\S+)", re.IGNORECASE
 )
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all control characters except tab and newline
 WHOLE = re.compile(r"(?!file:)([a-z][a-z0-9+.-]*://)(.*)", re.IGNORECASE | re.DOTALL)
-# the second is a password with a slash in it, no port
+# the second alternative is a password that contains a slash; digits after the colon are a port instead
 USER = re.compile(r"^(?:[^/?#]*@|[^/?#:]*:(?!\d*(?:[/?#]|$))[^@]*@)", re.DOTALL)
 SECRET = re.compile(
     r"(?<![a-z0-9])((?:[a-z0-9]+-)*(?:user(?:name)?|login|pass(?:word|wd|phrase)?|pwd|(?:(?:access|auth|api)_?)?"
@@ -21,29 +21,29 @@ SECRET = re.compile(
 )
 
 
-MAX_SLUG_BYTES = 200  # bytes, so that a stream, weights and an ending beside it still fit a file name
-SLUG_CHARACTERS = 48  # characters of a name that is made here; of four bytes each they are no more than MAX_SLUG_BYTES
+MAX_SLUG_BYTES = 200  # leaves room in a file name (255 bytes) for a stream, weights and a suffix
+SLUG_CHARACTERS = 48  # of generated names: with four bytes each they fit in MAX_SLUG_BYTES
 SLUG = re.compile(r"\w[\w.-]*")
 MAX_NAME_BYTES = 255
 STDIN = "standard input"
 
 
 def without_credentials(text: str) -> str:
-    """Return a text without the secrets of the URLs in it: user, password and secret parameters.
+    """Remove the secrets of URLs from a text: user, password and secret parameters.
 
-    Cameras put them before the host (`rtsp://user:password@host`), in the query, or in the path
-    (`/user=admin&password=…`). Text without a URL, and file: URLs, come back as they are.
+    Cameras have them before the host (`rtsp://user:password@host`), in the query, or in the path
+    (`/user=admin&password=…`). Text without a URL, and file: URLs, are returned unchanged.
     """
     return URL.sub(_masked, text)
 
 
 def displayed(text: str) -> str:
-    """Return a text for a terminal: `without_credentials`, and without control characters."""
+    """Return a text that is safe for a terminal: without credentials and control characters."""
     return CONTROL.sub("\ufffd", without_credentials(text))
 
 
 def shown(source: object) -> str:
-    """Return the name of a source for messages: a path, an address without credentials, or the name of a stream."""
+    """Return the name of a source for messages: a path, a URL without credentials, or the name of a stream."""
     if isinstance(source, str | Path):
         return WHOLE.sub(_masked, str(source)) if WHOLE.match(str(source)) else str(source)
     name = str(getattr(source, "name", "the stream"))
@@ -60,12 +60,12 @@ def is_slug(name: object) -> bool:
 
 
 def slug(text: str, default: str, longest: int = SLUG_CHARACTERS) -> str:
-    """Return a text as such a name of up to `longest` characters; `default` if no character is left."""
+    """Convert a text to a valid slug of up to `longest` characters; `default` if no character remains."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:longest].rstrip("-.") or default
 
 
 def fault_of(video_id: object) -> str:
-    """Return why a video id cannot name a file inside a folder, to follow "is"; empty if it can."""
+    """Return why a video id cannot be the name of a file in a folder, as a phrase after "is"; empty if it can."""
     if not isinstance(video_id, str) or not video_id.strip("/."):
         return "no name of a video"
     parts = video_id.split("/")

@@ -1,7 +1,7 @@
-"""Files at URLs that fsspec opens: s3://, gs://, https://, sftp:// and others.
+"""Files at URLs that fsspec supports: s3://, gs://, https://, sftp:// and others.
 
-fsspec finds credentials in the environment and the configuration of each machine. `str` of a remote file is its URL
-without the credentials in it (a user, a password, a signed query).
+fsspec reads credentials from the environment and its configuration. `str` of a remote file is its URL without
+credentials (user, password, signed query).
 """
 
 import errno
@@ -19,28 +19,28 @@ from lstr.errors import ExtractorError, MissingPathError, OutputError, VideoErro
 from lstr.files.names import shown
 
 Got = TypeVar("Got")
-ATTEMPTS = 3  # of an operation, in addition to those of the file system itself
-PAUSE = 2.0  # seconds before the second attempt, twice that before the third
+ATTEMPTS = 3  # per operation, in addition to retries inside the file system
+PAUSE = 2.0  # seconds before the second attempt; doubled before the third
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
-# Names under which file systems state the time of a file, or an ETag, which changes with the file too.
+# Keys for the modification time in different file systems; an ETag also changes with the file.
 MODIFIED = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified", "created", "ETag", "etag")
 
 
 class Stat(NamedTuple):
-    """What distinguishes versions of a remote file; `st_mtime` is text if the server has no number."""
+    """Size and time of a remote file, to detect changes; `st_mtime` is text if the server reports no number."""
 
     st_size: int
     st_mtime: float | str | None
 
 
 def is_url(text: object) -> bool:
-    """Return whether this is a URL rather than a path."""
+    """Return whether a text is a URL rather than a path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(text)) is not None
 
 
 def place(name: str | Path) -> "Place":
-    """Return a path, also of a `file://` URL, or a remote file."""
-    if not str(name):  # Path would take it for the current folder
+    """Return a local path, also for a `file://` URL, or a remote file."""
+    if not str(name):  # Path("") is the current folder
         raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
     if not is_url(name):
         return Path(name)
@@ -53,12 +53,12 @@ class RemoteFile:
     """A file, or a folder of files, at an fsspec URL."""
 
     url: str
-    """It can hold a password; use `str` for messages and records."""
+    """The full URL; it may contain a password, so use `str` for messages and records."""
 
     def __str__(self) -> str:
-        """Return the URL without user, password and, for the web, query."""
+        """Return the URL without user, password and, for HTTP, query."""
         scheme, _, rest = self.url.partition("://")
-        if scheme in PACKAGES:  # it begins with a bucket, and a key can have any characters
+        if scheme in PACKAGES:  # it begins with a bucket, and keys may contain any characters
             bucket, slash, key = rest.partition("/")
             return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
         return re.sub(r"[?#].*", "", shown(self.url)) if scheme in ("http", "https") else shown(self.url)
@@ -72,16 +72,16 @@ class RemoteFile:
 
     @property
     def parent(self) -> "RemoteFile":
-        """Its folder."""
+        """The folder that contains it."""
         return RemoteFile(self.url.rpartition("/")[0])
 
     def joinpath(self, *parts: str) -> "RemoteFile":
-        """Return a file below this folder."""
+        """Return a file in this folder."""
         return RemoteFile("/".join([self.url, *parts]))
 
     @property
     def system(self) -> tuple[Any, str]:
-        """Its fsspec file system and the path there. Raises MissingPathError for an unsupported protocol."""
+        """Its fsspec file system, and the path in it. Raises MissingPathError for an unsupported protocol."""
         scheme = urlsplit(self.url).scheme
         try:
             import fsspec
@@ -96,23 +96,23 @@ class RemoteFile:
             raise MissingPathError(f"{scheme}:// is not a supported protocol.", hint) from error
 
     def relative_to(self, folder: "Place") -> PurePosixPath:
-        """Return the path below a folder. Raises MissingPathError if it is elsewhere."""
+        """Return the path relative to a folder. Raises MissingPathError if the file is not in it."""
         top = f"{folder.url}/" if isinstance(folder, RemoteFile) else None
         if top is None or not self.url.startswith(top):
             raise MissingPathError(f"{self} is not in {folder}.", "name their common folder: --set root=DIR.")
         return PurePosixPath(self.url.removeprefix(top))
 
     def resolve(self) -> "RemoteFile":
-        """Return itself, as a path does."""
+        """Return itself, for compatibility with Path."""
         return self
 
     def stat(self) -> Stat:
-        """Return size and time, as they are now. Raises FileNotFoundError, or VideoError without an answer."""
+        """Return the current size and time. Raises FileNotFoundError, or VideoError if the server does not answer."""
         with self._reached(VideoError) as (fs, path):
             return with_retries(lambda: _stat(fs, path))
 
     def get(self, copy: Path) -> Stat:
-        """Copy it to this machine; return its `stat`. Raises FileNotFoundError, or VideoError if it is not complete."""
+        """Download it; return its `stat`. Raises FileNotFoundError, or VideoError if the copy is incomplete."""
 
         def download() -> Stat:
             stat = _stat(fs, path)
@@ -131,7 +131,7 @@ class RemoteFile:
         return None
 
     def contents(self) -> dict[str, bytes]:
-        """Return the contents of the files below this folder, by relative path; files that have gone are skipped."""
+        """Return the contents of the files in this folder, by relative path; files that were deleted are skipped."""
         names = {file.system[1]: name for name, file in self.below().items()}
         with self._reached(MissingPathError) as (fs, _):
             contents = fs.cat(list(names), on_error="omit") if names else {}
@@ -144,13 +144,13 @@ class RemoteFile:
             return fs.cat_ranges([path] * len(spans), starts, ends, on_error="raise")
 
     def write(self, content: bytes) -> None:
-        """Write the whole content at once. Raises OutputError."""
+        """Replace the content. Raises OutputError."""
         with self._reached(OutputError) as (fs, path):
             _make_parents(fs, path)
             with_retries(lambda: fs.pipe_file(path, content))
 
     def put(self, file: Path) -> None:
-        """Copy a file of this machine to it. Raises OutputError, also if the copy is not complete."""
+        """Upload a local file. Raises OutputError, also if the copy is incomplete."""
 
         def upload() -> None:
             fs.put_file(str(file), path)
@@ -167,12 +167,12 @@ class RemoteFile:
             fs.rm_file(path)
 
     def below(self) -> dict[str, "RemoteFile"]:
-        """Return every file below this folder, or that fits its `*`, by relative path. Raises MissingPathError."""
+        """Return every file in this folder, or that matches its `*`, by relative path. Raises MissingPathError."""
         with suppress(FileNotFoundError), self._reached(MissingPathError) as (fs, root):
             pattern = "*" in root
             found = fs.glob(root, detail=True) if pattern else fs.find(root, detail=True)
-            fs.invalidate_cache()  # otherwise fsspec answers later calls from its cache
-            prefix = self.url.removesuffix(root)  # with the user and the host, which paths lack
+            fs.invalidate_cache()  # otherwise fsspec would not see new files
+            prefix = self.url.removesuffix(root)  # scheme, user and host, which fsspec's paths lack
             top = root.split("*")[0].rpartition("/")[0] if pattern else root
             files = {path: RemoteFile(prefix + path) for path, info in found.items() if info["type"] == "file"}
             return {path[len(top) :].lstrip("/") or self.name: file for path, file in files.items()}
@@ -180,9 +180,9 @@ class RemoteFile:
 
     @contextmanager
     def _reached(self, kind: type[ExtractorError]) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and the path; raise errors of any file system as one `kind` of typed error.
+        """Yield the file system and the path; convert the errors of all file systems to `kind`.
 
-        FileNotFoundError stays itself if something is to be read and is indeed missing.
+        FileNotFoundError is passed on if a file to read is really missing.
         """
         try:
             yield self.system
@@ -200,7 +200,7 @@ class RemoteFile:
                     f"{self} may not be {verb} with the credentials here.",
                     "set them where fsspec reads them (s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), on each node.",
                 ) from cause
-            # a message may hold the URL, and so its password
+            # a message may contain the URL with its password
             detail = "" if str(self) != self.url else str(cause).strip().partition("\n")[0].rstrip(".")[:120]
             raise kind(
                 f"{self} cannot be {verb} ({type(cause).__name__}{': ' if detail else ''}{detail}).",
@@ -208,7 +208,7 @@ class RemoteFile:
             ) from cause
 
 
-# Where a video or a feature folder is: here or elsewhere.
+# A local path or a remote file.
 Place = Path | RemoteFile
 
 
@@ -220,7 +220,7 @@ def content_of(place: Place) -> bytes | None:
 
 
 def _make_parents(fs: Any, path: str) -> None:
-    """Make the folders above a path; object stores have none, and some may not even look for the bucket."""
+    """Create the parent folders of a path; object stores have none, and listing the bucket may be forbidden."""
     if not any(p in PACKAGES for p in ([fs.protocol] if isinstance(fs.protocol, str) else fs.protocol)):
         fs.makedirs(path.rpartition("/")[0], exist_ok=True)
 
@@ -236,7 +236,7 @@ def _stat(fs: Any, path: str) -> Stat:
 
 
 def with_retries(step: Callable[[], Got]) -> Got:
-    """Return the result of an operation, which is repeated after a pause unless a file is absent, forbidden or full."""
+    """Return the result of an operation; retry it, unless a file is missing or forbidden or the disk is full."""
     for attempt in range(1, ATTEMPTS):
         try:
             return step()
@@ -248,7 +248,7 @@ def with_retries(step: Callable[[], Got]) -> Got:
 
 
 def _is_absent(error: Exception) -> bool:
-    """Return whether a file does not exist; some file systems raise the same error without an answer of a server."""
+    """Return whether a file does not exist; some file systems raise the same error if a server is unreachable."""
     cause = error.__cause__
     nobody = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
     return isinstance(error, FileNotFoundError) and _status(cause) in (None, 404) and not nobody
@@ -265,7 +265,7 @@ def has_no_room(error: BaseException | None) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """Return the HTTP status in an error of an HTTP client."""
+    """Return the HTTP status code in an error of an HTTP client."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return response.get("ResponseMetadata", {}).get("HTTPStatusCode")

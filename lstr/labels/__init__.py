@@ -1,1 +1,1 @@
-"""What people say happened: segments, label files, checks of them."""
+"""Labels: segments, label files, and checks of them."""

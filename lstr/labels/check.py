@@ -1,4 +1,4 @@
-"""Check the labels of a data set: find everything that is wrong or odd before anything is trained on them."""
+"""Check the labels of a data set for errors and oddities before training."""
 
 from __future__ import annotations
 
@@ -19,60 +19,60 @@ from lstr.labels.label_set import Labels, VideoLabels, actions_of
 from lstr.labels.segment import Segment, find_error
 from lstr.labels.video_ids import MATCH_HINT, mismatch_of, near_id, recording_of
 
-# How far a segment may reach past the last whole chunk: extraction drops a shorter tail.
+# A segment may end this much after the last complete chunk, because extraction drops an incomplete tail.
 TAIL_S = 1 / FEATURES_PER_SECOND
-# A last time that exceeds the duration by this factor is not just an inexact end.
+# If the last time exceeds the duration by this factor, it is more than an inexact end.
 FAR = 1.5
-# Usual numbers of frames per second, and the most usual one.
+# Common frame rates, and the default.
 RATES = (15, 24, 25, 30, 50, 60, 100, 120, 240)
 USUAL = 30
-# Kinds of findings that times are not in seconds.
+# Kinds of findings for times that are not in seconds.
 FRAMES, MILLISECONDS = "frame numbers", "milliseconds"
 UNITS = (FRAMES, MILLISECONDS)
-# Whole numbers up to this may well be seconds, if the duration of the video is unknown.
+# Whole numbers up to this are probably seconds, if the duration of the video is unknown.
 LONG_S = 60
-# This many times that are all whole numbers are not chance.
+# If this many times are all whole numbers, it is not by chance.
 ENOUGH = 4
-# Features whose length differs from the duration by no more than this share have the right rate: 23.976 for 24.
+# Maximum relative difference between the length of features and the duration, for example 23.976 instead of 24 FPS.
 SAME_RATE = 0.03
-# Chunks by which per-chunk targets and features may differ: ends are rounded in more than one way.
+# Maximum difference in length between per-chunk targets and features, because data sets round ends differently.
 TARGETS_TOLERANCE = 4
-# Examples of a class; with fewer, training and testing say little.
+# With fewer examples of a class, training and testing are unreliable.
 FEW = 5
 
-# The kind of the finding that no label belongs to any video.
+# Kind of finding: no label belongs to any video.
 NO_MATCH = "no match"
-# The kind of the finding that features have another rate than the labels say.
+# Kind of finding: the rate of the features contradicts the labels.
 OTHER_RATE = "another rate"
-# The kind of the finding that no video has an action.
+# Kind of finding: no video has an action.
 UNLABELLED = "nothing labelled"
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 
-# Marks above or below a letter of Latin, Greek or Cyrillic; in other scripts they make other letters.
+# Diacritics of Latin, Greek and Cyrillic; in other scripts such marks form other letters.
 ACCENTS = re.compile("[\u0300-\u036f]")
 BETWEEN = re.compile(r"[\s_-]+")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong or odd: an error stops training, a warning does not, a note says how something was read."""
+    """A finding in labels: an error prevents training, a warning does not, a note explains how something was read."""
 
     severity: str
     kind: str
-    # Its id; empty if the finding is about all videos.
+    # The video's id; empty if the finding is about all videos.
     video: str
     detail: str
 
     @property
     def sentence(self) -> str:
-        """The video, if it is about one, and the detail."""
+        """The finding as a sentence, with the video if it has one."""
         return f"{self.video}: {self.detail}" if self.video else self.detail
 
 
 @dataclass(frozen=True)
 class Footage:
-    """What a video file states: its seconds, and its frames per second if it states them."""
+    """Duration in seconds and frame rate of a video file; the rate may be unknown."""
 
     seconds: float
     rate: float | None = None
@@ -86,22 +86,22 @@ def check(
     footage: Mapping[str, Footage] | None = None,
     clock: Clock = CLOCK,
 ) -> list[Finding]:
-    """Return everything found in labels, errors first, then by kind and video.
+    """Return all findings in labels, errors first, then by kind and video.
 
     Args:
-        labels: Read leniently.
-        lengths: Chunks of each video that has features; None if there are no features to check.
-        subsets: Whose videos must have features; empty means all.
+        labels: Labels that were read with `lenient`.
+        lengths: Number of chunks of each video with features; None if there are no features to check.
+        subsets: Subsets that must have features; empty means all.
         skip_missing: Make a video without features a warning.
-        footage: What is known of the video files by id, if they are available.
-        clock: That of the features.
+        footage: Durations and frame rates of the video files by id, if they are available.
+        clock: The clock of the features.
     """
-    # Of each video: its file, else its chunks of features, else the label file
+    # The best known duration of each video: from its file, else its features, else the label file
     known = {name: Footage(video.duration) for name, video in labels.videos.items() if video.duration is not None}
     known |= {name: Footage(clock.at(length)) for name, length in (lengths or {}).items()} | dict(footage or {})
     units = odd_units(labels.videos, known)
     findings = list(check_set(labels))
-    classes = dict.fromkeys(labels.classes)  # a dict, in which a name is found at once
+    classes = dict.fromkeys(labels.classes)  # a dict for fast lookup that keeps the order
     for name, video in labels.videos.items():
         findings += _check_video(classes, name, video, known.get(name), units.get(name))
         length = (lengths or {}).get(name)
@@ -128,10 +128,10 @@ def check(
 
 
 def check_set(labels: Labels) -> Iterator[Finding]:
-    """Yield what is found in the labels as a whole: subsets, classes and recordings."""
+    """Yield findings about the labels as a whole: subsets, classes and recordings."""
     yield from (Finding(NOTE, note.kind, "", note.sentence) for note in labels.notes)
     videos, actions = labels.videos, actions_of(labels)
-    examples: dict[str | None, Counter[str]] = defaultdict(Counter)  # of each class by subset; None: in all of them
+    examples: dict[str | None, Counter[str]] = defaultdict(Counter)  # per class, by subset; None is the total
     for video in videos.values():
         for key in (video.subset, None):
             examples[key].update(segment.label for segment in video.segments)
@@ -156,7 +156,7 @@ def check_set(labels: Labels) -> Iterator[Finding]:
             yield Finding(WARNING, "few examples", "", f"{name}: {what}{where}")
 
     spellings = defaultdict(list)
-    for name in actions:  # names that differ only in case, accents or spaces
+    for name in actions:  # report names that differ only in case, accents or spaces
         plain = ACCENTS.sub("", unicodedata.normalize("NFKD", name))
         spellings[BETWEEN.sub("", plain).casefold() or name].append(name)
     for names in spellings.values():
@@ -167,7 +167,7 @@ def check_set(labels: Labels) -> Iterator[Finding]:
             question = f"are these one class? {each}; if so: lstr labels convert FILE {settings} -o renamed.json"
             yield Finding(WARNING, "spellings", "", question)
 
-    clips: dict[str, dict[str, str]] = defaultdict(dict)  # the first clip of each recording in each subset
+    clips: dict[str, dict[str, str]] = defaultdict(dict)  # one clip of each recording in each subset
     for name, video in videos.items():
         clips[recording_of(name)].setdefault(video.subset, name)
     for recording, firsts in clips.items():
@@ -187,12 +187,12 @@ def check_set(labels: Labels) -> Iterator[Finding]:
 
 
 def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage]) -> dict[str, tuple[str, float]]:
-    """Return the unit of the times of each video whose times are not seconds: its kind, and its number per second.
+    """Return the unit of times, as kind and number per second, for each video with times that are not seconds.
 
-    Such a video has only whole numbers, most of them past its end, that fit once they are divided by its rate, or by a
-    usual one that suits all such videos. Videos that are not in `footage` are skipped.
+    Such a video has only whole numbers, most of them past its end, that fit when they are divided by its frame rate, or
+    by a common rate that fits all such videos. Videos that are not in `footage` are skipped.
     """
-    needed, n_labelled = {}, 0  # of each such video: if its times are frames, there are at least this many per second
+    needed, n_labelled = {}, 0  # smallest possible frame rate of each such video, if its times are frame numbers
     for name, video in videos.items():
         times = [time for segment in video.segments for time in (segment.start, segment.end)]
         if name not in footage or not times:
@@ -202,12 +202,12 @@ def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage])
         n_past = sum(time > seconds + TAIL_S for time in times)
         if last > FAR * seconds + 1 and 2 * n_past > len(times) and _are_whole(times):
             needed[name] = last / (seconds + TAIL_S)
-    if 2 * len(needed) < n_labelled:  # one time of a few may be a slip; several in one video are not
+    if 2 * len(needed) < n_labelled:  # one wrong time among few may be a typing error; several in one video are not
         needed = {name: least for name, least in needed.items() if 2 * len(videos[name].segments) >= ENOUGH}
     most = max(needed.values(), default=0)
     rate = next((rate for rate in RATES if rate >= math.floor(most)), None)
     usual = (MILLISECONDS, 1000.0) if most <= 1000 else None
-    if rate is not None:  # labels that end early say little about the rate; then it is the most usual one
+    if rate is not None:  # labels that end early are weak evidence for the rate; then use the most common one
         usual = (FRAMES, float(USUAL if rate < USUAL and most < 0.9 * rate else rate))
     units = {}
     for name, least in needed.items():
@@ -223,10 +223,10 @@ def _are_whole(times: Iterable[float]) -> bool:
 
 
 def other_rate(videos: Mapping[str, VideoLabels], lengths: Mapping[str, int], clock: Clock = CLOCK) -> str:
-    """Return a sentence if features differ from the stated durations by about one factor; else empty.
+    """Return a sentence if the features' lengths differ from the stated durations by a common factor; else empty.
 
-    `lengths`: chunks by video. Half of the videos that state a duration must differ, because single videos are cut in
-    many ways.
+    `lengths` is the number of chunks by video. At least half of the videos with a duration must differ, because single
+    videos may have been cut.
     """
     stated = {name: video.duration for name, video in videos.items() if name in lengths and video.duration}
     ratios = {name: clock.length(lengths[name]) / seconds for name, seconds in stated.items()}
@@ -234,7 +234,7 @@ def other_rate(videos: Mapping[str, VideoLabels], lengths: Mapping[str, int], cl
     alike = [
         name
         for name, ratio in ratios.items()
-        # by more than an inexact end, and more chunks than a tail that was dropped or filled up
+        # by more than an inexact end, and by more chunks than a tail that was dropped or padded
         if abs(ratio - 1) > SAME_RATE and abs(lengths[name] - lengths[name] / ratio) > 2
         if abs(ratio / factor - 1) < SAME_RATE
     ]
@@ -249,7 +249,7 @@ def other_rate(videos: Mapping[str, VideoLabels], lengths: Mapping[str, int], cl
 
 
 def missing(wanted: Iterable[str], present: Collection[str], what: str, severity: str) -> Iterator[Finding]:
-    """Yield the ids that have no labels, features or video (`what`), each with the id that may be meant."""
+    """Yield findings for the ids that have no labels, features or video (`what`), each with a similar id."""
     by_name = {PurePath(name).name: name for name in present}
     names = dict.fromkeys(wanted)
     near = {near_id(name): name for name in present if name not in names}
@@ -275,7 +275,7 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def stop_at_errors(findings: Sequence[Finding], source: str, files: Sequence[str] = ()) -> None:
-    """Raise LabelsError if the findings in the label file `source` hold an error; `files` if there are several."""
+    """Raise LabelsError if the findings in the label file `source` contain an error; `files` lists several files."""
     errors = [found for found in findings if found.severity == ERROR]
     if not errors:
         return
@@ -287,7 +287,7 @@ def stop_at_errors(findings: Sequence[Finding], source: str, files: Sequence[str
         hint = "extract them with `lstr extract`, or leave them out with --set skip_missing=true."
     elif first.kind in UNITS:
         rate = first.detail.rpartition("/")[2].partition(" ")[0]
-        file = "FILE" if len(files) > 1 else file  # only one of them may count so
+        file = "FILE" if len(files) > 1 else file  # perhaps only one of the files counts frames
         hint = f"if so, make seconds of them: lstr labels convert {file} --frames {rate} -o seconds.json"
     what = "error" if len(errors) == 1 else "errors"
     raise LabelsError(
@@ -325,7 +325,7 @@ def _check_video(
             yield Finding(WARNING, "duplicate", name, _written(other))
     last_ends: dict[tuple[str, str], float] = {}
     for segment in sorted(set(sound), key=order):
-        action = (segment.label, segment.subject)  # two animals can do one thing at once
+        action = (segment.label, segment.subject)  # two animals can do the same action at the same time
         if segment.start < last_ends.get(action, 0.0):
             yield Finding(WARNING, "overlap in one class", name, _written(segment))
         last_ends[action] = max(segment.end, last_ends.get(action, 0.0))

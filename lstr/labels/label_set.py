@@ -1,4 +1,4 @@
-"""Labels of a data set, and the per-chunk targets made of them."""
+"""Labels of a data set, and their per-chunk targets."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lstr.labels.segment import Segment, clock_seconds, find_error, is_name, is_
 BACKGROUND = "Background"
 AMBIGUOUS = "Ambiguous"
 
-# Columns of the published THUMOS'14 model.
+# Score columns of the published THUMOS'14 model.
 THUMOS_CLASSES = (
     BACKGROUND, "BaseballPitch", "BasketballDunk", "Billiards", "CleanAndJerk", "CliffDiving", "CricketBowling",
     "CricketShot", "Diving", "FrisbeeCatch", "GolfSwing", "HammerThrow", "HighJump", "JavelinThrow", "LongJump",
     "PoleVault", "Shotput", "SoccerPenalty", "TennisSwing", "ThrowDiscus", "VolleyballSpiking", AMBIGUOUS,
 )  # fmt: skip
 
-# Other names of the three subsets, as data sets of the field use them.
+# Alternative names of the three subsets in public data sets.
 SUBSET_NAMES = {
     "train": "training",
     "trn": "training",
@@ -41,7 +41,7 @@ SUBSET_NAMES = {
 
 @dataclass(frozen=True)
 class VideoLabels:
-    """The labels of one video. Segments can be wrong, as in files: `labels_of` raises."""
+    """The labels of one video. Segments may be invalid, as in files; `labels_of` checks them."""
 
     subset: str = ""
     """Empty if it is not stated"""
@@ -49,14 +49,14 @@ class VideoLabels:
     """Seconds; None if it is not stated"""
     segments: tuple[Segment, ...] = ()
     media: str | None = None
-    """Path or address of the video, if a file of annotations names it"""
+    """Path or URL of the video, if a label file names it"""
     n_chunks: int | None = None
-    """Rows of the per-chunk targets it was read from; None if the file holds segments in seconds."""
+    """Number of rows of the per-chunk targets; None if the file has segments in seconds."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something in a label file that was read differently from how it is written: its kind, and a sentence."""
+    """A note, with its kind, about an entry of a label file that was interpreted instead of read literally."""
 
     kind: str
     sentence: str
@@ -64,28 +64,28 @@ class Note:
 
 @dataclass(frozen=True)
 class Labels:
-    """A data set. `classes` begins with "Background"; its order is that of the score columns."""
+    """The labels of a data set. `classes` begins with "Background" and has the order of the score columns."""
 
     classes: tuple[str, ...]
     videos: dict[str, VideoLabels]
     has_subsets: bool = True
-    """False if the file names no subset at all: then every video is in "training"."""
+    """False if the file has no subsets; then every video is in "training"."""
     lists_classes: bool = True
-    """False if the classes are only those of the segments, so that their order has no meaning."""
+    """False if the classes were collected from the segments, so that their order has no meaning."""
     notes: tuple[Note, ...] = field(default=(), compare=False)
-    """What was read differently from how it is written; `lstr.labels.check.check` lists it."""
+    """Entries that were interpreted instead of read literally; `lstr.labels.check.check` lists them."""
 
 
 def actions_of(labels: Labels) -> tuple[str, ...]:
-    """Return the classes without background and ambiguous stretches."""
+    """Return the classes without "Background" and "Ambiguous"."""
     return tuple(name for name in labels.classes if name not in (BACKGROUND, AMBIGUOUS))
 
 
 def read_labels(path: str | Path, lenient: bool = False) -> Labels:
-    """Return the labels from an ActivityNet JSON file.
+    """Read labels from an ActivityNet JSON file.
 
-    Without `classes` they are the sorted labels of the annotations. "Background" is first in any case. `lenient` keeps
-    wrong segments, for `lstr.labels.check.check` to name all of them. Raises LabelsError.
+    A file without `classes` gets the sorted labels of its annotations. "Background" is always first. `lenient` keeps
+    invalid segments, so that `lstr.labels.check.check` can report all of them. Raises LabelsError.
     """
     return labels_of(*read_activitynet(read_json(Path(path)), str(path)), str(path), lenient)
 
@@ -93,10 +93,10 @@ def read_labels(path: str | Path, lenient: bool = False) -> Labels:
 def labels_of(
     stated: Mapping[str, VideoLabels], names: tuple[str, ...] | None, where: str, lenient: bool = False
 ) -> Labels:
-    """Return labels from the videos and the classes of the file `where`.
+    """Build Labels from the videos and the classes of the file `where`.
 
-    Subsets get their usual names ("train" is "training"); if no video has one, all are in "training". `lenient` keeps
-    wrong segments, and "" for a missing subset. Raises LabelsError.
+    Subset names are normalised ("train" becomes "training"); if no video has a subset, all are in "training". `lenient`
+    keeps invalid segments, and "" for a missing subset. Raises LabelsError.
     """
     has_subsets = any(video.subset for video in stated.values())
     videos, renamed = {}, {}
@@ -117,7 +117,7 @@ def labels_of(
         notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))
     classes = (BACKGROUND, *(name for name in names if name != BACKGROUND))
     labels = Labels(classes, videos, has_subsets or not videos, lists_classes, tuple(notes))
-    known = dict.fromkeys(classes)  # in which a name is found at once
+    known = dict.fromkeys(classes)  # a dict for fast lookup
     for name, video in videos.items() if not lenient else ():
         for i, segment in enumerate(video.segments):
             if error := find_error(segment, known):
@@ -128,10 +128,10 @@ def labels_of(
 def read_activitynet(
     content: Any, where: str, with_results: bool = False
 ) -> tuple[dict[str, VideoLabels], tuple[str, ...] | None]:
-    """Return the videos and the classes of ActivityNet's JSON `content` of the file `where`.
+    """Return the videos and the classes of ActivityNet JSON `content` from the file `where`.
 
-    Subsets are those of the file, or ""; classes are None if it lists none; segments can be wrong, see `find_error`.
-    With `with_results` the form of results is read too, and the scores of both forms. Raises LabelsError.
+    Missing subsets are "", classes are None if the file has no list of them, and segments may be invalid
+    (`find_error`). With `with_results`, result files are accepted too, and scores are read. Raises LabelsError.
     """
     entries = content.get("database") if isinstance(content, dict) else None
     if with_results and isinstance(content, dict) and isinstance(content.get("results"), dict):
@@ -154,16 +154,16 @@ def read_activitynet(
 
 
 def subset_named(name: str) -> str:
-    """Return the subset that a name means: "training" of "train" or "Training", otherwise the name itself."""
+    """Return the normalised name of a subset: "training" for "train" or "Training"; other names are unchanged."""
     lower = name.strip().casefold()
     return SUBSET_NAMES.get(lower, lower if lower in SUBSET_NAMES.values() else name)
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raises LabelsError if it is missing, is not JSON, or has a name twice."""
+    """Return the content of a JSON file. Raises LabelsError if it is missing, not JSON, or has duplicate names."""
 
     def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        # the usual reader would keep the last of two entries of one name and lose the first
+        # Python's json module would silently drop the first of two entries with one name
         content = dict(pairs)
         if len(content) < len(pairs):
             twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
@@ -199,16 +199,16 @@ def select(labels: Labels, subset: str) -> Labels:
 
 
 def with_ambiguous(known: tuple[str, ...], labelled: Collection[str]) -> tuple[str, ...]:
-    """Return the classes of a model, and `AMBIGUOUS` last if only labels have it: no metric counts such chunks."""
+    """Return a model's classes, with `AMBIGUOUS` last if only the labels have it; metrics skip such chunks."""
     return (*known, AMBIGUOUS) if AMBIGUOUS in labelled and AMBIGUOUS not in known else known
 
 
 def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int, clock: Clock = CLOCK) -> NDArray[np.uint8]:
     """Return multi-hot targets (n_chunks, C) of 0 and 1.
 
-    A class is active in chunk k if floor(4 start) <= k < ceil(4 end) (rule of the authors of the published code), with
-    another clock's rate instead of 4 and times counted from its offset. Background is active where no other class is;
-    "Ambiguous" counts as a class here. Raises LabelsError for an unknown class.
+    A class is active in chunk k if floor(4 start) <= k < ceil(4 end), as in the published code. Other clocks have
+    another rate instead of 4 and an offset. Background is active if no other class is; "Ambiguous" counts as a class
+    here. Raises LabelsError for an unknown class.
     """
     result = np.zeros((n_chunks, len(classes)), dtype=np.uint8)
     column = {name: index for index, name in enumerate(classes)}
@@ -226,7 +226,7 @@ def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int, clock: 
 def segments_of(targets: NDArray[Any], classes: Sequence[str], clock: Clock = CLOCK) -> tuple[Segment, ...]:
     """Return the segments of targets (L, C): the runs of each class except background, class by class.
 
-    `targets` of them are the same again.
+    `targets` converts them back to the same targets.
     """
     return tuple(
         Segment(clock.at(start), clock.at(stop), label)
@@ -237,13 +237,13 @@ def segments_of(targets: NDArray[Any], classes: Sequence[str], clock: Clock = CL
 
 
 def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return [start, stop) of each run of True in on (L,)."""
+    """Return the [start, stop) of each run of True in `on` (L,)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _entry(where: str, entry: Any, with_scores: bool) -> VideoLabels:
-    """Return the labels in the JSON object of a video. Raises LabelsError."""
+    """Parse the labels in the JSON object of a video. Raises LabelsError."""
     if not isinstance(entry, dict):
         raise LabelsError(f"{where}: the entry is not an object.", 'Give it "subset", "duration" and "annotations".')
     subset, duration = entry.get("subset"), entry.get("duration")
@@ -259,7 +259,7 @@ def _entry(where: str, entry: Any, with_scores: bool) -> VideoLabels:
 
 
 def _segment(where: str, item: Any, with_score: bool) -> Segment:
-    """Return the segment in the JSON object of an annotation. Raises LabelsError."""
+    """Parse the segment in the JSON object of an annotation. Raises LabelsError."""
     label = item.get("label") if isinstance(item, dict) else None
     if not is_name(label):
         wrong = f"is {brief(label)}, which no file can hold" if isinstance(label, str) and label else "is missing"

@@ -1,4 +1,4 @@
-"""Labels in the published form: classes and videos in `data_info.json`, targets in `target_perframe/ID.npy`."""
+"""Labels in the published layout: classes and videos in `data_info.json`, targets in `target_perframe/ID.npy`."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -17,14 +17,14 @@ from lstr.labels.video_ids import check_ids
 
 INFO = "data_info.json"
 TARGETS = "target_perframe"
-# The lists of a data set; the published ones have no second.
+# Keys of the lists of videos; the published files have no validation list.
 SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}
-# Chunks a second by which two rates that are written differently may differ: 29.97 and 30000/1001.
+# Maximum difference of two rates in chunks per second that count as equal: 29.97 and 30000/1001.
 SAME_RATE = 1e-3
 
 
 def is_data_info(content: Any) -> bool:
-    """Return whether JSON is a published data_info: data sets by name, each with `class_names`."""
+    """Return whether JSON content is a published data_info: data sets by name, each with `class_names`."""
     entries = list(content.values()) if isinstance(content, dict) else []
     return bool(entries) and all(isinstance(entry, dict) and "class_names" in entry for entry in entries)
 
@@ -40,16 +40,19 @@ def read_data_info(
 ) -> Labels:
     """Return the labels of one data set of a data_info.json.
 
+    Targets become segments that convert back to the same targets; a chunk without a class is background.
+
     Args:
         path: The file, for messages.
         content: Its content.
         roots: Folders to search for the targets, in addition to the `data_root` of the file.
-        dataset: Can be omitted if the file has one data set, or if a root is named after it.
+        dataset: Name of the data set; optional if the file has only one, or if a root has the name of one.
         skip_missing: Skip videos without targets.
-        any_rate: Accept targets at another rate than the clock's.
-        clock: That of the features.
+        any_rate: Accept targets with another rate than the clock's.
+        clock: The clock of the features.
 
-    Targets become segments that give the same targets again; a chunk without a class is background. Raises LabelsError.
+    Raises:
+        LabelsError: The file or the targets are not valid.
     """
     name = _choose(path, content, roots, dataset)
     entry = content[name]
@@ -115,7 +118,7 @@ def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset:
 
 
 def _read(path: Path, n_classes: int) -> NDArray[Any]:
-    """Return the targets (L, n_classes) of one video."""
+    """Read the targets (L, n_classes) of one video."""
     try:
         targets = open_array(path)
     except (OSError, ValueError, EOFError) as error:

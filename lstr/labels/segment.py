@@ -1,4 +1,4 @@
-"""A labelled piece of time, the same in label files, timelines and annotations."""
+"""A labelled time interval, used by label files, timelines and annotations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-# h:mm:ss or m:ss, seconds with or without a fraction.
+# h:mm:ss or m:ss, optionally with fractions of a second.
 CLOCK = re.compile(r"(?:(\d{1,9}):([0-5]?\d)|(\d{1,9})):([0-5]?\d(?:[.,]\d{1,30})?)")
 SURROGATE = re.compile("[\ud800-\udfff]")
 # Seconds: 30 years. A longer video would need more chunks than any array can hold.
@@ -16,9 +16,9 @@ LATEST = 1e9
 
 @dataclass(frozen=True)
 class Segment:
-    """From `start` to `end` in seconds; `score` is None where a person labelled it.
+    """An action from `start` to `end` in seconds; `score` is None for a manual label.
 
-    It can be wrong, as label files can, so that `find_error` can name each error.
+    A segment may be invalid, because label files may be; `find_error` reports the error.
     """
 
     start: float
@@ -26,32 +26,32 @@ class Segment:
     label: str
     score: float | None = None
     subject: str = ""
-    """Who does it, for example an animal; empty if it is not stated"""
+    """The individual that performs the action, for example an animal; empty if unknown"""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its JSON object: label, start, end, and score and subject if it has them."""
+        """Return a JSON object with label, start and end, and with score and subject if they are set."""
         entry: dict[str, Any] = {"label": self.label, "start": self.start, "end": self.end}
         more = {"score": self.score, "subject": self.subject or None}
         return entry | {name: value for name, value in more.items() if value is not None}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Segment:
-        """Return the segment of a JSON object of `to_dict`. Raises KeyError if one of its names is missing."""
+        """Build a segment from a JSON object of `to_dict`. Raises KeyError for a missing entry."""
         return cls(entry["start"], entry["end"], entry["label"], entry.get("score"), entry.get("subject", ""))
 
 
 def is_time(value: object) -> bool:
-    """Return whether a value is a number of seconds that a time of a video can have; it may be negative."""
+    """Return whether a value is a plausible time in a video, in seconds; it may be negative."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LATEST <= value <= LATEST
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    r"""Return whether a value can name a class and be written as UTF-8: "\ud800" of JSON cannot."""
+    r"""Return whether a value is a valid class name that can be encoded as UTF-8; "\ud800" in JSON cannot."""
     return isinstance(value, str) and bool(value) and not SURROGATE.search(value)
 
 
 def clock_seconds(text: str) -> float | None:
-    """Return the seconds of a time such as 1:02:03.5 or 2:03, also with a decimal comma; None if it is no such time."""
+    """Parse a time such as 1:02:03.5 or 2:03, also with a decimal comma, to seconds; None for other text."""
     found = CLOCK.fullmatch(text.strip())
     if not found:
         return None
@@ -60,7 +60,7 @@ def clock_seconds(text: str) -> float | None:
 
 
 def find_error(segment: Segment, classes: Collection[str]) -> tuple[str, str, str] | None:
-    """Return what makes a segment unusable in any video: the kind of error, a sentence with the values, and a hint."""
+    """Return the error of a segment that is invalid in any video: its kind, a sentence with the values, and a hint."""
     if segment.label not in classes:
         known = f"Add it to classes, or use one of: {', '.join(classes)}."
         return "unknown class", f"the label {segment.label!r} is not in classes.", known

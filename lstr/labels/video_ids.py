@@ -1,6 +1,6 @@
-"""Video ids: paths without an ending relative to a folder of videos, and which recording a clip was cut from.
+"""Video ids: paths relative to a folder of videos, without suffix; and the recording that a clip was cut from.
 
-Clips of one recording must not both train and test a model.
+Clips of one recording must not be used for both training and testing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lstr.errors import LabelsError, brief
 from lstr.files.names import fault_of
 
 NUMBER = re.compile(r"[0-9]+")
-# Ids of labels that are compared with all others: if ids differ in one way, the first ones show it.
+# Number of label ids that are compared with all video ids; if all differ in the same way, these are enough.
 MOST_COMPARED = 20
 HINT = "Write it as the video's path in its folder, without the ending: part_1/video_07."
 
