@@ -21,7 +21,7 @@ from lstr.pipelines.progress import Progress as Done
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-PLAIN_SECONDS = 10.0  # between two progress lines when nobody is watching a terminal
+PLAIN_SECONDS = 10.0  # between two progress lines if standard error is not a terminal
 EXAMPLES = 2  # named per kind of finding in a table
 PARTIAL_FAILURE = 3  # exit status of a command that finished without some of its inputs
 

@@ -179,9 +179,9 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     if result.left and heard is not SIGINT:
         raise KeyboardInterrupt  # not a person at the keyboard: the exit code is that of the signal
     if result.left and not ended:
-        console.say("left by Ctrl-C, before the first decision.")
+        console.say("interrupted before the first decision.")
     elif result.left:
-        console.say("left by Ctrl-C" + (f"; the files are in {folder}." if folder else "."))
+        console.say("interrupted" + (f"; the files are in {folder}." if folder else "."))
     if result.failures:
         sys.exit(STALLED if result.stalled else console.PARTIAL_FAILURE)
 
@@ -217,7 +217,7 @@ def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
             elif lower:
                 why, hint = f"below its threshold of {rule['on']:g}", f"try --on {lower:g}"
             else:
-                why, hint = "which is next to nothing", "this source does not resemble the training videos."
+                why, hint = "which is close to 0", "this source does not resemble the training videos."
             nearest = f"best was {best['label']} with {best['score']:.2f} at {best['time']:.2f} s, {why}."
             console.say(f"{name}: nothing found; {nearest}\nhint: {hint}")
         console.say(speed_text(timeline, source.id if len(ended) > 1 else ""))

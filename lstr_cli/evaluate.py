@@ -76,7 +76,7 @@ def command(paths, settings, to, as_json, **others):
     and event F1, on the same resamples of the videos). Exits with status 0 either way, with 4 if no such video is
     left or the classes differ, and with 3 if a video cannot be read.
 
-    Events are those that `lstr detect` announces with the checkpoint's thresholds: a label is found by a detection
+    Events are the detections of `lstr detect` with the checkpoint's thresholds: a label is found by a detection
     of its class that overlaps it with an IoU of 0.3 or starts within a second of it.
 
     Also measured: instances, reported when they end (mAP at an IoU of 0.3 to 0.7), starts (mAP within 1 to 10 s),
@@ -197,7 +197,7 @@ def show_findings(findings: "Findings", verdict: str | None = None) -> None:
         return
     _show_classes(judged)
     if not findings.several and document["absent_classes"]:
-        console.say(f"in no mean, because no chunk has them: {', '.join(document['absent_classes'])}")
+        console.say(f"excluded from the means, because no chunk has them: {', '.join(document['absent_classes'])}")
     _show_means(judged)
     if not findings.several and "anticipation" in document:
         ahead = [

@@ -56,7 +56,7 @@ def command(path, settings, as_json):
         hint = redo if "recipe" in described else "make the features of these videos again, or take their files away."
         number = len(described["damaged"])
         what = f"1 video of {path} is" if number == 1 else f"{number} videos of {path} are"
-        console.say(f"failed: {what} not whole.\nhint: {hint}")
+        console.say(f"failed: {what} damaged.\nhint: {hint}")
         sys.exit(DAMAGED)
 
 

@@ -77,7 +77,7 @@ def command(videos, labels, lists, output, settings, dry_run, make_default, as_j
     train the feature networks, compute features, train the models, choose thresholds, measure, and write MODEL. A
     plan with the times of this machine comes first. Run the same command again to resume after an interruption.
 
-    All videos are used for training, except those that the labels call testing. The result is measured on these, or in
+    All videos are used for training, except test videos by the labels. The result is measured on these, or in
     folds: each video is scored by networks and models that have not seen it. If the labels call some videos training,
     videos of other subsets than testing and validation are ignored. All parts and the report are in a folder next to
     MODEL (fall.learn for fall.lstr), which you may delete.

@@ -148,7 +148,7 @@ def _run(interruptions: Interruptions) -> int:
     except Exception as error:  # the last net: a user sees a traceback only with LSTR_DEBUG
         if os.environ.get("LSTR_DEBUG"):
             click.echo(displayed(traceback.format_exc()), err=True)
-        # a full disk below standard output is the cause, whatever failed because of it
+        # if standard output cannot be written, for example on a full disk, that is the cause of the other error
         why, detail, code = refusal(sys.stdout), str(error).strip().splitlines(), 1
         if why:
             pass

@@ -140,7 +140,7 @@ class Project:
         return self._base + len(self._entries)
 
     def change(self, change_id: str, changes: Changes | Callable[[State], Changes]) -> Entry:
-        """Make changes, or those that a function derives from the current values.
+        """Make changes, given as a list or by a function that derives them from the current values.
 
         A second request with the same id returns the entry of the first. After an error nothing has changed. Raises
         ConflictError if a value differs from its `before`, RequestError if the changes do not fit together, OutputError

@@ -132,7 +132,7 @@ def is_labelled(action: str, start: float, end: float, labels: Iterable[Label]) 
 
 
 def find_open(state: State, videos: Iterable[str]) -> list[Open]:
-    """Return the open proposals of some videos, but for those that labels have answered in the meantime."""
+    """Return the open proposals of some videos, except where labels made later answer a proposal."""
     found = []
     for video in videos:
         if state.abouts.get(video, About()).complete:
@@ -198,7 +198,7 @@ def propose(
 def _find_actions(
     candidates: Iterable[Candidate], state: State, history: History
 ) -> tuple[dict[str, str], list[Change[Any]]]:
-    """Return the id of each class's action by the class's name, and changes that add those that are missing."""
+    """Return the ids of the actions by class name, and changes that add missing actions."""
     ids = {action.name: key for key, action in state.actions.items()}
     # a class keeps its action if a person renames it, and is not added again if a person removes it
     former = {action.name: key for key, action in history.former.items() if action.name not in ids}

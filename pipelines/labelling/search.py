@@ -142,7 +142,7 @@ class Proposer:
                     self._search(model)
             except (LstrError, OSError) as error:
                 self.status.trouble = f"{error} {getattr(error, 'hint', '')}".strip()
-                self.tell(f"{model} proposes no more: {error}")
+                self.tell(f"The search for proposals with {model} has stopped: {error}")
             self.status.is_running, self.status.video = not self._models.empty(), ""
         self.status.is_running = False
 

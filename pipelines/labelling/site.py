@@ -337,7 +337,7 @@ class Site:
         try:
             posted = msgspec.json.decode(data, type=kind)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise RequestError(f"Not a request of this page ({error}).", "reload the page.") from error
+            raise RequestError(f"The request is not valid ({error}).", "reload the page.") from error
         self.check_project(posted.project)
         if isinstance(posted, TurnRequest | DecideRequest) and posted.video not in self.videos.paths:
             raise RequestError("The page has no such video.", "reload the page.")

@@ -144,14 +144,14 @@ def change_of(entry: Any) -> Change[Any]:
     """Return a change from its JSON object. Raises RequestError for one that is not valid."""
     kind = entry.get("kind") if isinstance(entry, dict) else None
     if kind not in KINDS:
-        raise RequestError(f"Not a change: {brief(entry)}.", "reload the page.")
+        raise RequestError(f"The change is not valid: {brief(entry)}.", "reload the page.")
     try:
         change: Change[Any] = msgspec.convert(entry, Change[KINDS[kind]])  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
         reason = str(error).partition(" - at ")[0]
         raise RequestError(f"Not a valid {kind}: {reason}.", "correct it, or reload the page.") from error
     if bool(change.video) != (kind in OF_VIDEO) or bool(change.key) == (kind in ONE_PER_VIDEO):
-        raise RequestError(f"Not a place of a {kind}: {change.video!r}, {change.key!r}.", "reload the page.")
+        raise RequestError(f"A {kind} cannot be at video {change.video!r}, key {change.key!r}.", "reload the page.")
     return change
 
 
@@ -193,7 +193,9 @@ class State:
             # all are made before the first check, because a request may rename two actions or add one with its labels
             for change in changes:
                 if self.get(change.kind, change.video, change.key) != change.before:
-                    raise ConflictError("It was changed in the meantime, as in another tab.", "look at it again.")
+                    raise ConflictError(
+                        "The value has changed, for example in another tab.", "check it, and repeat the change."
+                    )
                 self.put(change)
                 made.append(change)
             for change in made:

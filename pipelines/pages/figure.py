@@ -129,7 +129,7 @@ def draw_figure(
             top = foot - CURVE * np.nan_to_num(curve)
             axes.fill_between(times, foot, top, step="pre", color=colours[label], alpha=ALPHA, lw=0)
         for segments, top, height, colour in (
-            (shown, -BAR / 2, BAR, colours[label]),  # beside the name
+            (shown, -BAR / 2, BAR, colours[label]),  # at the height of the name
             (truth or (), TRUTH_TOP, TRUTH_BAR, TRUTH),
         ):
             spans = [(s.start, s.end - s.start) for s in segments if s.label == label]
@@ -156,7 +156,7 @@ def _shortened(text: str) -> str:
 def lanes_of(
     timeline: Mapping[str, Any], scores: NDArray[np.floating] | None, truth: Sequence[Segment] | None
 ) -> list[str]:
-    """Return the classes to show: at most MOST_LANES, first those with segments, then by their highest score."""
+    """Return at most MOST_LANES classes to show: first classes with segments, then by their highest score."""
     classes = [label for label in timeline["classes"] if label not in (BACKGROUND, AMBIGUOUS)]
     if len(classes) <= MOST_LANES:
         return classes

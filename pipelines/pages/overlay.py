@@ -164,7 +164,7 @@ class Panel:
                 known.setdefault(event["label"], []).append((event["start"], None, score))
             elif event["event"] == "ended":
                 known[event["label"]][-1] = (event["start"], event["end"], score)
-        # every class, or of many those that started last
+        # every class, or of many the ones that started last
         latest = sorted(known, key=lambda label: known[label][-1][0])[-MAX_LANES:]
         rows = [label for label in self.labels if len(self.labels) <= MAX_LANES or label in latest]
         n_decided = int(now / CHUNK_SECONDS + 1e-6)

@@ -29,7 +29,7 @@ INDEX_SCRIPTS = ("rules.js", "lanes.js", "index.js")
 # Base64 of uint16 takes 2.7 bytes per score; JSON numbers of four digits take six.
 FULL_SCALE = 65534  # the uint16 code of probability 1; a score is off by at most one step, 1.5e-5
 NO_SCORE = 65535  # the code of a chunk without a score (NaN)
-BLOCK = 1 << 16  # scores that are encoded together: those of a camera after days are never in memory as a whole
+BLOCK = 1 << 16  # scores that are encoded together, because days of a camera would not fit into memory twice
 PLACEHOLDER = "@scores@"  # the last one in a page is where scores go: a label may have this name
 MEDIA_TYPES = {".webm": "video/webm"}
 

@@ -154,7 +154,7 @@ class Server:
             ws="none",
             log_level="error",  # bytes that are not a request would fill the log
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            proxy_headers=False,  # uvicorn believes those of other programs of this machine
+            proxy_headers=False,  # uvicorn would believe the headers of any program of this machine
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
@@ -223,7 +223,7 @@ class Server:
         return None if self._is_token(cookies.get(self._cookie, "")) else PlainTextResponse(UNKNOWN, 403)
 
     def _is_token(self, given: str) -> bool:
-        # in constant time, so that the time of an answer tells nothing about the token
+        # in constant time, so that the response time reveals nothing about the token
         return secrets.compare_digest(given.encode(), self._token.encode())
 
 
@@ -231,7 +231,8 @@ def names_of(host: str, port: int, hosts: Sequence[str]) -> list[str]:
     """Return what the Host header may be, in addition to loopback. Raises ServingError if a name is missing."""
     if not hosts and host in ANY:
         raise ServingError(
-            f"By which names is a server on {host} reached?", "name them in `hosts`, for example cameras.example.org."
+            f"A server on {host} needs the names by which browsers reach it.",
+            "add them to `hosts`, for example cameras.example.org.",
         )
     own = [] if host in LOOPBACK or host in ANY else [f"[{host}]" if ":" in host else host]
     names = [name.lower() for name in (*own, *hosts)]

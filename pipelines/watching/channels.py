@@ -73,7 +73,8 @@ class AppriseNotifier(Notifier):
         self._apprise: Any = apprise.Apprise(asset=asset)
         if not self._apprise.add(config.url):
             raise ConfigError(
-                "Apprise does not know its address.", "see the services: https://github.com/caronc/apprise/wiki."
+                "Apprise does not support the address of this channel.",
+                "see the services: https://github.com/caronc/apprise/wiki.",
             )
         self._closing = threading.Event()
 
@@ -132,7 +133,7 @@ class CommandNotifier(Notifier):
     def send(self, notice: Notice, now: datetime) -> None:
         """Start the program and wait for it."""
         try:
-            # a file, not a pipe: if this process is killed meanwhile, the program has all of it
+            # a file, not a pipe: if this process is killed, the program still has all of it
             with TemporaryFile() as body:
                 body.write(message_bytes(notice, now))
                 body.seek(0)

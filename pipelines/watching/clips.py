@@ -249,7 +249,7 @@ class Clips:
                 self._report_disk(error.strerror or str(error))
             elif (source := recording.event.source) not in self._unusable:
                 self._unusable.add(source)
-                self._log(f"The packets of {source} make no clip ({error}); its events have none.")
+                self._log(f"The packets of {source} cannot be written as clips ({error}): its events have none.")
 
     def _write(self, recording: Recording) -> None:
         """Write what has come for a clip, and finish it if it is complete. Raises OSError and FFmpegError.
@@ -322,7 +322,7 @@ class Clips:
         self._attach(event_id, clip=f"{event_id}{CLIP}")
         if self._is_full and shutil.disk_usage(self.folder).free >= RESERVED_BYTES:
             self._is_full = False
-            self._log("Clips are kept again.")
+            self._log("Clips are written again.")
 
     def _drop(self, recording: Recording) -> None:
         """Remove what was written of a clip."""
@@ -365,7 +365,7 @@ class Clips:
     def _report_disk(self, reason: str) -> None:
         if not self._is_full:
             self._is_full = True
-            self._log(f"No clips are kept for now: {self.folder} cannot be written ({reason}). Events continue.")
+            self._log(f"{self.folder} cannot be written ({reason}): events continue without clips.")
 
 
 def _to_monotonic(wall: datetime) -> float:

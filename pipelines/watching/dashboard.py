@@ -220,7 +220,7 @@ class Dashboard:
             }
 
     def messages(self) -> Iterator[list[Message]]:
-        """Yield messages for one browser, each time those since the last time: first the whole state."""
+        """Yield lists of messages for one browser: first the whole state, then what changed since the list before."""
         version, n_changes = -1, 0
         snoozes: list[Snooze] = []
         known: dict[str, tuple[Message, int]] = {}

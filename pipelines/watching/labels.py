@@ -46,7 +46,7 @@ def export_labels(history: History, clips: Path, output: Path, wanted: EventFilt
     if not right:
         raise LabelsError(
             "No event with a clip is marked as right, so there is nothing to learn.",
-            "mark events on the page: some that are right, and those that are wrong.",
+            "mark right and wrong events on the page.",
         )
     videos = {}
     for event, (start, seconds) in sorted(spans.items(), key=lambda item: item[0].id):

@@ -69,7 +69,7 @@ class MqttNotifier(Notifier):
         # retained messages by topic. None is a topic whose value is not known yet, and an empty text one that the
         # broker is to forget.
         self._retained: dict[str, str | None] = {}
-        # the retained topics as the history has them: a later run lets the broker forget those that are gone
+        # the retained topics as the history has them: a later run lets the broker forget topics that no longer exist
         self._stored: list[str] = []
         # the id of the active event by the topic of its state
         self._active: dict[str, str] = {}

@@ -108,7 +108,9 @@ class Service:
             except ExtractorError as error:
                 raise LstrError(str(error), error.hint) from error
             if parsed is None:
-                raise LstrError("That is neither a camera nor an address.", "write one such as rtsp://camera/stream.")
+                raise LstrError(
+                    "The address is neither a camera nor a stream.", "enter one such as rtsp://camera/stream."
+                )
             sources = self.sources
             if name in sources:
                 raise LstrError(f"There is a source {name!r} already.", "choose another name.")
@@ -213,7 +215,7 @@ class Service:
         found: Any = loaded.about
         for name in ("metrics", "events", "per_class"):
             found = found.get(name) if isinstance(found, Mapping) else None
-        # false alarms were measured with the thresholds of the model: they do not hold for those of the configuration
+        # false alarms were measured with the thresholds of the model: they do not hold for other thresholds
         own, rules = rules_of(loaded, {}), rules_of(loaded, self.config.actions)
         rates: dict[str, float] = {}
         for label, values in found.items() if isinstance(found, Mapping) else ():

@@ -210,9 +210,11 @@ class WatchSite:
         body = await _read(request, SourceBody)
         name, address = body.name.strip(), body.address.strip()
         if not NAME.fullmatch(name):
-            raise RequestError("That is not a name of a source.", "use letters, digits, spaces, points and hyphens.")
+            raise RequestError(
+                "The name of the source is not valid.", "use letters, digits, spaces, points and hyphens."
+            )
         if not address or NOT_IN_ADDRESS.search(address):
-            raise RequestError("That is not an address.", "enter one such as rtsp://camera/stream; %20 is a space.")
+            raise RequestError("The address is not valid.", "enter one such as rtsp://camera/stream; %20 is a space.")
         await run_in_threadpool(self.service.add, name, address)
         return JSONResponse({})
 
