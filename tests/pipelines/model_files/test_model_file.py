@@ -12,11 +12,10 @@ import torch
 import lstr
 from lstr import checkpoint
 from lstr.checkpoint import CALIBRATION, TENSORS, load, save
-from lstr.errors import CheckpointError, MissingPathError, OutputError, RecipeError, WeightsError
+from lstr.errors import CheckpointError, LstrError, MissingPathError, OutputError
 from lstr.extractors.networks.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.model import find_checkpoint, make_default, warnings_of_source
-from lstr.pipelines.model_files import packing
 from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.model_files.networks import recorded_weights
 from lstr.pipelines.model_files.packing import change_model, metrics_from, unpack_model, write_model
@@ -61,18 +60,6 @@ def packed(finetuned, tmp_path_factory) -> Packed:
     return Packed(path, weights.path, file, finetuned.videos)
 
 
-def test_half_a_character_in_a_class_or_a_metric_is_refused_where_it_is_read(packed, tmp_path):
-    """The card in UTF-8 cannot hold it."""
-    (tmp_path / "m.json").write_text(json.dumps({"lstr": {"per_class": {"\ud800": {"AP": 1}}}}))
-    with pytest.raises(MissingPathError, match="surrogates not allowed"):
-        metrics_from(tmp_path / "m.json")
-    content = torch.load(packed.checkpoint, weights_only=True)
-    names = json.loads(content["classes"])
-    torch.save({**content, "classes": json.dumps(["\ud800", *names[1:]])}, tmp_path / "c.pt")
-    with pytest.raises(CheckpointError, match="classes is missing or damaged"):
-        load(tmp_path / "c.pt")
-
-
 def scores_of(video: Path, model, **options) -> np.ndarray:
     decisions = lstr.detect(video, model, limits=TWO, device="cpu", **options)
     return np.stack([decision.scores for decision in decisions])
@@ -83,7 +70,7 @@ def same(a: dict, b: dict) -> bool:
 
 
 def test_what_is_packed_comes_back_to_the_bit(packed, tmp_path):
-    """Through `lstr unpack`."""
+    """Through `lstr unpack`; packed again, with the networks found next to the checkpoint, it has the same bytes."""
     folder = unpack_model(packed.file, tmp_path / "fall")
     before, after = checkpoint.read(packed.checkpoint), checkpoint.read(folder / "checkpoint.pt")
     assert same(before[TENSORS], after[TENSORS]) and after[CALIBRATION] == {}
@@ -93,20 +80,13 @@ def test_what_is_packed_comes_back_to_the_bit(packed, tmp_path):
         files = (torch.load(p / f"{stream}.pth", weights_only=True) for p in (packed.weights, folder / "weights"))
         before, after = files
         assert same(before["state_dict"], after["state_dict"]) and before["lstr"] == after["lstr"]
-    with pytest.raises(OutputError, match="exists already"):
-        unpack_model(packed.file, tmp_path / "fall")
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "card.md").write_text("license: mine")
-    with pytest.raises(OutputError, match="card.md exists already"):
-        unpack_model(packed.file, tmp_path / "own")
-
-
-@pytest.mark.long
-def test_what_is_unpacked_gives_the_same_bytes_again(packed, tmp_path):
-    """Its networks are found beside the checkpoint, without --weights."""
-    folder = unpack_model(packed.file, tmp_path / "unpacked")
     again = write_model(tmp_path / "fall.lstr", folder / "checkpoint.pt", None, ABOUT)
     assert again.path.read_bytes() == packed.file.read_bytes()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "card.md").write_text("license: mine")
+    for output in (folder, tmp_path / "own"):
+        with pytest.raises(OutputError):
+            unpack_model(packed.file, output)
 
 
 @pytest.mark.long
@@ -133,47 +113,46 @@ def test_what_it_says_of_itself(packed):
     assert content["thresholds"] == {"fall": {"on": 0.4, "off": 0.3}} and content["metrics"] == METRICS
 
 
-@pytest.mark.long
 def test_thresholds_are_put_into_it(packed, tmp_path):
-    path = tmp_path / "fall.lstr"
-    shutil.copy(packed.file, path)
+    """Also into a file of an earlier version, which had a network that decided beside them."""
+    model, archive = open_model(packed.file), Archive(packed.file)
+    parts = {name: archive.read(name) for name in archive.sizes if name not in ("model.json", "card.md")}
+    teller = {"lengths": {"fall": 8.0}, "hidden": [[0.0] * 16], "output": [0.0, 0.0], "thresholds": {"fall": {}}}
+    path = change_model(model, tmp_path / "before.lstr", {"teller": teller}, parts).path
+    assert thresholds_of(lstr.load(path)) == thresholds_of(lstr.load(packed.file))
     change_model(open_model(path), path, {"thresholds": {"fall": {"on": 0.7, "off": 0.2}}})
     assert thresholds_of(lstr.load(path))["fall"] == Thresholds(0.7, 0.2)
     assert "0.700 | 0.200" in (unpack_model(path, tmp_path / "x") / "card.md").read_text()
     before, after = open_model(packed.file).about, open_model(path).about
-    assert {n for n in before if before[n] != after[n]} == {"thresholds", "members"}
-
-
-def test_a_file_of_before_with_a_network_that_decided_is_decided_by_its_thresholds(packed, tmp_path):
-    """Such a network was written beside the thresholds, into model files and checkpoints."""
-    model, archive = open_model(packed.file), Archive(packed.file)
-    parts = {name: archive.read(name) for name in archive.sizes if name not in ("model.json", "card.md")}
-    teller = {"lengths": {"fall": 8.0}, "hidden": [[0.0] * 16], "output": [0.0, 0.0], "thresholds": {"fall": {}}}
-    before = packing.change_model(model, tmp_path / "before.lstr", {"teller": teller}, parts)
-    assert "teller" in before.about and thresholds_of(lstr.load(before.path)) == thresholds_of(lstr.load(packed.file))
-    change_model(open_model(before.path), before.path, {"thresholds": {"fall": {"on": 0.7, "off": 0.2}}})
-    assert "teller" not in open_model(before.path).about
+    assert {n for n in before if before[n] != after[n]} == {"thresholds", "members"} and "teller" not in after
     content = torch.load(packed.checkpoint, weights_only=True)
     extra = {**json.loads(content["extra"]), "teller": teller}
     torch.save({**content, "extra": json.dumps(extra)}, tmp_path / "c.pt")
-    loaded = load(tmp_path / "c.pt")
-    assert thresholds_of(loaded)["fall"] == Thresholds(0.4, 0.3) and "teller" not in loaded.extra
+    assert thresholds_of(load(tmp_path / "c.pt"))["fall"] == Thresholds(0.4, 0.3)
 
 
-def test_what_cannot_be_packed(packed, small_set, tmp_path):
+def test_what_cannot_be_packed(packed, tmp_path):
     loaded = load(packed.checkpoint)
     save(tmp_path / "bare.pt", loaded.model, loaded.classes, None, {})
-    with pytest.raises(CheckpointError, match="does not record the recipe"):
-        write_model(tmp_path / "x.lstr", tmp_path / "bare.pt", None, {})
-    with pytest.raises(WeightsError, match="not recorded") as caught:
-        write_model(tmp_path / "x.lstr", packed.checkpoint, None, {})
-    assert "--weights DIR" in caught.value.hint
-    with pytest.raises(RecipeError, match="the features of .* come from fälle"):
-        write_model(tmp_path / "x.lstr", packed.checkpoint, packed.weights / "fold_1" / "rgb.pth", {})
+    for path, weights in (
+        (tmp_path / "bare.pt", None),  # no recipe
+        (packed.checkpoint, None),  # networks that are nowhere
+        (packed.checkpoint, packed.weights / "fold_1" / "rgb.pth"),  # others
+    ):
+        with pytest.raises(LstrError) as caught:
+            write_model(tmp_path / "x.lstr", path, weights, {})
+        assert caught.value.hint and not (tmp_path / "x.lstr").exists()
     shutil.copy(packed.checkpoint, tmp_path / "precious.pt")
-    with pytest.raises(OutputError, match="not a model file"):
+    with pytest.raises(OutputError):
         write_model(tmp_path / "precious.pt", packed.checkpoint, packed.weights, {})
-    assert not (tmp_path / "x.lstr").exists()
+    (tmp_path / "m.json").write_text(json.dumps({"lstr": {"per_class": {"\ud800": {"AP": 1}}}}))
+    with pytest.raises(MissingPathError):  # half a character, which the card in UTF-8 cannot hold
+        metrics_from(tmp_path / "m.json")
+    content = torch.load(packed.checkpoint, weights_only=True)
+    names = json.loads(content["classes"])
+    torch.save({**content, "classes": json.dumps(["\ud800", *names[1:]])}, tmp_path / "c.pt")
+    with pytest.raises(CheckpointError, match="classes"):
+        load(tmp_path / "c.pt")
 
 
 @pytest.mark.long
@@ -194,19 +173,18 @@ def test_videos_that_it_has_seen_and_those_of_a_demo(packed, tmp_path):
     copy = shutil.copy(first, tmp_path / "copy.mp4")
     loaded = lstr.load(packed.file)
     for known in (("copy", copy), ("only by name", new), ("scene_00", None)):
-        assert "was trained on" in warnings_of_source(loaded, *known)[0]
+        assert len(warnings_of_source(loaded, *known)) == 1
     assert not warnings_of_source(loaded, "scene_02", new) and not warnings_of_source(loaded, "scene_00", new)
     demo = write_model(tmp_path / "d.lstr", packed.checkpoint, packed.weights, {"demo": True, "videos": ["scene_02"]})
     loaded = demo.checkpoint()
     assert not warnings_of_source(loaded, "scene_02", new)
     (warning,) = warnings_of_source(loaded, "street", new)
-    assert "is a demo model" in warning
-    with pytest.raises(CheckpointError, match="is a demo model"):
+    assert "demo" in warning and "demo" in demo.card()
+    with pytest.raises(CheckpointError, match="demo"):
         make_default(demo.path)
-    assert "demo model" in (unpack_model(demo.path, tmp_path / "x") / "card.md").read_text()
 
 
-def test_the_default_model(packed, tmp_path):
+def test_the_default_model(packed):
     with pytest.raises(CheckpointError):
         find_checkpoint(None)
     left = make_default(packed.checkpoint)
@@ -216,27 +194,27 @@ def test_the_default_model(packed, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("entry", "values", "words"),
+    ("entry", "values", "value"),
     [
-        ("config", {"d_model": 1 << 19}, "d_model is 524288 in the configuration but 64 in the tensors"),
+        ("config", {"d_model": 1 << 19}, "d_model is 524288 .* 64 "),
         ("config", {"work_length": 1 << 40}, "work_length is 1099511627776"),
-        ("config", {"l_dec": 1 << 19}, "l_dec is 524288 in the configuration but 2 in the tensors"),
+        ("config", {"l_dec": 1 << 19}, "l_dec is 524288 .* 2 "),
         ("config", {"d_model": "wide"}, "d_model is 'wide'"),
-        ("recipe", {"crop": 1 << 30}, "crop: expected `int` <= 4096"),
-        ("recipe", {"colour": 1}, "cannot be read .unknown entry 'colour'"),
-        ("networks", {"rgb": None}, "is not valid"),
-        ("checkpoint", {"extra": []}, "is not valid"),
-        ("classes", None, "is not valid"),
+        ("recipe", {"crop": 1 << 30}, "crop"),
+        ("recipe", {"colour": 1}, "'colour'"),
+        ("networks", {"rgb": None}, "h.lstr"),
+        ("checkpoint", {"extra": []}, "h.lstr"),
+        ("classes", None, "h.lstr"),
     ],
 )
-def test_a_description_that_cannot_be(small_set, tmp_path, entry, values, words):
+def test_a_description_that_cannot_be(small_set, tmp_path, entry, values, value):
     """It is refused before memory for it is allocated."""
     archive = Archive(write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {}).path)
     parts = {name: archive.read(name) for name in archive.sizes if name.endswith("tensors")}
     document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
     document[entry] = values and document[entry] | values
     write_archive(tmp_path / "h.lstr", document, "", parts)
-    with pytest.raises(CheckpointError, match=words) as caught:
+    with pytest.raises(CheckpointError, match=value) as caught:
         open_model(tmp_path / "h.lstr").checkpoint()
     assert caught.value.hint
 
@@ -244,48 +222,44 @@ def test_a_description_that_cannot_be(small_set, tmp_path, entry, values, words)
 def test_a_file_that_is_none(lstr, small_set, tmp_path):
     video = small_set.videos / "scene_00.mp4"
     (tmp_path / "text.lstr").write_text("hello")
-    for command in (
-        ["detect", video, "-m"],
-        ["info"],
-        ["evaluate", "-o", tmp_path / "e", "--labels", small_set.labels],
-    ):
-        after = [small_set.features] if command[0] == "evaluate" else []
-        mistake(lstr(*command, tmp_path / "text.lstr", *after), 4, "is not a model file, or is cut short")
-    mistake(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "none.lstr does not exist")
+    for command in (("detect", video, "-m"), ("info",)):
+        mistake(lstr(*command, tmp_path / "text.lstr"), 4, "text.lstr")
+    words = (small_set.features, "-o", tmp_path / "e", "--labels", small_set.labels)
+    mistake(lstr("evaluate", tmp_path / "text.lstr", *words), 4, "text.lstr")
+    mistake(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "none.lstr")
 
 
 @pytest.mark.long
 def test_commands(lstr, packed, tmp_path):
     """pack, info, detect and unpack as a user types them."""
     (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
-    file = tmp_path / "my falls.lstr"
+    file, copy = tmp_path / "my falls.lstr", tmp_path / "copy.lstr"
     arguments = ["pack", packed.checkpoint.parent, "--weights", packed.weights, "-o", file]
     code, out, err = lstr(*arguments, "--metrics", tmp_path / "metrics.json")
-    assert code == 0 and out == "" and "networks inside: rgb, flow" in err, err
-    code, out, err = lstr("info", file, "--json")
-    described = json.loads(out)
-    code, out, _ = lstr("weights", "check", file, "--json")
-    assert code == 0 and [(v["stream"], v["state"], v["name"]) for v in json.loads(out)] == [
-        ("rgb", "ok", "fälle"),
-        ("flow", "ok", "fälle"),
-    ]
-    assert described["kind"] == "model file" and described["title"] == "my falls", err
+    assert code == 0 and out == "" and "rgb, flow" in err, err
+    described = json.loads(lstr("info", file, "--json")[1])
+    assert described["kind"] == "model file" and described["title"] == "my falls"
     assert described["actions"] == ["fall"] and described["measured"]["mAP"] == 0.62
-    code, out, _ = lstr("info", file)
-    assert code == 0 and "in this file" in out
+    checked = json.loads(lstr("weights", "check", file, "--json")[1])
+    assert [(v["stream"], v["state"], v["name"]) for v in checked] == [("rgb", "ok", "fälle"), ("flow", "ok", "fälle")]
     make_default(file)
     for model in (["-m", file], []):
         code, out, err = lstr("detect", packed.videos["scene_00"], *model, "--duration", "0.5", "--json")
-        assert code == 0 and json.loads(out)["decided"] == 2 and err.count("was trained on scene_00") == 1, err
-        assert len(json.loads(out)["warnings"]) == 1
+        (warning,) = json.loads(out)["warnings"]
+        assert code == 0 and json.loads(out)["decided"] == 2 and "scene_00" in warning and err.count("warning: ") == 1
     code, _, err = lstr("unpack", file, "-o", tmp_path / "out")
-    assert code == 0 and (tmp_path / "out" / "checkpoint.pt").is_file(), err
     words = ("-m", tmp_path / "out" / "checkpoint.pt", "--duration", "0.5", "--json")
     code, out, err = lstr("detect", packed.videos["scene_02"], *words)
     assert code == 0 and json.loads(out)["decided"], err
-    mistake(lstr("unpack", packed.checkpoint, "-o", tmp_path / "y"), 4, "not a model file")
-    mistake(lstr("pack", tmp_path, "-o", file), 2, "checkpoint")
-    mistake(lstr("pack", packed.checkpoint, "-o", tmp_path / "z.lstr", "--metrics", file), 2, "JSON")
+    code, _, err = lstr("pack", file, "-o", copy)
+    before, after = open_model(file).about, open_model(copy).about
+    card = {"card.md": after["members"]["card.md"]}  # has the names of file and model
+    assert code == 0 and after == {**before, "members": before["members"] | card}, err
+    mistake(lstr("pack", file, "-o", file), 2, "my falls.lstr")
+    mistake(lstr("pack", file, "-o", copy, "--weights", packed.weights), 2, "--weights")
+    mistake(lstr("unpack", packed.checkpoint, "-o", tmp_path / "y"), 4, "checkpoint.pt")
+    mistake(lstr("pack", tmp_path, "-o", file), 2, str(tmp_path))
+    mistake(lstr("pack", packed.checkpoint, "-o", tmp_path / "z.lstr", "--metrics", file), 2, "my falls.lstr")
 
 
 @pytest.mark.long
@@ -323,25 +297,13 @@ def test_a_run_finds_its_networks(lstr, packed, tmp_path):
     video = packed.videos["scene_02"]
     assert np.array_equal(scores_of(video, path), scores_of(video, packed.file))
     moved = project.rename(tmp_path / "moved")
-    assert scores_of(video, moved / "run" / "checkpoint.pt").shape == (2, 2)
-    assert write_model(tmp_path / "x.lstr", moved / "run" / "checkpoint.pt", None, {}).has_inside("flow")
-    shutil.rmtree(moved / "nets" / "w")
-    result = lstr("detect", video, "-m", moved / "run" / "checkpoint.pt")
-    mistake(result, 4, "needs the networks of /not/there/w", "--weights rgb=w")
-    shutil.copytree(packed.weights, moved / "nets" / "w")
-    recipe = json.loads((moved / "nets" / "w" / "recipe.json").read_text())
+    path, weights = moved / "run" / "checkpoint.pt", moved / "nets" / "w"
+    assert scores_of(video, path).shape == (2, 2)
+    assert write_model(tmp_path / "x.lstr", path, None, {}).has_inside("flow")
+    shutil.rmtree(weights)
+    mistake(lstr("detect", video, "-m", path), 4, "/not/there/w", "--weights rgb=w")
+    shutil.copytree(packed.weights, weights)
+    recipe = json.loads((weights / "recipe.json").read_text())
     recipe["flow"]["sha256"] = "0" * 16
-    (moved / "nets" / "w" / "recipe.json").write_text(json.dumps(recipe))
-    mistake(lstr("detect", video, "-m", moved / "run" / "checkpoint.pt"), 4, "other networks")
-
-
-def test_a_model_file_is_packed_into_a_copy(lstr, packed, tmp_path):
-    """It was called a damaged checkpoint."""
-    copy = tmp_path / "copy.lstr"
-    before = open_model(packed.file).about
-    code, _, err = lstr("pack", packed.file, "-o", copy)
-    after = open_model(copy).about
-    card = {"card.md": after["members"]["card.md"]}  # has the names of file and model
-    assert code == 0 and after == {**before, "members": before["members"] | card}, err
-    mistake(lstr("pack", packed.file, "-o", packed.file), 2, "overwritten")
-    mistake(lstr("pack", packed.file, "-o", copy, "--weights", packed.weights), 2, "--weights")
+    (weights / "recipe.json").write_text(json.dumps(recipe))
+    mistake(lstr("detect", video, "-m", path), 4, str(weights))
