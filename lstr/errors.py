@@ -1,4 +1,4 @@
-"""Every error that is raised on purpose: one sentence of what happened, and a hint of what to do next."""
+"""All errors that this package raises: a sentence that describes the error, and a hint for the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BRIEF.maxstring = _BRIEF.maxother = 80
 
 
 class LstrError(Exception):
-    """Root of all errors raised on purpose. `hint` is what to do next; `exit_code` is the command's status."""
+    """Base of all errors of this package. `hint` tells the user what to do; `exit_code` is the command's status."""
 
     exit_code = 1
 
@@ -22,7 +22,7 @@ class LstrError(Exception):
 
 
 class ConfigError(LstrError):
-    """A setting, or a file of settings, that is unknown, of the wrong type, or in conflict with another."""
+    """An unknown setting, a setting of the wrong type, or settings that conflict."""
 
     exit_code = 2
 
@@ -32,13 +32,13 @@ class TooShortError(ConfigError):
 
 
 class LabelsError(LstrError):
-    """A label file that is missing, malformed, in conflict with itself, or not writable in another format."""
+    """A label file that is missing, malformed, contradictory, or not convertible to another format."""
 
     exit_code = 2
 
 
 class CheckpointError(LstrError):
-    """A checkpoint that is missing, damaged, unsafe to read, or made for another model."""
+    """A checkpoint that is missing, damaged, unsafe to read, or for another model."""
 
     exit_code = 4
 
@@ -50,19 +50,19 @@ class SeenError(LstrError):
 
 
 class ServingError(LstrError):
-    """An address that a page cannot be served on."""
+    """An address on which a page cannot be served."""
 
     exit_code = 2
 
 
 class RequestError(LstrError):
-    """A request of a page that is not valid."""
+    """An invalid request from a page."""
 
     exit_code = 2
 
 
 class ConflictError(LstrError):
-    """A change of a value that another tab has changed in the meantime."""
+    """A change of a value that another browser tab has changed in the meantime."""
 
     exit_code = 2
 
@@ -74,7 +74,7 @@ class HistoryError(LstrError):
 
 
 class DeliveryError(LstrError):
-    """A notification that could not be delivered. It is sent again; the message holds no address and no secret."""
+    """A notification that could not be delivered and will be retried; the message contains no address and no secret."""
 
     exit_code = 3
 
@@ -84,7 +84,7 @@ class ExtractorError(LstrError):
 
 
 class VideoError(ExtractorError):
-    """A source that does not exist, is not a video, or breaks while it is read."""
+    """A source that does not exist, is not a video, or fails while it is read."""
 
     exit_code = 3
 
@@ -102,11 +102,11 @@ class MissingPathError(ExtractorError):
 
 
 class MissingCameraError(MissingPathError):
-    """A camera that is not plugged in; it may be later."""
+    """A camera that is not plugged in, but may be later."""
 
 
 class OutputError(ExtractorError):
-    """A result that cannot be written."""
+    """An output that cannot be written."""
 
     exit_code = 2
 
@@ -132,7 +132,7 @@ class FlowError(ExtractorError):
 
 
 class WeightsError(ExtractorError):
-    """A weights file that is missing, damaged, or made for another network."""
+    """A weights file that is missing, damaged, or for another network."""
 
     exit_code = 4
 
@@ -142,23 +142,23 @@ class UnfitError(WeightsError):
 
 
 class RecipeError(ExtractorError):
-    """Features, networks or a checkpoint that were not made by the same recipe."""
+    """A mismatch between the recipes of features, networks or a checkpoint."""
 
     exit_code = 4
 
 
 class ExhaustedError(ExtractorError):
-    """Not enough memory, or a lost GPU: the next source would fail too, so that the run ends."""
+    """Insufficient memory or a lost GPU; the run ends, because the next source would fail too."""
 
 
 class UnforeseenError(ExtractorError):
-    """An unexpected error of the only source of a run."""
+    """An unexpected error for the only source of a run."""
 
     exit_code = 3
 
 
 def brief(value: object) -> str:
-    """Return a value of a file for a message, where a number of 400 digits is shown by its ends."""
+    """Return a short text of a value for a message; long numbers and strings are abbreviated."""
     return _BRIEF.repr(value)
 
 

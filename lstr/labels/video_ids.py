@@ -21,16 +21,16 @@ MATCH_HINT = "name each video by its path in the folder without the ending, or g
 
 
 def check_ids(video_ids: Iterable[object], where: str) -> None:
-    """Raise LabelsError, with the file `where`, for an id that cannot name a file inside a folder."""
+    """Raise LabelsError, with the file `where`, for an id that cannot be the name of a file in a folder."""
     for video_id in video_ids:
         if fault := fault_of(video_id):
             raise LabelsError(f"{where}: the video id {brief(video_id)} is {fault}.", HINT)
 
 
 def mismatch_of(labelled: Collection[str], present: Collection[str]) -> str:
-    """Return a sentence if no id of labels is one of the present ids, with an id of each that may be the same video.
+    """Return a sentence if no id of the labels is among the present ids; empty if one is.
 
-    Empty if one is.
+    The sentence names an id of each that may belong to the same video.
     """
     if not present or any(name in present for name in labelled):
         return ""
@@ -46,38 +46,38 @@ def mismatch_of(labelled: Collection[str], present: Collection[str]) -> str:
 
 
 def check_match(labelled: Collection[str], present: Collection[str]) -> None:
-    """Raise LabelsError if no id of labels is one of the present ids."""
+    """Raise LabelsError if no id of the labels is among the present ids."""
     if sentence := mismatch_of(labelled, present):
         raise LabelsError(f"{sentence[0].upper()}{sentence[1:]}.", MATCH_HINT)
 
 
 def near_id(name: str) -> str:
-    """Return what ids have in common that may mean the same: case and noughts before a number aside."""
+    """Normalise an id to find similar ids: lower case, without leading zeros of numbers."""
     return NUMBER.sub(lambda number: number[0].lstrip("0") or "0", name.casefold())
 
 
-# A name that ends in the number of a piece, or of one of several cameras.
+# A name that ends in the number of a part, or of one of several cameras.
 PIECE = re.compile(
     r"(?P<whole>.*[^\W_].*?)[ _.-]+"
     r"(?:(?P<part>part|pt)|clip|cut|segment|seg|scene|shot|cam|camera|view|angle)[ _.-]?\d+",
     re.IGNORECASE,
 )
 
-# A name that ends in what the camera recorded, as in UR Fall Detection.
+# A name that ends in the type of sensor, as in UR Fall Detection.
 SENSOR = re.compile(r"(?P<whole>.*\d.*?)[ _.-]+(?:rgb|depth|ir|thermal)", re.IGNORECASE)
 
-# UCF101 and its kin: group g of a class was cut into clips c.
+# UCF101 and similar data sets: group g of a class was cut into clips c.
 GROUP = re.compile(r"(?P<whole>.+_g\d+)_c\d+", re.IGNORECASE)
 
-# Kinetics and its kin: an id of YouTube, and the seconds of the clip in it.
+# Kinetics and similar data sets: a YouTube id, and the start and end of the clip in seconds.
 TIMES = re.compile(r"(?P<whole>.{11})_\d{6}_\d{6}")
 
 
 def recording_of(video_id: str) -> str:
-    """The recording that a clip belongs to: "seq3" of "seq3_clip2", "fall-01" of "fall-01-cam0"; else the id itself.
+    """Return the recording of a clip: "seq3" for "seq3_clip2", "fall-01" for "fall-01-cam0"; else the id itself.
 
-    In doubt it is the id itself: "seq1" and "seq2" are two recordings, and so are "kick_clip1" and "kick_clip2", whose
-    name in common tells a class and no recording.
+    In doubt it is the id itself: "seq1" and "seq2" are two recordings. So are "kick_clip1" and "kick_clip2", because
+    "kick" is probably a class.
     """
     folder, slash, name = video_id.rpartition("/")
     while shorter := _shortened(name):
@@ -86,12 +86,12 @@ def recording_of(video_id: str) -> str:
 
 
 def _shortened(name: str) -> str:
-    """A name without its last piece; empty where it has none."""
+    """Return a name without its last part; empty if it has none."""
     for pattern in (GROUP, TIMES, SENSOR):
         if found := pattern.fullmatch(name):
             return found["whole"]
     found = PIECE.fullmatch(name)
-    # parts are of one recording whatever it is called; clips are so where a number tells which
+    # parts always belong to one recording; clips only if a number identifies the recording
     if found and (found["part"] or re.search(r"\d", found["whole"])):
         return found["whole"]
     return ""

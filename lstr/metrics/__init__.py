@@ -1,1 +1,1 @@
-"""How good scores and events are, against labels."""
+"""Metrics of scores and events, measured by labels."""

@@ -1,4 +1,4 @@
-"""Metrics of events: actions found and missed, false alarms and delays."""
+"""Metrics of events: detected and missed actions, false alarms and delays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from lstr.labels.segment import Segment
 from lstr.metrics.intervals import interval, interval_text, percentiles, rate_interval, rate_text
 
 IOUS = (0.3, 0.5)
-# Seconds that the start of a detection may be off, or its start and its end
+# Tolerances in seconds for the start of a detection, or for both its start and end
 ONSETS = (0.5, 1.0, 2.0, 5.0)
-# What may be off by some seconds: the start alone, or both edges
+# Rules with a tolerance in seconds: for the start only, or for both edges
 TOLERANT = ("onset", "edges")
-# A label is found by a detection that overlaps it this much, or starts within this many seconds of it
+# A label is detected if a detection overlaps it with this IoU, or starts within this many seconds of it
 FOUND_IOU, FOUND_ONSET = 0.3, 1.0
-# Share of a detection that must be labelled ambiguous for it to be no false alarm
+# A detection is not a false alarm if at least this share of it is labelled ambiguous
 MOSTLY = 0.5
-# So that 2.2 s - 1.2 s is within 1 s, and 0.3 of a length is 0.3 of it
+# Tolerance of rounding errors: 2.2 s - 1.2 s must count as within 1 s
 SLACK = 1e-9
 
 # (N, 2) starts and ends in seconds
@@ -33,31 +33,35 @@ class VideoEvents:
     """The labels and the detections of a video."""
 
     truth: Sequence[Segment]
-    """The labelled segments; they are cut at the end of the video, and those that start there are skipped"""
+    """The labelled segments; they are cut at the end of the video, and skipped if they start after it"""
     detections: Sequence[Segment]
     seconds: float
     """Length of the video"""
     announced: Sequence[float] | None = None
-    """When the start of each detection was reported, in seconds of the video; None if it is unknown"""
+    """Time at which the start of each detection was reported, in seconds of the video; None if unknown"""
     told: Sequence[float] | None = None
-    """When the end of each detection was reported, in seconds of the video"""
+    """Time at which the end of each detection was reported, in seconds of the video; None if unknown"""
 
 
 def measure_events(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
 ) -> Entry:
-    """Return how many labelled actions were found, how fast, and the number of false alarms, in JSON's types.
+    """Compute how many labelled actions were detected, how fast, and the number of false alarms.
 
-    {"hours", "videos", "together": {...}, "per_class": {label: {...}}}, each with labels, found, missed, detections,
-    false_alarms, false_alarms_per_hour, false_seconds, `iou`, `onset` and `edges` (precision, recall and F1 by how well
-    a detection must fit: its overlap, its start, or both its edges), `delay` (p50 and p95 of the seconds from a label's
-    start to the announcement of the detection that found it) and `interval`: of the false alarms an hour by their count
-    alone (`intervals.rate_interval`), and of precision, recall and F1 (IoU 0.3) and F1 within each tolerance by `draws`
-    (R, videos) of `intervals.draw`, if there are any. `together` counts the actions of all classes. What cannot be
-    computed is None, for example the recall of a class without labels.
+    A detection without a label is skipped if at least half of it is labelled Ambiguous.
 
-    Only `classes` count, without Background and Ambiguous. A detection without a label is skipped if at least half of
-    it is labelled Ambiguous.
+    Args:
+        videos: Labels and detections of each video.
+        classes: The classes to count; Background and Ambiguous are ignored.
+        draws: Resamples (R, videos) of `intervals.draw` for confidence intervals; None for no intervals of F1.
+
+    Returns:
+        A JSON object {"hours", "videos", "together": {...}, "per_class": {label: {...}}}. `together` and each class
+        have labels, found, missed, detections, false_alarms, false_alarms_per_hour and false_seconds; precision, recall
+        and F1 by IoU (`iou`), start (`onset`) and both edges (`edges`); `delay`, p50 and p95 of the seconds from a
+        label's start to the report of its detection; and `interval`, of the false alarms per hour
+        (`intervals.rate_interval`), and with `draws` of precision, recall and F1 at IoU 0.3 and of F1 by tolerance.
+        Undefined values are None, for example the recall of a class without labels.
     """
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     counts = np.zeros((len(videos), len(actions), len(_COLUMNS)))
@@ -79,30 +83,30 @@ def measure_events(
 def resampled_f1(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the F1 (R,) at an IoU of 0.3 of all classes in each of `draws` (R, videos); NaN without any event."""
+    """Return the F1 (R,) at an IoU of 0.3 over all classes for each of `draws` (R, videos); NaN without any event."""
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     counts = [np.sum([np.zeros(len(_COLUMNS)), *(_count(v, label)[0] for label in actions)], axis=0) for v in videos]
     return _rates(draws @ np.array(counts), f"iou {FOUND_IOU}")["f1"]
 
 
 def find(truth: Spans, detections: Spans) -> NDArray[np.int64]:
-    """Return which label is found by which detection of its class and video: pairs (P, 2) of rows of the spans.
+    """Match labels and detections of one class and video; return pairs (P, 2) of row numbers.
 
     A label fits a detection that overlaps it with an IoU of 0.3, or that starts within 1 s of its start. Each is in at
-    most one pair. Of all largest sets of pairs this is the one with the nearest starts.
+    most one pair. Of all largest sets of pairs, the one with the smallest distances between starts is returned.
     """
     fits = _fits(truth, detections)
     return largest_pairs(truth, detections, fits[f"iou {FOUND_IOU}"] | fits[f"onset {FOUND_ONSET}"])
 
 
 def largest_pairs(truth: Spans, detections: Spans, fits: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the largest set of pairs (P, 2) that fit, and of the largest the one whose starts are nearest together."""
+    """Return the largest set of fitting pairs (P, 2); among several, the one with the closest starts."""
     if not fits.any():
         return np.zeros((0, 2), dtype=np.int64)
     from scipy.optimize import linear_sum_assignment
 
     apart = np.where(fits, np.abs(truth[:, None, 0] - detections[None, :, 0]), 0)
-    worth = 1 + apart.max() * min(fits.shape)  # of a pair: more than all distances can add up to
+    worth = 1 + apart.max() * min(fits.shape)  # value of a pair, above the largest possible sum of distances
     pairs = np.stack(linear_sum_assignment(np.where(fits, apart - worth, 0)), axis=1)
     return pairs[fits[pairs[:, 0], pairs[:, 1]]]
 
@@ -123,7 +127,7 @@ def spans_of(segments: Sequence[Segment], label: str) -> Spans:
 
 
 def labelled_spans(segments: Sequence[Segment], label: str, seconds: float) -> Spans:
-    """Return the spans of labels in a video of that length: cut at its end, without those that start there or later."""
+    """Return the spans of labels, cut at the end of the video; labels that start after it are dropped."""
     spans = spans_of(segments, label)
     spans = spans[spans[:, 0] < seconds]
     spans[:, 1] = np.minimum(spans[:, 1], seconds)
@@ -131,14 +135,14 @@ def labelled_spans(segments: Sequence[Segment], label: str, seconds: float) -> S
 
 
 def are_inside(spans: Spans, moments: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which moments (K,) lie in any of the spans, their ends too."""
+    """Return which moments (K,) are in any of the spans, including their ends."""
     spans = spans[spans[:, 0] <= spans[:, 1]]
     begun = np.searchsorted(np.sort(spans[:, 0]), moments, side="right")
     return np.asarray(begun > np.searchsorted(np.sort(spans[:, 1]), moments, side="left"))
 
 
 def covered(spans: Spans, by: Spans | None = None) -> float:
-    """Return the seconds that lie in any of the spans, and in any of `by` if that is set."""
+    """Return the seconds that are in any of the spans, and if `by` is set also in any of its spans."""
     edges = np.unique(np.concatenate([spans, spans[:0] if by is None else by]))
     middles, lengths = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
     wanted = are_inside(spans, middles) if by is None else are_inside(spans, middles) & are_inside(by, middles)
@@ -146,9 +150,9 @@ def covered(spans: Spans, by: Spans | None = None) -> float:
 
 
 def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
-    """Return which detections (M,) are labelled ambiguous in at least half, so that they are no false alarms.
+    """Return which detections (M,) are at least half ambiguous, and therefore not false alarms.
 
-    One of no length is where it lies in an ambiguous stretch.
+    A detection without length is ambiguous if it is inside an ambiguous span.
     """
     if not len(ambiguous):
         return np.zeros(len(detections), dtype=bool)
@@ -164,13 +168,13 @@ def is_ambiguous(detections: Spans, ambiguous: Spans) -> NDArray[np.bool_]:
 _TOLERANCES = [f"{name} {within}" for name in TOLERANT for within in ONSETS]
 _FITS = [f"iou {least}" for least in IOUS] + _TOLERANCES
 _OF_FITS = [column for fit in _FITS for column in (fit, f"{fit} false")]
-# What is counted in each video and class: pairs by each rule, and detections that it gives none
+# The counts of each video and class: pairs by each rule, and detections without a pair
 _COLUMNS = ("labels", "false_seconds", "found", "false_alarms", *_OF_FITS)
 _PLACE = {name: place for place, name in enumerate(_COLUMNS)}
 
 
 def _fits(truth: Spans, detections: Spans) -> dict[str, NDArray[np.bool_]]:
-    """Return which label fits which detection (N, M), by each rule of `_FITS`."""
+    """Return which label fits which detection (N, M), for each rule of `_FITS`."""
     shared, apart = overlaps(truth, detections), np.abs(truth[:, None, 0] - detections[None, :, 0])
     both = np.maximum(apart, np.abs(truth[:, None, 1] - detections[None, :, 1]))
     within = {
@@ -182,7 +186,7 @@ def _fits(truth: Spans, detections: Spans) -> dict[str, NDArray[np.bool_]]:
 
 
 def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[float]]:
-    """Return a class's counts in a video (len(_COLUMNS),), and the delay of each label that was found."""
+    """Return a class's counts in a video (len(_COLUMNS),), and the delay of each detected label."""
     truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
     counts = np.zeros(len(_COLUMNS))
     if not len(truth) and not len(detections):
@@ -205,7 +209,7 @@ def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[fl
 def _entry(
     of_videos: NDArray[np.float64], hours: float, late: Sequence[float], draws: NDArray[np.int64] | None
 ) -> Entry:
-    """Return the figures of one class, or of all, from its counts by video (V, len(_COLUMNS))."""
+    """Return the metrics of one class, or of all classes, from counts by video (V, len(_COLUMNS))."""
     counts = of_videos.sum(axis=0)
     labels, found, false = (int(counts[_PLACE[name]]) for name in ("labels", "found", "false_alarms"))
     entry: Entry = {
@@ -235,7 +239,7 @@ def _entry(
 
 
 def _rates(counts: NDArray[np.float64], fit: str) -> dict[str, NDArray[np.float64]]:
-    """Return precision, recall and F1 (R,) by one rule from counts (R, len(_COLUMNS)); NaN for a division by 0."""
+    """Return precision, recall and F1 (R,) for one rule from counts (R, len(_COLUMNS)); NaN for a division by 0."""
     labels, pairs, false = (counts[:, _PLACE[name]] for name in ("labels", fit, f"{fit} false"))
     ratios = {
         "precision": (pairs, pairs + false),
@@ -249,7 +253,7 @@ def _rates(counts: NDArray[np.float64], fit: str) -> dict[str, NDArray[np.float6
 
 
 def sentence(events: Entry) -> str:
-    """Return what `measure_events` found, in one sentence for people."""
+    """Summarise the result of `measure_events` in one sentence."""
     together, hours = events["together"], events["hours"]
     n_labels, n_false = together["labels"], together["false_alarms"]
     actions, alarms = ("action" if n_labels == 1 else "actions"), ("alarm" if n_false == 1 else "alarms")
@@ -261,12 +265,12 @@ def sentence(events: Entry) -> str:
         parts.append(f"no false alarm in {length_text(hours)} ({interval_text(edges)} an hour)")
     elif hours >= 1:
         parts.append(f"{rate_text(n_false / hours)} false alarms an hour ({interval_text(edges)})")
-    else:  # their number too, because one alarm in a minute is 60 an hour
+    else:  # also the count, because one alarm in one minute is 60 per hour
         rate = f"{n_false / hours:.0f} an hour; {interval_text(edges)}"
         parts.append(f"{n_false} false {alarms} in {length_text(hours)} ({rate})")
     delay = together["delay"]["p50"]
     if delay is not None:
-        # half of a tenth, as of one chunk, is rounded up
+        # half of the last digit, for example 0.25 s (one chunk), is rounded up
         parts.append(f"{abs(delay) + SLACK:.1f} s {'late' if delay >= 0 else 'early'} (median)")
     text = ", ".join(parts)
     labelled = {label: one for label, one in events["per_class"].items() if one["labels"]}
@@ -280,7 +284,7 @@ def sentence(events: Entry) -> str:
 
 
 def length_text(hours: float) -> str:
-    """Return a length of video for people: 2.5 hours, 30 minutes, 36 s."""
+    """Format a length of video: 2.5 hours, 30 minutes, 36 s."""
     if hours >= 1:
         return f"{hours:.1f} hours"
     return f"{60 * hours:.0f} minutes" if hours >= 0.05 else f"{3600 * hours:.0f} s"

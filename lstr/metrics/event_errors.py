@@ -1,4 +1,4 @@
-"""Kinds of errors of events: fragmentation, merge, wrong edge or action, insertion (Ward, 2011); kappa of observers."""
+"""Error types of events: fragmentation, merge, wrong edge or action, insertion (Ward, 2011); kappa of observers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from lstr.chunk import CLOCK
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
 from lstr.metrics.actions import SLACK, Spans, VideoEvents, find, is_ambiguous, labelled_spans, spans_of
 
-# Seconds that an edge may be off: two chunks; labels that a person makes by hand are not more exact
+# Tolerance of an edge in seconds: two chunks; manual labels are not more exact
 EDGE = 0.5
 OF_LABELS = ("correct", "edges", "fragmented", "merged", "fragmented_merged", "wrong_action", "deleted")
 OF_DETECTIONS = ("correct", "edges", "fragment", "merging", "fragment_merging", "wrong_action", "inserted")
-# Places in OF_LABELS and in OF_DETECTIONS
+# Indices in OF_LABELS and in OF_DETECTIONS
 CORRECT, EDGES, IN_PIECES, AS_ONE, BOTH, WRONG_ACTION, ALONE = range(len(OF_LABELS))
 
 Kinds = NDArray[np.int64]
@@ -24,33 +24,33 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class JudgedEvents:
-    """The kinds of a video's labels and detections of one action."""
+    """The error types of a video's labels and detections of one action."""
 
     # (N, 2) the labels, cut at the video's end
     truth: Spans
-    # (M, 2) the detections, those left out as well
+    # (M, 2) the detections, including skipped ones
     detections: Spans
-    # (N,) places in OF_LABELS
+    # (N,) indices in OF_LABELS
     labels: Kinds
-    # (N,) whether a detection finds the label (`actions.find`)
+    # (N,) whether the label is detected (`actions.find`)
     found: NDArray[np.bool_]
-    # (M,) places in OF_DETECTIONS; -1 of a detection that is left out, because it is labelled ambiguous
+    # (M,) indices in OF_DETECTIONS; -1 for a detection that is skipped because it is labelled ambiguous
     detected: Kinds
     # (M,) whether the detection is a false alarm
     false: NDArray[np.bool_]
-    # (P, 2) seconds by which start and end of a detection are later than its label's, of those that are one to one
+    # (P, 2) seconds by which start and end of a detection are later than its label's, for one-to-one pairs
     edges: Spans
-    # (P, 2) the places of label and detection of each
+    # (P, 2) indices of label and detection of each such pair
     pairs: NDArray[np.int64]
 
 
 def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, JudgedEvents]:
-    """Return the kinds of labels and detections of each action of a video.
+    """Return the error types of labels and detections of a video, by action.
 
-    A label and a detection of its action belong together where they overlap, or where `actions.find` pairs them. One
-    label with several detections is in pieces, one detection with several labels takes them as one. A label or
-    detection without any of its own action is one of a wrong action where it overlaps another action's: a label, where
-    that is a detection without a label of its own; a detection, any label.
+    A label and a detection of the same action belong together if they overlap, or if `actions.find` pairs them. A label
+    with several detections is fragmented; a detection with several labels merges them. A label without a detection has
+    the wrong action if it overlaps a detection of another action that has no label. A detection without a label has the
+    wrong action if it overlaps any label of another action.
     """
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     ambiguous = spans_of(video.truth, AMBIGUOUS)
@@ -67,12 +67,14 @@ def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, Judged
 
 
 def measure_errors(videos: Sequence[VideoEvents], classes: Sequence[str]) -> Entry:
-    """Return how many labels and detections are of each kind, in JSON's types: {"together": {...}, "per_class": {...}}.
+    """Count the labels and detections of each error type (see `judge_events`).
 
-    Each has `labels`, a number for each of OF_LABELS, which add up to the labels; `missed`, the same of those that are
-    not found; `detections` and `false_alarms`, a number for each of OF_DETECTIONS; and `start` and `end` with how many
-    edges are `early` and `late` by more than EDGE seconds, and the `median` (s, below 0 early, None without any),
-    of labels and detections that are one to one. See `judge_events`. The sums are those of `actions.measure_events`.
+    Returns:
+        A JSON object {"together": {...}, "per_class": {...}}, each with `labels`, a number for each of OF_LABELS;
+        `missed`, the same for labels that were not detected; `detections` and `false_alarms`, a number for each of
+        OF_DETECTIONS; and `start` and `end`, for one-to-one pairs the number of edges that are `early` and `late` by
+        more than EDGE seconds, and the `median` (s, negative is early, None without pairs). The sums are equal to
+        `actions.measure_events`.
     """
     judged = [judge_events(video, classes) for video in videos]
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
@@ -83,7 +85,7 @@ def measure_errors(videos: Sequence[VideoEvents], classes: Sequence[str]) -> Ent
 
 
 def belong_together(truth: Spans, detections: Spans) -> NDArray[np.bool_]:
-    """Return which labels (N, 2) overlap which detections (M, 2): (N, M).
+    """Return which labels (N, 2) overlap which detections (M, 2), as (N, M).
 
     Touching counts only if one of the two has no length.
     """
@@ -95,7 +97,7 @@ def belong_together(truth: Spans, detections: Spans) -> NDArray[np.bool_]:
 
 
 def _of_action(video: VideoEvents, label: str, ambiguous: Spans) -> JudgedEvents:
-    """Judge one action as if there were no other."""
+    """Judge one action without regard to other actions."""
     truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
     pairs = find(truth, detections)
     found, paired = np.zeros(len(truth), bool), np.zeros(len(detections), bool)
@@ -118,12 +120,12 @@ def _of_action(video: VideoEvents, label: str, ambiguous: Spans) -> JudgedEvents
 
 
 def _kinds(alone: NDArray[np.bool_], in_pieces: NDArray[np.bool_], as_one: NDArray[np.bool_]) -> Kinds:
-    """Return the kinds (N,) of labels or detections, edges and other actions aside."""
+    """Return the error types (N,) of labels or detections, without regard to edges and other actions."""
     return np.select([alone, in_pieces & as_one, in_pieces, as_one], [ALONE, BOTH, IN_PIECES, AS_ONE], CORRECT)
 
 
 def _entry(judged: Sequence[JudgedEvents]) -> Entry:
-    """Count the kinds of labels and detections, and the edges that are early and late."""
+    """Count the error types of labels and detections, and the early and late edges."""
     kinds = {
         "labels": (OF_LABELS, [one.labels for one in judged]),
         "missed": (OF_LABELS, [one.labels[~one.found] for one in judged]),
@@ -147,13 +149,13 @@ def _entry(judged: Sequence[JudgedEvents]) -> Entry:
 def measure_kappa(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict[str, Any]:
     """Compute Cohen's kappa over all chunks of all videos: {"chunks", "together", "per_class": {label: kappa}}.
 
-    Of a class each chunk is active or not. Together, the answer of an observer is the set of actions that are active
-    in a chunk, which may be empty. Chunks that either side labels ambiguous are skipped. A kappa is None where both
-    sides give one same answer throughout, and without any chunk.
+    For a class, an observer's answer is whether it is active in a chunk; for `together` it is the set of active
+    actions, which may be empty. Chunks that either side labels ambiguous are skipped. A kappa is None if both sides
+    always give the same single answer, and without any chunk.
     """
     actions = tuple(label for label in classes if label not in (BACKGROUND, AMBIGUOUS))
     classes = (*actions, AMBIGUOUS)
-    # which actions are active in which chunk (L, C) on each side
+    # active actions by chunk (L, C) on each side
     answers = [[np.zeros((0, len(actions)), bool)], [np.zeros((0, len(actions)), bool)]]
     for video in videos:
         active = []
@@ -171,9 +173,9 @@ def measure_kappa(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict
 
 
 def without_ambiguous(video: VideoEvents) -> VideoEvents:
-    """Drop the events that the other side cannot have, because at least half of each is ambiguous there.
+    """Drop the events that are at least half ambiguous on the other side, which therefore cannot match them.
 
-    An event stays where the other side has one of its action that overlaps it.
+    An event is kept if it overlaps an event of the same action on the other side.
     """
     sides = (video.truth, video.detections)
     kept = []
@@ -193,7 +195,7 @@ def without_ambiguous(video: VideoEvents) -> VideoEvents:
 
 
 def _kappa(one: NDArray[Any], other: NDArray[Any]) -> float | None:
-    """Return Cohen's kappa of the answers (L,) of two observers."""
+    """Compute Cohen's kappa of the answers (L,) of two observers."""
     if not len(one):
         return None
     observed = float(np.mean(one == other))

@@ -1,4 +1,4 @@
-"""Confidence intervals: of figures over resamples of the videos, and of rates of counted events."""
+"""Confidence intervals: of metrics by resampling videos, and of rates of counted events."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ LEVEL = 0.95
 
 
 def draw(n_videos: int, resamples: int, seed: int = 0) -> NDArray[np.int64]:
-    """Return how often each video is in each resample (resamples, n_videos); the same for the same numbers."""
+    """Return how often each video is in each bootstrap resample (resamples, n_videos), by a seeded generator."""
     drawn = np.random.default_rng(seed).integers(0, n_videos, (resamples, n_videos))
     return np.array([np.bincount(row, minlength=n_videos) for row in drawn], dtype=np.int64).reshape(-1, n_videos)
 
 
 def interval(values: NDArray[np.float64]) -> list[float]:
-    """Return the middle `LEVEL` of resampled values (percentile bootstrap): [low, high]; NaN without a value."""
+    """Return the percentile bootstrap interval [low, high] of resampled values; NaN without a value."""
     values = values[~np.isnan(values)]
     if not len(values):
         return [float("nan"), float("nan")]
@@ -27,16 +27,16 @@ def interval(values: NDArray[np.float64]) -> list[float]:
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
-    """Return the median and the 95th percentile of delays: {"p50", "p95"}, None without any."""
+    """Return the median and the 95th percentile of delays as {"p50", "p95"}; None without delays."""
     p50, p95 = np.percentile(seconds, [50, 95]).tolist() if len(seconds) else (None, None)
     return {"p50": p50, "p95": p95}
 
 
 def rate_interval(count: int, hours: float) -> list[float] | None:
-    """Return the rates an hour, [low, high], that a count in some hours agrees with: exact for Poisson counts.
+    """Return the exact Poisson confidence interval [low, high] of a rate per hour, from a count and the hours.
 
-    Central (Garwood, 1936): each tail has half of what LEVEL leaves. Of a count of 0 the low edge is 0, and all of
-    the rest is above the high one, which is then 3.0 divided by the hours. None without any video.
+    The interval is central (Garwood, 1936): both tails have the same probability. For a count of 0 the lower limit is
+    0 and the upper tail has all of it, so the upper limit is 3.0 divided by the hours. None without video.
     """
     if not hours:
         return None
@@ -48,7 +48,7 @@ def rate_interval(count: int, hours: float) -> list[float] | None:
 
 
 def interval_text(edges: Sequence[float]) -> str:
-    """Return the interval of a rate for people, of two figures: `140 to 530`, or `below 720`."""
+    """Format the interval of a rate with two significant digits: `140 to 530`, or `below 720`."""
     texts = []
     for rate in edges:
         digits = 1 - math.floor(math.log10(rate)) if rate else 0
@@ -57,5 +57,5 @@ def interval_text(edges: Sequence[float]) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """Return a rate for people: 40, 3.7, 0.0."""
+    """Format a rate: 40, 3.7, 0.0."""
     return f"{rate:.{0 if rate >= 9.95 else 1}f}"

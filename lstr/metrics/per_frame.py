@@ -13,24 +13,34 @@ from lstr.errors import LstrError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.labels.segment import Segment
 
-# Chunks to either side that `time_prior` averages over: 2 s.
+# Chunks on each side that `time_prior` averages over: 2 s.
 SMOOTHING_CHUNKS = 8
-# Resamples that are computed at once
+# Resamples computed at once: limits the memory
 RESAMPLES_TOGETHER = 100
-# Parts of an action that are scored apart
+# Parts of an action that are scored separately
 N_STAGES = 10
 
 
 def per_frame(
     scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str], ignore: str | None = AMBIGUOUS
 ) -> dict[str, Any]:
-    """Return the mAP and mcAP over the chunks of all videos together: {"mAP", "mcAP", "per_class": {name: {...}}}.
+    """Compute mAP and mcAP over the chunks of all videos together.
 
-    scores (N, C) and multi-hot targets (N, C). Each entry of per_class has "AP", "cAP" and "positives" (chunks).
-    Background and classes without a positive chunk are left out, and so are the class `ignore` and the chunks
-    that carry it, as in the published evaluation of THUMOS'14, of AP and cAP alike. Chunks of equal score count
-    together, which the published cAP orders arbitrarily; a class that is on in every chunk has 1. The means are NaN
-    when no class is left. Raises LstrError when shapes differ or a score is NaN.
+    As in the published evaluation of THUMOS'14, Background, classes without a positive chunk, and the class `ignore`
+    with all its chunks are excluded. Chunks with equal scores count together; the published cAP orders them
+    arbitrarily. A class that is active in every chunk has a precision of 1.
+
+    Args:
+        scores: Scores (N, C).
+        targets: Multi-hot targets (N, C).
+        classes: Names of the C classes.
+        ignore: The class to exclude together with its chunks; None for no class.
+
+    Returns:
+        {"mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}}; the means are NaN without any class.
+
+    Raises:
+        LstrError: Shapes differ or a score is NaN.
     """
     scores, targets = np.asarray(scores), np.asarray(targets)
     if scores.ndim != 2 or scores.shape != targets.shape or scores.shape[1] != len(classes):
@@ -58,38 +68,38 @@ def per_frame(
 
 
 def counted(on: NDArray[np.bool_], classes: Sequence[str], ignore: str | None = AMBIGUOUS) -> NDArray[np.bool_]:
-    """Return which chunks (N,) of on (N, C) do not carry the class `ignore`."""
+    """Return which chunks (N,) of `on` (N, C) do not have the class `ignore`."""
     if ignore is None or ignore not in classes:
         return np.ones(len(on), dtype=bool)
     return ~on[:, classes.index(ignore)]
 
 
 def scored_columns(on: NDArray[np.bool_], classes: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the classes that are scored: actions that are on somewhere in on (N, C)."""
+    """Return index and name of the classes to score: actions that are active in any chunk of `on` (N, C)."""
     return [(i, name) for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS) and on[:, i].any()]
 
 
 def mean_of(per_class: dict[str, dict[str, Any]], key: str) -> float:
-    """Return the mean of one figure over classes, NaN without any."""
+    """Return the mean of one metric over classes; NaN without classes."""
     return float(np.mean([entry[key] for entry in per_class.values()])) if per_class else float("nan")
 
 
 def average_precision(scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> float:
-    """Return the AP without interpolation of scores (N,) for one class, positive (N,) bool."""
-    # Here, because scikit-learn takes a second to import and most commands never measure.
+    """Return the AP without interpolation of scores (N,) for one class; `positive` (N,) is bool."""
+    # Imported here, because scikit-learn takes a second to import and most commands do not need it.
     from sklearn.metrics import average_precision_score
 
     return float(average_precision_score(positive, scores))
 
 
 class Ranking:
-    """Chunks of one class sorted once, for the average precision of many subsets and resamples of them."""
+    """The chunks of one class, sorted once, to compute average precision for many subsets and resamples."""
 
     def __init__(self, scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> None:
         self.order = np.argsort(-scores, kind="stable")
         """(N,) chunks from the highest score to the lowest"""
         ranked = scores[self.order]
-        last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # of each tie
+        last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # last chunk of each group of equal scores
         self.positive = np.flatnonzero(positive[self.order])
         """(P,) places in the order of those in which the class is on"""
         self.end = last[np.searchsorted(last, self.positive)]
@@ -97,10 +107,10 @@ class Ranking:
         self._up_to = np.searchsorted(self.positive, self.end, side="right") - 1
 
     def average_precision(self, weights: NDArray[np.integer] | None = None, calibrated: bool = False) -> float:
-        """Return the AP, or cAP, where chunk n of the order counts weights[n] times; NaN without a positive.
+        """Return the AP, or cAP, if chunk n of the order counts weights[n] times; NaN without a positive.
 
-        cAP has the precision TP / (TP + FP / w), w = negatives / positives (De Geest et al. 2016), so that it does not
-        depend on how rare the class is. Chunks of equal score count together; constant scores have a cAP of 0.5.
+        cAP uses the precision TP / (TP + FP / w), w = negatives / positives (De Geest et al. 2016), so that it does not
+        depend on how rare the class is. Chunks with equal scores count together; constant scores have a cAP of 0.5.
         """
         if weights is None:
             weights = np.ones(len(self.order), dtype=np.int64)
@@ -125,9 +135,9 @@ def resampled_means(
     calibrated: bool = False,
     ignore: str | None = AMBIGUOUS,
 ) -> NDArray[np.float64]:
-    """Return the mAP, or mcAP, of each resample (resamples,), as `per_frame` defines them; an array (L, C) per video.
+    """Return the mAP, or mcAP, of each resample (resamples,), as in `per_frame`, from one array (L, C) per video.
 
-    A class that is on in no chunk of a resample is not in its mean, which is NaN where no class is left.
+    Classes without an active chunk in a resample are excluded from its mean, which is NaN without any class.
     """
     on = np.concatenate([np.asarray(video) for video in targets]) > 0
     keep = counted(on, classes, ignore)
@@ -145,15 +155,15 @@ def resampled_means(
 def _precisions(
     ranking: Ranking, of_video: NDArray[np.int64], draws: NDArray[np.int64], calibrated: bool
 ) -> NDArray[np.float64]:
-    """What `ranking.average_precision` gives of each resample (R,), as one product of draws with counts per video.
+    """Compute `ranking.average_precision` for all resamples (R,) at once, as a product of draws with counts per video.
 
-    of_video (N,) is the video of each chunk. Counts are whole numbers below 2 ** 24, so float32 holds them.
+    `of_video` (N,) is the video of each chunk. Counts are integers below 2 ** 24, so float32 is exact.
     """
     n_videos, of_ranked = draws.shape[1], of_video[ranking.order]
 
     def counts(ranks: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return how many of `ranks` are at or above each positive and its ties, per video: (P, V)."""
-        first = np.searchsorted(ranking.end, ranks)  # the first positive that each is at or above
+        first = np.searchsorted(ranking.end, ranks)  # the first positive that each rank is at or above
         inside = first < len(ranking.end)
         cells = first[inside] * n_videos + of_ranked[ranks[inside]]
         table = np.bincount(cells, minlength=len(ranking.end) * n_videos).reshape(-1, n_videos)
@@ -178,11 +188,14 @@ def _precisions(
 def per_stage(
     scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """For each tenth {"stage", "mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}}, of arrays (L, C).
+    """Compute the metrics of each tenth of the actions, from one array (L, C) per video.
 
-    A class keeps all chunks in which it is off, and of each uninterrupted run of chunks in which it is on those whose
-    middle lies in that tenth of the run, so that each chunk counts in exactly one. Ambiguous chunks are left out. A
-    class with no chunk in a tenth is not in that tenth's means, which are NaN when none is.
+    For a tenth, a class keeps all its inactive chunks, and of each run of active chunks those that have their middle in
+    that tenth of the run, so that each active chunk counts in exactly one tenth. Ambiguous chunks are excluded.
+
+    Returns:
+        {"stage", "mAP", "mcAP", "per_class": {name: {"AP", "cAP", "positives"}}} for each tenth. Classes without a
+        chunk in a tenth are excluded from its means, which are NaN without any class.
     """
     on = np.concatenate([np.asarray(video) for video in targets]) > 0
     stages = np.zeros(on.shape, dtype=np.int8)
@@ -201,11 +214,11 @@ def per_stage(
 def published_per_stage(
     scores: NDArray[np.floating], targets: NDArray[Any], classes: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the tenths of the published evaluation, of scores and targets (N, C) of all videos one after the other.
+    """Compute the metrics of each tenth as in the published evaluation, from concatenated scores and targets (N, C).
 
-    There the last chunk of a run is in no tenth, every run gives at least one chunk to each, bounds are cut to whole
-    chunks, and runs join where one video's last action meets the next one's first, or where only ambiguous chunks lie
-    between two, for these are left out first.
+    It differs from `per_stage`: the last chunk of a run is in no tenth, every run has at least one chunk in each tenth,
+    and bounds are rounded down to whole chunks. Runs are joined across two videos, and across ambiguous chunks, because
+    these are removed first.
     """
     on = np.asarray(targets) > 0
     keep = counted(on, classes)
@@ -228,7 +241,7 @@ def _per_stage(
     classes: Sequence[str],
     in_stage: Callable[[int, int], NDArray[np.bool_]],
 ) -> list[dict[str, Any]]:
-    """The figures of each tenth, where `in_stage` says which chunks (N,) in which a class (column) is on are in it."""
+    """Return the metrics of each tenth; `in_stage` returns the active chunks (N,) of a class (column) in a tenth."""
     per_class: list[dict[str, dict[str, Any]]] = [{} for _ in range(N_STAGES)]
     for column, name in scored_columns(on, classes):
         ranking = Ranking(scores[:, column], on[:, column])
@@ -254,7 +267,7 @@ def _per_stage(
 
 
 def predicted_classes(scores: NDArray[np.floating], classes: Sequence[str]) -> NDArray[np.int64]:
-    """The class (L,) of the highest score in each row of scores (L, C); the ambiguous class is never predicted."""
+    """Return the class (L,) with the highest score in each row of scores (L, C), except the ambiguous class."""
     open_to = [i for i, name in enumerate(classes) if name != AMBIGUOUS]
     return np.array(open_to)[np.asarray(scores)[:, open_to].argmax(axis=1)] if len(scores) else np.zeros(0, np.int64)
 
@@ -266,12 +279,22 @@ def detection_delay(
     classes: Sequence[str],
     clock: Clock = CLOCK,
 ) -> dict[str, Any]:
-    """Seconds from each action's start to its first correct decision: summary, "per_class", and "seconds" of each.
+    """Measure the seconds from each action's start to its first correct decision.
 
-    A decision is made at the end of its chunk. It is correct for an action when, in a chunk of that action, its class
-    scores above every class that is not on in it, so that another action at the same time does not count. A
-    perfect model therefore needs up to the length of a chunk. Actions without a chunk in the video are left out; those
-    that are never decided correctly are missed, and in no median. Arrays (L, C) and segments per video.
+    A decision is made at the end of its chunk, so a perfect model has delays of up to one chunk. It is correct for an
+    action if, in a chunk of the action, its class scores above every class that is not active in the chunk. Actions
+    without a chunk in the video are excluded; actions that are never decided correctly count as missed and are in no
+    median.
+
+    Args:
+        scores: Scores (L, C) of each video.
+        targets: Multi-hot targets (L, C) of each video.
+        segments: Labelled segments of each video.
+        classes: Names of the C classes.
+        clock: The clock of the chunks.
+
+    Returns:
+        A summary of all actions, "per_class" with a summary of each class, and "seconds" with each delay.
     """
     column = {name: i for i, name in enumerate(classes)}
     delays: dict[str, list[float]] = {name: [] for name in classes}
@@ -307,10 +330,10 @@ def detection_delay(
 def confusion(
     scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
 ) -> NDArray[np.int64]:
-    """Return how many chunks of each class (row) were taken for another (column), counts (C, C), wrong chunks alone.
+    """Return the confusion matrix (C, C): number of wrong chunks by class (row) and predicted class (column).
 
-    A chunk is wrong when the predicted class is not on; it counts for each class that is on. Ambiguous chunks are left
-    out.
+    A chunk is wrong if the predicted class is not active; it counts for each active class. Ambiguous chunks are
+    excluded.
     """
     counts = np.zeros((len(classes), len(classes)), dtype=np.int64)
     for rows, video in zip(scores, targets, strict=True):
@@ -323,9 +346,9 @@ def confusion(
 
 
 def chance(train_targets: Sequence[NDArray[Any]], n: int) -> NDArray[np.float32]:
-    """Return the scores (n, C) that are the same for every chunk: the share of training chunks of each class.
+    """Return constant baseline scores (n, C): the share of training chunks of each class.
 
-    train_targets: a (L, C) array for each training video. Raises LstrError without a training chunk.
+    `train_targets` has an array (L, C) for each training video. Raises LstrError without training chunks.
     """
     if not sum(len(video) for video in train_targets):
         raise LstrError("Without a training chunk no class can be counted.", "Use labels with a training subset.")
@@ -334,10 +357,10 @@ def chance(train_targets: Sequence[NDArray[Any]], n: int) -> NDArray[np.float32]
 
 
 def time_prior(train_targets: Sequence[NDArray[Any]], length: int) -> NDArray[np.float32]:
-    """Scores (length, C) that know only the time since a video's start: how often each class is on at that chunk.
+    """Return baseline scores (length, C) that depend only on the time: how often each class is active at that chunk.
 
-    Counts are averaged over 2 s to either side, and the class prior weighs as much as one more video, so that it
-    takes over where training videos become few and stands alone beyond the longest.
+    Counts are averaged over 2 s on each side. The class prior has the weight of one additional video, so that it
+    dominates where few training videos are long enough, and is the only term beyond the longest one.
     """
     prior = chance(train_targets, 1)[0]
     on = np.zeros((length, len(prior)))
@@ -352,7 +375,7 @@ def time_prior(train_targets: Sequence[NDArray[Any]], length: int) -> NDArray[np
 
 
 def _moving_sum(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sums over SMOOTHING_CHUNKS to either side along the first axis, of shape (n, ...)."""
+    """Return moving sums over SMOOTHING_CHUNKS on each side along the first axis of (n, ...)."""
     n = len(counts)
     total = np.concatenate([np.zeros((1, counts.shape[1])), np.cumsum(counts, axis=0)])
     chunk = np.arange(n)

@@ -15,9 +15,9 @@ from lstr.metrics.intervals import interval, percentiles
 from lstr.metrics.per_frame import counted, predicted_classes
 
 IOUS = (0.3, 0.4, 0.5, 0.6, 0.7)
-# Seconds that a start may be off (Shou et al. 2018, online detection of action starts)
+# Tolerances of a start in seconds (Shou et al. 2018, online detection of action starts)
 OFFSETS = tuple(range(1, 11))
-# Numbers of one table in memory, 32 MB
+# Maximum number of values in one table: 32 MB
 CELLS_TOGETHER = 4_000_000
 
 
@@ -25,26 +25,27 @@ CELLS_TOGETHER = 4_000_000
 class Ranked:
     """The predictions of a class in all videos, and which are right or wrong by each of several limits.
 
-    A prediction that is neither counts for nothing, as one that is labelled ambiguous.
+    A prediction that is neither is ignored, for example because it is labelled ambiguous.
     """
 
     # (N,)
     scores: NDArray[np.float64]
-    # (N,) the place of each one's video
+    # (N,) index of the video of each prediction
     videos: NDArray[np.int64]
     # (N, K) by limit
     right: NDArray[np.bool_]
     # (N, K)
     wrong: NDArray[np.bool_]
-    # (V,) how many there are to be found in each video
+    # (V,) number of labels in each video
     truths: NDArray[np.int64]
 
     def average_precisions(self, draws: NDArray[np.int64] | None = None, interpolated: bool = False) -> NDArray[Any]:
-        """Return the AP (R, K) of each resample of the videos by each limit; NaN if nothing is to be found.
+        """Return the AP (R, K) of each resample of the videos by each limit; NaN without labels.
 
-        `draws` (R, V) are of `intervals.draw`; without them each video is there once, and R is 1. AP is the precision
-        at each right prediction, averaged over everything to be found; `interpolated`, the highest precision at that
-        recall or a higher one. Predictions of equal score count together, so that the order of videos has no effect.
+        `draws` (R, V) come from `intervals.draw`; without them each video counts once, and R is 1. AP is the precision
+        at each right prediction, summed and divided by the number of labels; with `interpolated`, the highest precision
+        at that or a higher recall. Predictions with equal scores count together, so that the order of videos has no
+        effect.
         """
         from scipy.sparse import csr_matrix
 
@@ -54,12 +55,12 @@ class Ranked:
         parts = np.array_split(np.arange(len(draws)), 1 + len(draws) * most // CELLS_TOGETHER)
         for limit in range(found.shape[1]):
             right, wrong = self.right[:, limit], self.wrong[:, limit]
-            steps = -np.unique(-self.scores[right])  # the scores at which recall rises, from the highest down
+            steps = -np.unique(-self.scores[right])  # scores at which recall increases, in descending order
 
             def counts(chosen: NDArray[np.bool_], steps: NDArray[np.float64] = steps) -> Any:
-                """Return the number of the chosen from each step up to the next lower one: sparse (P, V)."""
+                """Return the number of chosen predictions between each step and the next lower one: sparse (P, V)."""
                 at = np.searchsorted(-steps, -self.scores[chosen])
-                inside = at < len(steps)  # those below all steps lower no precision that counts
+                inside = at < len(steps)  # predictions below all steps do not affect the AP
                 cells = np.ones(int(inside.sum())), (at[inside], self.videos[chosen][inside])
                 return csr_matrix(cells, shape=(len(steps), len(self.truths)))
 
@@ -82,18 +83,23 @@ class Ranked:
 def measure_instances(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
 ) -> dict[str, Any]:
-    """AP of the detections as instances by IoU: {"ious", "mAP", "mean", "interval", "per_class"} of `ranked.summary`,
-    and "late" of all and of each class: p50 and p95 of the seconds from a label's end until the detection that is right
-    for it at an IoU of 0.3 was reported, None if it is unknown.
+    """Compute the AP of detections as instances, by IoU (On-TAL).
 
-    ActivityNet's rules, which the code of OAT-OSN takes for online localisation: from the highest score down (equal
-    ones of a video in their order) a detection is right when the label of its class and video with the highest IoU that
-    is still free has at least that IoU; precision is interpolated at every recall. Two things differ: detections of
-    equal score count together, and one without a label that is labelled ambiguous in at least half is left out. A
-    detection's score is the reported one, or 1. `draws` (R, videos) of `intervals.draw` give the
-    intervals.
+    The rules are ActivityNet's, which OAT-OSN uses for online localisation. In descending order of scores (equal scores
+    in their order in the video) a detection is right if the unmatched label of its class and video with the highest IoU
+    reaches the limit; precision is interpolated at every recall. There are two differences: detections with equal
+    scores count together, and a detection without a label is skipped if at least half of it is labelled ambiguous. The
+    score of a detection is the reported one, or 1.
 
-    A class without a label is in no mean; NaN where none is left.
+    Args:
+        videos: Labels and detections of each video.
+        classes: The classes to measure.
+        draws: Resamples (R, videos) of `intervals.draw` for confidence intervals.
+
+    Returns:
+        {"ious", "mAP", "mean", "interval", "per_class"} of `ranked.summary`, and "late" for all classes and for each:
+        p50 and p95 of the seconds from a label's end to the report of its detection at IoU 0.3; None if unknown.
+        Classes without labels are in no mean, which is NaN without any class.
     """
     found = summary(_rank_instances(videos, classes), draws, interpolated=True)
     every: list[float] = []
@@ -114,7 +120,7 @@ def measure_instances(
 def resampled_instances(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The mean over IoUs of the mAP in each of `draws` (R, videos), (R,); NaN where there is nothing to be found."""
+    """Return the mean over IoUs of the mAP (R,) for each of `draws` (R, videos); NaN without labels."""
     labelled = [ranked for ranked in _rank_instances(videos, classes).values() if ranked.truths.sum()]
     if not labelled:
         return np.full(len(draws), np.nan)
@@ -124,7 +130,7 @@ def resampled_instances(
 
 
 def _rank_instances(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict[str, Ranked]:
-    """Return the detections of each action, each judged in its video."""
+    """Return the judged detections of each action."""
     found = {}
     for label in (label for label in classes if label not in (BACKGROUND, AMBIGUOUS)):
         judged, truths = [], []
@@ -154,15 +160,26 @@ def start_precision(
     draws: NDArray[np.int64] | None = None,
     clock: Clock = CLOCK,
 ) -> dict[str, Any]:
-    """Return the point-level AP of action starts (ODAS): {"offsets", "mAP": one value per offset, "mean", "interval",
-    "per_class"} of `ranked.summary`.
+    """Compute the point-level AP of action starts (ODAS).
 
-    A start is predicted where the predicted class becomes an action, with that class's score, at the beginning of the
-    chunk. From the highest score down (equal ones of a video by time), one is right when a labelled start of its class
-    in its video, to which none is matched yet, is at most an offset (seconds) away; the nearest is matched. AP is the
-    sum of the precisions at the right ones, over the labelled starts; starts of equal score count together. Arrays
-    (L, C) and segments per video; starts predicted in an ambiguous chunk are left out. Classes without a labelled start
-    are left out, and the means are NaN without any. `draws` (R, videos) of `intervals.draw` give the intervals.
+    A start is predicted where the predicted class changes to an action, at the beginning of the chunk, with the score
+    of that class. In descending order of scores (equal scores of a video by time) it is right if an unmatched labelled
+    start of its class and video is at most an offset (in seconds) away; the nearest one is matched. AP is the sum of
+    the precisions at right starts divided by the number of labelled starts; starts with equal scores count together.
+    Starts that are predicted in an ambiguous chunk and classes without a labelled start are excluded.
+
+    Args:
+        scores: Scores (L, C) of each video.
+        targets: Multi-hot targets (L, C) of each video.
+        segments: Labelled segments of each video.
+        classes: Names of the C classes.
+        offsets: Tolerances in seconds.
+        draws: Resamples (R, videos) of `intervals.draw` for confidence intervals.
+        clock: The clock of the chunks.
+
+    Returns:
+        {"offsets", "mAP": one value per offset, "mean", "interval", "per_class"} of `ranked.summary`; means are NaN
+        without any class.
     """
     actions = [name for name in classes if name not in (BACKGROUND, AMBIGUOUS)]
     judged: dict[str, list[Any]] = {name: [] for name in actions}
@@ -187,7 +204,7 @@ def start_precision(
 
 
 def joined(of_videos: Sequence[tuple[Any, Any, Any]], truths: Sequence[int], limits: int) -> Ranked:
-    """Return the predictions of all videos: scores (N,), right (N, K) and wrong (N, K) of each, and its truths."""
+    """Join the predictions of videos, each as scores (N,), right (N, K), wrong (N, K), and the numbers of labels."""
     scores, right, wrong = zip(*of_videos, strict=True) if of_videos else ((), (), ())
     lengths = [len(rows) for rows in scores]
     none = np.zeros((0, limits), bool)
@@ -203,10 +220,10 @@ def joined(of_videos: Sequence[tuple[Any, Any, Any]], truths: Sequence[int], lim
 def match_by_score(
     worth: NDArray[np.float64], scores: NDArray[np.float64], limits: Sequence[float]
 ) -> NDArray[np.int64]:
-    """Which truth each prediction of a video gets (N, K) by each limit, -1 for none; `worth` (N, T) of every pair.
+    """Match predictions of a video to labels greedily; return the label of each prediction (N, K) by limit, or -1.
 
-    From the highest score down (equal ones in their order) a prediction gets the truth of most worth that is still
-    free, if that is worth at least the limit.
+    In descending order of scores (equal scores in their order) a prediction gets the unmatched label with the highest
+    value in `worth` (N, T), if that value is at least the limit.
     """
     found = np.full((len(scores), len(limits)), -1, dtype=np.int64)
     order = np.argsort(-scores, kind="stable")
@@ -222,10 +239,11 @@ def match_by_score(
 
 
 def summary(of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interpolated: bool = False) -> dict[str, Any]:
-    """AP by limit of classes that have something to be found, their means over the limits, and intervals over `draws`.
+    """Summarise the AP by limit of the classes with labels, their means over the limits, and intervals over `draws`.
 
-    {"mAP": [...], "mean", "interval": {"mAP": [[low, high], ...], "mean": [...]} or None, "per_class": {label: {"AP",
-    "mean", "interval" of both, "labels", "said"}}}. A class is in no mean of a resample that lacks its truths.
+    Returns {"mAP": [...], "mean", "interval": {"mAP": [[low, high], ...], "mean": [...]} or None, "per_class": {label:
+    {"AP", "mean", "interval" of both, "labels", "said"}}}; "said" is the number of predictions. A class is excluded
+    from the mean of a resample without its labels.
     """
     labelled = {name: ranked for name, ranked in of_class.items() if ranked.truths.sum()}
     limits = next(iter(of_class.values())).right.shape[1] if of_class else 0
@@ -243,7 +261,7 @@ def summary(of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interp
 
 
 def mean_of(resampled: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the mean (R, K) of the classes that each resample has, NaN if it has none."""
+    """Return the mean (R, K) over the classes that each resample contains; NaN without any."""
     values = np.array(resampled)  # (C, R, K)
     known = ~np.isnan(values)
     count = known.sum(axis=0)

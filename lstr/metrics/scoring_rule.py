@@ -1,4 +1,4 @@
-"""Which chunks the published evaluation of a kind of model scores: the numbers of papers are not over the same ones."""
+"""The chunks that the published evaluation of each kind of model scores, because papers score different chunks."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from lstr.labels.label_set import AMBIGUOUS
 
 @dataclass(frozen=True)
 class ScoringRule:
-    """Which chunks the published evaluation of a kind scores, and what it makes of ambiguous ones.
+    """The chunks that the published evaluation of a kind scores, and how it treats ambiguous chunks.
 
-    A kind states it as `Model.scoring_rule`, and `of` adds the lengths of one model. The rest is the same in all of
-    that code: one AP a class over the chunks of all videos together, and the mean over the actions.
+    A kind has it as `Model.scoring_rule`, and `of` adds the lengths of a model. The other rules are equal in all
+    published code: one AP per class over the chunks of all videos together, and the mean over the actions.
     """
 
     code: str
-    """The name of the published code that has it"""
+    """Name of the published code with this rule"""
     chunks: Literal["every", "long videos", "whole windows", "after the first"]
-    """every: of every video. long videos: those of videos that fill a work memory. whole windows: those that a whole
-    work memory leads up to, with all chunks that the model predicts and one more after them. after the first: all but
-    the first of a video."""
+    """every: all chunks. long videos: all chunks of videos that fill a work memory. whole windows: chunks at the end of a
+    complete work memory, followed by all chunks that the model predicts and one more. after the first: all chunks
+    except the first of each video."""
     ambiguous: Literal["ignored", "left out alone", "left out oldest", "negative"]
-    """ignored: chunks labelled ambiguous are in no metric. left out alone: neither are those with that label and no
-    other. left out oldest: neither are those whose work memory begins with one of these. negative: all are. Save for
-    `ignored`, the chunks that stay do not have the label, and scores are a softmax without that class."""
+    """ignored: ambiguous chunks are in no metric. left out alone: chunks with only the ambiguous label are excluded. left
+    out oldest: chunks are excluded if the first chunk of their work memory has only this label. negative: no chunk is
+    excluded. Except for `ignored`, the other chunks lose this label, and scores are a softmax without this class."""
 
     work_length: int = 1
-    """Chunks of the model's work memory"""
+    """Number of chunks in the model's work memory"""
     n_ahead: int = 0
-    """Chunks ahead of the newest that the model predicts"""
+    """Number of future chunks that the model predicts"""
 
     def of(self, config: WindowConfig) -> ScoringRule:
-        """Return the rule with the lengths of a model."""
+        """Return the rule with the lengths of a model's configuration."""
         return replace(self, work_length=config.work_length, n_ahead=config.n_ahead)
 
     def chosen(self, targets: NDArray[Any], classes: Sequence[str]) -> NDArray[np.bool_]:
-        """Return which chunks (L,) of a video with multi-hot targets (L, C) have a place in the evaluation.
+        """Return which chunks (L,) of a video with multi-hot targets (L, C) are part of the evaluation.
 
-        `ignored` ambiguous chunks have one, and no part in `lstr.metrics.per_frame`.
+        With `ignored`, ambiguous chunks are included here, and `lstr.metrics.per_frame` excludes them.
         """
         length = len(targets)
         chunk = np.arange(length)
@@ -63,20 +63,20 @@ class ScoringRule:
         return keep
 
     def labelled(self, targets: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
-        """Return the targets (L, C) as the evaluation takes them: without the ambiguous label, unless it is ignored."""
+        """Return the targets (L, C) for the evaluation: without the ambiguous label, except with `ignored`."""
         if self.ambiguous == "ignored" or AMBIGUOUS not in classes:
             return targets
         return np.where(np.arange(len(classes)) == classes.index(AMBIGUOUS), 0, targets)
 
     def scored(self, scores: NDArray[np.floating], classes: Sequence[str]) -> NDArray[np.floating]:
-        """Probabilities (L, C) as the evaluation takes them: of all classes but the ambiguous, unless it is ignored."""
+        """Return the scores (L, C) for the evaluation: a softmax without the ambiguous class, except with `ignored`."""
         others = self.labelled(scores, classes)
         if others is scores:
             return scores
         return others / np.maximum(others.sum(axis=1, keepdims=True), np.finfo(others.dtype).tiny)
 
 
-# The rule of the default evaluation, which is no published one
+# The rule of the default evaluation, which is not a published one
 EVERY_CHUNK = ScoringRule("", "every", "ignored")
-# LSTR's, which the code that grew from it has too, and which stands in where a kind's own is not known.
+# LSTR's rule, also of code that is derived from it; the default for kinds with an unknown rule.
 LSTR_RULE = ScoringRule("LSTR", "long videos", "ignored")

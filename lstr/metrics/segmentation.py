@@ -1,4 +1,4 @@
-"""A video cut into segments of one class each: F1 by overlap and edit score, as action segmentation is measured."""
+"""Metrics of action segmentation: F1 by overlap, and edit score."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from lstr.metrics.intervals import interval
 from lstr.metrics.per_frame import counted, predicted_classes
 
 OVERLAPS = (0.1, 0.25, 0.5)
-# First chunk, the one after the last, and the column of the class
+# First chunk, end (exclusive), and the column of the class
 Run = tuple[int, int, int]
 
 
@@ -22,18 +22,24 @@ def measure_segmentation(
     classes: Sequence[str],
     draws: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
-    """F1 of the segments of all videos by IoU, and the mean edit score of the videos, arrays (L, C) per video.
+    """Compute the F1 of the segments of all videos by IoU, and the mean edit score of the videos.
 
-    {"overlaps", "F1": [...], "edit", "interval": {"F1": [[low, high], ...], "edit"}, "per_class": {label: {"F1",
-    "edit", "interval", "labels", "said"}}}, shares from 0 to 1, NaN where there is nothing.
+    Predicted segments are the runs of chunks with the same predicted class, without background. Labelled segments are
+    the runs of each active class, so overlapping actions are all included. Ambiguous chunks are background on both
+    sides. A predicted segment is right if the labelled segment of its class with the highest IoU reaches the limit and
+    is not matched yet. The edit score is 1 - D / (length of the longer sequence); D is the Levenshtein distance between
+    the two sequences of classes. The edit score of a single class compares only the numbers of its segments. Videos
+    without segments on both sides are excluded from the edit score.
 
-    Segments that are said are the runs of chunks with the same predicted class, background left out; those labelled are
-    the runs of each class that is on, so that actions which overlap are all there; ambiguous chunks are background on
-    both sides. A segment takes the labelled one of its class with the highest IoU, and is right if that is at least the
-    limit and no other one has it. The edit score is 1 - D / (length of the longer sequence), where D is the least
-    number of segments to insert, delete or exchange (Levenshtein) between the two sequences of classes. A class's own
-    is of its segments alone, so that it says how near their numbers are. Videos without a segment on either side are in
-    no edit score. `draws` (R, videos) of `intervals.draw` give the intervals.
+    Args:
+        scores: Scores (L, C) of each video.
+        targets: Multi-hot targets (L, C) of each video.
+        classes: Names of the C classes.
+        draws: Resamples (R, videos) of `intervals.draw` for confidence intervals.
+
+    Returns:
+        {"overlaps", "F1": [...], "edit", "interval": {"F1": [[low, high], ...], "edit"}, "per_class": {label: {"F1",
+        "edit", "interval", "labels", "said"}}} with values from 0 to 1, NaN if undefined.
     """
     actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
     counts = np.zeros((len(scores), len(actions), 2 + len(OVERLAPS)))  # labelled, predicted, right by limit
@@ -65,20 +71,20 @@ def measure_segmentation(
 
 
 def edit_score(said: Sequence[int], labelled: Sequence[int]) -> float:
-    """Return how near two sequences of classes are, from 0 to 1; NaN if both are empty."""
+    """Return the similarity of two sequences of classes, from 0 to 1; NaN if both are empty."""
     if not said and not labelled:
         return float("nan")
     theirs, steps = np.array(labelled, dtype=np.int64), np.arange(len(labelled) + 1)
-    row = steps.copy()  # of the least changes from what was said so far to each beginning of what is labelled
+    row = steps.copy()  # edit distances from the predictions so far to each prefix of the labels
     for n, one in enumerate(said, start=1):
         changed = np.minimum(row[1:] + 1, row[:-1] + (theirs != one))
-        # an insertion costs 1 a step to the right, so that the least of all before is found without a loop
+        # an insertion costs 1 per step to the right, so a cumulative minimum replaces the inner loop
         row = np.minimum.accumulate(np.concatenate([[n], changed]) - steps) + steps
     return 1 - float(row[-1]) / max(len(said), len(labelled))
 
 
 def _runs(on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
-    """Return the runs of each action in on (L, C), in their order in time."""
+    """Return the runs of each action in `on` (L, C), in order of time."""
     actions = [(column, name) for column, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
     return sorted((start, stop, column) for column, _ in actions for start, stop in runs(on[:, column]))
 
