@@ -105,16 +105,6 @@ def test_features_by_replayed_networks(lane, crops, monkeypatch):
     assert np.abs(together - pair).max() <= 1e-5 * np.abs(pair).max()
 
 
-def test_images_travel_once_and_graphs_are_made_before_the_first(lane):
-    made = twostream()
-    made.prepare(1, made.batch)
-    assert sorted(lane.captured) == sorted(2 * [10, 10 * made.batch]) and not lane.sent
-    count = len(lane.captured)
-    rows(made, chunks(3))
-    assert len(lane.captured) == count
-    assert {shape[1:] for shape in lane.sent} == {(40, 53, 3), (40, 53, 10)}, "not the ten crops of each"
-
-
 @pytest.mark.gpu
 def test_a_lane_of_a_gpu():
     """Copies, captured work and crops as on a processor, beside another thread that keeps the GPU busy."""

@@ -2,13 +2,10 @@
 
 import threading
 from contextlib import closing
-from functools import partial
-from itertools import count
 
 import pytest
 
 from lstr.extractors.run import Ahead
-from lstr.pipelines.features.video import merged
 
 
 def running(name: str) -> list[threading.Thread]:
@@ -66,48 +63,3 @@ def test_closing_ends_every_stage_and_closes_the_source_in_its_own_thread():
     items.close()
     assert closed_in == ["inner"]
     assert not running("inner") and not running("outer")
-
-
-def test_merged_items_come_as_they_are_made():
-    """Those of one source in order, a slow one delays no other, and no more sources at once than are wanted."""
-    go, n_open = threading.Event(), []
-
-    def source(name):
-        n_open.append(1)
-        for n in range(3):
-            assert name != "a" or go.wait(60)
-            yield name, n
-        n_open.pop()
-
-    items = merged([partial(source, name) for name in "abcde"], 2)
-    found = [next(items) for _ in range(12)]
-    assert not [name for name, _ in found if name == "a"] and len(n_open) <= 2
-    go.set()
-    found += items
-    for name in "abcde":
-        assert [n for other, n in found if other == name] == [0, 1, 2]
-
-
-@pytest.mark.parametrize("end", ["failure", "close"])
-def test_a_failure_or_the_end_closes_all_merged_sources(end):
-    closed, begun = [], []
-
-    def source(name):
-        begun.append(name)
-        try:
-            for n in count():
-                if end == "failure" and name == 1 and n == 5:
-                    raise OSError("unplugged")
-                yield name
-        finally:
-            closed.append(name)
-
-    items = merged([partial(source, name) for name in range(4)], 2)
-    if end == "failure":
-        with pytest.raises(OSError, match="unplugged"):
-            list(items)
-    else:
-        next(items)
-        items.close()
-    assert sorted(closed) == sorted(begun) and set(begun) <= {0, 1}, "a third was begun after the end"
-    assert not running("merged_0") and not running("merged_1")

@@ -111,22 +111,6 @@ def test_what_is_ignored_stays_ignored(number):
     assert run(body, number, ready=lambda: signal.signal(number, signal.SIG_IGN)) == (0, "done\n", "")
 
 
-def test_a_forked_process_has_none_of_it():
-    """It could tell its parent's thread of signals that its parent never got."""
-    body = (
-        "ours, theirs = os.pipe()\n"
-        "child = os.fork()\n"
-        "if not child:\n"
-        "    os.write(theirs, b'.')\n"
-        "    time.sleep(60)\n"
-        "os.read(ours, 1)\n"
-        "for number in (2, 1, 15):\n"
-        "    os.kill(child, number)\n"
-        "print(os.waitpid(child, 0)[1])"
-    )
-    assert run(body) == (0, "15\n", "")
-
-
 def test_output_to_a_closed_terminal_goes_nowhere(tmp_path):
     """Else the first line that is printed while results are written ends the writing."""
     with (tmp_path / "terminal").open("wb") as terminal, (tmp_path / "other").open("wb") as other:

@@ -65,12 +65,3 @@ def children_of(pid: int) -> list[int]:
     """The processes that a process has started, whichever of its threads did."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for text in lists for child in text.read_text().split()]
-
-
-def test_ctrl_c_before_there_is_a_page_ends_as_everywhere(lstr, videos, monkeypatch):
-    def interrupted(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lstr.pipelines.labelling.label.footage_of_files", interrupted)
-    code, out, err = lstr("label", videos, "--no-browser")
-    assert code == 130 and out == "" and "error: Interrupted." in err and "next:" not in err

@@ -123,11 +123,3 @@ def test_models_have_their_published_results(lstr):
     assert one["parameters"] == 15_763_478 and one["multiply_adds"] == 15_751_168
     assert one["presets"][0] == "miniroad-thumos14" and one["results"][0]["value"] == 71.8
     mistake(lstr("models", "mini"), 2, *KINDS)
-
-
-@pytest.mark.slow
-def test_learning_without_an_output_makes_the_model_here(lstr, small_set, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, out, err = lstr("learn", small_set.videos, small_set.labels, "--recipe", "live", "--dry-run", "--json")
-    assert code == 0, err
-    assert json.loads(out)["model"] == "labels.lstr" and not list(tmp_path.glob("*.lstr"))

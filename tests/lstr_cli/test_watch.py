@@ -161,23 +161,3 @@ def test_the_unit_of_the_documentation(tmp_path):
     (tmp_path / "lstr.service").write_text(unit.replace("/opt/lstr/bin/lstr", sys.executable))
     done = subprocess.run(["systemd-analyze", "verify", str(tmp_path / "lstr.service")], capture_output=True, text=True)
     assert done.returncode == 0 and "lstr.service" not in done.stderr, done.stderr
-
-
-def test_what_was_marked_becomes_labels(lstr, seen, small_set, tmp_path):
-    """Of an event that has a clip; the file is one that `lstr labels check` takes."""
-    history = History(seen / "history.sqlite")
-    for event, verdict in zip(history.events(), ("right", "wrong", ""), strict=True):
-        history.judge(event.id, verdict)
-    code, _, err = lstr("events", seen, "--as-labels", tmp_path / "labels.json")
-    assert code != 0 and "hint: " in err and not (tmp_path / "labels.json").exists()
-    event = history.events()[0]
-    (seen / "clips").mkdir()
-    (seen / "clips" / f"{event.id}.mp4").write_bytes((small_set.videos / "scene_00.mp4").read_bytes())
-    about = {"start": (event.start - timedelta(seconds=1)).isoformat(), "seconds": 5.0, "event": event.to_dict()}
-    (seen / "clips" / f"{event.id}.json").write_text(json.dumps(about))
-    history.attach(event.id, clip=f"{event.id}.mp4")
-    history.close()
-    code, _, err = lstr("events", seen, "--as-labels", tmp_path / "labels.json")
-    assert code == 0 and f"next: lstr learn {seen / 'clips'}" in err, err
-    code, _, err = lstr("labels", "check", tmp_path / "labels.json", seen / "clips")
-    assert code == 0, err

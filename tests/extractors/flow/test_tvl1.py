@@ -79,22 +79,3 @@ def test_what_the_memory_held_before_does_not_matter(variant, monkeypatch):
     monkeypatch.setattr(flow, "_spare", [used])
     assert np.array_equal(flow.native_flow(before, after, variant), clean)
     assert flow._spare == [used]
-
-
-GREY = np.zeros((20, 20), np.uint8)
-
-
-@pytest.mark.parametrize(
-    "before, after",
-    [
-        (GREY.astype(np.float32), GREY.astype(np.float32)),
-        (GREY, GREY[:18]),
-        (GREY[:15], GREY[:15]),
-        (GREY[:, :, None], GREY[:, :, None]),
-        (GREY.tolist(), GREY.tolist()),
-    ],
-    ids=["float", "two sizes", "too small", "three axes", "a list"],
-)
-def test_other_input_is_refused(before, after):
-    with pytest.raises(ValueError):
-        flow.native_flow(before, after)

@@ -16,8 +16,6 @@ from lstr.extractors.flow import workers as flow
 from lstr.extractors.flow.tvl1_gpu import OPENERS, Solver, flow_between, flow_on
 from lstr.extractors.lanes import open_lane
 from tests.support.flow_frames import (
-    MOTIONS,
-    compiled_solve,
     distance,
     grey_of,
     hard_frames,
@@ -39,15 +37,6 @@ def batch(pairs) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @needs_kernel
-@pytest.mark.parametrize("h, w", [(60, 80), (16, 17), (47, 33), (64, 101)])
-def test_scales_lead_to_the_compiled_kernels_flow(h, w):
-    pairs = [moved(h, w, **motion, seed=seed) for seed, motion in enumerate(MOTIONS.values())]
-    found = tvl1_gpu.solve_pyramids(torch.stack(batch(pairs), 1), compiled_solve).movedim(1, -1).numpy()
-    for pair, ours in zip(pairs, found, strict=True):
-        assert distance(ours, flow.native_flow(*pair)) < CLOSE
-
-
-@needs_kernel
 def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeypatch):
     """The path of a GPU, by the CUDA kernel's source on the host: two chunks to planes."""
     host = build_host_kernel(tmp_path)
@@ -59,19 +48,6 @@ def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeyp
     with flow.FlowWorkers(1, backend="native") as workers:
         for chunk, planes in zip(chunks, ours, strict=True):
             assert np.array_equal(planes, workers.submit(chunk).result())
-
-
-GREY = torch.zeros(2, 2, 20, 20, dtype=torch.uint8)
-
-
-@pytest.mark.parametrize(
-    "frames",
-    [GREY.float(), GREY[..., :15, :], GREY[0], GREY[:0], GREY[:, :1], GREY.numpy()],
-    ids=["float", "too small", "three axes", "no series", "no pair", "numpy"],
-)
-def test_other_input_is_refused(frames):
-    with pytest.raises(ValueError):
-        flow_between(frames)
 
 
 @opencv5

@@ -1,4 +1,4 @@
-"""Flow in threads: bytes, layout, the algorithms and what computes them."""
+"""Flow in threads: bytes, layout, the algorithms, what computes them, and batches for a GPU."""
 
 import threading
 
@@ -9,6 +9,7 @@ import torch
 
 from lstr.errors import FlowError
 from lstr.extractors.flow import workers as workers_module
+from lstr.extractors.flow.tvl1_gpu import BatchingThread
 from lstr.extractors.flow.workers import (
     ALGORITHMS,
     DIFFERENCE,
@@ -124,3 +125,62 @@ def test_no_thread_outlives_its_workers_and_opencv_has_its_own_back():
     assert cv2.getNumThreads() == before
     assert not [t for t in threading.enumerate() if t.name.startswith("flow")]
     assert any(flow.cancelled() for chunk in pending for flow in chunk.parts), "what had not begun was dropped"
+
+
+class Device:
+    """Records the batches that it gets, and holds each until `go`; flow is the chunk's own number."""
+
+    def __init__(self, held: bool = True):
+        self.batches: list[list[int]] = []
+        self.go, self.at_work = threading.Event(), threading.Event()
+        if not held:
+            self.go.set()
+
+    def __call__(self, chunks):
+        self.batches.append([int(chunk.flat[0]) for chunk in chunks])
+        self.at_work.set()
+        assert self.go.wait(60)
+        return np.stack([np.full((10, *chunk.shape[1:]), chunk.flat[0], np.uint8) for chunk in chunks])
+
+
+def chunk(number: int, height: int = 16) -> np.ndarray:
+    return np.full((6, height, 20), number, np.uint8)
+
+
+def test_what_waits_is_computed_together_and_comes_in_order():
+    device = Device()
+    thread = BatchingThread(device, largest=4)
+    flows = [thread.submit(chunk(0))]
+    assert device.at_work.wait(60)
+    flows += [thread.submit(chunk(n, 24 if n in (2, 5) else 16)) for n in range(1, 9)]
+    device.go.set()
+    for n, flow in enumerate(flows):
+        planes, seconds = flow.result(60)
+        assert (planes == n).all() and planes.shape == (10, 24 if n in (2, 5) else 16, 20) and seconds >= 0
+    assert device.batches == [[0], [1, 3, 4, 6], [2, 5], [7, 8]], "never more than four, never of two sizes"
+    thread.close()
+
+
+@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, RuntimeError])
+def test_an_error_is_of_its_batch_alone(kind):
+    """A batch that memory is too small for is halved."""
+    held, device = threading.Event(), Device(held=False)
+
+    def compute(chunks):
+        assert held.wait(60)
+        if any((part == 1).all() for part in chunks) if kind is RuntimeError else len(chunks) > 2:
+            raise kind("CUDA error\nand a page of advice")
+        return device(chunks)
+
+    thread = BatchingThread(compute, largest=1 if kind is RuntimeError else 8)
+    flows = [thread.submit(chunk(n)) for n in range(8)]
+    held.set()
+    for n, flow in enumerate(flows):
+        if n == 1 and kind is RuntimeError:
+            with pytest.raises(FlowError) as caught:
+                flow.result(60)
+            assert "LSTR_FLOW_BACKEND=native" in caught.value.hint and "\n" not in str(caught.value)
+        else:
+            assert (flow.result(60)[0] == n).all()
+    assert max(map(len, device.batches)) <= 2
+    thread.close()

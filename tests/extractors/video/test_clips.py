@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.extractors.video.clips import OVERHEAD, TICKS, ClipFile, PacketRing, image_at, time_at
+from lstr.extractors.video.clips import OVERHEAD, TICKS, ClipFile, PacketRing, image_at
 from lstr.extractors.video.inputs import PROMPT
 from lstr.extractors.video.live import LiveReader
 from tests.support.clips import drained, stdin
@@ -88,14 +88,6 @@ def test_it_is_bounded_and_in_order_whatever_comes(streams, coming, most_bytes, 
         assert all(b.is_key for a, b in pairwise(kept) if a.coding is not b.coding)
         keys = [one.dts for one in kept if one.is_key]
         assert len(keys) < 2 or kept[-1].dts - keys[1] < most_seconds * TICKS, "the oldest group is of use"
-
-
-def test_it_holds_the_seconds_and_no_more(tmp_path):
-    ring, _ = ring_of(film(tmp_path / "a.ts", g="10", bf="0"), seconds=2.5)
-    kept = ring.after(0)
-    assert len(kept) in range(30, 36) and kept[0].is_key and kept[-1].number == 50
-    assert ring.since(4.45, 1.2)[0].number == 31, "the key frame before 3.2 s"
-    assert time_at(kept, 4.45) == kept[-1].dts - 5 * TICKS // 10 and ring.since(0.0, 5)[0] is kept[0]
 
 
 def test_stamps_that_jump_or_stand_still_go_on_by_arrival(streams):

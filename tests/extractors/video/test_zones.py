@@ -1,11 +1,19 @@
-"""Polygons over a picture, against another way to find what they hold, and what is no polygon."""
+"""Polygons over a picture, and what the networks see of a stream with zones: nothing that moves outside."""
 
+import io
 import math
+from fractions import Fraction
 
+import av
 import numpy as np
 import pytest
 
-from lstr.extractors.video.zones import MOST_CORNERS, MOST_ZONES, inside, parse_zones
+from lstr.extractors.networks.crops import picture_of
+from lstr.extractors.video.frames import Chunk
+from lstr.extractors.video.inputs import LiveOptions
+from lstr.extractors.video.live import LiveReader
+from lstr.extractors.video.zones import BACKDROP_SECONDS, MOST_CORNERS, MOST_ZONES, Backdrop, inside, parse_zones
+from tests.support.clips import drained, stdin
 
 SQUARE = [[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]]
 
@@ -80,3 +88,115 @@ def test_what_is_no_zone(value, named):
     with pytest.raises(ValueError, match=named or None):
         parse_zones(value)
     assert parse_zones([]) == () and len(parse_zones([SQUARE] * MOST_ZONES)) == MOST_ZONES
+
+
+LEFT = parse_zones([[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]])
+HEIGHT, WIDTH = 24, 32
+WITHIN = inside(LEFT, HEIGHT, WIDTH)
+
+
+def noise(n: int, seed: int = 0) -> list[Chunk]:
+    random = np.random.default_rng(seed)
+    return [Chunk(k, (k + 1) / 4, random.integers(0, 256, (6, HEIGHT, WIDTH, 3), np.uint8)) for k in range(n)]
+
+
+def flat(value: int, index: int) -> Chunk:
+    return Chunk(index, (index + 1) / 4, np.full((6, HEIGHT, WIDTH, 3), value, np.uint8))
+
+
+def film(n: int, right: bool) -> np.ndarray:
+    """(n, H, W, 3) drawn frames: a block falls on the left, and on the right one waves, or does not."""
+    frames = np.empty((n, HEIGHT, WIDTH, 3), np.uint8)
+    frames[:] = np.linspace(60, 120, WIDTH, dtype=np.uint8)[None, None, :, None]
+    for k, frame in enumerate(frames):
+        y = k % (HEIGHT - 6)
+        frame[y : y + 6, 4:10] = (200, 90, 40)
+        if right and k >= 6:
+            x = 20 + round(4 * np.sin(k))
+            frame[6:18, x : x + 5] = (250, 250, 20)
+    return frames
+
+
+def test_inside_no_bit_changes_and_outside_nothing_moves():
+    backdrop = Backdrop()
+    for chunk in noise(12):
+        assert Backdrop().behind(chunk, ()) is chunk
+        given = chunk.frames.copy()
+        seen = backdrop.behind(chunk, LEFT)
+        assert (seen.index, seen.end_time) == (chunk.index, chunk.end_time)
+        np.testing.assert_array_equal(seen.frames[:, WITHIN], given[:, WITHIN])
+        assert not np.ptp(seen.frames[:, ~WITHIN], axis=0).any(), "one picture for the whole chunk"
+        np.testing.assert_array_equal(chunk.frames, given, "whoever else has the chunk sees all of it")
+
+
+def test_outside_is_the_slow_average_of_what_came_before():
+    """By the formula in double precision: the first frame, then each chunk's last one with its share."""
+    backdrop, share = Backdrop(), 1 - np.exp(-0.25 / BACKDROP_SECONDS)
+    chunks = noise(60)
+    expected = chunks[0].frames[0].astype(float)
+    for chunk in chunks:
+        seen = backdrop.behind(chunk, LEFT).frames[0]
+        assert np.abs(seen.astype(float) - expected)[~WITHIN].max() < 0.51
+        expected += share * (chunk.frames[-1] - expected)
+
+
+@pytest.mark.parametrize("stream", ["difference", "change", "grey", "rgb"])
+def test_an_action_outside_is_seen_by_no_stream(stream):
+    """A film with two actions, a zone over one: what differs from a film with that one alone is the backdrop."""
+    pictures, n = {}, 20
+    for right in (True, False):
+        backdrop, frames = Backdrop(), film(6 * n, right).reshape(n, 6, HEIGHT, WIDTH, 3)
+        seen = [backdrop.behind(Chunk(k, k / 4, chunk), LEFT).frames for k, chunk in enumerate(frames)]
+        pictures[right] = np.stack([picture_of(stream, chunk, None, 3) for chunk in seen]).astype(int)
+        if right:
+            whole = np.stack([picture_of(stream, chunk, None, 3) for chunk in frames]).astype(int)
+    apart = np.abs(pictures[True] - pictures[False])
+    assert np.abs(whole - pictures[False]).max() > 100, "without zones it would be seen"
+    assert not apart[:, WITHIN].any()
+    if stream == "difference":
+        assert not apart.any(), "to the bit"
+    if stream == "change":
+        assert (pictures[True][..., :3] == pictures[True][..., 3:])[:, ~WITHIN].all(), "both ends alike outside"
+    else:
+        shares = 1 - np.exp(-np.arange(n) / 4 / BACKDROP_SECONDS)
+        assert (apart.max((1, 2, 3)) <= 255 * shares + 1).all()
+
+
+def streamed(frames: np.ndarray) -> io.BytesIO:
+    """Frames at 24 FPS that no encoder changes, as whoever pipes them."""
+    kept = io.BytesIO()
+    with av.open(kept, "w", format="nut") as output:
+        stream = output.add_stream("rawvideo", rate=24)
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "rgb24"
+        for k, image in enumerate(frames):
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = k, Fraction(1, 24)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    kept.seek(0)
+    return kept
+
+
+def read(frames: np.ndarray, zones=None, seen=None) -> list[Chunk]:
+    reader = LiveReader(stdin(streamed(frames)), 320, LiveOptions(), on_chunk=seen, zones=zones)
+    chunks = drained(reader)
+    assert reader.error is None
+    return chunks
+
+
+def test_zones_are_asked_for_at_each_chunk_of_a_live_source():
+    zones, shown, frames = [()], [], film(48, True)
+
+    def look(chunk: Chunk) -> None:
+        shown.append(chunk.frames)
+        zones[0] = LEFT if chunk.index >= 3 else ()
+
+    chunks = read(frames, lambda: zones[0], look)
+    whole = [chunk.frames for chunk in read(frames)]
+    assert len(whole) == 8 and np.array_equal(np.concatenate(whole), frames)
+    np.testing.assert_array_equal(shown, whole, "who looks sees the whole picture")
+    moves = [np.ptp(chunk.frames[:, ~WITHIN], axis=0).any() for chunk in chunks]
+    assert moves == [False, True, True, False, False, False, False, False]
+    assert all(
+        np.array_equal(chunk.frames[:, WITHIN], raw[:, WITHIN]) for chunk, raw in zip(chunks, whole, strict=True)
+    )

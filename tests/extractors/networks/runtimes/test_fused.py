@@ -8,10 +8,7 @@ from torch import nn
 
 from lstr.extractors.networks.build import fingerprint, randomise
 from lstr.extractors.networks.network import find_network
-from lstr.extractors.networks.torch_runtime import DTYPES, Scale, fuse
-from lstr.extractors.networks.weights_file import WeightSources
-from lstr.extractors.presets import Preset, StreamPreset
-from lstr.extractors.twostream import build_twostream
+from lstr.extractors.networks.torch_runtime import DTYPES, fuse
 
 SIDE = 64
 CHANNELS = {
@@ -75,18 +72,6 @@ def test_a_batch_norm_that_does_not_fit_stays(kind):
     fused, x = fuse(network, "float32", "cpu"), torch.randn(1, 3, 4, 4)
     assert isinstance(fused.norm, nn.BatchNorm2d)
     torch.testing.assert_close(fused(x), network(x))
-
-
-@torch.inference_mode()
-def test_a_calibrated_network_is_fused_again():
-    twostream = build_twostream(Preset(StreamPreset("resnet18"), None), WeightSources(), "cpu", "float32")
-    frames = torch.randint(0, 256, (4, 1, SIDE, SIDE, 3), dtype=torch.uint8)
-    before = twostream.pooled("rgb", frames.numpy())
-    twostream.calibrate("rgb", frames[:, 0].numpy())
-    after = twostream.pooled("rgb", frames.numpy())
-    expected = twostream.networks["rgb"](Scale(twostream.recipe.rgb)(frames[:, 0])).mean((2, 3))
-    torch.testing.assert_close(torch.from_numpy(after), expected, atol=1e-3 * float(expected.max()), rtol=0)
-    assert abs(before - after).max() > 0.01
 
 
 @pytest.mark.gpu

@@ -1,0 +1,381 @@
+"""Live sources through real pipes and sockets: the same chunks as from a file, and every fault survived."""
+
+import socket
+import threading
+from dataclasses import replace
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from time import sleep
+
+import av
+import numpy as np
+import pytest
+
+from lstr.errors import MissingPathError, StalledError, VideoError
+from lstr.extractors.video import live
+from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
+from lstr.extractors.video.live import LiveReader
+from lstr.extractors.video.reader import PyAVReader, chunks_of
+from lstr.files.atomic import write_text
+from tests.support.clips import SIDE, clip, drained, indices, read, stdin
+from tests.support.http_folder import Handler, Server
+from tests.support.patience import patiently
+from tests.support.served import TS_HEAD, camera, piped, served
+from tests.support.stamps import TICKS, WRAP, restamped
+from tests.support.videos import write_video
+
+
+def test_the_same_bytes_give_the_same_chunks_however_they_come(clips):
+    from_file = list(chunks_of(PyAVReader(clips["folder"] / "first.ts").frames(SIDE)))
+    data = clips["first"]
+    with piped(data[:5000], 0.05, data[5000:]) as file:
+        results = [read(stdin(file))]
+    with served([data]) as port:
+        results.append(read(parse_live(f"tcp://127.0.0.1:{port}"), on_lag="wait"))
+    head = TS_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(data))
+    with served([data], head=head) as port:
+        results.append(read(parse_live(f"http://127.0.0.1:{port}/a.ts")))
+    for reader, chunks in results:
+        assert indices(chunks) == [chunk.index for chunk in from_file] == list(range(8))
+        assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks, from_file, strict=True))
+        assert reader.dropped == reader.unseen == 0 and reader.frames == 60 and reader.error is None
+
+
+def test_a_slow_taker_misses_the_oldest_chunks_and_each_is_counted():
+    """FFmpeg's test pictures stand in for a camera that never waits."""
+    camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
+    reader = LiveReader(camera, SIDE, LiveOptions(on_lag="drop", waiting=3), end=200)
+    taken, gaps = [], []
+    with reader:
+        while not (reader.ended and not reader.waiting):
+            with reader.changed:
+                reader.changed.wait_for(lambda: reader.waiting or reader.ended)
+            sleep(0.01)
+            if chunk := reader.take():
+                taken.append(chunk[0].index)
+                gaps += reader.missing_before(taken[-1])
+    assert taken[-1] == 199 and taken == sorted(set(taken)) and reader.dropped > 0
+    assert taken[-3:] == [197, 198, 199], "what came last was dropped"
+    assert {gap.reason for gap in gaps} == {"dropped"}
+    missing = [k for gap in gaps for k in range(gap.first, gap.end)]
+    assert sorted(taken + missing) == list(range(200)) and len(missing) == reader.dropped
+
+
+def test_a_source_can_be_made_to_wait():
+    camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
+    reader = LiveReader(camera, SIDE, LiveOptions(on_lag="wait", waiting=2), first=4, end=20)
+    assert indices(drained(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
+
+
+def test_a_recording_that_breaks_off_does_not_begin_anew(clips):
+    head = TS_HEAD.replace(b"\r\n\r\n", b"\r\nContent-Length: 10000000\r\n\r\n")
+    with served([clips["first"]], [clips["first"]], head=head) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), timeout=5)
+    assert type(reader.error) is VideoError and reader.reconnects == 0 and indices(chunks) == list(range(7))
+
+
+def test_a_source_that_falls_silent_has_stalled(clips):
+    def check(timeout: float) -> None:
+        with served([clips["first"], None]) as port:
+            reader, chunks = read(parse_live(f"tcp://me:secret@127.0.0.1:{port}"), timeout=timeout)
+        assert isinstance(reader.error, StalledError) and reader.error.exit_code == 1 and reader.error.hint
+        assert f"{timeout:g} s" in str(reader.error) and "secret" not in str(reader.error)
+        assert indices(chunks) == list(range(len(chunks))) and len(chunks) >= 6
+        with piped(clips["first"], None) as file:
+            reader, chunks = read(stdin(file), timeout=timeout)
+        assert isinstance(reader.error, StalledError) and len(chunks) >= 6
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("live")]
+
+    patiently(check, 0.5)
+
+
+def test_pictures_that_stop_while_the_sound_goes_on(tmp_path):
+    with av.open(str(tmp_path / "v.ts"), "w") as output:
+        video, audio = output.add_stream("mpeg2video", rate=30), output.add_stream("mp2", rate=44100)
+        video.width, video.height, video.pix_fmt = 96, 64, "yuv420p"
+        for _ in range(30):
+            output.mux(video.encode(av.VideoFrame.from_ndarray(np.zeros((64, 96, 3), np.uint8), format="rgb24")))
+        output.mux(video.encode())
+        for i in range(20):
+            frame = av.AudioFrame.from_ndarray(np.zeros((1, 44100), np.int16), format="s16", layout="mono")
+            frame.sample_rate, frame.pts, frame.time_base = 44100, i * 44100, Fraction(1, 44100)
+            output.mux(audio.encode(frame))
+    data = (tmp_path / "v.ts").read_bytes()
+    cut = len(data) // 188 // 3 * 188
+    drops = [part for i in range(cut, len(data), 1880) for part in (data[i : i + 1880], 0.05)]
+
+    def check(timeout: float) -> None:
+        with piped(data[:cut], *drops, None) as file:
+            reader, chunks = read(stdin(file), timeout=timeout)
+        assert isinstance(reader.error, StalledError) and reader.frames >= 20 and chunks
+
+    patiently(check, 0.6)
+
+
+def test_garbage_is_left_out(clips):
+    noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8).tobytes()
+    with piped(clips["first"], noise, clips["next"]) as file:
+        reader, chunks = read(stdin(file))
+    assert reader.error is None and 100 < reader.frames <= 120 and 13 <= len(chunks) <= 16
+    assert indices(chunks)[-1] == 15, "its time went on"
+
+
+def test_size_and_rate_may_change(clips):
+    with piped(clips["first"], clips["larger and slower"]) as file:
+        reader, chunks = read(stdin(file))
+    assert reader.error is None and reader.frames == 90 and indices(chunks) == list(range(16))
+    assert {chunk.frames.shape for chunk in chunks} == {(6, 64, 96, 3)}
+
+
+def test_datagrams(clips):
+    """MPEG-TS over UDP: it never ends, so that silence is a stall."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    stopped = threading.Event()
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            data = clips["first"] + clips["next"]
+            for i in range(0, len(data), 1316):
+                if stopped.wait(0.002):
+                    return
+                sender.sendto(data[i : i + 1316], ("127.0.0.1", port))
+
+    def check(timeout: float) -> None:
+        thread = threading.Thread(target=send)
+        reader = LiveReader(parse_live(f"udp://127.0.0.1:{port}"), SIDE, LiveOptions(timeout=timeout, on_lag="wait"))
+        stopped.clear()
+        thread.start()
+        try:
+            chunks = drained(reader)
+        finally:
+            stopped.set()
+            thread.join()
+        assert isinstance(reader.error, StalledError) and chunks and indices(chunks) == sorted({*indices(chunks)})
+
+    patiently(check, 1.5)
+
+
+def test_what_is_live():
+    assert parse_live("game.mp4") is parse_live("folder") is parse_live(Path("a/b.mp4")) is None
+    camera = parse_live("rtsp://me:secret@10.0.0.5:554/Streaming/Channels/101?token=abc")
+    assert camera.id == "10.0.0.5-554-Streaming-Channels-101" and camera.lasting
+    assert "secret" not in repr(camera) and camera.options["rtsp_transport"] == "tcp"
+    assert parse_live("http://h/user=admin&password=x/a.m3u8").id == "h-a.m3u8"
+    assert parse_live("udp://@:1234").id == "1234" and not parse_live("tcp://h:1").lasting
+
+
+@pytest.mark.parametrize("text", ["camera:7777", "/dev/video7777", "camera:front", "gopher://host/x", "file:///etc/x"])
+def test_what_is_no_source(text):
+    with pytest.raises(MissingPathError) as caught:
+        parse_live(text)
+    assert caught.value.hint and caught.value.exit_code == 2
+
+
+def test_sources_that_fail_before_the_first_decision(clips):
+    """A device that is no camera, a pipe that is too short, and one that ends before the start asked for."""
+    short = clip(clips["folder"] / "short.ts", rate=4, seconds=1)[: 188 * 20]
+    with piped(short) as one, piped(clips["first"]) as other:
+        for source, first in (
+            (Input("camera-0", "/dev/null", demuxer="v4l2"), 0),
+            (stdin(one), 0),
+            (stdin(other), 400),
+        ):
+            reader = LiveReader(source, SIDE, first=first)
+            assert drained(reader) == [] and type(reader.error) is VideoError
+            assert reader.error.exit_code == 3 and reader.error.hint
+
+
+PLAYLIST = "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:2\n"
+
+
+@pytest.fixture
+def folder(clips):
+    """Two segments, with frames that follow one another as in one file, and playlists of them."""
+    end = "#EXT-X-ENDLIST\n"
+    recording = "#EXT-X-PLAYLIST-TYPE:VOD\n#EXTINF:2.0,\nfirst.ts\n#EXTINF:2.0,\nnext.ts\n"
+    (clips["folder"] / "list.m3u8").write_text(PLAYLIST + recording + end)
+    (clips["folder"] / "event.m3u8").write_text(PLAYLIST + "#EXTINF:0.5,\nfirst.ts\n#EXTINF:0.5,\nnext.ts\n")
+    return clips["folder"]
+
+
+class Ending(Handler):
+    """A live event, which is over when its playlist is asked for again: it then says so, and is a recording."""
+
+    def do_GET(self):
+        super().do_GET()
+        if self.path == "/event.m3u8":
+            path = Path(self.directory) / "event.m3u8"
+            write_text(path, path.read_text().removesuffix("#EXT-X-ENDLIST\n") + "#EXT-X-ENDLIST\n")  # at once
+
+
+@pytest.mark.parametrize("name", ["list.m3u8", "event.m3u8"])
+def test_playlists_are_read_once(folder, monkeypatch, name):
+    """Connected to again, an event that had ended began with its first segment."""
+    monkeypatch.setattr(live, "DELAYS_S", (0.05,))
+    with Server(folder, Ending) as server:
+        source = parse_live(f"{server.root}/{name}")
+        reader, chunks = read(source)
+        again, none = read(replace(source, is_over=True))
+        server.shutdown()
+    assert reader.error is None and reader.reconnects == 0 and reader.frames == 120
+    assert indices(chunks) == sorted({*indices(chunks)}) and indices(chunks)[-1] <= 15
+    if name == "list.m3u8":
+        assert indices(chunks) == list(range(16))
+    else:
+        assert not none and again.error is not None
+
+
+@pytest.mark.long
+def test_pictures_over_http(tmp_path):
+    """MJPEG as cameras send it, ten pictures a second and no times: arrival is the time; FFmpeg would suppose 25."""
+    path = write_video(tmp_path / "v.avi", range(0, 600, 20), codec="mjpeg", pixels="yuvj420p")
+    with av.open(str(path)) as container:
+        pictures = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    head = b"HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=frame\r\n\r\n"
+    parts = [b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n" % (len(p), p) for p in pictures]
+    slowly = [part for p in parts for part in (p, 0.1)]
+
+    def check(timeout: float) -> None:
+        with served(slowly, head=head) as port:
+            reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=timeout)
+        assert reader.clock == "wall" and reader.frames == 30 and indices(chunks)[-1] >= 6
+
+    patiently(check, 2)  # connected again and refused, it is still what it was
+
+
+@pytest.mark.long
+def test_a_camera_by_rtsp(clips):
+    """It is opened with a password, goes away after its two seconds, and comes back once."""
+    from_file = chunks_of(PyAVReader(clips["folder"] / "first.ts").frames(SIDE))
+    from_file = list(islice(from_file, 7))
+
+    def check(timeout: float) -> None:
+        with camera(clips["first"], clips["next"]) as port:
+            camera_input = parse_live(f"rtsp://me:secret@127.0.0.1:{port}/stream")
+            reader, chunks = read(camera_input, on_lag="wait", timeout=timeout)
+        found = indices(chunks)
+        assert reader.reconnects == 1 and isinstance(reader.error, StalledError) and "secret" not in str(reader.error)
+        assert found[:7] == list(range(7)) and len(found) >= 12 and reader.unseen == found[-1] + 1 - len(found) > 0
+        assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks[:7], from_file, strict=True))
+
+    patiently(check, 2)
+
+
+@pytest.mark.long
+def test_a_source_that_comes_back_goes_on_at_its_time(clips):
+    with served([clips["first"]], [clips["first"]], head=TS_HEAD) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=3)
+    # two connections of two seconds; the attempts that follow are refused until the timeout
+    assert reader.reconnects == 1 and reader.frames == 120 and isinstance(reader.error, StalledError)
+    found = indices(chunks)
+    jump = next(b - a for a, b in zip(found, found[1:], strict=False) if b != a + 1)
+    # it waits for half a second before it connects again; a chunk that begins before it is back was not seen
+    assert found[:7] == list(range(7)) and reader.gaps == 1 and jump - 1 == reader.unseen >= 2
+    (gap,) = reader.missing_before(found[-1])
+    assert (gap.reason, gap.first, gap.end) == ("unseen", 7, 7 + reader.unseen)
+    assert len(found) in (13, 14), "of each connection the chunks that it filled"
+
+
+@pytest.mark.parametrize("address", ["rtsp://me:secret@127.0.0.1:1/x", "http://me:secret@127.0.0.1:1/x.m3u8"])
+def test_an_address_where_nothing_is_is_tried_until_the_timeout(address):
+    """And then it has failed for the reason that it had, which is reported at the first attempt."""
+    reader, chunks = read(parse_live(address), timeout=1)
+    assert type(reader.error) is VideoError and not chunks and "secret" not in str(reader.error)
+    assert reader.error.hint and reader.error.exit_code == 3
+    (told,) = reader.news()
+    assert "refused" in told and "secret" not in told and reader.news() == []
+
+
+@pytest.mark.parametrize("status", [b"404 Not Found", b"401 Unauthorized"])
+def test_an_address_with_a_mistake_fails_at_once(status):
+    with served([b"no"], [b"no"], head=b"HTTP/1.0 %s\r\n\r\n" % status) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=600)
+    assert type(reader.error) is VideoError and not chunks and reader.news() == []
+
+
+def test_a_network_that_swallows_everything(monkeypatch):
+    """It is reported as soon as an attempt is over, and the end is that of a camera that is off."""
+    monkeypatch.setattr(live, "SILENCE_S", 0.2)
+    with served(*[[None]] * 9) as port:
+        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=0.9)
+    assert type(reader.error) is VideoError and reader.error.exit_code == 3 and not chunks
+    assert "0.9 s" in str(reader.error) and reader.error.hint and len(reader.news()) == 1
+
+
+JITTER = np.random.default_rng(0).uniform(-5, 5, 1000)
+
+
+STAMPS = {
+    "equal": lambda i, time: 5.0,
+    "falling": lambda i, time: 100 - time,
+    "falling slowly": lambda i, time: 100 - i / 1000,
+    "to and fro": lambda i, time: 10 + time + (5 if i % 2 else -5),
+    "at random": lambda i, time: 10 + time + JITTER[i],
+    "at times": lambda i, time: 10 + time + (5 if i % 10 == 0 else 0),
+}
+
+
+def test_a_clock_that_jumps_by_an_hour_and_back(clips):
+    with piped(clips["first"], clips["in an hour"], clips["first"]) as file:
+        reader, chunks = read(stdin(file))
+    found = indices(chunks)
+    assert reader.error is None and found == sorted(set(found)) and found[:8] == list(range(8))
+    assert reader.unseen == found[8] - 8 and abs(found[8] - 4 * 3602) <= 1 and reader.gaps == 1
+    assert found[8:] == list(range(found[8], found[-1] + 1)), "stepping back, it went on from where it was"
+    assert len(found) >= 22
+
+
+@pytest.mark.long
+def test_the_wall_clock_is_of_arrival(clips):
+    """Two seconds of pictures in two bursts, a second apart: by their own clock they end before chunk 8."""
+    half = len(clips["first"]) // 376 * 188
+    with piped(clips["first"][:half], 1.2, clips["first"][half:], 1.2, clips["next"]) as file:
+        reader, chunks = read(stdin(file), clock="wall")
+    assert reader.error is None and reader.frames == 120 and indices(chunks)[-1] >= 4
+    assert [chunk.end_time for chunk in chunks] == [0.25 * (chunk.index + 1) for chunk in chunks]
+
+
+@pytest.mark.parametrize("stamp", STAMPS.values(), ids=STAMPS)
+def test_time_stamps_that_are_of_no_use(clips, stamp):
+    """A pipe is then counted, and told of once: 48 frames that stood still are lost, no more."""
+    with piped(restamped(clips["longer"], stamp)) as file:
+        reader, chunks = read(stdin(file))
+    assert reader.error is None and reader.clock == "average rate" and reader.frames == 180
+    (told,) = reader.news()
+    assert reader.warnings == [told]
+    found = indices(chunks)
+    assert found[-14:] == list(range(found[-1] - 13, found[-1] + 1)) and len(found) >= 16
+    for chunk in chunks[-12:]:  # each has the frames that a video of 30 frames a second has
+        assert len({frame.tobytes() for frame in chunk.frames}) == 6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["equal", "to and fro"])
+def test_a_camera_whose_time_stamps_are_of_no_use(clips, name):
+    """It goes on by itself, so that its frames have the times at which they came."""
+    data = restamped(clips["longer"], STAMPS[name])
+    slowly = [part for i in range(0, len(data), 7 * 188) for part in (data[i : i + 7 * 188], 0.005)]
+
+    def check(timeout: float) -> None:
+        with served(slowly, head=TS_HEAD) as port:
+            reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), timeout=timeout, on_lag="wait")
+        assert reader.clock == "wall" and isinstance(reader.error, StalledError) and len(chunks) >= 3
+        assert len(reader.warnings) == 1 and reader.warnings[0] in reader.news()
+
+    patiently(check, 1)
+
+
+def test_a_clock_that_wraps_at_33_bits_goes_on(clips):
+    """MPEG-TS begins anew every 26.5 hours; when that is near at the start, and when it comes later."""
+    end = WRAP / TICKS
+    near = restamped(clips["longer"], lambda i, time: end - 3 + time)
+    later = restamped(clips["longer"], lambda i, time: 90_000 + time if i < 60 else end - 3 + time)
+    for data, n_unseen in ((near, 0), (later, 21763)):
+        with piped(data) as file:
+            reader, chunks = read(stdin(file))
+        assert reader.error is None and reader.clock == "stream" and reader.warnings == []
+        assert reader.frames == 180 and len(chunks) in (23, 24) and abs(reader.unseen - n_unseen) <= 1
+        assert len(np.flatnonzero(np.diff(indices(chunks)) != 1)) == bool(n_unseen)
