@@ -1,7 +1,5 @@
 """The files of an evaluation, on scores and labels made by hand."""
 
-import csv
-import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -31,7 +29,6 @@ from lstr.pipelines.evaluation.analysis import (
 from lstr.pipelines.evaluation.figures import draw_operating_curves
 from lstr.pipelines.evaluation.report import draw_page, write_evaluation
 from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
-from lstr.pipelines.evaluation.tables import csv_rows, csv_text
 from lstr.pipelines.features.dataset import LabelledVideo, Split
 from lstr.pipelines.pages.page import read_part
 
@@ -138,19 +135,6 @@ def test_names_tell_checkpoints_apart():
     assert names_of([Path("/x/a.pt"), Path("/x/b.pth")]) == ["a", "b"]
     assert names_of([Path("/x/1/a/best.pt"), Path("/x/2/a/best.pt"), Path("/x/2/b/best.pt")]) == ["1/a", "2/a", "2/b"]
     assert names_of([Path("/x/a.pt"), Path("/x/a.pt")]) == ["1. a", "2. a"]
-
-
-def test_csv_and_json_hold_what_was_measured(tmp_path):
-    entry = judged(lengths=(40, 60))
-    rows = list(csv.DictReader(csv_text(csv_rows([entry])).splitlines()))
-    assert [row["class"] for row in rows] == [*entry.document["segments"]["per_class"], "together"]
-    assert float(rows[0]["lstr_AP"]) == entry.document["lstr"]["per_class"][rows[0]["class"]]["AP"]
-    assert float(rows[-1]["lstr_mcAP"]) == entry.document["lstr"]["mcAP"]
-    result = Findings([entry]).document
-    assert json.loads(json.dumps(result, allow_nan=False)) == result
-    assert "quoted" not in result and result["confusion"]["classes"] == list(CLASSES)
-    several = Findings([entry, judged("b")], quoted={"rows": []}).document
-    assert [row["name"] for row in several["checkpoints"]] == ["run", "b"] and several["quoted"] == {"rows": []}
 
 
 @pytest.mark.filterwarnings("error")

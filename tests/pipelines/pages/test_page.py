@@ -139,26 +139,17 @@ def test_the_index_has_what_each_timeline_has(tmp_path):
     (tmp_path / "out" / "index.html").write_text("the report of index.mp4")
     timelines = {
         "index": make_timeline(40, ["Background", "hug"]),
-        "a/c": make_timeline(8, ["Background", "kick", "hug"]),
+        "a/c #1?": make_timeline(8, ["Background", "kick", "hug"]),
+        "javascript:alert(1)": make_timeline(8, ["Background", "hug"]),
+        os.fsdecode(b"caf\xe9"): make_timeline(8, ["Background", "hug"]),
     }
-    truth = {"index": [Segment(0.5, 1.5, "wave")], "a/c": None}
+    truth = dict.fromkeys(timelines) | {"index": [Segment(0.5, 1.5, "wave")]}
     path = write_index(tmp_path / "out", timelines, truth=truth, failed=["c.mp4 is empty (0 bytes)."])
     assert path == tmp_path / "out" / "_index.html"
     data = Page(path).data
     assert data["classes"] == ["Background", "hug", "kick", "wave"] and data["failed"] == ["c.mp4 is empty (0 bytes)."]
-    assert [video["id"] for video in data["videos"]] == ["index", "a/c"]
-    assert [video["segments"] for video in data["videos"]] == [[[1, 0.5, 1.25, 0.875]]] * 2
-    assert [video["truth"] for video in data["videos"]] == [[[3, 0.5, 1.5, None]], None]
-
-
-@pytest.mark.parametrize(
-    ("video_id", "page"),
-    [
-        ("deep/seq 01 #1?", "./deep/seq%2001%20%231%3F.html"),
-        ("javascript:alert(1)", "./javascript%3Aalert%281%29.html"),
-        (os.fsdecode(b"caf\xe9"), "./caf%E9.html"),
-    ],
-)
-def test_links_of_the_index_lead_to_the_reports(tmp_path, video_id, page):
-    index = write_index(tmp_path, {video_id: make_timeline(8, ["Background", "hug"])})
-    assert [video["page"] for video in Page(index).data["videos"]] == [page]
+    assert [video["id"] for video in data["videos"]] == [*timelines]
+    assert [video["segments"] for video in data["videos"]] == [[[1, 0.5, 1.25, 0.875]]] * 4
+    assert [video["truth"] for video in data["videos"]] == [[[3, 0.5, 1.5, None]], None, None, None]
+    links = ["./index.html", "./a/c%20%231%3F.html", "./javascript%3Aalert%281%29.html", "./caf%E9.html"]
+    assert [video["page"] for video in data["videos"]] == links

@@ -165,9 +165,3 @@ def test_a_saved_address_that_is_damaged_or_open_to_others_is_replaced(tmp_path,
         path.write_text(damage)
     with served(tmp_path / "a.json", tmp_path / "pages") as again:
         assert again.address != first.address and stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_an_address_that_cannot_be_saved_is_served_all_the_same(tmp_path):
-    (tmp_path / "pages").write_text("no folder")
-    with served(tmp_path / "a.json", tmp_path / "pages") as server:
-        assert Visitor(server.address).ask("/").status == 404

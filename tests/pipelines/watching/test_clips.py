@@ -232,18 +232,6 @@ def test_a_full_disk_stops_clips_and_says_so_once(films, opened, history):
     assert frames_of(clips.path(later.id)) and len(clips.said) == 2
 
 
-def test_the_last_bytes_of_a_disk_are_not_for_clips(films, opened, history, monkeypatch):
-    clips = opened()
-    camera = Camera(clips, films["small"]).send(0, 7)
-    event = begun(clips, history, camera.event(5.2, 6.0))
-    until(lambda: clips._recordings[event.id].file)
-    monkeypatch.setattr(clips_of, "RESERVED_BYTES", 2**60)
-    until(lambda: not clips._recordings)
-    assert len(frames_of(clips.path(event.id))) == 40, "what is there is kept"
-    other = whole(clips, history, camera, pictured=False)
-    assert clips.path(other.id) is clips.image(other.id) is None and len(clips.said) == 1
-
-
 def test_closing_ends_the_films_that_are_written(films, opened, history):
     clips = opened()
     cameras = [Camera(clips, films["noise"], name).send(0, 7) for name in ("hall", "yard")]
