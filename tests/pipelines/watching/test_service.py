@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,14 +12,17 @@ import numpy as np
 import pytest
 
 from lstr.errors import HistoryError, LstrError
-from lstr.pipelines.detection.model import load_checkpoint
+from lstr.pipelines.detection import outputs
+from lstr.pipelines.detection.model import Networks, load_checkpoint
 from lstr.pipelines.model_files.packing import write_model
 from lstr.pipelines.watching import service
+from lstr.pipelines.watching import worker as worker_module
 from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.history import EventFilter, History
-from lstr.pipelines.watching.recorder import Recorder
+from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.pipelines.watching.test_history import event
+from tests.support.exportable import write_exportable
 from tests.support.patience import until
 from tests.support.served import TS_HEAD, served
 
@@ -35,15 +39,28 @@ def packed(small_set, tmp_path):
     return replace(small_set, checkpoint=write_model(tmp_path / "small.lstr", small_set.checkpoint, None, {}).path)
 
 
-def write(folder: Path, small_set, ports: dict[str, int], more: str = "", on: float = 0.0) -> Path:
-    """A configuration in which each class is on from a score of `on`."""
-    text = f'model = "{small_set.checkpoint}"\ntimeout = "2s"\n{more}\n'
-    for name, port in ports.items():
-        text += f'[sources.{name}]\naddress = "http://127.0.0.1:{port}/{name}"\n'
+def write(folder: Path, small_set, addresses: dict[str, int | str], more: str = "") -> Path:
+    """A configuration of sources by address or port, in which each class is active from a score of 0."""
+    text = f'model = "{small_set.checkpoint}"\ntimeout = "5m"\n{more}\n'
+    for name, address in addresses.items():
+        address = f"http://127.0.0.1:{address}/{name}" if isinstance(address, int) else address
+        text += f'[sources.{name}]\naddress = "{address}"\n'
     for action in load_checkpoint(small_set.checkpoint).classes[1:]:
-        text += f'[actions."{action}"]\non = {on}\noff = 0.0\nhighest = false\n'
+        text += f'[actions."{action}"]\non = 0.0\noff = 0.0\nhighest = false\n'
     (folder / "watch.toml").write_text(text)
     return folder / "watch.toml"
+
+
+def decided(watching: Service) -> set[str]:
+    """The sources on which there are decisions now."""
+    return {name for name, status in watching.status().items() if status.decided}
+
+
+@pytest.fixture
+def silent():
+    """The port of a camera that sends nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
 
 
 @pytest.mark.long
@@ -70,26 +87,113 @@ def test_a_source_that_ends_is_read_again_and_both_are_stored(small_set, stream,
 
 
 @pytest.mark.long
-def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream, tmp_path):
+def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream, tmp_path, silent, monkeypatch):
+    """Also one that was never decided; and what is decided for weeks is kept nowhere."""
+    kept: list[tuple] = []
+    monkeypatch.setattr(outputs.TimelineFiles, "open", lambda *what: kept.append(what))
     with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
-        path = write(tmp_path, small_set, {"hall": one})
+        path = write(tmp_path, small_set, {"hall": one, "quiet": silent})
         with Service(read_config(path), [].append) as watching:
-            until(lambda: "hall" in watching.status(), LONG)
+            until(lambda: watching.status().keys() == {"hall", "quiet"} and decided(watching), LONG)
+            watching.pause("quiet")
+            until(lambda: watching.status().keys() == {"hall"}, LONG)
+            watching.pause("quiet", False)
+            until(lambda: watching.status().keys() == {"hall", "quiet"}, LONG)
             watching.add("door", f"http://127.0.0.1:{other}/door")
-            until(lambda: watching.status().keys() == {"hall", "door"}, LONG)
+            until(lambda: decided(watching) == {"hall", "door"}, LONG)
             watching.pause("hall")
-            until(lambda: watching.status().keys() == {"door"}, LONG)
-            with pytest.raises(LstrError):
-                watching.add("door", watching.sources["hall"].address)
-            with pytest.raises(LstrError):
-                watching.pause("x")
-            with pytest.raises(LstrError):
-                watching.remove("hall")
+            until(lambda: watching.status().keys() == {"door", "quiet"}, LONG)
+            for wrong in (
+                lambda: watching.add("door", watching.sources["hall"].address),
+                lambda: watching.pause("x"),
+                lambda: watching.remove("hall"),
+            ):
+                with pytest.raises(LstrError):
+                    wrong()
         with Service(read_config(path), [].append) as watching:
-            assert watching.paused == ["hall"] and watching.sources.keys() == {"hall", "door"}
+            assert watching.paused == ["hall"] and watching.sources.keys() == {"hall", "quiet", "door"}
             watching.pause("door")
             watching.remove("door")
-            assert watching.sources.keys() == {"hall"} == {*watching.paused}, "one that is added again is not paused"
+            assert watching.paused == ["hall"], "one that is added again is not paused"
+    assert not kept
+
+
+@pytest.mark.long
+@pytest.mark.skipif(Path("/dev/video63").exists(), reason="this machine has 64 cameras")
+def test_an_unplugged_camera_stops_no_other_and_is_logged_once(small_set, stream, tmp_path):
+    log: list[str] = []
+    with served([TS_HEAD, stream, None]) as one:
+        path = write(tmp_path, small_set, {"cam": "/dev/video63", "hall": one})
+        with Service(read_config(path), log.append) as watching:
+            until(lambda: decided(watching) == {"hall"}, LONG)
+            before, (worker,) = watching.status()["hall"], watching.workers.values()
+            until(lambda: worker._attempts["cam"].failures > 4, LONG)
+            assert watching.status()["hall"] is before, "the same stream"
+    assert [text.partition(":")[0] for text in log if "/dev/video63" in text] == ["cam"], log
+
+
+@pytest.mark.slow
+def test_a_model_file_may_be_replaced_while_it_runs(packed, stream, tmp_path, monkeypatch):
+    closed = threading.Event()
+
+    class Watched(Networks):
+        def close(self) -> None:
+            super().close()
+            closed.set()
+
+    monkeypatch.setattr(worker_module, "Networks", Watched)
+    (tmp_path / "new").mkdir()
+    new = write_exportable(tmp_path / "new")
+    with served(*[[TS_HEAD, stream, None]] * 4) as port:
+        (tmp_path / "watch.toml").write_text(
+            f'model = "{packed.checkpoint}"\n[sources.hall]\naddress = "http://127.0.0.1:{port}/a"\n'
+        )
+        with Service(read_config(tmp_path / "watch.toml"), [].append) as watching:
+            until(lambda: decided(watching) == {"hall"}, LONG)
+            (worker,) = watching.workers.values()
+            before = worker.actions
+            new.path.replace(packed.checkpoint)
+            watching.pause("hall")
+            assert closed.wait(LONG)
+            watching.pause("hall", False)
+            until(lambda: decided(watching) == {"hall"}, LONG)
+            assert worker.actions == new.about["classes"][1:] != before
+
+
+@pytest.mark.long
+def test_what_has_ended_is_decided_once(small_set, stream, tmp_path, monkeypatch):
+    """As an event by HLS, which is a recording when it is over."""
+    log: list[str] = []
+    seen: list[int] = []
+    monkeypatch.setattr(RecorderSink, "take", lambda self, decision: seen.append(decision.chunk))
+    whole = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\nContent-Length: %d\r\n\r\n" % len(stream)
+    with served([whole, stream], [whole, stream], [TS_HEAD, stream, None]) as port:
+        with Service(read_config(write(tmp_path, small_set, {"hall": port})), log.append) as watching:
+            until(lambda: any("recording" in text for text in log), LONG)
+            once = [*seen]
+            until(lambda: decided(watching) == {"hall"}, LONG)  # the third time it is sent live
+    assert once == sorted({*once}) != [] and len(seen) > len(once)
+
+
+@pytest.mark.long
+def test_it_is_alive_while_a_camera_is_silent_and_while_its_model_cannot_be_loaded(
+    small_set, unanswered, tmp_path, silent, monkeypatch
+):
+    with Service(read_config(write(tmp_path, small_set, {"door": silent}, 'data = "other"')), [].append) as watching:
+        until(lambda: watching.status().keys() == {"door"}, LONG)
+        check_alive(watching)
+        assert not watching.status()["door"].decided
+    monkeypatch.setattr(worker_module, "RETRY_S", (300.0,))
+    with unanswered() as watching:
+        until(lambda: watching.dashboard.state()["sources"][0]["trouble"], LONG)
+        check_alive(watching)
+        assert "none.lstr" in watching.dashboard.state()["sources"][0]["trouble"]
+
+
+def check_alive(watching: Service) -> None:
+    (worker,) = watching.workers.values()
+    before = worker.alive
+    until(lambda: worker.alive > before + 1.0, LONG)
 
 
 def test_what_is_old_is_forgotten_and_what_waited_for_the_disk_is_stored(unanswered, monkeypatch):
