@@ -47,7 +47,8 @@ FREE = 2**24
 # Numbers that a stream may remember: more than a hundred times those of the published models.
 REMEMBERED = 2**28
 COPIES = ("clone", "__deepcopy__")
-TENSOR_FACTOR = 10  # tensors that are made for one of a model; at most 3 are needed
+# Tensors that may be created for one of a model; at most 3 are needed.
+TENSOR_FACTOR = 10
 FETCH_AGAIN = "Fetch or copy the file again."
 
 
@@ -126,7 +127,8 @@ def read(path: str | Path) -> Any:
         inside = next((path / name for name in ("checkpoint.pt", "best.pt") if (path / name).is_file()), None)
         hint = f"Give a file, such as {inside}." if inside else "Give the checkpoint.pt that `lstr train` wrote."
         raise CheckpointError(f"{path} is a folder, not a checkpoint.", hint)
-    if path.exists() and not path.is_file():  # opening a FIFO would wait for a writer
+    # Opening a FIFO would wait for a writer.
+    if path.exists() and not path.is_file():
         raise CheckpointError(f"{path} is not a regular file.", "Give a file on a disk.")
     try:
         with path.open("rb") as file:
@@ -150,7 +152,8 @@ def read(path: str | Path) -> Any:
             f"{path} holds Python objects, and reading those can run any code.",
             "Load it where you trust it, keep only tensors, numbers and text, and save it again with torch.save.",
         ) from error
-    except Exception as error:  # a damaged file fails in as many ways as it has bytes
+    # A damaged file fails in as many ways as it has bytes.
+    except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"The checkpoint {path} is damaged ({reason}).", FETCH_AGAIN) from error
 
@@ -224,7 +227,8 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         )
     try:
         chunks = config.n_long + config.work_length + config.context
-        if (numbers := chunks * max(config.d_model, config.input_dim)) > REMEMBERED:  # which no tensor shows
+        # No tensor shows the lengths, so a small file could ask for any memory.
+        if (numbers := chunks * max(config.d_model, config.input_dim)) > REMEMBERED:
             raise CheckpointError(
                 f"{path}: a stream of its model would remember {chunks} chunks, which take {numbers >> 28} GB.",
                 "Give a checkpoint of a shorter memory.",
@@ -236,7 +240,8 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     except CheckpointError as error:
         raise name_kind(error, config.kind, fitting) from error
     if TABLE in own and own[TABLE].shape != tensors[TABLE].shape:
-        tensors = {**tensors, TABLE: own[TABLE]}  # computed, never trained: another length is no reason to refuse
+        # The table is computed, never trained, so another length is no reason to refuse the file.
+        tensors = {**tensors, TABLE: own[TABLE]}
     model.load_state_dict(tensors)
     return Checkpoint(
         model.eval(), config, classes, calibration=calibration, format=found, path=path, assumed=assumed, **parts

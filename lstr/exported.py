@@ -162,7 +162,8 @@ def open_step(description: StepDescription, graph: bytes, threads: int = 1) -> E
     options.log_severity_level = 3  # errors
     try:
         session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its errors have no common class
+    # The errors of ONNX Runtime have no common class.
+    except Exception as error:
         first = str(error).partition("\n")[0]
         raise CheckpointError(f"ONNX Runtime cannot run the exported step ({first}).", "update onnxruntime.") from error
     sides = ((session.get_inputs(), description.inputs()), (session.get_outputs(), description.outputs()))
@@ -209,7 +210,8 @@ def step_streams(
         found, *after = step.session.run(names, values)
         scores.append(found[: len(own)])
         changes.append((own, after))
-    for own, after in changes:  # after all groups, so that an error changes no stream
+    # After all groups, so that an error changes no stream.
+    for own, after in changes:
         for name, array in zip(about.kept, after, strict=True):
             state.tensors[name][own] = array[: len(own)]
     state.chunks[which] += 1

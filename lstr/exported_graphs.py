@@ -77,7 +77,8 @@ def make_graph(model: Model, step: StepDescription) -> bytes:
     from onnx import TensorProto, helper
 
     plans: dict[bool, Plan] = {}
-    for chunk in range(model.config.work_length + model.config.long_stride + 1):  # both forms occur until then
+    # Both forms occur in these chunks.
+    for chunk in range(model.config.work_length + model.config.long_stride + 1):
         plan = of_two_shapes(model.planner(np.full(step.streams, chunk)))
         plans.setdefault(CHANGES in plan, plan)
     prefixes = {changes: "" if len(plans) == 1 else "changing/" if changes else "still/" for changes in plans}
@@ -118,7 +119,8 @@ def _traced(model: Model, plan: Plan, tensors: Tensors) -> Any:
     file = io.BytesIO()
     features = torch.zeros(len(next(iter(tensors.values()))), model.config.input_dim)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about shapes that the trace takes for constant, which they are
+        # The trace warns about shapes that it takes for constant. They are constant.
+        warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
                 PureStep(model, plan, tensors).eval(),

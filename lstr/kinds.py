@@ -106,7 +106,8 @@ def usable() -> dict[str, Kind]:
     for name in KINDS:
         try:
             found[name] = KINDS[name]
-        except ConfigError as error:  # one that is not used may be broken
+        # A broken kind of another package must not stop the use of others.
+        except ConfigError as error:
             warnings.warn(f"{error} {error.hint}", stacklevel=2)
     return found
 
@@ -117,7 +118,8 @@ def presets() -> dict[str, Preset]:
     found: dict[str, Preset] = {}
     for kind in usable().values():
         for preset, settings in kind.presets.items():
-            found.setdefault(preset, settings)  # none takes the name of one before it
+            # A later kind cannot replace a preset.
+            found.setdefault(preset, settings)
     return dict(sorted(found.items(), key=lambda item: item[1].for_little_video))
 
 
@@ -201,7 +203,8 @@ def read_published(
             config = change(published.config, {**published.settings(found, renamed, changes), **changes})
         except LstrError as error:
             hint = error.hint
-            if "n_heads" in str(error):  # any divisor would load, and all but one give other scores
+            # Any divisor would load, but all except one give other scores.
+            if "n_heads" in str(error):
                 hint = "Add --set model.n_heads=… with the heads that it was trained with: no tensor shows them."
             raise type(error)(f"{path}: {error}", hint) from error
     except (LookupError, RuntimeError, TypeError) as error:

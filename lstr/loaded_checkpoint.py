@@ -91,9 +91,11 @@ def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     try:
         for name, shape in ENTRIES.items():
             found[name] = msgspec.convert(json.loads(content[name]), shape)
-        found["extra"].pop("teller", None)  # earlier versions: a network that decided instead of the thresholds
+        # Earlier versions had a network that decided instead of the thresholds.
+        found["extra"].pop("teller", None)
         name = "classes"
-        "".join(found[name]).encode()  # they are written into files, so no lone surrogate
+        # Names are written to files, which cannot hold a lone surrogate.
+        "".join(found[name]).encode()
         name = "thresholds"
         msgspec.convert(found["extra"].get(name) or {}, dict[str, Rule])
     except (LookupError, TypeError, ValueError, RecursionError) as error:
@@ -129,7 +131,8 @@ def has_type(value: Any, shape: Any) -> bool:
     """Return whether a value and its content have a type such as dict[str, int]."""
     try:
         msgspec.convert(value, shape)
-    except (ValueError, AttributeError):  # a tensor where a mapping is expected has no keys
+    # A tensor instead of a mapping has no keys.
+    except (ValueError, AttributeError):
         return False
     return True
 

@@ -91,7 +91,8 @@ def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
         raise LstrError(f"The state has no stream {wrong[0]}.", f"it has streams 0 to {len(state.chunks) - 1}.")
     state.chunks[which] = 0
     for tensor in state.tensors.values():
-        if tensor.is_floating_point():  # a number that overflowed would outlive its video: 0 times it is not 0
+        # 0 times infinity is not 0: a number that overflowed would outlive its video.
+        if tensor.is_floating_point():
             tensor[which] = 0
 
 
@@ -158,7 +159,8 @@ def step_streams(
             plan = {name: torch.from_numpy(values).to(device) for name, values in arrays.items()}
         else:
             plans = state.plans.get(which[0], {})
-            if chunk not in plans:  # the last of those was the chunk before, or the stream was reset
+            # The stream has used up its plans, or started over.
+            if chunk not in plans:
                 ahead = enumerate(state.planner.ahead(chunk, PLANNED_CHUNKS), chunk)
                 plans = {k: {name: torch.from_numpy(a).to(device) for name, a in own.items()} for k, own in ahead}
                 state.plans[which[0]] = plans
@@ -279,6 +281,7 @@ def _join_features(model: Model, rgb: Any, flow: Any, n_streams: int) -> Tensor:
             )
         parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
     features = torch.cat(parts, dim=1)  # (B, D)
-    if not torch.isfinite(features).all():  # where they are: moving them first would wait for the GPU
+    # On their own device: moving them first would wait for the GPU.
+    if not torch.isfinite(features).all():
         raise LstrError("The features of the chunk are not finite.", "Leave this chunk out, or extract it again.")
     return features

@@ -239,7 +239,8 @@ class Timeline:
             self._seen_since = chunk
         self._newest = chunk
         coming = np.empty((0, len(scores))) if ahead is None else ahead[: self._horizon]
-        if self._alone:  # skipped otherwise, because it costs time at each chunk of each source
+        # Only if a rule needs it: it takes time at each chunk of each source.
+        if self._alone:
             actions = list(self._rules)
             now, later = is_highest(scores, actions), is_highest(coming, actions)
         events = []
@@ -277,7 +278,8 @@ class Timeline:
         """Return events of one class at one chunk; if it does not count, its score is below both thresholds."""
         events = []
         run, (shortest, longest_gap) = self._runs.get(c), self._chunks[c]
-        if run and chunk - run.end > longest_gap:  # a live source has lost chunks
+        # A live source has lost chunks.
+        if run and chunk - run.end > longest_gap:
             events += self._end(c, time)
             run = None
         if run is None:

@@ -231,9 +231,11 @@ def choose_exemplars(features: Tensor, n: int, seed: int = 0) -> Tensor:
         return features.new_zeros(n, features.shape[1])
     if len(features) <= n:
         return features[torch.arange(n) % len(features)]
-    from sklearn.cluster import KMeans  # late, for it takes a second to import
+    # Here, because it takes a second to import.
+    from sklearn.cluster import KMeans
 
-    with warnings.catch_warnings():  # fewer centres than asked for, where chunks are alike: some are then the same
+    # If chunks are alike there are fewer centres than asked for, and some exemplars are the same.
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         centres = KMeans(n, n_init=1, random_state=seed).fit(features.numpy()).cluster_centers_
     apart = torch.cdist(torch.from_numpy(centres).to(features), features)  # (n, N)

@@ -20,7 +20,8 @@ from lstr.windows.plans import CHANGES, Plan, of_two_shapes
 
 # One for a process: PyTorch captures one graph at a time.
 CAPTURING = Lock()
-ALIGNED = 8  # bytes, at which every tensor of a piece of memory begins
+# Bytes. Each tensor in a piece of memory starts at a multiple, as views of int64 need.
+ALIGNED = 8
 
 
 class Together:
@@ -70,7 +71,8 @@ class CapturedStep:
         """Capture every graph now, while no other thread uses the GPU, instead of in the first steps."""
         config, n_streams = self.model.config, len(next(iter(self.tensors.values())))
         features = torch.zeros(n_streams, config.input_dim)
-        for chunks in range(config.work_length + config.long_stride + 1):  # by then both kinds of steps came
+        # Both kinds of steps occur in these chunks.
+        for chunks in range(config.work_length + config.long_stride + 1):
             plan = of_two_shapes(self.planner(np.full(n_streams, chunks)))
             if (CHANGES in plan) not in self.replays:
                 self._fill_inputs(plan, features, np.ones(n_streams, dtype=np.bool_))

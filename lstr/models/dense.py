@@ -28,7 +28,8 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
     long: Tensors = {}
     apart = index.spacing(config)
     if config.grid == "sliding" and L <= config.long_length + config.work_length:
-        apart = config.long_stride  # until the memory is full a sliding grid uses the multiples of its stride alone
+        # Until the memory is full, a sliding grid uses the multiples of its stride alone.
+        apart = config.long_stride
     if config.n_long:  # a row for every `apart`-th chunk, and one of zeros
         parts = [lstr_step.stored(constants, part) for part in features[::apart].split(ROWS)]
         long = {name: F.pad(torch.cat([part[name] for part in parts]), (0, 0, 0, 1)) for name in parts[0]}
@@ -103,7 +104,8 @@ def _decode(
     rows = torch.from_numpy(places.ravel()).to(work.device)
     by_slot: Tensors = {}
     for name, kept in lstr_step.of_work(model, tokens).items():
-        if name not in buffers or len(buffers[name]) < len(ends):  # new memory for each batch costs more than copies
+        # In the same memory for each batch: allocating it again costs more than the copies.
+        if name not in buffers or len(buffers[name]) < len(ends):
             buffers[name] = tokens.new_empty(*places.shape, kept.shape[-1])
         ring = F.pad(kept, (0, 0, 0, 1))[None]
         by_slot[name] = take(ring, rows, places.shape[1], out=buffers[name][: len(ends)])

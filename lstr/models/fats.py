@@ -57,7 +57,8 @@ class FATS(Model):
     def __init__(self, config: FATSConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         width, d_model = config.input_dim, config.d_model
-        self.feature_head_work = Head(Scaled(width))  # the published network has no first layer
+        # The published network has no first layer that could take the scale of features.
+        self.feature_head_work = Head(Scaled(width))
         self.forward_cell = nn.GRUCell(width, d_model)
         self.backward_cell = nn.GRUCell(width, d_model)
         self.action_cell = nn.GRUCell(width, d_model)

@@ -262,7 +262,8 @@ class Foresight(Model):
             row = plan["stores.row"]
             stored = model.stored(model.feature_head_long(features.index_select(0, plan["stores.streams"])))
             for name, kept in zip((KEYS, VALUES), stored, strict=True):
-                if "stores" in plan:  # there is no row to spare for the others: they keep what they have
+                # There is no spare row: streams that store nothing write what the row holds.
+                if "stores" in plan:
                     kept = torch.where(plan["stores"][:, None], kept, take(tensors[name], row, 1)[:, 0])
                 after[name] = put(tensors[name], row, kept, donate)
         if "changes.rows" in plan:

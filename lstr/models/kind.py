@@ -140,7 +140,8 @@ class Model(nn.Module, ABC):
                 part = slice(start, start := start + layer.weight.shape[-1])
                 shift, scale = (numbers if len(numbers) == 1 else numbers[part] for numbers in (mean, std))
                 weight = layer.weight.div_(scale)
-                layer.bias.sub_(weight * shift if weight.ndim == 1 else (weight * shift).sum(1))  # FATS has one each
+                # FATS has one weight for each feature.
+                layer.bias.sub_(weight * shift if weight.ndim == 1 else (weight * shift).sum(1))
 
     def prepare(self, features_of: Callable[[int], Tensor], seed: int) -> None:
         """Prepare the model for its first step by the training videos; most kinds need no preparation.

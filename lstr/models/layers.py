@@ -378,7 +378,8 @@ def keep(tensors: Tensors, after: Tensors, taking: Tensor | None = None) -> None
     given = {name: tensor for name, tensor in after.items() if tensor is not tensors[name]}
     if taking is not None:
         given = {n: torch.where(taking.view(-1, *[1] * (t.ndim - 1)), t, tensors[n]) for n, t in given.items()}
-    for name, tensor in given.items():  # one that goes to another's place must not be overwritten before
+    # A result in the memory of another tensor must be copied before that one is overwritten.
+    for name, tensor in given.items():
         given[name] = tensor.clone() if tensor.untyped_storage().data_ptr() in memory else tensor
     for name, tensor in given.items():
         tensors[name].copy_(tensor)

@@ -271,12 +271,14 @@ class LSTR(Model):
             rows = self.pos_encoding.rows(self.first_position + self.config.work_length - 1 + ahead)
         else:
             rows = self.pos_encoding.rows(ahead).clone()
-            rows[:, 0::2] *= -1  # the distance is negative, and so is its sine
+            # The distance is negative, and so is its sine.
+            rows[:, 0::2] *= -1
         return self.future_tokens.weight + rows
 
     def video_logits(self, features: Tensor, batch_size: int, constants: lstr_step.Constants | None = None) -> Tensor:
         """See `Model.video_logits`; what windows have in common is computed once."""
-        from lstr.models import dense  # a stream needs none of it
+        # Not needed by a stream.
+        from lstr.models import dense
 
         return dense.video_logits(constants or self.constants(), features, batch_size)
 

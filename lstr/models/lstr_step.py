@@ -138,7 +138,8 @@ def begin(model: LSTR, n_streams: int) -> Tensors:
     elif model.has_memory:
         shapes["memory"] = (n_memory, D)
     tensors = {name: weight.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
-    if config.n_long and config.encoder in ("self-attention", "none", "joined"):  # some slots are hidden at first
+    # At first some slots are hidden.
+    if config.n_long and config.encoder in ("self-attention", "none", "joined"):
         tensors["memory_mask"] = weight.new_ones(n_streams, n_memory, dtype=torch.bool)
     return tensors
 
@@ -268,7 +269,8 @@ def _weigh(
     else:
         values = ring if U == len(ring) else ring.index_select(0, streams)
         heads = torch.stack([w @ split(v) for w, v in zip(in_ring, values, strict=True)])
-    if len(values_of) == 1:  # the same for every slot, and the weights sum to 1
+    # The same values for every slot, and the weights sum to 1.
+    if len(values_of) == 1:
         return heads + split(values_of)
     weights = split(weights).transpose(-1, -2)  # (U, n_heads, n0, n_long)
     if positions is None:

@@ -189,11 +189,13 @@ class MAT(Foresight):
         places = torch.arange(n, device=keys.device)
         counted = places < torch.where(grouped, n_groups, self.config.n0)[:, None]  # (B, n)
         whole = runs = None
-        if mask is not None or not n_groups:  # both, rather than look at the mask to see which
+        # Both, because choosing one by the values of the mask would wait for a GPU, and could not be captured.
+        if mask is not None or not n_groups:
             whole = F.pad(self._sum_up(learned, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
         if n_groups:  # each run is a window of its own for stage 1
             keys, values = (tensor.unflatten(1, (n_groups, -1)).flatten(0, 1) for tensor in (keys, values))
-            if mask is not None:  # a run of hidden slots alone would be NaN, and its gradient too where it is not taken
+            # A run of hidden slots alone would be NaN, and so would its gradient, even where it is not chosen.
+            if mask is not None:
                 mask = (mask | ~grouped[:, None]).unflatten(1, (n_groups, -1)).flatten(0, 1)
             runs = self._sum_up(learned, keys, values, mask).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
             runs = F.pad(runs, (0, 0, 0, n - n_groups))
@@ -268,7 +270,8 @@ class MAT(Foresight):
         if self.config.grouping == "window":
             return super().video_logits(features, batch_size, constants)
         L, W = len(features), self.config.work_length
-        starts = [*range(min(W - 1, L)), *range(W - 1, L, PUBLISHED_BATCH)]  # windows that are not full have no batch
+        # Windows that are not full are computed one by one.
+        starts = [*range(min(W - 1, L)), *range(W - 1, L, PUBLISHED_BATCH)]
         batches = [np.arange(start, end) for start, end in zip(starts, [*starts[1:], L], strict=True)]
         return self.score_windows(features, batches, constants, together=True)
 

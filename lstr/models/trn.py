@@ -148,7 +148,8 @@ class LapLike(Recurrent):
         self.decoder_input = nn.Sequential(nn.Linear(n_classes, d_model), nn.ReLU())
         self.future_classifier = nn.Linear(d_model, n_classes)
         self.progress = nn.Linear(d_model, TENTHS + 1)
-        self.ranges = nn.Parameter(torch.zeros(TENTHS + 1, 2 * n_ahead))  # equal weights, until it learns others
+        # Equal weights at the start.
+        self.ranges = nn.Parameter(torch.zeros(TENTHS + 1, 2 * n_ahead))
 
     def outputs(self) -> Outputs:
         """Return every work slot, then for each of them the n_ahead chunks that follow; then labels without logits.

@@ -141,7 +141,8 @@ class WindowIndices(Windows):
     def gather(self, features: Tensor | NDArray[np.float32]) -> Windows:
         """Return windows of features (R, D), on the device of the features, without a wait for that device."""
         indices = {name: getattr(self, name) for name in FEATURES}
-        if not isinstance(features, Tensor):  # numpy takes a tensor with one element for a number
+        # NumPy takes a tensor with one element for a number.
+        if not isinstance(features, Tensor):
             indices = {name: tensor.numpy() for name, tensor in indices.items()}
         chosen = {name: tensor_of(features[rows]).float() for name, rows in indices.items()}
         device = chosen["work"].device
@@ -161,7 +162,8 @@ def window_indices(
     `stretched` is as of `gather`; `starts` (B,) are the rows of the first chunks, if videos are concatenated.
     """
     long, long_mask = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
-    if config.uses.padded:  # chunk 0 is in no history before it leaves the work memory
+    # Such a history contains chunk 0 only after it left the work memory (published code of GateHUB).
+    if config.uses.padded:
         long_mask = long_mask & (memory.work_start(ends, config) > 0)[:, None]
     work, work_mask = memory.work_indices(ends, config)
     older, older_count = np.zeros((len(ends), 0), dtype=np.int64), np.zeros(len(ends), dtype=np.int64)
@@ -289,7 +291,8 @@ def multi_hot_cross_entropy(
     targets = targets.reshape(-1, n_classes).to(logits.dtype)
     keep = loss_mask(targets, ignore, None if valid is None else valid.reshape(-1))
     logits, targets = without(logits, ignore), without(targets, ignore)  # (N, C - 1)
-    if total is not None and logits.device.type != "cpu":  # how many are kept would have to be waited for
+    # Without an index by `keep`: a GPU would have to report the number of kept chunks, and wait.
+    if total is not None and logits.device.type != "cpu":
         losses = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1)  # (N,)
         return torch.where(keep, losses, 0).sum() / total
     logits, targets = logits[keep], targets[keep]
