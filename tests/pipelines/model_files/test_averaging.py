@@ -8,7 +8,7 @@ import torch
 
 from lstr.batch import predict
 from lstr.checkpoint import load, save
-from lstr.errors import CheckpointError, RecipeError
+from lstr.errors import LstrError
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.options import Limits
@@ -54,7 +54,7 @@ def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
     """From runs, and from model files of their own: the same scores; unpacked it is a checkpoint again."""
     file, weights = tmp_path / "new" / "both.lstr", finetuned.weights.path
     code, _, err = lstr("pack", members[0].parent, members[1], "--weights", weights, "-o", file)
-    assert code == 0 and "networks inside: rgb, flow" in err, err
+    assert code == 0 and "rgb, flow" in err, err
     assert list(file.parent.iterdir()) == [file]
     code, out, err = lstr("info", file, "--json")
     about = json.loads(out)
@@ -64,7 +64,7 @@ def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
     single = [write_model(tmp_path / f"{path.parent.name}.lstr", path, weights, {}).path for path in members]
     assert [model_of(open_model(path).about) for path in single] == ["a model of kind rnn", "a model of kind lfb"]
     code, _, err = lstr("pack", *single, "-o", tmp_path / "again.lstr")
-    assert code == 0 and "networks inside: rgb, flow" in err, err
+    assert code == 0 and "rgb, flow" in err, err
     unpack_model(file, tmp_path / "out")
     models = [open_checkpoint(path).model for path in (file, tmp_path / "again.lstr", tmp_path / "out/checkpoint.pt")]
     features = np.random.default_rng(0).normal(size=(9, models[0].config.input_dim)).astype(np.float32)
@@ -78,18 +78,12 @@ def test_an_average_is_packed_and_detects(lstr, finetuned, members, tmp_path):
 
 
 def test_what_does_not_go_together_is_refused(lstr, finetuned, members, tmp_path):
-    recipe = finetuned.weights.recipe
-    model = load(members[0]).model
-    save(tmp_path / "other.pt", model, CLASSES[::-1], json.loads(recipe.to_json()), {})
-    with pytest.raises(CheckpointError, match="other.pt"):
-        write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
-    changed = {**json.loads(recipe.to_json()), "crop": 96}
-    save(tmp_path / "other.pt", model, CLASSES, changed, {})
-    with pytest.raises(RecipeError, match="crop: 64 against 96"):
-        write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
-    save(tmp_path / "other.pt", model, CLASSES, None, {})
-    with pytest.raises(CheckpointError, match="does not record a recipe"):
-        write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
+    recipe, model = json.loads(finetuned.weights.recipe.to_json()), load(members[0]).model
+    for classes, made_by in ((CLASSES[::-1], recipe), (CLASSES, recipe | {"crop": 96}), (CLASSES, None)):
+        save(tmp_path / "other.pt", model, classes, made_by, {})
+        with pytest.raises(LstrError, match="other.pt|crop") as caught:
+            write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
+        assert caught.value.hint
     write_average(tmp_path / "a.pt", members)
-    mistake(lstr("pack", tmp_path / "a.pt", members[0], "-o", tmp_path / "x.lstr"), 4, "an average already")
-    mistake(lstr("models", "average"), 2, "no members")
+    mistake(lstr("pack", tmp_path / "a.pt", members[0], "-o", tmp_path / "x.lstr"), 4, "a.pt")
+    mistake(lstr("models", "average"), 2)

@@ -19,16 +19,16 @@ def published_set(tmp_path_factory) -> SmallSet:
     return write_small_set(tmp_path_factory.mktemp("published"), PUBLISHED, {})
 
 
-def test_without_videos_there_is_no_int8(lstr, small_set, tmp_path):
-    model = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {}).path
-    mistake(lstr("quantise", model, "-o", tmp_path / "b.lstr"), 2, "VIDEO")
+def test_what_cannot_be_quantised(lstr, small_set, tmp_path):
+    model, output = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {}).path, tmp_path / "b.lstr"
+    mistake(lstr("quantise", model, "-o", output), 2, "VIDEO")
     mistake(lstr("extract", small_set.videos, "-o", tmp_path / "f", "--set", "recipe.precision=int8"), 2, "'int8'")
     (tmp_path / "no.mp4").write_text("no video")
-    mistake(lstr("quantise", model, tmp_path / "no.mp4", "-o", tmp_path / "b.lstr"), 3, "can be read")
-    mistake(lstr("quantise", small_set.checkpoint, small_set.videos, "-o", tmp_path / "b.lstr"), 4, "model file")
+    mistake(lstr("quantise", model, tmp_path / "no.mp4", "-o", output), 3)
+    mistake(lstr("quantise", small_set.checkpoint, small_set.videos, "-o", output), 4, "checkpoint.pt")
     before = model.read_bytes()
-    mistake(lstr("quantise", model, small_set.videos, "-o", model), 2, "overwritten")
-    assert not (tmp_path / "b.lstr").exists() and model.read_bytes() == before
+    mistake(lstr("quantise", model, small_set.videos, "-o", model), 2, "a.lstr")
+    assert not output.exists() and model.read_bytes() == before
 
 
 @pytest.mark.slow
@@ -54,5 +54,5 @@ def test_a_model_in_int8(lstr, published_set, tmp_path):
     assert code == 0, err
     exact, whole = (one["lstr"]["mAP"] for one in json.loads(out)["checkpoints"])
     assert abs(whole - exact) < 0.2
-    mistake(lstr("quantise", small, videos, "-o", tmp_path / "c.lstr"), 4, "int8 already")
-    mistake(lstr("quantise", model, videos, "-o", published_set.checkpoint), 2, "not a model file")
+    mistake(lstr("quantise", small, videos, "-o", tmp_path / "c.lstr"), 4, "small.lstr")
+    mistake(lstr("quantise", model, videos, "-o", published_set.checkpoint), 2, "checkpoint.pt")
