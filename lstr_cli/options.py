@@ -86,7 +86,20 @@ def set_option(named: str = "", **groups: str) -> Callable[[Any], Any]:
 
     The prefix `NAME` allows any other setting.
     """
-    about: dict[str, Any] = {"named": named.split(), "groups": groups, "multiple": True, "callback": _settings}
+
+    def read(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for value in values:
+            name, equals, text = value.partition("=")
+            if not equals or not name:
+                raise click.BadParameter(f"{value!r} is not NAME=VALUE, as in model.n_heads=8.")
+            if not {name, name.partition(".")[0], "NAME"} & {*named.split(), *groups}:
+                known = ", ".join(name for name, _ in names_of(param))
+                raise click.BadParameter(f"{name!r} is not a valid setting; write NAME=VALUE with one of: {known}.")
+            found[name] = text
+        return found
+
+    about: dict[str, Any] = {"named": named.split(), "groups": groups, "multiple": True, "callback": read}
     return option("--set NAME=VALUE", MORE, "Change a setting; repeatable.", "settings", **about)
 
 
@@ -182,21 +195,6 @@ def read_pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
             raise click.BadParameter(f"{value!r} repeats a name or a value.")
         pairs[name] = text
     return pairs
-
-
-def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Return settings by name; each begins with one of the prefixes that the command takes."""
-    assert isinstance(param, Option)
-    found: dict[str, str] = {}
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE, as in model.n_heads=8.")
-        if not {name, name.partition(".")[0], "NAME"} & {*param.named, *param.groups}:
-            known = ", ".join(name for name, _ in names_of(param))
-            raise click.BadParameter(f"{name!r} is not a valid setting; write NAME=VALUE with one of: {known}.")
-        found[name] = text
-    return found
 
 
 def take(settings: dict[str, str], prefix: str) -> dict[str, str]:

@@ -73,6 +73,7 @@ def fetch_command(names, mirror):
     """
     from lstr.extractors.networks.manifest import PINS
     from lstr.extractors.networks.published import fetch
+    from lstr.extractors.presets import PRESETS
     from lstr.files.home import home
 
     recipes: list[str] = []
@@ -91,23 +92,16 @@ def fetch_command(names, mirror):
             console.show(str(path))
             if entry.recipe and entry.recipe not in recipes:
                 recipes.append(entry.recipe)
-    if recipes:
-        console.say_next(*next_extract(recipes[0]))
-
-
-def next_extract(weights: str) -> list[str]:
-    """Return the command that extracts with weights of this name: by the recipe of the same name, else the largest one.
-
-    Empty if no recipe uses them.
-    """
-    from lstr.extractors.presets import PRESETS
-
-    users = [name for name, preset in PRESETS.items() if {part.weights for part in preset.parts.values()} == {weights}]
-    extract = ["lstr", "extract", "VIDEOS", "-o", "features"]
-    if weights in PRESETS:
-        recipe = [] if PRESETS[weights] == PRESETS["faithful"] else ["--recipe", weights]
-        return [*extract, *recipe, "--weights", weights]
-    return [*extract, "--recipe", max(reversed(users), key=lambda name: len(PRESETS[name].parts))] if users else []
+    # how to extract with them: by the recipe of the same name, else by the largest recipe that uses them, if any
+    for weights in recipes[:1]:
+        users = [name for name, made in PRESETS.items() if {part.weights for part in made.parts.values()} == {weights}]
+        extract = ["lstr", "extract", "VIDEOS", "-o", "features"]
+        if weights in PRESETS:
+            recipe = [] if PRESETS[weights] == PRESETS["faithful"] else ["--recipe", weights]
+            console.say_next(*extract, *recipe, "--weights", weights)
+        elif users:
+            largest = max(reversed(users), key=lambda name: len(PRESETS[name].parts))
+            console.say_next(*extract, "--recipe", largest)
 
 
 @command.command("check")
