@@ -149,22 +149,6 @@ def test_frame_numbers_are_found_by_the_rate_of_the_videos(small_set, tmp_path, 
     mistake(lstr(*evaluate, "--labels", path), 2, "frame")
 
 
-def test_hints_of_a_check_work_as_they_are_typed(tmp_path, lstr, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("two").mkdir()
-    Path("two/a.srt").write_text(CUE)
-    write(Path("two/b.csv"), "b,train,1,2,jump")
-    task = {"type": "timelinelabels", "value": {"ranges": [{"start": 26, "end": 50}], "timelinelabels": ["jump"]}}
-    Path("ls.json").write_text(json.dumps([{"data": {"video": "a.mp4"}, "annotations": [{"result": [task]}]}]))
-    for place in ("two", "ls.json"):
-        for command in (["labels", "check"], ["info"]):
-            code, _, err = lstr(*command, place)
-            assert code == 2 and "[[" not in err, err
-            typed = " ".join(err.split()).rpartition("`lstr ")[2].partition("`")[0]
-            Path("labels.json").unlink(missing_ok=True)
-            assert lstr(*typed.split())[0] == 0 and Path("labels.json").exists(), err
-
-
 def test_a_description_and_a_check_as_json(small_set, tmp_path, lstr):
     convert([small_set.labels], "eaf", tmp_path / "eaf")
     found, labels = json.loads(lstr("info", small_set.labels, "--json")[1]), read_labels(small_set.labels)

@@ -10,7 +10,6 @@ import pytest
 
 import lstr
 from lstr.errors import ConfigError, VideoError
-from lstr.pipelines.detection import model
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.options import choose_thresholds
 from lstr.pipelines.detection.source import source_frames
@@ -39,20 +38,6 @@ def frames_of(path):
             kept = np.empty_like(image) if kept is None else kept
             kept[:] = image
             yield kept, frame.time
-
-
-def test_networks_are_made_once(small_set, monkeypatch):
-    made, original = [], model.open_networks
-    monkeypatch.setattr(model, "open_networks", lambda *given: made.append(given) or original(*given))
-    video = small_set.videos / "scene_03.mp4"
-    with lstr.load(small_set.checkpoint, device="cpu", networks={"flow_threads": 1}) as detector:
-        assert not made, "nothing is made before it is needed"
-        first, second = (scores_of(detector.detect(video, limits=FEW)) for _ in range(2))
-        assert len(made) == 1 and np.array_equal(first, second) and len(first) == 4
-    assert np.array_equal(scores_of(detector.detect(video, limits=FEW)), first), "and again where it was closed"
-    detector.close()
-    detector.close()
-    assert len(made) == 2
 
 
 @pytest.mark.long
