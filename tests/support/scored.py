@@ -52,27 +52,43 @@ def judged(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "
     for rows, of in zip(scores, ids.values(), strict=True):
         for start, end, label in DETECTED[of]:
             rows[int(start * 4) : int(end * 4), CLASSES.index(label)] = 0.9
-    shown = [LabelledVideo(i, np.zeros((CHUNKS, 0)), targets(video, CLASSES, CHUNKS)) for i, video in database.items()]
     records = {i: {"source": str(path), "bytes": path.stat().st_size} for i, path in (videos or {}).items()}
-    folder = SimpleNamespace(recipe=None, clock=CLOCK, path=Path("features"), read_record=records.get)
-    split = Split(folder, Labels(CLASSES, database), shown)
+    made = evaluation_of(CLASSES, database, scores, name, records)
+    made.document.update(analyse(made, resample(made, 0)))
+    return made
+
+
+def evaluation_of(
+    classes: tuple[str, ...],
+    database: dict[str, VideoLabels],
+    scores: list[np.ndarray],
+    name: str = "run",
+    records: dict | None = None,
+    about: dict | None = None,
+) -> Evaluation:
+    """The evaluation of scores, one array a video that is for testing."""
+    tested = {i: video for i, video in database.items() if video.subset == "testing"}
+    shown = [
+        LabelledVideo(i, np.zeros((len(rows), 0)), targets(video, classes, len(rows)))
+        for (i, video), rows in zip(tested.items(), scores, strict=True)
+    ]
+    folder = SimpleNamespace(recipe=None, clock=CLOCK, path=Path("features"), read_record=(records or {}).get)
+    split = Split(folder, Labels(classes, database), shown)
     document = {
         **pooled_metrics(split, {"lstr": scores}),
-        **{"convention": "corrected", "mode": "batch", "videos": len(ids), "chunks": CHUNKS * len(ids)},
+        **{"convention": "corrected", "mode": "batch", "videos": len(tested), "chunks": sum(map(len, scores))},
         "checkpoint": f"{name}.pt",
     }
     loaded = SimpleNamespace(
         model=SimpleNamespace(scoring_rule=LSTR_RULE),
         config=configure(),
         path=Path(name),
-        classes=CLASSES,
+        classes=classes,
         extra={},
-        about={},
+        about=about or {},
         recipe=None,
     )
-    made = Evaluation(loaded, split, scores, document, name=name)
-    document.update(analyse(made, resample(made, 0)))
-    return made
+    return Evaluation(loaded, split, scores, document, name=name)
 
 
 def page_of(folder: Path, *entries: Evaluation) -> Path:

@@ -2,7 +2,6 @@
 
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,12 +9,9 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
-from lstr.chunk import CLOCK
-from lstr.kinds import configure
-from lstr.labels.label_set import THUMOS_CLASSES, Labels, VideoLabels, targets
+from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.metrics.per_frame import per_frame
-from lstr.metrics.scoring_rule import LSTR_RULE
 from lstr.pipelines.evaluation.analysis import (
     JUDGED,
     Findings,
@@ -28,56 +24,28 @@ from lstr.pipelines.evaluation.analysis import (
 )
 from lstr.pipelines.evaluation.figures import draw_operating_curves
 from lstr.pipelines.evaluation.report import draw_page, write_evaluation
-from lstr.pipelines.evaluation.scoring import Evaluation, pooled_metrics
-from lstr.pipelines.features.dataset import LabelledVideo, Split
+from lstr.pipelines.evaluation.scoring import Evaluation
 from lstr.pipelines.pages.page import read_part
+from tests.support.scored import evaluation_of
 
 LIBRARY = read_part("vendor/preact-htm.js")
 HOSTILE = '<script>alert("x")</script> & $x$ 日本'
 CLASSES = ("Background", "run", HOSTILE, "never", "Ambiguous")
 
 
-def evaluation(seed=0, lengths=(40, 60, 12, 80), path="run/checkpoint.pt", ahead=False, about=None) -> Evaluation:
+def judged(name="run", resamples=20, seed=0, lengths=(40, 60, 12, 80), about=None) -> Evaluation:
     """Four videos, one of them shorter than a work memory, with scores that know the labels a little."""
     rng = np.random.default_rng(seed)
-    database, videos, scores = {}, [], []
+    spans = ((0.1, 0.4, "run"), (0.5, 0.7, HOSTILE), (0.8, 0.9, "Ambiguous"))
+    database, scores = {}, []
     for i, length in enumerate(lengths):
-        end = length / 4
-        segments = (
-            Segment(0.1 * end, 0.4 * end, "run"),
-            Segment(0.5 * end, 0.7 * end, HOSTILE),
-            Segment(0.8 * end, 0.9 * end, "Ambiguous"),
-        )
-        label = VideoLabels("testing", end, segments)
-        name = f"video {i} <b>"
-        database[name] = label
+        segments = tuple(Segment(start * length / 4, end * length / 4, label) for start, end, label in spans)
+        label = database[f"video {i} <b>"] = VideoLabels("testing", length / 4, segments)
         on = targets(label, CLASSES, length)
-        videos.append(LabelledVideo(name, np.zeros((length, 0)), on))
         rows = np.exp(rng.normal(0, 1, on.shape) + 1.5 * on)
         scores.append((rows / rows.sum(axis=1, keepdims=True)).astype(np.float32))
     training = VideoLabels("training", 5.0, (Segment(0.0, 2.0, "run"), Segment(3.0, 4.0, HOSTILE)))
-    split = Split(
-        SimpleNamespace(recipe=None, clock=CLOCK, read_record=lambda _: None),
-        Labels(CLASSES, {**database, "t": training}),
-        videos,
-    )
-    document = {
-        **pooled_metrics(split, {"lstr": scores}),
-        **({"anticipation": [{"chunks": 1, "seconds": 0.25, "mAP": 0.5, "mcAP": None}]} if ahead else {}),
-        "convention": "corrected",
-        "mode": "batch",
-        "videos": len(videos),
-        "chunks": sum(lengths),
-        "checkpoint": path,
-    }
-    model = SimpleNamespace(scoring_rule=LSTR_RULE)
-    known = {"extra": {}, "about": about or {}, "recipe": None}
-    loaded = SimpleNamespace(model=model, config=configure(), path=Path(path), classes=CLASSES, **known)
-    return Evaluation(loaded, split, scores, document)
-
-
-def judged(name="run", resamples=20, **changes) -> Evaluation:
-    made = replace(evaluation(**changes), name=name)
+    made = evaluation_of(CLASSES, {**database, "t": training}, scores, name, about=about)
     made.document.update(analyse(made, resample(made, resamples)))
     return made
 
@@ -139,7 +107,9 @@ def test_names_tell_checkpoints_apart():
 
 @pytest.mark.filterwarnings("error")
 def test_the_report_is_one_page_that_needs_nothing(tmp_path):
-    findings = Findings([judged(ahead=True, lengths=(40, 60, 12))], warnings=["made <by hand>"])
+    entry = judged(lengths=(40, 60, 12))
+    entry.document["anticipation"] = [{"chunks": 1, "seconds": 0.25, "mAP": 0.5, "mcAP": None}]
+    findings = Findings([entry], warnings=["made <by hand>"])
     page = write_evaluation(tmp_path, findings).read_text()
     files = {"report.html", "evaluation.json", "evaluation.csv", "figures"}
     assert {path.name for path in tmp_path.iterdir()} == files
@@ -159,7 +129,7 @@ def test_the_report_is_one_page_that_needs_nothing(tmp_path):
 
 @pytest.mark.long
 def test_several_checkpoints_stand_side_by_side(tmp_path):
-    entries = [judged("a", lengths=(40,)), judged("b/é", seed=1, path="b.pt", lengths=(40,))]
+    entries = [judged("a", lengths=(40,)), judged("b/é", seed=1, lengths=(40,))]
     (row,) = compare(entries, [resample(entry, 20) for entry in entries])
     quiet = {**row, "mAP": row["mAP"] | {"difference": None}}  # as of videos without an action
     quoted = quoted_for(_loaded(THUMOS_CLASSES))
