@@ -182,15 +182,3 @@ def test_nothing_found_says_what_came_nearest(lstr, small_set, tmp_path):
     assert json.loads((tmp_path / "scene_00.json").read_text())["segments"]
     _, _, err = lstr(*command, "--on", threshold, "--min-length", "60")
     assert "hint: " in err and "--min-length" in err
-
-
-def test_only_a_missing_label_is_worth_a_warning(lstr, small_set, tmp_path):
-    """A testing video is left out of training because that is what the subset is for."""
-    finetune = ("finetune", small_set.videos, "-o", tmp_path / "weights", "--set", "cache_size=1MB", "--labels")
-    _, _, err = lstr(*finetune, small_set.labels)
-    assert "scene_03" in err and "warning: " not in err
-    labels = json.loads(small_set.labels.read_text())
-    del labels["database"]["scene_03"]
-    (tmp_path / "labels.json").write_text(json.dumps(labels))
-    _, _, err = lstr(*finetune, tmp_path / "labels.json")
-    assert "warning: " in err and "scene_03" in err

@@ -1,13 +1,8 @@
 """The compiled TV-L1 kernel against OpenCV's DualTVL1OpticalFlow, on rendered motion, real frames and hard inputs."""
 
-import itertools
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from lstr.extractors.flow import tvl1
 from lstr.extractors.flow import workers as flow
 from tests.support.flow_frames import (
     CLOSE,
@@ -40,32 +35,6 @@ def test_every_instruction_set_gives_opencvs_flow(name):
         else:
             assert distance(ours, theirs) < CLOSE
             assert np.abs(flow.to_bytes(ours).astype(int) - flow.to_bytes(theirs)).mean() <= 0.1
-
-
-def compared(name: str, wires: np.ndarray) -> np.ndarray:
-    """Wires (N, patterns) after the comparators that a macro of tvl1_median.h lists."""
-    text = (Path(tvl1.__file__).parent / "tvl1_median.h").read_text().replace("\\\n", "")
-    (macro,) = re.findall(rf"#define {name} +(.*)", text)
-    wires = wires.copy()
-    for kind, i, j in re.findall(r"(\w+)\((\d+), (\d+)\)", macro):
-        a, b = wires[int(i)].copy(), wires[int(j)].copy()
-        if kind != "HIGH":
-            wires[int(i)] = np.minimum(a, b)
-        if kind != "LOW":
-            wires[int(j)] = np.maximum(a, b)
-    return wires
-
-
-def test_comparators_of_two_medians_on_all_zeros_and_ones():
-    """Which proves them for all values: four sorted rows, merged two by two, then the middle of both."""
-    ones = np.array(list(itertools.product(range(6), repeat=4))).T  # (4, patterns)
-    rows = (np.arange(5)[:, None] >= 5 - ones[:, None]).astype(int)  # (4, 5, patterns), each sorted
-    pairs = [
-        compared("MERGE_ROWS", np.concatenate([one, other[[1, 2, 3, 0, 4]]])) for one, other in (rows[:2], rows[2:])
-    ]
-    assert all((np.diff(pair, axis=0) >= 0).all() for pair in pairs)
-    middle = compared("FIND_MIDDLE", np.concatenate(pairs))[[7, 8, 9, 12, 13, 14]]
-    assert np.array_equal(middle, np.sort(rows.reshape(20, -1), axis=0)[7:13])
 
 
 @pytest.mark.parametrize("variant", flow.variants())

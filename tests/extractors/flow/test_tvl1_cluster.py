@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.extractors.flow import tvl1, tvl1_cluster, tvl1_gpu
+from lstr.extractors.flow import tvl1_gpu
 from lstr.extractors.flow.tvl1_cluster import (
     STATIC,
     THREADS,
@@ -81,17 +81,6 @@ def test_what_does_not_fit():
     assert choose_layout(180, 320, 80, BEFORE_HOPPER) is None, "one block without its neighbours"
     assert choose_layout(60, 80, 80, BEFORE_HOPPER) == layouts(60, 80, HOPPER)[0]
     assert layouts(17, 3000, HOPPER) == [], "bands of one row are no neighbours of the rows that a median needs"
-
-
-def test_the_kernel_has_the_definitions_constants():
-    text = source(True).path.read_text()
-    defined = dict(re.findall(r"^#define (\w+) (.+?)(?: /\*.*)?$", text, re.M))
-    assert [int(defined[name]) for name in ("WARPS", "OUTER", "INNER")] == [tvl1.WARPS, tvl1.OUTER, 30]
-    assert np.float32(defined["FLAT"].rstrip("f")) == np.float32(tvl1.FLAT)
-    assert int(defined["MOST_BLOCKS"]) == max(tvl1_cluster.BLOCKS)
-    text = source(True).headers[1].read_text()
-    planes = re.search(r"enum \{ (.+), TURNS, PLANES = TURNS \+ (\d) \}", text)
-    assert len(planes[1].split(",")) + int(planes[2]) == tvl1_cluster.PLANES
 
 
 @pytest.mark.long

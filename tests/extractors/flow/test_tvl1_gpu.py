@@ -129,22 +129,6 @@ def test_the_triton_kernels_equal_opencv_on_a_real_pair(shared, tmp_path):
     assert np.array_equal(by_triton(tmp_path, frames[None])[0], flow.opencv_flow(*frames))
 
 
-@pytest.mark.parametrize("n_series, n_frames", [(1, 2), (1, 6), (4, 2), (3, 6)])
-def test_a_kernel_gets_pairs_side_by_side(n_series, n_frames):
-    """A kernel finds pair after pair in memory: of several series of two frames it had read the wrong ones."""
-    frames = torch.randint(0, 256, (n_series, n_frames, 24, 20), dtype=torch.uint8)
-    seen = []
-
-    def solve(i0, i1, u):
-        seen.append((i0, i1))
-        return u
-
-    tvl1_gpu.solve_pyramids(frames, solve)
-    assert all(images.is_contiguous() and len(images) == n_series * (n_frames - 1) for pair in seen for images in pair)
-    assert torch.equal(seen[-1][0], frames[:, :-1].flatten(0, 1).float())
-    assert torch.equal(seen[-1][1], frames[:, 1:].flatten(0, 1).float())
-
-
 def gpu_pairs() -> tuple[torch.Tensor, torch.Tensor]:
     """64 pairs of 90 x 121 pixels, from one that stops at once to one that never does."""
     if not torch.cuda.is_available():

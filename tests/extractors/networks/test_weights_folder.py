@@ -1,13 +1,12 @@
 """The weights folder: what is written is read, every reader of weights takes it, and damage is named."""
 
 import json
-import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 
-from lstr.errors import MissingPathError, RecipeError, WeightsError
+from lstr.errors import RecipeError
 from lstr.extractors.networks.build import build_network, fingerprint, identify
 from lstr.extractors.networks.manifest import fit_name
 from lstr.extractors.networks.published import check, find_weights
@@ -97,43 +96,6 @@ def test_a_folder_is_checked_and_described(lstr, weights):
     assert described["training"] == ["scene_00", "scene_01"] and described["recipe_id"] == weights.recipe.id
     code, out, err = lstr("info", weights.file("rgb", 1))
     assert code == 0 and "scene_01" in out and "scene_00" not in out, err
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("fold_2/flow.pth", None),
-        ("finetune.json", None),
-        ("finetune.json", "{"),
-        ("finetune.json", '{"format": "x/1"}'),
-        ("recipe.json", "{}"),
-        ("recipe.json", None),
-    ],
-)
-def test_harm_is_named(weights, tmp_path, name, content):
-    harmed = shutil.copytree(weights.path, tmp_path / "w")
-    (harmed / name).unlink()
-    if content:
-        (harmed / name).write_text(content)
-    with pytest.raises(WeightsError) as caught:
-        open_weights(harmed)
-    assert caught.value.hint
-    with pytest.raises(MissingPathError):
-        open_weights(tmp_path / "none")
-
-
-def test_a_file_that_does_not_say_what_it_has_seen(weights, tmp_path):
-    content = torch.load(weights.file("rgb"), weights_only=True)
-    for name, entry in (("none", None), ("odd", "{"), ("other", '{"format": "other/1"}')):
-        changed = {"state_dict": content["state_dict"], **({"lstr": entry} if entry else {})}
-        torch.save(changed, tmp_path / name)
-    assert read_card(tmp_path / "none") is None
-    for name in ("odd", "other"):
-        with pytest.raises(WeightsError, match=name):
-            read_card(tmp_path / name)
-    (tmp_path / "cut").write_bytes(weights.file("flow").read_bytes()[:1000])
-    with pytest.raises(WeightsError, match="cut"):
-        read_card(tmp_path / "cut")
 
 
 @pytest.mark.parametrize(

@@ -163,18 +163,6 @@ def test_what_mp4_does_not_hold_is_encoded_again(tmp_path, codec, pixels, size):
     assert all(abs(a[20, 30].mean() - b[20, 30].mean()) < 6 for a, b in zip(frames, shown[27:], strict=True))
 
 
-def test_a_size_that_rtmp_changes_is_encoded_again(tmp_path):
-    """The second sequence header of an FLV: no container can be told of it."""
-    files = [film(tmp_path / f"{side}.flv", size=(side, side), noise=False, bf="0") for side in (32, 96)]
-    (tmp_path / "both.flv").write_bytes(files[0].read_bytes() + files[1].read_bytes()[13:])
-    kept = ring_of(tmp_path / "both.flv")[0].after(0)
-    assert [p.coding is kept[-1].coding for p in kept] == [False] * 50 + [True] * 50
-    for packets, side in ((kept[:50], 32), (kept[50:], 96)):
-        clip, stream, _, frames = written(tmp_path / "clip", packets)
-        assert clip.frame_size == (stream.codec_context.width, stream.codec_context.height) == (side, side)
-        assert len(frames) == 50 and image_at(packets, packets[20].pts, 200, 9).shape == (side, side, 3)
-
-
 def test_the_image_at_a_moment_takes_no_longer_than_it_may(tmp_path):
     packets = ring_of(film(tmp_path / "a.ts", noise=False, g="100", bf="0"))[0].after(0)
     ticking = iter(range(100))

@@ -8,7 +8,6 @@ import av
 import numpy as np
 import pytest
 
-from lstr.errors import VideoError
 from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.reader import PyAVReader
 from tests.support.videos import FULL, remux, write_video
@@ -84,19 +83,3 @@ def test_each_frame_is_the_one_that_plays_at_its_time(tmp_path, kind, kept):
             assert frames.image(0, FULL).shape == (36, 64, 3)
     if kind == "59.94":
         assert index.times[:3].tolist() == [0, 0.016683, 0.033367] and index.duration == 1.001
-
-
-def test_a_damaged_frame_is_one_sentence_and_the_others_are_shown(tmp_path):
-    path = write_video(tmp_path / "a.mp4", range(0, 1200, 20), options={**B_FRAMES, "bf": "0"}, noise=True)
-    data = bytearray(path.read_bytes())
-    with av.open(str(path)) as container:
-        packets = [(p.pts, p.pos, p.size) for p in container.demux(video=0) if p.size]
-    index = index_frames(path)
-    whole = [frame.image for frame in PyAVReader(path).frames(FULL)]
-    at, size = packets[20][1:]
-    data[at + 4 : at + size] = bytes(size - 4)
-    path.write_bytes(data)
-    with ExactFrames(index) as frames:
-        assert np.array_equal(frames.image(10, FULL), whole[10]) and np.array_equal(frames.image(50, FULL), whole[50])
-        with pytest.raises(VideoError):
-            frames.image(20, FULL)

@@ -3,10 +3,8 @@
 import socket
 import threading
 from dataclasses import replace
-from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from time import sleep
 
 import av
 import numpy as np
@@ -42,26 +40,6 @@ def test_the_same_bytes_give_the_same_chunks_however_they_come(clips):
         assert reader.dropped == reader.unseen == 0 and reader.frames == 60 and reader.error is None
 
 
-def test_a_slow_taker_misses_the_oldest_chunks_and_each_is_counted():
-    """FFmpeg's test pictures stand in for a camera that never waits."""
-    camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
-    reader = LiveReader(camera, SIDE, LiveOptions(on_lag="drop", waiting=3), end=200)
-    taken, gaps = [], []
-    with reader:
-        while not (reader.ended and not reader.waiting):
-            with reader.changed:
-                reader.changed.wait_for(lambda: reader.waiting or reader.ended)
-            sleep(0.01)
-            if chunk := reader.take():
-                taken.append(chunk[0].index)
-                gaps += reader.missing_before(taken[-1])
-    assert taken[-1] == 199 and taken == sorted(set(taken)) and reader.dropped > 0
-    assert taken[-3:] == [197, 198, 199], "what came last was dropped"
-    assert {gap.reason for gap in gaps} == {"dropped"}
-    missing = [k for gap in gaps for k in range(gap.first, gap.end)]
-    assert sorted(taken + missing) == list(range(200)) and len(missing) == reader.dropped
-
-
 def test_a_source_can_be_made_to_wait():
     camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
     reader = LiveReader(camera, SIDE, LiveOptions(on_lag="wait", waiting=2), first=4, end=20)
@@ -88,29 +66,6 @@ def test_a_source_that_falls_silent_has_stalled(clips):
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("live")]
 
     patiently(check, 0.5)
-
-
-def test_pictures_that_stop_while_the_sound_goes_on(tmp_path):
-    with av.open(str(tmp_path / "v.ts"), "w") as output:
-        video, audio = output.add_stream("mpeg2video", rate=30), output.add_stream("mp2", rate=44100)
-        video.width, video.height, video.pix_fmt = 96, 64, "yuv420p"
-        for _ in range(30):
-            output.mux(video.encode(av.VideoFrame.from_ndarray(np.zeros((64, 96, 3), np.uint8), format="rgb24")))
-        output.mux(video.encode())
-        for i in range(20):
-            frame = av.AudioFrame.from_ndarray(np.zeros((1, 44100), np.int16), format="s16", layout="mono")
-            frame.sample_rate, frame.pts, frame.time_base = 44100, i * 44100, Fraction(1, 44100)
-            output.mux(audio.encode(frame))
-    data = (tmp_path / "v.ts").read_bytes()
-    cut = len(data) // 188 // 3 * 188
-    drops = [part for i in range(cut, len(data), 1880) for part in (data[i : i + 1880], 0.05)]
-
-    def check(timeout: float) -> None:
-        with piped(data[:cut], *drops, None) as file:
-            reader, chunks = read(stdin(file), timeout=timeout)
-        assert isinstance(reader.error, StalledError) and reader.frames >= 20 and chunks
-
-    patiently(check, 0.6)
 
 
 def test_garbage_is_left_out(clips):
@@ -350,22 +305,6 @@ def test_time_stamps_that_are_of_no_use(clips, stamp):
     assert found[-14:] == list(range(found[-1] - 13, found[-1] + 1)) and len(found) >= 16
     for chunk in chunks[-12:]:  # each has the frames that a video of 30 frames a second has
         assert len({frame.tobytes() for frame in chunk.frames}) == 6
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["equal", "to and fro"])
-def test_a_camera_whose_time_stamps_are_of_no_use(clips, name):
-    """It goes on by itself, so that its frames have the times at which they came."""
-    data = restamped(clips["longer"], STAMPS[name])
-    slowly = [part for i in range(0, len(data), 7 * 188) for part in (data[i : i + 7 * 188], 0.005)]
-
-    def check(timeout: float) -> None:
-        with served(slowly, head=TS_HEAD) as port:
-            reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), timeout=timeout, on_lag="wait")
-        assert reader.clock == "wall" and isinstance(reader.error, StalledError) and len(chunks) >= 3
-        assert len(reader.warnings) == 1 and reader.warnings[0] in reader.news()
-
-    patiently(check, 1)
 
 
 def test_a_clock_that_wraps_at_33_bits_goes_on(clips):

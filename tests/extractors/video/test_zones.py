@@ -55,18 +55,6 @@ def test_a_pixel_is_inside_where_its_centre_is(seed):
     np.testing.assert_array_equal(found, by_points(zones, height, width))
 
 
-def test_corners_on_centres_and_edges_leave_no_seam():
-    """Two halves that share a side hold each pixel once; the whole picture holds all of it."""
-    for edge in (0.5, 0.45, 0.3):  # between pixels, on their centres, and neither
-        left, right = [[0, 0], [edge, 0], [edge, 1], [0, 1]], [[edge, 0], [1, 0], [1, 1], [edge, 1]]
-        halves = [inside(parse_zones([zone]), 10, 10).astype(int) for zone in (left, right)]
-        assert (halves[0] + halves[1] == 1).all()
-        slanted = [[[0, 0], [1, 0], [0, 1]], [[1, 0], [1, 1], [0, 1]]]
-        assert sum(inside(parse_zones([zone]), 10, 10).sum() for zone in slanted) == 100
-    assert inside(parse_zones([[[0, 0], [1, 0], [1, 1], [0, 1]]]), 7, 9).all()
-    assert not inside((), 7, 9).any()
-
-
 @pytest.mark.parametrize(
     "value, named",
     [
@@ -98,10 +86,6 @@ WITHIN = inside(LEFT, HEIGHT, WIDTH)
 def noise(n: int, seed: int = 0) -> list[Chunk]:
     random = np.random.default_rng(seed)
     return [Chunk(k, (k + 1) / 4, random.integers(0, 256, (6, HEIGHT, WIDTH, 3), np.uint8)) for k in range(n)]
-
-
-def flat(value: int, index: int) -> Chunk:
-    return Chunk(index, (index + 1) / 4, np.full((6, HEIGHT, WIDTH, 3), value, np.uint8))
 
 
 def film(n: int, right: bool) -> np.ndarray:

@@ -101,19 +101,3 @@ def test_int8_that_would_be_clipped_is_refused(monkeypatch):
     with pytest.raises(NetworkRuntimeError, match="clip") as caught:
         open_graph(graph, "rgb", "openvino")
     assert "ONNX Runtime" in caught.value.hint
-
-
-def test_what_is_no_graph_of_a_network_is_refused(runtime):
-    for content in (b"", b"\0" * 100, another_graph()):
-        with pytest.raises(NetworkRuntimeError, match="rgb") as caught:
-            open_graph(content, "rgb", runtime)
-        assert caught.value.hint and "\n" not in str(caught.value)
-
-
-def another_graph() -> bytes:
-    """A sound graph of other inputs and outputs than a network's."""
-    from onnx import TensorProto, helper
-
-    given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "other", [given], [made])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
