@@ -1,1 +1,1 @@
-"""The jobs: each chains the extractors and the model over many videos or one stream."""
+"""Jobs that run extractors and models on videos and streams."""

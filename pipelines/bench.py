@@ -1,4 +1,4 @@
-"""Speed of this machine: of each recipe (`lstr bench`), and of the stages of one recipe (`lstr bench --recipe`).
+"""Measure the speed of this machine: of all recipes (`lstr bench`), or of one recipe's stages (`lstr bench --recipe`).
 
 Networks and models have random weights, because speed does not depend on them. The video is real, or rendered.
 """
@@ -40,13 +40,13 @@ from lstr.pipelines.provenance import about_machine, peak_memory_mb
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 
 Result = TypeVar("Result")
-# A measurement that yields after each of its parts, and returns its result.
+# A measurement that yields after each part, and returns its result.
 Measuring = Generator[None, None, Result]
 Events = Iterator[Progress | Notice | Finished[dict]]
-# The runtime table of the paper. Its unit is the chunk: only then do its rates add up to its last row.
+# The paper's runtime table. Its unit must be the chunk, because only then do its rates add up to its last row.
 PAPER = {"device": "V100", "unit": "decisions per second", "serial": 4.6}
 PAPER |= {"flow": 8.1, "rgb_features": 70.5, "flow_features": 14.6, "lstr": 91.6}
-# Unit of the rate of each stage, and how many of them a chunk has.
+# Unit of the rate of each stage, and the number of units per chunk.
 STAGES = {
     "decode": ("24 FPS frames", CHUNK),
     "flow": ("flow fields", PAIRS),
@@ -54,17 +54,17 @@ STAGES = {
     "lstr": ("decisions", 1),
 }
 SHORTEST_SCENE = 5.0  # seconds
-WARM_UP = 4  # chunks before the clock starts: torch lays out weights, the processor raises its clock
-# Recipes to compare, each with the preset of the model that is usual with it.
+WARM_UP = 4  # chunks before the measurement: torch reorders weights, and the CPU raises its clock frequency
+# Recipes to compare, each with the usual model preset for it.
 RECIPES = {"live": "rnn-small", "fast": "thumos14", "faithful": "thumos14"}
-CHUNKS = 24  # of a video, on which each part of a recipe is measured
-SECONDS = 1.0  # minimum processor time of the measurement of a network
-RUN_CHUNKS = 40  # of a whole run, which is measured twice: as from a file, and as from a camera
-ROOM = 0.8  # share of the processor that cameras may use; with more of it some chunks wait long
+CHUNKS = 24  # chunks of a video for measuring each part of a recipe
+SECONDS = 1.0  # minimum CPU time for measuring a network
+RUN_CHUNKS = 40  # chunks of a complete run, which is measured as a file and as a camera
+ROOM = 0.8  # share of the CPU that cameras may use; above it, some chunks wait long in queues
 
 
 def progress_of(measurement: Measuring[Result], total: int) -> Generator[Progress, None, Result]:
-    """Run a measurement of `total` parts."""
+    """Run a measurement of `total` parts, yield Progress after each, and return its result."""
     for done in count(1):
         try:
             next(measurement)
@@ -75,20 +75,20 @@ def progress_of(measurement: Measuring[Result], total: int) -> Generator[Progres
 
 
 def rendered(folder: Path, n_chunks: int) -> list[Path]:
-    """Render videos of 320×240 at 30 FPS with about n_chunks chunks in all."""
+    """Render videos of 320×240 at 30 FPS with about `n_chunks` chunks in total."""
     render_scenes(folder, SceneConfig(2, 1, max(SHORTEST_SCENE, n_chunks * CHUNK_SECONDS / 2), 320, 240))
     return list(find_videos([folder / "videos"]).values())
 
 
 def describe(path: Path) -> dict:
-    """Return name, size and frame rate of a video, for the record."""
+    """Return name, size and frame rate of a video, for the result."""
     video = probe(path)
     rate = len(video.ticks) / video.duration
     return {"name": path.name, "width": video.width, "height": video.height, "fps": round(rate, 2)}
 
 
 class Chain:
-    """Networks, flow (None for networks without it), and a stream of a random model whose memory is full."""
+    """Networks, threads of flow (None without flow), and a stream of a random model with full memories."""
 
     def __init__(self, twostream: TwoStream, workers: FlowWorkers | None, config: WindowConfig):
         self.twostream, self.workers = twostream, workers
@@ -97,12 +97,12 @@ class Chain:
         self.state = filled(streaming.create(self.model))
 
     def decide(self, row: FeatureRow) -> None:
-        """Run one step of the stream, with its scores on the CPU, where sinks need them."""
+        """Run one step of the stream and copy its scores to the CPU, as a real run does."""
         streaming.step(self.model, self.state, row.rgb, row.flow).numpy()
 
 
 def first_chunks(path: Path, long_side: int, n: int) -> Generator[Chunk, None, None]:
-    """Yield the first n chunks. Raises VideoError if none is left to measure after the warm-up."""
+    """Yield the first n chunks. Raises VideoError if the video ends during the warm-up."""
     video = probe(path)
     if min(video.n_chunks, n) <= WARM_UP:
         raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "give a longer --input.")
@@ -110,7 +110,7 @@ def first_chunks(path: Path, long_side: int, n: int) -> Generator[Chunk, None, N
 
 
 def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
-    """Return seconds of each stage for each chunk after the warm-up; only the flow fields of a chunk overlap."""
+    """Measure the seconds of each stage for each chunk after the warm-up; only flow fields of one chunk overlap."""
     twostream = chain.twostream
     measured: list[list[float]] = []
     with closing(first_chunks(path, twostream.recipe.long_side, n)) as chunks:
@@ -136,7 +136,7 @@ def serial(chain: Chain, path: Path, n: int) -> Measuring[list[list[float]]]:
 
 
 def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
-    """Return the chunks, and seconds from opening the file to the last decision."""
+    """Return the number of chunks, and the seconds from opening the file to the last decision."""
     start, n_decided = perf_counter(), 0
     chunks = first_chunks(path, chain.twostream.recipe.long_side, n)
     with torch_threads(1), closed_after(chain.twostream.rows(chunks, chain.workers)) as rows:
@@ -148,9 +148,9 @@ def overlap(chain: Chain, path: Path, n: int) -> Measuring[tuple[int, float]]:
 
 
 def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
-    """Return seconds from the last frame of each chunk to its decision, with frames in real time, after the warm-up."""
+    """Measure the seconds from each chunk's last frame to its decision after the warm-up, with real-time frames."""
     long_side = chain.twostream.recipe.long_side
-    arrivals = [0.0, 0.0]  # of the two latest frames
+    arrivals = [0.0, 0.0]  # arrival times of the two latest frames
     closed: dict[int, float] = {}
 
     def paced_frames() -> Iterator[SourceFrame]:
@@ -163,7 +163,7 @@ def live(chain: Chain, path: Path, n: int) -> Measuring[list[float]]:
 
     def timed_chunks() -> Iterator[Chunk]:
         for chunk in islice(chunks_of(paced_frames()), n):
-            closed[chunk.index] = arrivals[0]  # the frame after its last one closes a chunk
+            closed[chunk.index] = arrivals[0]  # a chunk is complete when the frame after its last one arrives
             yield chunk
 
     delays: list[float] = []
@@ -182,12 +182,20 @@ def bench_chain(
     flow_threads: int | None = None,
     runtime: str = "auto",
 ) -> Events:
-    """Measure the whole chain on the first `n_chunks` chunks of each video; the result is its record.
+    """Measure all stages on the first `n_chunks` chunks of each video; the result is a JSON object.
 
-    Serial: one chunk at a time, one stage after the other, each with all of the machine, as in the paper's table.
-    Overlapped: as `lstr detect` reads a file. Live: as it would a camera, each frame at its time.
+    There are three measurements. Serial: one chunk at a time and one stage at a time with all cores, as in the paper's
+    table. Overlapped: as `lstr detect` processes a file. Live: as it processes a camera, with frames in real time.
 
-    inputs: videos; without any, some are rendered. Raises VideoError for a video that cannot be read or is too short.
+    Args:
+        preset: The settings of the recipe.
+        inputs: Videos; without any, some are rendered.
+        n_chunks: Number of chunks of each video.
+        flow_threads: Number of threads for flow; None for one per core.
+        runtime: The runtime of the networks.
+
+    Raises:
+        VideoError: A video cannot be read or is too short.
     """
     device = choose_device(None)
     with (
@@ -254,11 +262,10 @@ def _measure_chain(chain: Chain, inputs: Sequence[Path], n_chunks: int) -> Measu
 
 
 def bench_recipes(inputs: Sequence[Path] = ()) -> Events:
-    """Compare recipes, runtimes and precisions; the result is their record.
+    """Compare recipes, runtimes and precisions; the result is a JSON object.
 
-    Figures are processor seconds, which other work on the machine hardly changes, except those of a whole run.
-
-    Inputs (the first one counts) and errors are those of `bench_chain`.
+    Values are CPU seconds, because other processes hardly affect them; only a complete run is measured in wall time.
+    Inputs (only the first is used) and errors are as for `bench_chain`.
     """
     device = choose_device(None)
     with TemporaryDirectory() as folder:
@@ -278,7 +285,7 @@ def bench_recipes(inputs: Sequence[Path] = ()) -> Events:
 
 
 def _variants(recipe: str, device: str) -> list[tuple[str, Precision]]:
-    """Return the (runtime, precision) that a recipe's networks are measured in."""
+    """Return the (runtime, precision) pairs to measure for a recipe's networks."""
     runtimes = [runtime for runtime in RUNTIMES if is_installed(runtime)] if device == "cpu" else ["torch"]
     precisions: list[Precision] = ["float32"]
     if recipe != "live" and fast_precision(device) == "bf16":
@@ -287,7 +294,7 @@ def _variants(recipe: str, device: str) -> list[tuple[str, Precision]]:
 
 
 def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
-    """Measure a recipe part by part, and as a whole with the fastest runtime."""
+    """Measure the parts of a recipe, and a complete run with the fastest runtime."""
     preset = PRESETS[name]
     with torch_threads(1), ExitStack() as stack:
         start = process_time()
@@ -319,7 +326,7 @@ def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
                 variants[-1]["failed"] = str(error)
             else:
                 networks[runtime, precision] = variant
-                whole = (decode + flow + seconds + step) / CHUNK_SECONDS  # of the processor, per second of video
+                whole = (decode + flow + seconds + step) / CHUNK_SECONDS  # CPU seconds per second of video
                 variants[-1] |= {
                     "network_ms": round(1000 * seconds, 2),
                     "processor_seconds_per_second": round(whole, 4),
@@ -342,13 +349,13 @@ def _measure_recipe(name: str, path: Path, device: str) -> Measuring[dict]:
 
 
 def network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Sequence[np.ndarray | None]) -> float:
-    """Return processor seconds of all networks per chunk, one after the other, cropping included."""
-    # a GPU takes 64 images at a time, which may be more than the chunks that are measured
+    """Measure the CPU seconds per chunk of all networks in sequence, including cropping."""
+    # a GPU's batch of 64 images may be larger than the number of measured chunks
     batch = min(twostream.batch, len(chunks))
     twostream.prepare(batch)
     measured: list[float] = []
     is_first = True
-    # The first run is slower: torch lays out weights.
+    # The first run is not counted, because torch reorders weights in it.
     while is_first or sum(measured) < SECONDS:
         for at in range(0, len(chunks) - batch + 1, batch):
             start = process_time()
@@ -364,12 +371,12 @@ def network_seconds(twostream: TwoStream, chunks: Sequence[Chunk], fields: Seque
 
 
 def advice(rows: Mapping[str, Mapping], cores: int) -> str:
-    """Return which recipe to use for cameras, and which one of published weights keeps up here, if any does."""
+    """Return a sentence with the recipe for cameras, and a recipe with published weights that runs in real time."""
     parts = []
     if "live" in rows:
         n_cameras = rows["live"]["best"]["cameras"]
         parts.append(f"for cameras, learn with the recipe `live`: up to {n_cameras} at once on {cores} cores")
-    # the recipe nearest to the published one is first
+    # in order of closeness to the published recipe
     published = {name: rows[name]["best"] for name in ("faithful", "fast") if name in rows}
     for name, best in published.items():
         if best["real_time"] >= 1:

@@ -1,4 +1,4 @@
-"""The jobs as plain calls for Python: arguments in, result out, events to a callback."""
+"""Jobs as Python functions: they return the result, and pass events to a callback."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -43,13 +43,21 @@ def extract(
     show: Show = warn,
     **options: Any,
 ) -> Summary:
-    """Extract the features of videos into the folder `output`, as `lstr extract`; a second call resumes.
+    """Extract the features of videos into the folder `output`, like `lstr extract`; a second call resumes.
 
-    videos: files, folders, patterns, URLs, or {id: source}. recipe: a name, a file, a feature folder, a checkpoint, a
-    model file, or a folder of `lstr.finetune`; None for `faithful` on a GPU and `fast` on a CPU. weights: a file, a
-    folder of `lstr.finetune`, a model file or the name of published ones, as "kinetics", or such by stream. options:
-    further fields of `pipelines.features.extraction.ExtractOptions`. `show` takes each event. A video that fails is in
-    `Summary.failed`.
+    A video that fails is reported in `Summary.failed`.
+
+    Args:
+        videos: Files, folders, patterns, URLs, or {id: source}.
+        output: The folder to write.
+        recipe: A name, a file, a feature folder, a checkpoint, a model file, or a folder of `lstr.finetune`; None for
+            `faithful` on a GPU and `fast` on a CPU.
+        weights: A file, a folder of `lstr.finetune`, a model file, or a name of published weights such as "kinetics";
+            or a mapping of these by stream.
+        cache: Folder for decoded chunks and flow.
+        calibrate: Videos for the batch-norm statistics of random weights.
+        show: Is called with each event.
+        options: Other fields of `pipelines.features.extraction.ExtractOptions`.
     """
     check_output(output)
     listed = path_list(videos, "videos")
@@ -74,10 +82,15 @@ def extract(
 
 
 def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show = warn, **options: Any) -> Trained:
-    """Train a model on feature folders, as `lstr train`; the checkpoint is `Trained.checkpoint`.
+    """Train a model on feature folders, like `lstr train`; the checkpoint is `Trained.checkpoint`.
 
-    options: further fields of `pipelines.training.train.TrainOptions`, such as preset="rnn-small" or
-    settings={"model.d_model": 64}. `show` takes each event.
+    Args:
+        features: Feature folders.
+        labels: The label file.
+        output: The folder to write.
+        show: Is called with each event.
+        options: Other fields of `pipelines.training.train.TrainOptions`, such as preset="rnn-small" or
+            settings={"model.d_model": 64}.
     """
     check_output(output)
     chosen = check_options(TrainOptions, options, "train")
@@ -87,10 +100,17 @@ def train(features: Paths, labels: str | Path, output: str | Path, *, show: Show
 def evaluate(
     checkpoints: Paths, features: Paths, labels: str | Path, *, show: Show = warn, **options: Any
 ) -> EvaluateResult:
-    """Measure checkpoints or model files on held-out videos, as `lstr evaluate`; metrics: `EvaluateResult.document`.
+    """Measure checkpoints or model files on held-out videos, like `lstr evaluate`.
 
-    options: further fields of `pipelines.evaluation.evaluate.EvaluateOptions`, such as subset="testing" or
-    mode="stream". `show` takes each event.
+    The metrics are in `EvaluateResult.document`.
+
+    Args:
+        checkpoints: Checkpoints or model files.
+        features: Feature folders.
+        labels: The label file.
+        show: Is called with each event.
+        options: Other fields of `pipelines.evaluation.evaluate.EvaluateOptions`, such as subset="testing" or
+            mode="stream".
     """
     chosen = check_options(EvaluateOptions, options, "evaluate")
     job = EvaluateOptions(path_list(checkpoints, "checkpoints"), path_list(features, "features"), labels, **chosen)
@@ -100,10 +120,17 @@ def evaluate(
 def finetune(
     videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn, **options: Any
 ) -> Finetuned | None:
-    """Train the feature networks on labelled videos, as `lstr finetune`, into the weights folder `output`.
+    """Train the feature networks on labelled videos, like `lstr finetune`, into the weights folder `output`.
 
-    options: further fields of `pipelines.training.finetune.FinetuneOptions`, such as stream="flow" or
-    settings={"epochs": 10}. `show` takes each event. Under torchrun None in every process but the first.
+    Under torchrun, all processes except the first return None.
+
+    Args:
+        videos: Files, folders, patterns or URLs.
+        labels: Label files.
+        output: The folder to write.
+        show: Is called with each event.
+        options: Other fields of `pipelines.training.finetune.FinetuneOptions`, such as stream="flow" or
+            settings={"epochs": 10}.
     """
     check_output(output)
     films, files = (list(map(str, path_list(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
@@ -112,10 +139,17 @@ def finetune(
 
 
 def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn, **options: Any) -> Learnt:
-    """Learn from labelled videos, as `lstr learn`; the model file is `Learnt.model`. A second call resumes.
+    """Learn from labelled videos, like `lstr learn`; a second call resumes.
 
-    options: further fields of `pipelines.learning.options.LearnOptions`, such as seconds=900 or
-    settings={"epochs": 20}. `show` takes each event. A video that fails is in `Learnt.failed`.
+    The model file is `Learnt.model`. A video that fails is reported in `Learnt.failed`.
+
+    Args:
+        videos: Files, folders, patterns or URLs.
+        labels: Label files.
+        output: The folder to write.
+        show: Is called with each event.
+        options: Other fields of `pipelines.learning.options.LearnOptions`, such as seconds=900 or
+            settings={"epochs": 20}.
     """
     check_output(output)
     films, files = (list(map(str, path_list(paths, name))) for paths, name in ((videos, "videos"), (labels, "labels")))
@@ -124,22 +158,23 @@ def learn(videos: Paths, labels: Paths, output: str | Path, *, show: Show = warn
 
 
 def convert(sources: Paths, to: str, output: str | Path | None = None, **options: Any) -> Conversion:
-    """Convert annotations or timelines into the format `to`, as `lstr labels convert`.
+    """Convert annotations or timelines to the format `to`, like `lstr labels convert`.
 
-    Without `output` the text is `Conversion.text`. options: fields of `pipelines.annotations.format.ConvertOptions`.
+    Without `output` the text is `Conversion.text`. `options` are fields of
+    `pipelines.annotations.format.ConvertOptions`.
     """
     chosen = ConvertOptions(**check_options(ConvertOptions, options, "convert"))
     return convert_all(path_list(sources, "sources"), to, Path(output) if output else None, chosen)
 
 
 def check_output(output: Any) -> None:
-    """Raise OutputError if it is not a path: str() of None would be the name of a folder."""
+    """Raise OutputError for a value that is not a path: str(None) would be the name of a folder."""
     if not isinstance(output, str | PathLike) or not str(output):
         raise OutputError(f"The output is {output!r}, which is not a path.", "name a file or folder.")
 
 
 def path_list(paths: Paths | Mapping[str, Any], name: str) -> list[str | Path]:
-    """Return one or several paths as a list. Raises MissingPathError if it is empty."""
+    """Return one or more paths as a list. Raises MissingPathError without a path."""
     listed = [paths] if isinstance(paths, str | Path) else list(paths)
     if not listed:
         raise MissingPathError(f"The argument {name} is empty.", "name one or more paths.")
@@ -147,16 +182,16 @@ def path_list(paths: Paths | Mapping[str, Any], name: str) -> list[str | Path]:
 
 
 def check_options(kind: Any, options: Mapping[str, Any], call: str) -> dict[str, Any]:
-    """Return the options, with settings as the text that the command line would have.
+    """Check options, and return them with settings converted to text as on the command line.
 
-    Raises ConfigError for an unknown option, and for settings that are not values by name.
+    Raises ConfigError for an unknown option, and if settings are not a mapping.
     """
     names = [field.name for field in fields(kind) if field.init]
     for name in options:
         if name not in names:
             others = ' Other settings are given as settings={"NAME": VALUE}.' if "settings" in names else ""
             raise ConfigError(f"lstr.{call} has no argument {name!r}.", f"Choose one of: {', '.join(names)}.{others}")
-    # Settings are text on the command line; the same parser checks them here.
+    # Settings are text on the command line, and the same parser checks them here.
     settings = options.get("settings", {})
     if not isinstance(settings, Mapping):
         raise ConfigError(f"The settings are {settings!r}.", 'give values by name, as settings={"NAME": VALUE}.')

@@ -1,4 +1,4 @@
-"""Processes of this machine that work for this one: started, connected by a socket, and ended with their parent."""
+"""Child processes on this machine: they are connected by a socket, and end together with their parent."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ GRACE = 3.0  # seconds to remove temporary files
 PATIENCE = 1.0  # seconds between two requests to end
 REQUESTS = 3  # before a process is killed
 PROGRESS_SECONDS = 0.2  # between two reports of progress by a process
-# It watches its parent before other imports, which take seconds.
+# The child watches its parent before it imports anything else, which takes seconds.
 PROGRAM = """
 import sys
 from lstr.pipelines.child_process import end_with_parent
@@ -34,13 +34,13 @@ main()
 
 
 class ChildProcess:
-    """A process that runs `main` of a module, which ends in `serve_parent`, with `threads` threads of torch."""
+    """A child process that runs `main` of a module with `threads` torch threads; `main` must call `serve_parent`."""
 
     def __init__(self, module: str, threads: int, env: Mapping[str, str] | None = None):
         ours, theirs = socket.socketpair()
         known = {**package_environment(), "OMP_NUM_THREADS": str(threads), **(env or {})}
         with theirs:
-            # a group of its own: Ctrl-C goes to the parent only, which then ends its children
+            # in a new process group, so that Ctrl-C reaches only the parent, which then ends its children
             self.process = subprocess.Popen(
                 command_of(module, str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
@@ -51,18 +51,18 @@ class ChildProcess:
         self.connection = Connection(ours.detach())
 
     def send(self, message: object) -> None:
-        """Send an object that can be pickled."""
-        with suppress(OSError):  # it has died, which the next read finds
+        """Send a picklable object."""
+        with suppress(OSError):  # the process has died; the next read reports it
             self.connection.send(message)
 
     def describe_exit(self) -> str:
-        """Wait for its end; return how it ended, for a message."""
+        """Wait for the end of the process; return a description of its exit for a message."""
         code = self.process.wait()
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def end(children: Sequence[ChildProcess]) -> None:
-    """End all of them; a process that gets the request removes its temporary files."""
+    """End child processes; each gets a signal first, so that it can remove its temporary files."""
     for _ in range(REQUESTS):
         for child in children:
             if not child.connection.closed:
@@ -78,7 +78,7 @@ def end(children: Sequence[ChildProcess]) -> None:
 
 
 def send_events(connection: Connection, events: Generator[object, None, None], hint: str) -> None:
-    """Send the events of a job to the parent as they come, and last its error; `hint` is for an unforeseen one."""
+    """Send the events of a job to the parent, and at the end its error; `hint` is for unexpected errors."""
     last = 0.0
     try:
         with closing(events):
@@ -100,38 +100,38 @@ def send_events(connection: Connection, events: Generator[object, None, None], h
 
 
 def serve_parent(work: Callable[[Connection], Generator[object, None, None]], hint: str) -> None:
-    """Send the events of `work` to the process at the other end of the socket, as `send_events`.
+    """Send the events of `work` to the parent process over the socket, like `send_events`.
 
-    That process ends this one by SIGTERM, or by ending itself.
+    The parent ends this process by SIGTERM, or by ending itself.
     """
 
     def report(unraisable: Any) -> None:
-        if unraisable.exc_type is not KeyboardInterrupt:  # in a destructor Python drops it: the parent sends another
+        if unraisable.exc_type is not KeyboardInterrupt:  # Python drops it in a destructor; the parent sends another
             sys.__unraisablehook__(unraisable)
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that temporary files are removed
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent ends it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that temporary files are removed
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent handles a closed terminal
     sys.unraisablehook = report
     with suppress(KeyboardInterrupt, BrokenPipeError):
         connection = Connection(int(sys.argv[1]))
         send_events(connection, work(connection), hint)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process is already ending
 
 
 def command_of(module: str, *words: str) -> list[str]:
-    """Return the command that runs `main` of a module with these arguments, and ends gently with this process."""
+    """Return the command that runs `main` of a module with these arguments, and ends when this process ends."""
     return [sys.executable, "-P", "-c", PROGRAM.format(module=module), str(os.getpid()), *words]
 
 
 def package_environment() -> dict[str, str]:
-    """Return the environment of a process that imports this very package, wherever it was started from."""
+    """Return an environment in which a child process imports the same copy of this package."""
     root = str(Path(lstr.__file__).parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path}
 
 
 def end_with_parent(parent: int) -> None:
-    """Send this process SIGTERM within a second of the end of process `parent`, and kill it GRACE seconds later."""
+    """Send this process SIGTERM within a second after process `parent` has ended, and kill it GRACE seconds later."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -140,5 +140,5 @@ def end_with_parent(parent: int) -> None:
         sleep(GRACE)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    # Not PR_SET_PDEATHSIG of Linux: it acts when the *thread* ends that started the process.
+    # Linux's PR_SET_PDEATHSIG is no alternative: it fires when the *thread* that started the process ends.
     threading.Thread(target=watch, name="lifeline", daemon=True).start()

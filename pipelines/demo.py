@@ -1,4 +1,4 @@
-"""The whole chain on rendered videos: learn from most of them, and detect on the others."""
+"""Demo on rendered videos: learn from most of them, and detect on the others."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,19 +17,19 @@ from lstr.pipelines.scenes import SceneConfig, rendering
 
 SCENES = SceneConfig(n_videos=14, n_testing=4, seconds=12.0)
 RECIPE = "difference"
-# Enough to tell drawn figures apart, in a minute: few small images, without shaking or zoom, which the drawn videos do
-# not have. With shaken images one of five seeds had a false alarm.
+# These settings distinguish drawn figures within a minute: few small images, without shaking or zoom, because the
+# rendered camera does not move. With shaken images one of five seeds had a false alarm.
 SETTINGS = {"epochs": "6", "draws": "384", "height": "64", "width": "85", "shake": "0", "zoom": "1"}
 ABOUT = {"demo": True, "title": "demo, trained on rendered figures"}
 Event = Progress | LearnEvent
 
 
 def demo(output: Path) -> Iterator[Event | Finished[tuple[Learnt, Path]]]:
-    """Run everything in `output`; files of an earlier run are kept, but the detection runs again.
+    """Run the demo in `output`; existing files of an earlier run are kept, but the detection runs again.
 
-    The result is the learnt model, and the page that leads to its detections in the held-out videos, one after the
-    other as by `lstr detect -m`. Raises OutputError for a folder with other content, LstrError if one of its own videos
-    cannot be read, and what the jobs raise.
+    The result is the trained model, and the index page of its detections in the held-out videos, as written by
+    `lstr detect -m`. Raises OutputError for a folder with other content, LstrError if a rendered video cannot be read,
+    and the errors of the jobs.
     """
     check_writable(output)
     if output.is_dir() and any(output.iterdir()) and not (output / "videos").is_dir():

@@ -1,4 +1,4 @@
-"""What this machine has for each stage of the chain."""
+"""Check the software and hardware of this machine for each stage."""
 
 import importlib.metadata
 import os
@@ -13,9 +13,9 @@ from lstr.extractors.networks.manifest import read_manifest
 from lstr.files.home import default_model, home
 
 PACKAGES = "torch torchvision av opencv-contrib-python numpy".split()
-# Packages of a small install, which runs files of `lstr export`.
+# Packages of the small installation, which runs files of `lstr export`.
 SMALL_PACKAGES = "onnxruntime av opencv-python-headless numpy".split()
-# The networks of the published features; others of torchvision would add seconds of imports.
+# The networks of the published features; torchvision's networks would add seconds of imports.
 BUILT_NETWORKS = ("resnet50", "bninception")
 LIBRARIES = "apt install libgl1 libglib2.0-0 libxcb1, which OpenCV needs; docs/how-to/install.md."
 CPU_BUILD = "see docs/how-to/install.md to install the CPU-only build, without NVIDIA's libraries."
@@ -23,7 +23,7 @@ CPU_BUILD = "see docs/how-to/install.md to install the CPU-only build, without N
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check; `ok` is None for a missing optional part, `hint` says what to type."""
+    """The result of one check; `ok` is None for a missing optional part, `hint` is a command or an instruction."""
 
     what: str
     ok: bool | None
@@ -49,7 +49,7 @@ def examine() -> list[Finding]:
             check_gpu(),
             *check_gpu_flow(),
         ]
-    # Optional parts, which are no failure if they are missing
+    # Optional parts; if they are missing, this is not a failure
     if default := default_model():
         findings.append(Finding("default model", True, str(default)))
     else:
@@ -64,19 +64,19 @@ def examine() -> list[Finding]:
 
 
 def check(what: str, find: Callable[[], tuple[str, str]]) -> Finding:
-    """Return what a function finds, and its hint; an error is a finding too."""
+    """Return the result and the hint of a function as a finding; an error becomes a failed finding."""
     try:
         return Finding(what, True, *find())
     except ExtractorError as error:
         return Finding(what, False, str(error), error.hint)
     except (ImportError, OSError, RuntimeError) as error:
-        # a machine without a desktop lacks libraries that OpenCV links
+        # servers without a desktop lack shared libraries that OpenCV needs
         lacks = "cannot open shared object file" in str(error)
         return Finding(what, False, str(error), LIBRARIES if lacks else "make clean install")
 
 
 def check_flow() -> tuple[str, str]:
-    """Return what computes TV-L1 here, and how to get something faster."""
+    """Return the backend of TV-L1 on this machine, and a hint for a faster one."""
     import cv2
 
     from lstr.extractors.flow.workers import choose_backend
@@ -92,13 +92,13 @@ def check_networks() -> tuple[str, str]:
     """Build the networks of the published features."""
     from lstr.extractors.networks.network import NETWORKS
 
-    for name in BUILT_NETWORKS:  # .3 s; on the device "meta" torch would import more, for a second
+    for name in BUILT_NETWORKS:  # takes 0.3 s; for the device "meta" torch would import more, which takes a second
         NETWORKS[name].build(3)
     return f"{' and '.join(BUILT_NETWORKS)} can be built", ""
 
 
 def check_gpu() -> Finding:
-    """Return the GPU, or that torch is a build for GPUs on a machine without one."""
+    """Return the GPU; warn if torch is a GPU build on a machine without a GPU."""
     import torch
 
     if torch.cuda.is_available():
@@ -110,7 +110,7 @@ def check_gpu() -> Finding:
 
 
 def check_gpu_flow() -> Iterator[Finding]:
-    """Yield which kernel computes flow on the GPU, after it has solved a pair; nothing without a GPU."""
+    """Yield the kernel that computes flow on the GPU, after it has solved a pair; nothing without a GPU."""
     import torch
 
     from lstr.extractors.flow.tvl1_gpu import open_solver
@@ -120,7 +120,7 @@ def check_gpu_flow() -> Iterator[Finding]:
     what = "optical flow on the GPU"
     try:
         solver = open_solver("cuda")
-    except ExtractorError as error:  # optional, because the processor computes it as well
+    except ExtractorError as error:  # optional, because the CPU can compute flow too
         yield Finding(what, None, str(error), error.hint)
         return
     about = f"TV-L1 by the {solver.name} kernel ({solver.about}); one pair of 16x16 pixels solved"
@@ -128,6 +128,6 @@ def check_gpu_flow() -> Iterator[Finding]:
 
 
 def notes() -> str:
-    """Return lines to print after an installation: torch for GPUs without a GPU, no compiled kernel; else empty."""
+    """Return warnings to print after an installation: a GPU build of torch without a GPU, or no compiled kernel."""
     findings = (check_gpu(), check("optical flow", check_flow))
     return "".join(f"note: {f.what}: {f.found}; {f.hint}\n" for f in findings if f.hint)

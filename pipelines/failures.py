@@ -1,4 +1,4 @@
-"""What an error means for a run over several sources: one of them has failed, or the run cannot continue."""
+"""Decide whether an error in a run over several sources affects one source or ends the run, and log failures."""
 
 import errno
 import hashlib
@@ -19,18 +19,18 @@ from lstr.files.names import without_credentials
 from lstr.files.remote import Place, has_no_room
 from lstr.pipelines.progress import Failed
 
-# Messages of torch and OpenCV, which raise errors other than MemoryError.
+# Messages of torch and OpenCV, which do not raise MemoryError.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Insufficient memory")
-LOST_DEVICE = "CUDA error"  # after one every later use of the GPU fails
-LONGEST_REASON = 300  # characters of an unforeseen error in a message
+LOST_DEVICE = "CUDA error"  # after such an error every later use of the GPU fails
+LONGEST_REASON = 300  # characters of an unexpected error in a message
 LONGEST_NAME = 200  # bytes of the name of a log; file systems allow 255
-# In the output folder of a run: a line per failed source, and a folder with the traceback of each unforeseen error.
+# In the output folder of a run: a line per failed source, and a folder with the tracebacks of unexpected errors.
 FAILED, LOGS = "failed.jsonl", "logs"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one source has failed, and what to do; `traceback` is empty where the error was foreseen."""
+    """The reason why a source failed, and a hint; `traceback` is set only for unexpected errors."""
 
     reason: str
     hint: str
@@ -38,13 +38,13 @@ class Failure:
 
 
 def failure_of(error: Exception, subject: object) -> Failure:
-    """Return the failure of the one source, named `subject`, that raised an error.
+    """Return the failure of one source, named `subject`, from its error; re-raise errors that end the run.
 
-    Raises OutputError for a full disk and lost output, ExhaustedError for memory and a lost GPU, and BrokenPipeError
-    for a closed standard output: these end the run.
+    Raises OutputError for a full disk and deleted output, ExhaustedError for lack of memory and a lost GPU, and
+    BrokenPipeError for a closed standard output.
     """
     if isinstance(error, OutputError):
-        # a name that is too long is that source's own failure: others have shorter names
+        # a name that is too long affects only this source
         if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENAMETOOLONG:
             raise error
     if isinstance(error, ExhaustedError):
@@ -82,7 +82,7 @@ def failure_of(error: Exception, subject: object) -> Failure:
 
 @contextmanager
 def skip_failure(subject: object) -> Iterator[None]:
-    """Skip a source that fails, where another step reports it. Raises as `failure_of`."""
+    """Ignore the failure of a source that another step reports. Raises as `failure_of`."""
     try:
         yield
     except Exception as error:
@@ -90,14 +90,14 @@ def skip_failure(subject: object) -> Iterator[None]:
 
 
 def describe_error(error: Exception) -> str:
-    """Return an unforeseen error in one line."""
+    """Describe an unexpected error in one line."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
     text = f"{type(error).__name__}: {first}"
     return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"
 
 
 def log_name(source_id: str) -> str:
-    """Return the path of a source's log below the output folder; a hash for a name that is too long for a file."""
+    """Return the path of a source's log in the output folder; a name that is too long for a file becomes a hash."""
     path = PurePath(f"{source_id}.log")
     if len(os.fsencode(path.name)) <= LONGEST_NAME:
         return f"{LOGS}/{path}"
@@ -105,10 +105,10 @@ def log_name(source_id: str) -> str:
 
 
 class FailureLog:
-    """The failures of one run, written to its output folder as they come; `events` has them.
+    """The failures of one run (`events`), written to its output folder immediately.
 
-    Without a folder only the logs are written, to the home folder. `keeps_list` is false where failed.jsonl would only
-    repeat what the run prints, or has the name of another file of the folder.
+    Without a folder only the logs are written, to the home folder. `keeps_list` is false if failed.jsonl would repeat
+    the printed output, or conflict with another file of the folder.
     """
 
     def __init__(self, folder: Place | None, keeps_list: bool = True):
@@ -118,7 +118,7 @@ class FailureLog:
         self._lines: dict[str, dict[str, Any]] = {}
 
     def add(self, source_id: str, source: object, failure: Failure) -> Failed:
-        """Write a failure, with a log of one that was not foreseen; return its event. Raises OutputError."""
+        """Write a failure, and a log if it was unexpected; return its event. Raises OutputError."""
         line, hint = {"id": source_id, "source": str(source), "reason": failure.reason}, failure.hint
         if failure.traceback:
             line["log"] = log_name(source_id)
@@ -127,20 +127,20 @@ class FailureLog:
                 write_bytes(log, [failure.traceback.encode(errors="replace")])
                 hint = f"{log} has the traceback: report it, with what `lstr doctor` prints."
             except OutputError:
-                if self.folder is not None:  # the home folder is no output of the run
+                if self.folder is not None:  # an error in the home folder must not end the run
                     raise
         if self.folder and self.keeps_list:
             self._lines[source_id] = line
-            if isinstance(self.folder, Path):  # at once, so that a kill does not lose it; object stores cannot append
+            if isinstance(self.folder, Path):  # a kill must not lose it; object stores cannot append
                 append_jsonl(self.folder / FAILED, line)
         self.events.append(Failed(source_id, failure.reason, hint))
         return self.events[-1]
 
     def finish(self, processed: Iterable[str]) -> None:
-        """Rewrite failed.jsonl: a line of each source that failed now, none of another one of `processed`.
+        """Rewrite failed.jsonl: add the sources that failed in this run, and remove other sources of `processed`.
 
-        Lines of earlier runs on other sources stay, and logs of sources that have not failed again are removed.
-        Raises OutputError.
+        Lines of earlier runs about other sources are kept; logs of sources that did not fail again are deleted. Raises
+        OutputError.
         """
         if self.folder is None or not self.keeps_list:
             return
@@ -154,7 +154,7 @@ class FailureLog:
 
 
 def read_failures(folder: Place) -> list[dict[str, Any]]:
-    """Return the whole lines of a folder's failed.jsonl."""
+    """Return the complete lines of a folder's failed.jsonl."""
     return [
         value
         for value in read_jsonl(folder.joinpath(FAILED))

@@ -1,4 +1,4 @@
-"""The content of a path as one flat description. Modules that import torch are imported late: videos need none."""
+"""Describe the content of a path. Modules that import torch are imported late, because videos do not need it."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,10 +22,15 @@ CHECKPOINTS = (".pt", ".pth", ".tar")
 def describe(
     path: str | Path, settings: Mapping[str, str], progress: ProgressCallback = lambda *_: None
 ) -> dict[str, Any]:
-    """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file, by its `kind`.
+    """Describe a video, feature folder, model file, checkpoint, weights, recipe, timeline or label file.
 
-    A feature folder is read whole, and `faults` names what is wrong with it. settings: of the model, which a published
-    checkpoint does not hold. Raises the typed error of that kind.
+    Args:
+        path: The file or folder. A feature folder is read completely, and `faults` lists its errors.
+        settings: Settings of the model, for a published checkpoint that does not contain them.
+        progress: Is called while a feature folder is read.
+
+    Returns:
+        A JSON object with the entry `kind`. Errors are raised as when the file is used.
     """
     path = Path(path)
     if not path.exists():
@@ -49,9 +54,9 @@ def describe(
                 return describe_labels(path)
             raise
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
-    if not path.is_file():  # opening a FIFO would wait
+    if not path.is_file():  # opening a FIFO would block
         raise MissingPathError(f"{path} is not a file on a disk, such as a pipe.", "name a file or a folder.")
-    # Checkpoints of torch are ZIP files too: only the content tells a model file.
+    # torch's checkpoints are ZIP files too, so only the content identifies a model file.
     with path.open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP
     if is_zip or path.suffix == ".lstr":
@@ -154,7 +159,7 @@ def _describe_features(path: Path, progress: ProgressCallback) -> dict[str, Any]
     }
     if recipe := folder.recipe:
         described |= {"recipe_id": recipe.id, "random_weights": recipe.random_streams or "none"}
-        # Videos by the fold that their networks lack, and how many of them the networks were trained on
+        # Number of videos by the excluded fold of their networks, and how many of them the networks were trained on
         counted: dict[str, dict[str, int]] = {}
         for record in map(folder.read_record, folder.ids()):
             if record is not None and (seen := streams_trained_on(record)) is not None:
@@ -173,7 +178,7 @@ def _describe_checkpoint(path: Path, settings: Mapping[str, str]) -> dict[str, A
     from lstr.pipelines.features.dataset import training_overlap
     from lstr.pipelines.model_files.networks import recipe_of
 
-    with suppress(WeightsError):  # a file that is not of a network fails below, with the reason
+    with suppress(WeightsError):  # a file without a network fails below, with the reason
         if card := read_card(path):
             return {"kind": "weights file", **asdict(card), "seen": list(card.seen)}
     loaded = checkpoint.load(path, settings)

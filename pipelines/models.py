@@ -1,4 +1,4 @@
-"""Every kind of model with its paper, its cost and its published numbers; random models to measure."""
+"""Describe all kinds of models (paper, cost, published results), and build random models for measurements."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from lstr.windows.plans import needed
 
 
 def build(config: WindowConfig, n_classes: int, device: str) -> Model:
-    """Return a model with random weights, ready to score."""
+    """Build a model with random weights, in evaluation mode."""
     return make_model(config, n_classes).eval().to(device)
 
 
 def full_age(config: WindowConfig) -> int:
-    """Return chunks after which both memories are full; a multiple of the stride, so an update comes next."""
+    """Return the number of chunks that fill both memories; a multiple of the stride, so that an update is next."""
     return 2 * (config.long_length + config.work_length * config.long_stride)
 
 
 def filled(state: StreamState, offset: int = 0) -> StreamState:
-    """Return the state with its memory full: random numbers instead of thousands of steps.
+    """Return the state with full memories, filled with random numbers instead of running thousands of steps.
 
-    Stream b is at chunk full_age + offset + b, so of several one in `long_stride` updates its long memory at each
-    step. Its scores are finite and mean nothing.
+    Stream b is at chunk full_age + offset + b, so that at each step one in `long_stride` streams updates its long
+    memory. The scores are finite but meaningless.
     """
     for tensor in state.tensors.values():
-        if tensor.is_floating_point():  # masks stay: everything is visible
+        if tensor.is_floating_point():  # masks stay unchanged: everything is visible
             tensor.normal_()
     state.chunks[:] = full_age(state.config) + offset + np.arange(len(state.chunks))
     return state
 
 
 def attention_flops(queries: torch.Size, keys: torch.Size, values: torch.Size, *_: object, **__: object) -> int:
-    """Return FLOPs of the scores and the weighted sum, from shapes (batch, heads, tokens, width)."""
+    """Return the FLOPs of attention scores and weighted sum, from shapes (batch, heads, tokens, width)."""
     batch, heads, asked, width = queries
     return 2 * batch * heads * asked * keys[2] * (width + values[3])
 
 
 def cost_of(config: WindowConfig, n_classes: int) -> dict[str, int]:
-    """Return the cost of a model, counted on tensors without contents: no weights are made.
+    """Return the cost of a model, counted on meta tensors without allocating weights.
 
-    `parameters` are the numbers that training changes; `multiply_adds` the multiplications in matrix products and
-    convolutions for one chunk of a stream with a full memory, on average.
+    `parameters` is the number of trainable weights; `multiply_adds` is the average number of multiplications in matrix
+    products and convolutions per chunk of a stream with full memories.
     """
     age = full_age(config)
-    # Without this, counts depend on the version: torch before 2.15 has no formula for attention on a processor.
+    # Otherwise counts depend on the version: torch before 2.15 has no formula for attention on a CPU.
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     with torch.device("meta"), torch.no_grad():
-        model = make_model(config, n_classes).eval().requires_grad_(False)  # gradients would be tracked
+        model = make_model(config, n_classes).eval().requires_grad_(False)  # do not count operations for gradients
         constants, tensors = model.constants(), model.begin(1)
         with FlopCounterMode(display=False, custom_mapping={fused: attention_flops}) as counter:
             for chunk in range(age, age + config.long_stride):
@@ -69,9 +69,9 @@ def cost_of(config: WindowConfig, n_classes: int) -> dict[str, int]:
 
 
 def describe_models(kind: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield each kind, or one: paper, code, licence, exactness, presets, cost of the published size, numbers.
+    """Describe each kind, or one: paper, code, licence, exactness, presets, cost of the published size, results.
 
-    Raises ConfigError for a kind that does not exist.
+    Raises ConfigError for an unknown kind.
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"Unknown kind: {kind!r}.", f"Choose one of: {', '.join(KINDS)}.")

@@ -1,4 +1,4 @@
-"""Events of jobs, the same for the command line, Python, the demo and Ray."""
+"""Events of jobs, used by the command line, Python, the demo and Ray."""
 
 import sys
 import warnings
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-if TYPE_CHECKING:  # it brings numpy, and a shell that completes something waits for this module
+if TYPE_CHECKING:  # it imports numpy, which would slow down shell completion
     from lstr.labels.check import Finding
 
 Result = TypeVar("Result")
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of one thing: chunks of a video, steps of a network, videos of a folder."""
+    """Progress of one task, for example chunks of a video, steps of a network or videos of a folder."""
 
     what: str
     done: int
@@ -23,17 +23,17 @@ class Progress:
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence for a person: a warning, or with `warning` false what the job has found or is about to do."""
+    """A sentence for the user: a warning, or with `warning` false information about the job."""
 
     text: str
     warning: bool = True
     repeats: bool = False
-    """Whether it is shown each time, though its words are the same."""
+    """Whether it is shown every time, even if the text is the same."""
 
 
 @dataclass(frozen=True)
 class LabelFindings:
-    """What is odd or wrong in a label file."""
+    """The findings of a check of a label file."""
 
     source: str
     findings: "list[Finding]"
@@ -41,7 +41,7 @@ class LabelFindings:
 
 @dataclass(frozen=True)
 class Failed:
-    """One input of several has failed, why, and what to do; the job continues with the others."""
+    """The failure of one input, with reason and hint; the job continues with the others."""
 
     id: str
     reason: str
@@ -52,13 +52,13 @@ class Failed:
 
 @dataclass(frozen=True)
 class Finished(Generic[Result]):
-    """The last event of a job: its result."""
+    """The last event of a job, with its result."""
 
     result: Result
 
 
 def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event: None) -> Any:
-    """Run a job to its end, pass each event to `tell`, and return the result of its Finished."""
+    """Run a job to its end, pass each event to `tell`, and return the result of its Finished event."""
     result = None
     for event in events:
         tell(event)
@@ -68,14 +68,14 @@ def result_of(events: Iterable[Any], tell: Callable[[Any], None] = lambda event:
 
 
 def warn(event: Any) -> None:
-    """Show the warnings of a job as Python's own; ignore other events."""
+    """Show the warnings of a job as Python warnings; ignore other events."""
     if isinstance(event, Notice) and event.warning:
-        # The warning names the first line that is not in this package, because Python shows a warning once per line.
+        # The warning refers to the first caller outside this package, because Python shows a warning once per line.
         frame, depth = sys._getframe(1), 2
         while frame.f_back and str(frame.f_globals.get("__name__", "")).split(".")[0] == "lstr":
             frame, depth = frame.f_back, depth + 1
         warnings.warn(event.text, stacklevel=depth)
 
 
-# Called as (what, done, total) by work below the jobs.
+# A function that is called with (what, done, total).
 ProgressCallback = Callable[[str, int, int], None]

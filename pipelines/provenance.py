@@ -1,4 +1,4 @@
-"""What made a result: versions, source revision, machine, command, memory."""
+"""Provenance of results: versions, source revision, machine, command, memory."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ STATUS = Path("/proc/self/status")
 
 
 def about_machine(**versions: str) -> dict:
-    """Return where and when a record was made; `versions` are those of further libraries."""
+    """Return the machine, the time and the versions of libraries for a record; `versions` adds other libraries."""
     return {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         **about_processor(),
@@ -30,7 +30,7 @@ def about_machine(**versions: str) -> dict:
 
 
 def provenance(device: str, processes: int) -> dict:
-    """Return everything besides settings and data that a result may depend on."""
+    """Return everything that a result may depend on in addition to settings and data."""
     return {
         **about_machine(),
         "git": git_revision(),
@@ -42,10 +42,10 @@ def provenance(device: str, processes: int) -> dict:
 
 
 def git_revision(source: Path = SOURCE) -> dict | None:
-    """Return the revision of the sources, and whether files differ from it; None outside a checkout."""
+    """Return the git revision of the sources, and whether there are local changes; None outside a checkout."""
     if not (source / ".git").exists():
         return None
-    git = ["git", "--no-optional-locks"]  # killed on a full disk, it would leave a lock that stops the user's own git
+    git = ["git", "--no-optional-locks"]  # if git is killed, a remaining lock would block the user's git commands
     try:
         revision, changed = (
             subprocess.run([*git, *words], cwd=source, capture_output=True, text=True, check=True, timeout=20).stdout
@@ -57,18 +57,18 @@ def git_revision(source: Path = SOURCE) -> dict | None:
 
 
 def peak_memory_mb(status: Path = STATUS) -> float:
-    """Return the most memory that this process, or the one of a /proc/PID/status, has held, in units of 10^6 bytes."""
+    """Return the peak memory of this process, or of the process of a /proc/PID/status file, in MB (10^6 bytes)."""
     if status.exists():
-        # Not `ru_maxrss`: it also counts the memory of the process that started this one.
+        # Not `ru_maxrss`, which includes the memory of the parent process before exec.
         (kilobytes,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(kilobytes) * 1024 / 1e6
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes in what ru_maxrss counts
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes per unit of ru_maxrss
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def make_reproducible() -> None:
-    """Set what cuBLAS needs before the first CUDA call of a deterministic run.
+    """Set the environment variables that cuBLAS needs before the first CUDA call of a deterministic run.
 
-    Without them torch before 2.15 refuses the first matrix product of such a run on a GPU.
+    Without them torch before 2.15 raises an error in the first matrix product of such a run on a GPU.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

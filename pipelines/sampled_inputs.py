@@ -1,4 +1,4 @@
-"""Inputs of feature networks from chunks spread over videos: to calibrate random networks, or to measure for int8."""
+"""Sample inputs of feature networks from videos, to calibrate random networks or to measure ranges for int8."""
 
 from collections.abc import Generator, Mapping
 
@@ -24,10 +24,19 @@ def sampled_inputs(
     n_chunks: int,
     what: str,
 ) -> Generator[Progress, None, dict[str, list[NDArray[np.uint8]]]]:
-    """Return what the networks see of chunks spread evenly over videos: by stream the first crop (H, W, C).
+    """Return inputs of the networks from chunks that are spread evenly over videos: first crops (H, W, C) by stream.
 
-    `workers` may be None if no network takes flow. A video that cannot be read is skipped. Progress is of `what`.
-    Raises VideoError if none can be read.
+    Videos that cannot be read are skipped.
+
+    Args:
+        twostream: The networks.
+        videos: The videos by id.
+        workers: Threads that compute flow; None if no network takes flow.
+        n_chunks: Number of chunks.
+        what: Name of the task in Progress events.
+
+    Raises:
+        VideoError: No video can be read.
     """
     lengths = {}
     for video_id, source in videos.items():

@@ -1,4 +1,4 @@
-"""A small labelled set of real MP4 files: a jointed figure that acts, with every boundary known."""
+"""Render a small labelled data set of MP4 files: an animated figure that performs actions, with exact labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEAD_SECONDS, TAIL_SECONDS = (0.5, 1.8), 0.5
 FADE_SECONDS, TURN_SECONDS = 0.25, 0.4
 SIDE_YAW = math.radians(78)
 
-# Part of each file's mark: raise it when the drawing changes, so that old files are made again.
+# Part of each file's mark: increase it when the drawing changes, so that old files are rendered again.
 DRAWING = 1
 
 # Lengths in body heights.
@@ -44,7 +44,7 @@ REST, STAND = (4, 10, 10, 6), (2, 5, -2, 4)
 
 @dataclass(frozen=True)
 class SceneConfig:
-    """What to render: lengths in seconds, even sizes in pixels, `fps` an int or a Fraction."""
+    """Settings of the rendered data set: lengths in seconds, even sizes in pixels, `fps` an int or a Fraction."""
 
     n_videos: int = 10
     n_testing: int = 3
@@ -63,16 +63,16 @@ class SceneConfig:
         return float(self.n_frames / Fraction(self.fps))
 
     def mark(self) -> str:
-        """Identity written into each file; equal marks mean equal pixels for the same id."""
+        """Identifier that is written into each file; files with equal marks and ids have equal pixels."""
         text = json.dumps({"drawing": DRAWING, **vars(self)}, sort_keys=True, default=str)
         return "lstr scenes " + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def schedule(config: SceneConfig = SceneConfig()) -> dict[str, tuple[str, list[Segment]]]:
-    """Draw which action happens when: id -> (subset, segments).
+    """Draw the actions of each video at random: id -> (subset, segments).
 
-    Each subset is dealt from its own shuffled decks of the five actions, so it holds every class n times
-    once it has room for 5 n actions. A 9 s video holds two or three.
+    Actions are dealt from shuffled decks of the five actions, separately for each subset, so that a subset with 5 n
+    actions contains every class n times. A video of 9 s has two or three actions.
     """
     rng = np.random.default_rng(config.seed)
     drawn: dict[str, tuple[str, list[Segment]]] = {}
@@ -90,15 +90,15 @@ def schedule(config: SceneConfig = SceneConfig()) -> dict[str, tuple[str, list[S
 
 
 def render_scenes(folder: Path, config: SceneConfig = SceneConfig()) -> Path:
-    """Run `rendering` to its end; returns the path of `folder/labels.json`."""
+    """Run `rendering` to its end; return the path of `folder/labels.json`."""
     list(rendering(folder, config))
     return Path(folder) / "labels.json"
 
 
 def rendering(folder: Path, config: SceneConfig = SceneConfig()) -> Iterator[Progress]:
-    """Render `folder/videos/<id>.mp4`, then write `folder/labels.json` (ActivityNet form); yields videos done.
+    """Render `folder/videos/<id>.mp4`, then write `folder/labels.json` (ActivityNet JSON); yield Progress by video.
 
-    Files of the same config that are already in the folder are kept.
+    Existing files of the same config are kept.
     """
     folder = Path(folder)
     videos = folder / "videos"
@@ -130,20 +130,20 @@ def _deal(rng: np.random.Generator) -> Iterator[str]:
     while True:
         deck = rng.permutation(ACTIONS).tolist()
         if deck[0] == last:
-            # Two runs of one action, side by side, teach nothing about its boundary with another.
+            # Two consecutive segments of one action would have no visible boundary to learn from.
             deck = deck[1:] + deck[:1]
         last = deck[-1]
         yield from deck
 
 
 def _write_video(path: Path, config: SceneConfig, frames: Iterator[np.ndarray], left: Event) -> None:
-    """Encode frames (H, W, 3) BGR uint8 as H.264, named when it is whole. Raises CancelledError once `left` is set."""
+    """Encode frames (H, W, 3) BGR uint8 as H.264, atomically. Raises CancelledError once `left` is set."""
     with replacing(path) as part, av.open(str(part), "w", format="mp4", options={"movflags": "faststart"}) as container:
         container.metadata["comment"] = config.mark()
         stream = container.add_stream("libx264", rate=Fraction(config.fps))
         stream.width, stream.height, stream.pix_fmt = config.width, config.height, "yuv420p"
         stream.options = {"crf": "23", "preset": "veryfast"}
-        # x264 cuts its work by thread count, so one thread gives the same bytes on any number of cores.
+        # x264's output depends on the number of threads; one thread gives the same bytes on any machine.
         stream.codec_context.thread_count = 1
         for image in frames:
             if left.is_set():
@@ -155,7 +155,8 @@ def _write_video(path: Path, config: SceneConfig, frames: Iterator[np.ndarray], 
 def _frames(config: SceneConfig, index: int, segments: list[Segment]) -> Iterator[np.ndarray]:
     rng = np.random.default_rng([config.seed, index])
     actor, stage = Actor(rng, config, segments), _stage(rng, config)
-    # Faint on purpose: noise and light keep TV-L1 from stopping early on still frames, and the demo waits.
+    # Faint on purpose: stronger noise and light would keep TV-L1 from stopping early on still frames, and slow the
+    # demo.
     noise, lamp, lamp_hertz = rng.uniform(0.3, 0.8), rng.uniform(0.004, 0.01), rng.uniform(0.05, 0.15)
     for k in range(config.n_frames):
         seconds = float(k / Fraction(config.fps))
@@ -166,7 +167,7 @@ def _frames(config: SceneConfig, index: int, segments: list[Segment]) -> Iterato
 
 
 def _stage(rng: np.random.Generator, config: SceneConfig) -> np.ndarray:
-    """Textured wall, floor and a few flat things: (H, W, 3) BGR uint8, mid-bright and pale."""
+    """Draw a textured wall, floor and a few flat objects, of medium brightness and pale: (H, W, 3) BGR uint8."""
     width, height = config.width, config.height
     image = np.empty((height, width, 3), np.float32)
     horizon = int(height * rng.uniform(0.66, 0.74))
@@ -176,7 +177,7 @@ def _stage(rng: np.random.Generator, config: SceneConfig) -> np.ndarray:
         x, y = int(rng.uniform(0, width * 0.9)), int(rng.uniform(0, horizon * 0.6))
         corner = (x + int(rng.uniform(0.08, 0.25) * width), y + int(rng.uniform(0.1, 0.3) * height))
         cv2.rectangle(image, (x, y), corner, (rng.uniform(120, 215) + rng.uniform(-25, 25, 3)).tolist(), -1)
-    # Two grain sizes, because optical flow needs something to hold on to at more than one pyramid level.
+    # Two grain sizes, because optical flow needs texture at more than one pyramid level.
     for cell, strength in ((10, 9.0), (3, 6.0)):
         grain = rng.standard_normal((height // cell + 1, width // cell + 1)).astype(np.float32)
         image += strength * cv2.resize(grain, (width, height), interpolation=cv2.INTER_CUBIC)[..., None]
@@ -184,11 +185,11 @@ def _stage(rng: np.random.Generator, config: SceneConfig) -> np.ndarray:
 
 
 class Actor:
-    """One figure: its looks, its place over time and its pose at any second.
+    """An animated figure: its appearance, its position over time and its pose at any time.
 
-    A pose is an array (18,), in degrees: the lean of the trunk, then for left arm, right arm, left leg and
-    right leg the pitch (0 hangs down, 90 points forward) and spread (sideways, away from the body) of the
-    upper and of the lower half; last the lift above the floor, in body heights.
+    A pose is an array (18,), in degrees: the lean of the trunk; then for left arm, right arm, left leg and right leg
+    the pitch (0 hangs down, 90 points forward) and spread (sideways, away from the body) of the upper and of the lower
+    half; last the lift above the floor, in body heights.
     """
 
     def __init__(self, rng: np.random.Generator, config: SceneConfig, segments: list[Segment]) -> None:
@@ -210,7 +211,7 @@ class Actor:
         for start, end in ((s.start, s.end) for s in segments if s.label == "walk"):
             side = 1 if place < config.width / 2 else -1
             far = config.width - margin if side > 0 else margin
-            # A long stride over a short time would be a run, so the speed has a ceiling.
+            # A long way in a short time would look like running, so the speed is limited.
             target = place + side * min(abs(far - place), 0.65 * self.size * (end - start))
             self.yaw_keys += [(start - TURN_SECONDS, yaw), (start, side * SIDE_YAW)]
             self.yaw_keys += [(end, side * SIDE_YAW), (end + TURN_SECONDS, side * rest)]
@@ -225,7 +226,7 @@ class Actor:
         return place
 
     def pose(self, seconds: float) -> np.ndarray:
-        """The pose (18,) at that second."""
+        """Return the pose (18,) at a time in seconds."""
         breath = math.sin(2 * math.pi * 0.3 * seconds + self.sway[0])
         drift = math.sin(2 * math.pi * 0.17 * seconds + self.sway[1])
         arm = (REST[0] + 3 * breath, REST[1], REST[2] + 3 * breath, REST[3])
@@ -235,7 +236,7 @@ class Actor:
                 continue
             t, length = seconds - segment.start, segment.end - segment.start
             move, period = MOVES[segment.label]
-            # A whole number of cycles, so that the move ends where it began.
+            # An integer number of cycles, so that the movement ends in its first pose.
             cycles = t / length * max(1, round(length * tempo / period))
             if segment.label == "walk":
                 cycles = tempo / period * abs(self._place(seconds) - self._place(segment.start)) / self.size
@@ -246,7 +247,7 @@ class Actor:
         return idle
 
     def draw(self, image: np.ndarray, seconds: float) -> np.ndarray:
-        """Paint the figure onto an image (H, W, 3) BGR uint8, in place."""
+        """Draw the figure on an image (H, W, 3) BGR uint8, in place."""
         pose = self.pose(seconds)
         angle = np.radians(pose[:17])
         times, yaws = np.array(self.yaw_keys, dtype=float).T
@@ -258,14 +259,14 @@ class Actor:
         roots = SIDES[:, None] * np.array([[0, SHOULDER, 0]] * 2 + [[0, HIP, 0]] * 2)
         roots[:2] += TORSO * up
         joints = np.concatenate([roots[:, None], HALVES * np.stack(along, axis=-1)], axis=1).cumsum(axis=1)
-        # The feet carry the body: the lower one stands on the floor and their middle stays in place.
+        # The lower foot is on the floor, and the middle of both feet stays in place.
         feet = joints[2:, 2]
         origin = np.array([*feet[:, :2].mean(axis=0), feet[:, 2].min() - pose[17]])
         turn = np.array([[math.sin(yaw), math.cos(yaw), 0], [0, 0, -1], [math.cos(yaw), -math.sin(yaw), 0]])
         corner = np.array([self._place(seconds), self.floor, 0])
 
         def project(points: np.ndarray) -> np.ndarray:
-            """Return body points (..., 3) forward, right, up as (..., 3) x, y in pixels and nearness."""
+            """Project body points (..., 3) forward, right, up to (..., 3) x, y in pixels and nearness."""
             return corner + self.size * (points - origin) @ turn.T
 
         arm = ((0.072, self.shirt * 0.85), (0.064, self.skin))
@@ -280,7 +281,7 @@ class Actor:
         parts.append((3 * head[2], [(neck, head, 0.07, self.skin), (head, head, 2 * HEAD, self.skin)]))
         for _, strokes in sorted(parts, key=lambda part: part[0]):
             for a, b, wide, colour in strokes:
-                # Ends in sixteenths of a pixel (shift 4): whole pixels would make slow moves stutter.
+                # Coordinates in sixteenths of a pixel (shift 4): whole pixels would make slow movements jerky.
                 start, end = ([round(v * 16) for v in p[:2].tolist()] for p in (a, b))
                 cv2.line(image, start, end, colour.tolist(), max(1, round(wide * self.size)), cv2.LINE_AA, 4)
         return image
@@ -327,14 +328,14 @@ def _squat(phase: float) -> np.ndarray:
 
 
 def _punch(phase: float) -> np.ndarray:
-    # Out in an eighth of a second and back in a quarter: the fastest thing in the set.
+    # Out in an eighth of a second and back in a quarter: the fastest movement of the data set.
     reach = _smooth(2 * phase % 1 / 0.28) * _smooth((1 - 2 * phase % 1) / 0.5)
     hit, guard = (18 + 74 * reach, 8 - 8 * reach, 140 - 50 * reach, -14 + 6 * reach), (18, 8, 140, -14)
     arms = (hit, guard) if phase < 0.5 else (guard, hit)
     return _join(6 + 12 * reach, *arms, (30, 5, 8, 4), (-8, 5, -32, 4))
 
 
-# The pose at a phase (0 to 1) and the length of a cycle in seconds; of a walk in body heights of way, because
-# legs that follow the clock slide.
+# The pose at a phase (0 to 1), and the length of a cycle in seconds. For a walk it is in body heights of distance,
+# because with a cycle in seconds the feet would slide.
 CYCLES = (_wave, 0.55), (_jump, 0.85), (_walk, 0.78), (_squat, 1.4), (_punch, 0.95)
 MOVES = dict(zip(ACTIONS, CYCLES, strict=True))

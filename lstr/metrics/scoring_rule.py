@@ -24,13 +24,13 @@ class ScoringRule:
     code: str
     """Name of the published code with this rule"""
     chunks: Literal["every", "long videos", "whole windows", "after the first"]
-    """every: all chunks. long videos: all chunks of videos that fill a work memory. whole windows: chunks at the end of a
-    complete work memory, followed by all chunks that the model predicts and one more. after the first: all chunks
+    """every: all chunks. long videos: all chunks of videos that fill a work memory. whole windows: chunks at the end of
+    a complete work memory, followed by all chunks that the model predicts and one more. after the first: all chunks
     except the first of each video."""
     ambiguous: Literal["ignored", "left out alone", "left out oldest", "negative"]
-    """ignored: ambiguous chunks are in no metric. left out alone: chunks with only the ambiguous label are excluded. left
-    out oldest: chunks are excluded if the first chunk of their work memory has only this label. negative: no chunk is
-    excluded. Except for `ignored`, the other chunks lose this label, and scores are a softmax without this class."""
+    """ignored: ambiguous chunks are in no metric. left out alone: chunks with only the ambiguous label are excluded.
+    left out oldest: chunks are excluded if the first chunk of their work memory has only this label. negative: no chunk
+    is excluded. Except for `ignored`, the other chunks lose this label, and scores are a softmax without this class."""
 
     work_length: int = 1
     """Number of chunks in the model's work memory"""

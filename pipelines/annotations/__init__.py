@@ -1,1 +1,1 @@
-"""Labelled segments in the formats of the field's tools."""
+"""Label formats of common annotation tools."""

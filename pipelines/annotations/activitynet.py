@@ -1,4 +1,4 @@
-"""ActivityNet's JSON, the form that `--labels` takes, and per-chunk targets with their data_info.json."""
+"""ActivityNet's JSON, the main format of `--labels`, and per-chunk targets with their data_info.json."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from lstr.pipelines.annotations.format import EVERYTHING, FILES, ConvertOptions,
 
 
 class ActivityNetJson(Format):
-    """Labels to train on, or results to evaluate if there are scores."""
+    """Labels for training, or with scores results for evaluation."""
 
     name, suffix = "activitynet", ".activitynet.json"
     holds = EVERYTHING - {"scores"}
@@ -37,7 +37,7 @@ class ActivityNetJson(Format):
 
 
 class PerFrame(Format):
-    """A folder of per-chunk targets, target_perframe/ID.npy, of the first data set that its data_info.json names."""
+    """A folder of per-chunk targets, target_perframe/ID.npy, of the first data set in its data_info.json."""
 
     name = "perframe"
     is_folder = True
@@ -60,9 +60,9 @@ class PerFrame(Format):
 
 
 def to_activitynet(annotated: AnnotationSet, results: bool | None = None) -> dict[str, Any]:
-    """Return labels ("database"), or the form of results that ActivityNet evaluates.
+    """Return labels ("database"), or the result format of ActivityNet's evaluation.
 
-    If `results` is None, it is results if there are scores.
+    If `results` is None, segments with scores are results.
     """
     if results if results is not None else "scores" in annotated.extras():
         found: dict[str, Any] = {video_id: [] for video_id in annotated.videos}

@@ -1,4 +1,4 @@
-"""The content of label files of any format: videos and the labelled segments of each, in seconds."""
+"""The content of label files in any format: videos with labelled segments in seconds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,15 +10,15 @@ from lstr.labels.segment import Segment, find_error, is_name, is_time
 
 @dataclass(frozen=True)
 class AnnotationSet:
-    """Annotated videos by id. `classes` are in the order of the file if it states one, without "Background".
+    """Annotated videos by id. `classes` are without "Background", in the order of the file if it has one.
 
-    Segments are sorted by start, and those of background are dropped, because their absence means the same. Segments
-    can be wrong, as in files: `checked` raises.
+    Segments are sorted by start. Background segments are dropped, because they are implied. Segments may be invalid, as
+    in files; `checked` raises for them.
     """
 
     videos: Mapping[str, VideoLabels]
     classes: tuple[str, ...] = ()
-    # What was read differently from how it is written.
+    # Entries that were interpreted instead of read literally.
     notes: tuple[Note, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -35,16 +35,16 @@ class AnnotationSet:
 
     @property
     def first(self) -> tuple[str, VideoLabels]:
-        """Id and annotations of the first video; of an empty set, an empty one."""
+        """Return id and labels of the first video; an empty id and empty labels without videos."""
         return next(iter(self.videos.items()), ("", VideoLabels()))
 
     @property
     def segments(self) -> list[tuple[str, Segment]]:
-        """Every segment with the id of its video."""
+        """Return every segment with the id of its video."""
         return [(name, segment) for name, video in self.videos.items() for segment in video.segments]
 
     def merged(self, other: "AnnotationSet") -> "AnnotationSet":
-        """Return both sets as one. Raises LabelsError if a video is in both."""
+        """Return the union of both sets. Raises LabelsError if a video is in both."""
         if twice := sorted(self.videos.keys() & other.videos.keys()):
             raise LabelsError(
                 f"The video {twice[0]!r} is annotated twice.", "give each video once, or rename one of the files."
@@ -60,11 +60,11 @@ class AnnotationSet:
         return replace(self, videos=videos)
 
     def without_scores(self) -> "AnnotationSet":
-        """Return the annotations without scores, as if a person had made them."""
+        """Return the annotations without scores, like manual labels."""
         return self.each_segment(lambda s: replace(s, score=None))
 
     def checked(self) -> "AnnotationSet":
-        """Return the set. Raises LabelsError if a segment starts before 0 or ends before its start."""
+        """Return the set itself. Raises LabelsError if a segment starts before 0 or ends before its start."""
         classes = dict.fromkeys(self.classes)
         for name, segment in self.segments:
             if error := find_error(segment, classes):
@@ -72,7 +72,7 @@ class AnnotationSet:
         return self
 
     def plausible(self) -> "AnnotationSet":
-        """Return the set. Raises LabelsError for names that are not text and for numbers that no video has."""
+        """Return the set itself. Raises LabelsError for names that are not text and for impossible numbers."""
 
         def check(is_right: bool, where: str, what: str, value: object) -> None:
             if not is_right:
@@ -97,7 +97,7 @@ class AnnotationSet:
         return self
 
     def extras(self) -> set[str]:
-        """Return what the set holds in addition to labels and times; a format without a place for it loses it."""
+        """Return the kinds of information in addition to labels and times; some formats cannot store them."""
         videos, segments = self.videos.values(), [segment for _, segment in self.segments]
         present = {
             "scores": any(s.score is not None for s in segments),

@@ -1,4 +1,4 @@
-"""BORIS: its projects, and the tables of events that it exports."""
+"""Read BORIS projects, and the event tables that BORIS exports."""
 
 import csv
 import math
@@ -20,17 +20,17 @@ from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.tables import Rows, number_of
 from lstr.pipelines.annotations.videos import plain_id
 
-# Types of observations that show files; the last two are those of the first versions.
+# Types of observations of files; the last two are from the first versions.
 MEDIA = ("MEDIA", "VIDEO", "AUDIO")
 SAVE = "open the project in BORIS and save it again."
-# How a path begins that says nothing about the folder of the videos.
+# Beginnings of absolute paths, which are not relative to the folder of the videos.
 ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\w+://")
-# Bouts, each counted once per video that it reaches into: a limit against files that would fill the memory.
+# Maximum number of bouts, counted once per video that they overlap, so that a file cannot exhaust the memory.
 MAX_PIECES = 2**20
 START, STOP, POINT = "START", "STOP", "POINT"
 
 
-# Headers of the columns of an export that are read, in all versions.
+# Headers of the columns that are read from an export, in all versions.
 COLUMNS = {
     "observation": ("observation id",),
     "media": ("media file name", "media file path", "media file"),
@@ -44,23 +44,23 @@ COLUMNS = {
     "stop": ("stop (s)",),
     "comment": ("comment", "comment start"),
 }
-MODIFIERS = "modifier"  # how the headers of their columns begin
-# What a header begins with, or in earlier versions the lines above it.
+MODIFIERS = "modifier"  # beginning of the headers of modifier columns
+# The first cell of a header, or in earlier versions of the lines above it.
 FIRST = "observation id"
 # Lines above a header, one per independent variable.
 MAX_ABOVE = 1000
 NO_SUBJECT = ("no focal subject", "")
-# What a table has instead of a file or a time that is missing.
+# Cells for a missing file or time.
 UNKNOWN = ("na", "nan", "not found", "", "live observation")
 
 
 @dataclass(frozen=True)
 class Event:
-    """A coded moment. Without a `status`, the moments of a state begin and end it in turns."""
+    """A coded event. Without a `status`, the events of a state alternately start and stop it."""
 
-    # Its place in the file, to begin a sentence: `Line 3`
+    # Its place in the file, as the beginning of a sentence: `Line 3`
     place: str
-    # Seconds since the observation began
+    # Seconds from the start of the observation
     time: float
     subject: str
     code: str
@@ -70,13 +70,13 @@ class Event:
 
 @dataclass
 class Observation:
-    """What was coded in one sitting, of videos that follow each other."""
+    """A coding session of one or more consecutive videos."""
 
     name: str
     files: Sequence[str] = ()
-    # With seconds since the observation began
+    # In seconds from the start of the observation
     bouts: list[Segment] = field(default_factory=list)
-    # Seconds of each file, if they are known
+    # Duration of each file in seconds, if known
     lengths: Mapping[str, float] = field(default_factory=dict)
     subset: str | None = None
 
@@ -89,7 +89,7 @@ class Behaviour(msgspec.Struct):
 
 
 class Coded(msgspec.Struct):
-    """An observation in a project; what versions write differently is checked when it is read."""
+    """An observation in a project; entries that differ between versions are checked when they are read."""
 
     type: str
     events: list[list[Any]]
@@ -102,14 +102,14 @@ class Coded(msgspec.Struct):
 
 
 class Content(msgspec.Struct):
-    """What is read of a project."""
+    """The entries of a project that are read."""
 
     behaviors_conf: dict[str, Behaviour]
     observations: dict[str, Coded]
 
 
 class Project(Format):
-    """A project: one file for any number of videos."""
+    """A BORIS project: one file for any number of videos."""
 
     name, suffix = "boris", ".boris"
 
@@ -162,7 +162,7 @@ class EventTable(Format):
         header_line, columns, above = header
         only_name = (above.get(FIRST) or [""])[0] or video_id
         found: dict[str, Observation] = {}
-        shown: dict[str, dict[str, None]] = defaultdict(dict)  # the files of each observation in the order of its rows
+        shown: dict[str, dict[str, None]] = defaultdict(dict)  # files of each observation, in the order of rows
         events: dict[str, list[Event]] = defaultdict(list)
         offsets: dict[str, float] = {}
         classes: dict[str, None] = {}
@@ -227,7 +227,7 @@ class EventTable(Format):
 
 
 def _header(table: Rows) -> tuple[int, dict[str, int], dict[str, list[str]]] | None:
-    """Return the line of the header, its columns, and the values above it by name; None for another table."""
+    """Return the line number of the header, its columns, and the values above it by name; None for other tables."""
     above: dict[str, list[str]] = {}
     for line, cells in islice(table, MAX_ABOVE):
         header = {cell.strip().casefold(): at for at, cell in reversed(list(enumerate(cells)))}
@@ -247,11 +247,11 @@ def _header(table: Rows) -> tuple[int, dict[str, int], dict[str, list[str]]] | N
 
 
 def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Note]) -> Observation:
-    """Return an observation of files, and add to the notes. Raises LabelsError."""
+    """Parse an observation of files, and append to the notes. Raises LabelsError."""
     place = f"Observation {name!r}"
 
     def number(what: str, value: Any, at: str = place) -> float:
-        """Return a number, also if it is written as text."""
+        """Parse a number, also if it is a string."""
         try:
             result = float(value) if isinstance(value, int | float | str) else math.nan
         except (ValueError, OverflowError):
@@ -284,7 +284,7 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
     lengths = {
         file: seconds
         for file, value in (stated if isinstance(stated, dict) else {}).items()
-        if (seconds := number(f"length of {file!r}", value)) > 0  # 0 is of a file that was not measured
+        if (seconds := number(f"length of {file!r}", value)) > 0  # 0 means unknown
     }
     offset = number("time offset", 0.0 if coded.offset is None else coded.offset)
     events = []
@@ -317,13 +317,14 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
 
 
 def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Segment]:
-    """Return the bouts of events: one event of a state begins a bout and the next ends it.
+    """Return the bouts of events: an event of a state starts a bout and the next one ends it.
 
     Args:
-        events: Events of one state have the same subject, code and modifiers.
-        states: Codes of behaviours that last, if no event has a status.
+        events: The events; events of one state have the same subject, code and modifiers.
+        states: Codes of behaviours with a duration, if no event has a status.
 
-    Raises LabelsError for a state with a begin or an end alone.
+    Raises:
+        LabelsError: A state has a start without a stop, or a stop without a start.
     """
 
     def unpaired(event: Event, what: str) -> LabelsError:
@@ -352,14 +353,14 @@ def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Segmen
 
 
 def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes: Sequence[Note]) -> AnnotationSet:
-    """Return the videos of observations, each with its own seconds.
+    """Return the videos of observations, with times relative to each video.
 
-    A video in several observations has the bouts of all of them, unless a subject is in two. Raises LabelsError.
+    A video in several observations has the bouts of all of them. Raises LabelsError if a subject is in two of them.
     """
     ids = _ids(observations)
     segments: dict[str, list[Segment]] = {file: [] for file in ids}
     facts: dict[str, dict[str, Any]] = {file: {} for file in ids}
-    coded: dict[str, dict[str, str]] = defaultdict(dict)  # the observation of each subject, by file
+    coded: dict[str, dict[str, str]] = defaultdict(dict)  # observation of each subject, by file
     several: dict[str, None] = {}
     count = 0
     for observation in observations:
@@ -413,7 +414,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
 
 
 def _ids(observations: Sequence[Observation]) -> dict[str, str]:
-    """Return an id per file: the name of its observation if its path ends so, else its path or its name."""
+    """Return an id per file: the name of its observation if its path ends with it, else its path or its name."""
     ids: dict[str, str] = {}
     for observation in observations:
         for file in observation.files:
@@ -426,7 +427,7 @@ def _ids(observations: Sequence[Observation]) -> dict[str, str]:
             ids.setdefault(file, plain)
     counts = Counter(ids.values())
     for file, name in ids.items():
-        if counts[name] > 1:  # its whole path with the ending, without what makes it absolute
+        if counts[name] > 1:  # its path with the suffix, made relative
             parts = file.replace("\\", "/").replace(":", "").split("/")
             ids[file] = "/".join(part for part in parts if part not in ("", ".", ".."))
     if len(set(ids.values())) < len(ids):

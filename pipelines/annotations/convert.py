@@ -1,4 +1,4 @@
-"""Convert annotations of any format to any other."""
+"""Convert annotations between formats."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from lstr.pipelines.annotations.videos import Rates, plain_id
 
 @dataclass
 class Conversion:
-    """The converted annotations, their format, and the written files or, without an output, the text."""
+    """The result of a conversion: annotations, their format, and the written files or, without an output, the text."""
 
     annotated: AnnotationSet
     form: Format
@@ -28,10 +28,18 @@ class Conversion:
 def convert(
     sources: Iterable[str | Path], to: str | None, output: Path | None = None, options: ConvertOptions = DEFAULTS
 ) -> Conversion:
-    """Read every source, apply the changes of `options`, and write all of it in the format `to`.
+    """Read all sources, apply the changes of `options`, and write the result in another format.
 
-    Without `to` the ending of `output` tells the format. Without `output` the result is a text, if one text can hold
-    it. Raises LabelsError, MissingPathError, and OutputError, also if `output` is one of the sources.
+    Args:
+        sources: Files and folders of annotations.
+        to: Name of the format; None derives it from the name of `output`.
+        output: The file or folder to write; None returns the text, if the format has a single text.
+        options: How to read, change and write.
+
+    Raises:
+        LabelsError: A source is not valid, or the format cannot be written.
+        MissingPathError: A source does not exist.
+        OutputError: The output cannot be written, or is one of the sources.
     """
     form = format_for(output) if to is None else format_named(to)
     paths = [Path(source) for source in sources]
@@ -57,12 +65,12 @@ def convert(
         if options.as_labels:
             segments = [replace(s, score=None) for s in segments]
         media = video.media
-        if place and place.is_dir():  # ELAN opens the video that its file names
+        if place and place.is_dir():  # an ELAN file needs the path of its video
             files = sorted(p for p in place.glob(f"{escape(video_id)}.*") if p.is_file())
             media = str(files[0] if files else place / video_id)
         elif place and video_id == meant:
             media = str(place)
-        # subsets that are not renamed get the usual name: "train" is "training"
+        # subsets that are not renamed get their normalised name: "train" becomes "training"
         subset = options.subsets.get(video.subset, subset_named(video.subset))
         videos[video_id] = replace(video, segments=tuple(segments), subset=subset, media=media)
     annotated = AnnotationSet(videos, tuple(dict.fromkeys(names.values())), annotated.notes)

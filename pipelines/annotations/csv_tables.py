@@ -1,4 +1,4 @@
-"""Tables: of segments, one per row, as CSV or with tabs; and of 0 and 1, a row per frame and a column per action."""
+"""Tables of segments as CSV or TSV, and tables of 0 and 1 with a row per frame and a column per action."""
 
 import csv
 import io
@@ -27,20 +27,20 @@ from lstr.pipelines.annotations.tables import (
 )
 from lstr.pipelines.pages.table import FORMULA, cell_of
 
-# By how much the duration in a row may differ from its end less its start, because times are rounded.
+# Tolerance in seconds for the duration in a row, compared with end minus start, because times are rounded.
 ROUNDED_S = 0.1
-# Names of the column of a table of 0 and 1 that says which moment, or which frame, a row is of
+# Names of the column with the time or the frame number of a row, in a table of 0 and 1
 MOMENTS = ("time", "frame")
 VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
-TAIL_S = 0.25  # one chunk; a shorter rest of the video after the last row is rounding
-# Rows by which a table of 0 and 1 is recognised
+TAIL_S = 0.25  # one chunk; a shorter part of the video after the last row is a rounding error
+# Number of rows for recognising a table of 0 and 1
 BINARY_SAMPLE = 50
-# Rows by column `duration` of a video: the seconds in it, and the segment of the row
+# Values of the column `duration` by video: its seconds, and the segment of the row
 Durations = dict[str, list[tuple[float, Segment | None]]]
 
 
 class Tsv(Format):
-    """A table with tabs; `.txt` is what Excel calls text."""
+    """A table with tabs; Excel exports it as `.txt`."""
 
     name, suffix = "tsv", ".tsv"
     counts_frames = True
@@ -107,7 +107,7 @@ class Tsv(Format):
                     durations.setdefault(video, []).append((seconds, segment))
                 for column, texts in unread.items():
                     if len(texts) < 2 and (cell := _cell(cells, column.at)) and not TIME.fullmatch(cell):
-                        texts.add(cell)  # two texts show that the column may name the video
+                        texts.add(cell)  # with two different texts the column may be the video
         except csv.Error as error:
             raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
         lengths, notes = _lengths(durations, layout, options)
@@ -121,7 +121,7 @@ class Tsv(Format):
 
 
 class Csv(Tsv):
-    """A table with commas, times in seconds or as h:mm:ss; a video without segments has one row, without a label."""
+    """A table with commas and times in seconds or as h:mm:ss; a video without segments has one row without a label."""
 
     name, suffix = "csv", ".csv"
     holds = EVERYTHING - {"classes without segments"}
@@ -150,8 +150,8 @@ class Csv(Tsv):
 
 
 def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimiter: str) -> None:
-    """Raise LabelsError for a cell that swallowed rows by an open quotation mark, and for cells without a header."""
-    # A cell that is read is never of several lines; another may be a remark, unless it has rows with times inside.
+    """Raise LabelsError for a cell that contains rows because of an unclosed quotation mark, and for surplus cells."""
+    # Cells that are read have one line. Other cells may be remarks of several lines, but not contain rows with times.
     if any("\n" in cell or "\r" in cell for cell in cells):
         read = {column.at for column in layout.columns()}
         times, number = (layout.start.at, layout.end.at), line
@@ -162,7 +162,7 @@ def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimi
                 raise unclosed(number)
             number += cell.count("\n")
     surplus = cells[width:]
-    if any(map(str.strip, surplus)):  # a decimal comma may have shifted all cells after it
+    if any(map(str.strip, surplus)):  # an unquoted decimal comma may have shifted all later cells
         raise LabelsError(
             f"Line {line} has more cells than the header; the first extra cell is {brief(surplus[0])}.",
             "name each column in the first line; if numbers have decimal commas, save the table with semicolons "
@@ -171,11 +171,11 @@ def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimi
 
 
 def _lengths(durations: Durations, layout: Layout, options: ConvertOptions) -> tuple[dict[str, float], list[Note]]:
-    """Return the lengths of videos by the column `duration`, and a note of those that it is not the length of.
+    """Return the lengths of videos from the column `duration`, and a note of the videos for which it is something else.
 
-    A sheet of bouts has the length of each bout in it, which is not that of its video.
+    In a table of bouts it is often the length of each bout, not of the video.
     """
-    # the duration of a segment may count frames as its start does
+    # the duration of a segment may be in frames, like its start
     in_frames = layout.start.counts_frames or options.frames is not None
     is_bout, is_late = [], False
     for video_id, rows in durations.items():
@@ -183,7 +183,7 @@ def _lengths(durations: Durations, layout: Layout, options: ConvertOptions) -> t
             length = segment.end - segment.start if segment else -1.0
             units = (1.0, frame_rate("The table counts frames", video_id, options)) if in_frames and segment else (1.0,)
             is_bout.append(segment is not None and any(abs(seconds - length * u) <= ROUNDED_S for u in units))
-            # A whole video can be one segment that begins at 0, so one later start is needed.
+            # One segment that starts at 0 may be the whole video, so at least one later start is needed.
             is_late |= segment is not None and segment.start > ROUNDED_S
     has_bouts = is_late and all(is_bout)
     unused = [i for i, rows in durations.items() if has_bouts or len({seconds for seconds, _ in rows}) > 1]
@@ -196,12 +196,12 @@ def _lengths(durations: Durations, layout: Layout, options: ConvertOptions) -> t
 
 
 def text_of(cell: str) -> str:
-    """Return the text that `cell_of` made a cell of."""
+    """Return the original text of a cell that `cell_of` wrote."""
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
 def number_text(value: float | None) -> str:
-    """Return the shortest text that reads back as the same number; empty for None."""
+    """Return the shortest text that is parsed to the same number; empty for None."""
     return "" if value is None else repr(float(value)).removesuffix(".0")
 
 
@@ -210,7 +210,7 @@ def _cell(cells: list[str], at: int) -> str:
 
 
 class Binary(Format):
-    """A table of 0 and 1 of one video: a row per frame, or per moment of a column `time`, and a column per action."""
+    """A table of 0 and 1 of one video: a row per frame, or per time of a column `time`, and a column per action."""
 
     name = "binary"
     counts_frames = True
@@ -228,11 +228,11 @@ class Binary(Format):
             return False
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        """Frames are counted at the rate of the video, or at the one of the options.
+        """Read a table; frame numbers need the frame rate of the video or of the options.
 
-        If the video is longer than the table, the rest is ambiguous.
+        If the video is longer than the table, the remaining part is ambiguous.
         """
-        if options.columns:  # a person says that its rows are segments
+        if options.columns:  # the user has declared that its rows are segments
             return Csv().read(file, video_id, options)
         moments: list[float] = []
         try:
@@ -286,10 +286,10 @@ class Binary(Format):
 
 
 def _binary_columns(header: list[str]) -> tuple[dict[int, str], int | None]:
-    """Return the actions by the places of their columns, and the place of the moments. Raises LabelsError."""
+    """Return the actions by column index, and the column index of the times. Raises LabelsError."""
     names = [cell.strip() for cell in header]
     moment = next((at for at, name in enumerate(names) if name.casefold() in MOMENTS), None)
-    skipped = ("", BACKGROUND.casefold())  # a background column repeats what the others say
+    skipped = ("", BACKGROUND.casefold())  # a background column is redundant
     actions = {at: text_of(name) for at, name in enumerate(names) if at != moment and name.casefold() not in skipped}
     if len(set(actions.values())) < len(actions):
         raise LabelsError("Two columns of the table have the same name.", "rename one of them.")

@@ -1,4 +1,4 @@
-"""ELAN's annotation files: one tier per class, so that actions may overlap, with the scores on a tier below it."""
+"""ELAN's annotation files, with one tier per class, because actions may overlap, and scores on a dependent tier."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -18,21 +18,21 @@ from lstr.pipelines.annotations.format import EVERYTHING, ConvertOptions, File, 
 
 SCHEMA = "http://www.mpi.nl/tools/elan/EAFv3.0.xsd"
 ACTION, SCORE = "action", "score"  # names of the two tier types
-PROPERTY = "lstr:"  # prefix of facts that tiers cannot hold
-# Characters that XML cannot hold.
+PROPERTY = "lstr:"  # prefix of properties for information that does not fit into tiers
+# Characters that are not allowed in XML.
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class Elan(Format):
-    """Files of ELAN, with a note on how their media were synchronised."""
+    """ELAN files; reading adds a note if media were synchronised."""
 
     name, suffix = "eaf", ".eaf"
     holds = EVERYTHING - {"subjects"}
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        """Aligned annotations are labelled by their value, else by their tier.
+        """Read aligned annotations; the label is their value, or the tier's name if it is empty.
 
-        Tiers that depend on others are not read, except the scores of a file that lstr wrote.
+        Dependent tiers are skipped, except the scores of a file that lstr wrote.
         """
         try:
             root = ET.fromstring(file.text.encode())
@@ -44,7 +44,7 @@ class Elan(Format):
             )
         media = _media_of(root, Path(video_id).name)
         path, origin = media[0] if media else ("", 0)
-        # what has no time or score is "", which is not a number
+        # a missing time or score is "", which is not a number
         slots = {slot.get("TIME_SLOT_ID"): slot.get("TIME_VALUE", "") for slot in root.iter("TIME_SLOT")}
         scores = {
             element.get("ANNOTATION_REF"): element.findtext("ANNOTATION_VALUE", "")
@@ -54,7 +54,7 @@ class Elan(Format):
         }
         segments: list[Segment] = []
         classes: dict[str, None] = {}
-        for tier in root.findall("TIER"):  # ELAN puts no tier into another
+        for tier in root.findall("TIER"):  # ELAN does not nest tiers
             if tier.get("PARENT_REF"):
                 continue
             name = tier.get("TIER_ID", "")
@@ -85,7 +85,7 @@ class Elan(Format):
         return AnnotationSet({video_id: video}, tuple(classes), tuple(notes))
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        """Times are milliseconds. Overlaps within a class, which a tier cannot have, go to a tier `<class> (2)`."""
+        """Return the text. Tiers allow no overlaps, so overlapping segments of a class go to a tier `<class> (2)`."""
         video = annotated.first[1]
         root = ET.Element(
             "ANNOTATION_DOCUMENT",
@@ -118,7 +118,7 @@ class Elan(Format):
         for label in annotated.classes:
             for i, layer in enumerate(_layers([s for s in video.segments if s.label == label])):
                 name = _clean(label) if i == 0 else f"{_clean(label)} ({i + 1})"
-                while {name, f"{name} {SCORE}"} & taken:  # a class can itself be called "kick (2)"
+                while {name, f"{name} {SCORE}"} & taken:  # "kick (2)" may also be the name of a class
                     name += "'"
                 taken |= {name, f"{name} {SCORE}"}
                 tier = ET.SubElement(root, "TIER", LINGUISTIC_TYPE_REF=ACTION, TIER_ID=name)
@@ -151,7 +151,7 @@ class Elan(Format):
 
 
 def _layers(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Return the segments, which are in order, in as few lists without overlaps as possible; at least one list."""
+    """Split sorted segments into as few lists without overlaps as possible; at least one list."""
     layers: list[list[Segment]] = [[]]
     for segment in segments:
         free = next((x for x in layers if not x or x[-1].end <= segment.start > x[-1].start), None)
@@ -162,9 +162,9 @@ def _layers(segments: Sequence[Segment]) -> list[list[Segment]]:
 
 
 def _media_of(root: ET.Element, name: str) -> list[tuple[str, int]]:
-    """Return path and time origin (ms, where in the file the time 0 of the annotations is) of each medium.
+    """Return path and time origin of each medium: the time in the file, in ms, at which the annotations' time is 0.
 
-    Videos come first, and of these one of that name. Raises LabelsError.
+    Videos are first, and among them the video with this name. Raises LabelsError.
     """
     media = []
     for element in root.iter("MEDIA_DESCRIPTOR"):

@@ -1,7 +1,7 @@
-"""What a label format is, and the table of all formats.
+"""The base class of label formats, and the table of all formats.
 
-A new format is a subclass of Format in a file of this folder and a line in OURS; in another package it is an entry
-point of the group GROUP.
+A new format is a subclass of Format in a file of this folder, with a line in OURS; a plugin declares an entry point of
+the group GROUP.
 """
 
 import json
@@ -25,8 +25,8 @@ from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
 
-# The formats of this package by name, each a module of this folder and a class in it. A format is imported when it is
-# used, because a detection that writes one of them needs none of the others. The first that recognises a file reads it.
+# The formats of this package by name, as module of this folder and class. A format is imported at its first use,
+# because a detection needs only the formats that it writes. The first format that recognises a file reads it.
 OURS = {
     "json": "timelines:TimelineJson",
     "jsonl": "timelines:EventLines",
@@ -48,48 +48,48 @@ OURS = {
     "html": "timelines:Page",
     "mp4": "timelines:Mp4",
 }
-# Entry points of other packages, each a subclass of Format, which are formats here under their names.
+# Group of the entry points of plugins; each is a subclass of Format, and its name is the format's name.
 GROUP = "lstr.label_formats"
 
-# What annotations can hold in addition to labels and times, see `AnnotationSet.extras`.
+# Kinds of information in addition to labels and times, see `AnnotationSet.extras`.
 FILES = frozenset({"videos without segments"})
 EVERYTHING = frozenset({"scores", "subjects", "subsets", "durations", "classes without segments"}) | FILES
 
-# Characters of a text by which a table is recognised.
+# Number of characters for recognising a table.
 BEGINNING = 1 << 18
 
-# Frames per second, or the length in seconds, of a video by its id; None if it is unknown.
+# A function that returns the frame rate or the length in seconds of a video by its id; None if unknown.
 VideoNumber = Callable[[str], float | None]
 
 
 def unknown(video_id: str) -> None:
-    """Return None, the rate or length of any video when no video file is available."""
+    """Return None, for an unknown frame rate or length of a video."""
 
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """How annotations are read, changed and written."""
+    """Options for reading, changing and writing annotations."""
 
     source_format: str | None = None
-    """Name of the format of the sources; None recognises each."""
+    """Name of the format of the sources; None recognises the format of each."""
     as_labels: bool = False
-    """Drop the scores, so that detections become labels to train on."""
+    """Drop the scores, so that detections become labels for training."""
     lenient: bool = False
-    """Keep wrong segments, for `lstr.labels.check.check` to name all of them."""
+    """Keep invalid segments, so that `lstr.labels.check.check` can report all of them."""
     frames: float | None = None
     """Read times as frame numbers, at this many frames per second."""
     rate_of: VideoNumber = unknown
-    """Frames per second of a video by the id in the source, for times that count frames."""
+    """Function that returns a video's frames per second by its id in the source, for times in frames."""
     seconds_of: VideoNumber = unknown
-    """Length in seconds of a video by the same id."""
+    """Function that returns a video's length in seconds by the same id."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Headers of the columns of a table by their meaning: `start`: `Beginn`."""
+    """Headers of a table's columns by their meaning, for example `start`: `Beginn`."""
     rename: Mapping[str, str] = field(default_factory=dict)
-    """New names of classes; classes of the same new name become one."""
+    """New names of classes; classes with the same new name are merged."""
     subsets: Mapping[str, str] = field(default_factory=dict)
-    """New names of subsets; the one for an empty name is given to videos without a subset."""
+    """New names of subsets; the new name of the empty name is for videos without a subset."""
     video: Path | None = None
-    """The video or the folder of videos that the annotations are of, to read frame rates from."""
+    """The annotated video or the folder of videos, to read frame rates."""
 
 
 DEFAULTS = ConvertOptions()
@@ -97,31 +97,31 @@ DEFAULTS = ConvertOptions()
 
 @dataclass(frozen=True)
 class Detection:
-    """A finished detection on one video, and what is drawn with it."""
+    """A finished detection on one video, with everything that pages and images show."""
 
     id: str
     # The lstr-timeline/1 document.
     timeline: dict[str, Any]
     # (chunks, C)
     scores: NDArray[np.floating] | None
-    # As in the JSONL.
+    # The events, as in the JSONL file.
     events: Sequence[dict[str, Any]]
-    # The file, if the source is one.
+    # The video file; None for other sources.
     video: Path | None = None
     # Labelled segments, to draw next to the detected ones.
     truth: Sequence[Segment] | None = None
-    # The recipe of the features, for the page.
+    # The recipe of the features, shown on the page.
     recipe: dict[str, Any] | None = None
     # Initial weights of the networks and their licences by stream.
     origins: Mapping[str, str] = field(default_factory=dict)
-    # The page over all videos, if there will be one.
+    # The index page of all videos, if one will be written.
     index: Path | None = None
-    # Maximum size in bytes of a video that is put into the page.
+    # Maximum size in bytes of a video that is embedded in the page.
     embed: int = 0
 
     @cached_property
     def annotated(self) -> AnnotationSet:
-        """Its segments as a set of one video."""
+        """Return its segments as an annotation set of one video."""
         media = str(self.video) if self.video else None
         segments = tuple(map(Segment.from_dict, self.timeline["segments"]))
         video = VideoLabels("", self.timeline["duration"], segments, media)
@@ -129,27 +129,27 @@ class Detection:
 
 
 class File:
-    """A file or folder that may hold annotations. Its text is read once, and raises LabelsError if it is not text."""
+    """A file or folder that may contain annotations. Its text is read once; raises LabelsError if it is not text."""
 
     def __init__(self, path: Path):
         self.path = path
-        # What was read differently from how it is written; added to the notes of what the format reads.
+        # Notes on the interpretation of the file, appended to the notes of the annotations.
         self.notes: list[Note] = []
 
     @property
     def ending(self) -> str:
-        """The last suffix in lower case; empty for a folder."""
+        """The suffix in lower case; empty for a folder."""
         return "" if self.path.is_dir() else self.path.suffix.lower()
 
     @cached_property
     def text(self) -> str:
-        """The text in UTF-8, or with a note in an encoding that programs use on Windows, without a byte order mark."""
+        """The text, without a byte order mark; UTF-8 or, with a note, an encoding that is common on Windows."""
         try:
             content = read_bytes(self.path)
         except OSError as error:
             raise LabelsError(f"{self.path} cannot be read ({error.strerror}).", "check its permissions.") from error
         codec, name = "utf-8-sig", ""
-        # a mark of UTF-32 begins with that of UTF-16
+        # the byte order mark of UTF-32 begins with the one of UTF-16
         if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and not content.startswith(BOM_UTF32_LE):
             codec, name = "utf-16", "UTF-16"
         try:
@@ -169,7 +169,7 @@ class File:
 
     @property
     def beginning(self) -> str:
-        """The first whole lines of the text, by which a table is recognised."""
+        """The first complete lines of the text, for recognising a table."""
         return self.text if len(self.text) <= BEGINNING else self.text[: self.text.rfind("\n", 0, BEGINNING) + 1]
 
     @cached_property
@@ -182,20 +182,20 @@ class File:
 
 
 class Format:
-    """A label format. A subclass states these facts, and overrides `read`, `text`, or both."""
+    """Base class of label formats. A subclass sets these attributes, and overrides `read`, `text`, or both."""
 
     name: str
-    # How the name of a file of one video ends.
+    # Suffix of the name of a file for one video.
     suffix: str = ""
-    # What it has a place for in addition to labels and times, of EVERYTHING.
+    # The information that it stores in addition to labels and times, a subset of EVERYTHING.
     holds: frozenset[str] = frozenset()
-    # The same for its own form of results, if it has one for segments with scores.
+    # The same for its result format, if it has a separate one for segments with scores.
     holds_with_scores: frozenset[str] | None = None
-    # Whether one file holds any number of videos.
+    # Whether one file can contain any number of videos.
     holds_many: bool = False
-    # Whether one set is written as several files, so that a folder is read at once.
+    # Whether a set consists of several files, so that a folder is read as a whole.
     is_folder: bool = False
-    # Whether `read` turns frame numbers into seconds by `ConvertOptions.frames` itself.
+    # Whether `read` itself converts frame numbers to seconds with `ConvertOptions.frames`.
     counts_frames: bool = False
 
     @property
@@ -214,30 +214,31 @@ class Format:
         return self.writes or type(self).write_detection is not Format.write_detection
 
     def recognises(self, file: File) -> bool:
-        """Return whether a file looks like this format by its name and beginning; a folder only if it is one set."""
+        """Return whether a file looks like this format, by its name and beginning; or a folder, if it is one set."""
         return self.reads and bool(self.suffix) and file.ending == self.suffix
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        """Return the annotations of a file, or of a folder that this format recognises.
+        """Read the annotations of a file, or of a folder that this format recognises.
 
         Args:
             file: The file or folder.
-            video_id: The id of the video, if the file does not name it.
+            video_id: The id of the video, if the file does not contain it.
             options: How to read it.
 
-        Raises LabelsError.
+        Raises:
+            LabelsError: The content is not valid.
         """
         raise LabelsError(f"{self.name} cannot be read back from a file.", "give annotations of another format.")
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        """Return the text of a file: of all videos if the format holds many, else of the only one."""
+        """Return the text of a file with all videos, or with the only one if the format has a file per video."""
         raise LabelsError(f"{self.name} cannot be written from annotations.", "choose another format.")
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
-        """Write into the folder `output`, or that file; return the files. Raises LabelsError and OutputError."""
+        """Write to the folder or file `output`; return the written files. Raises LabelsError and OutputError."""
         is_file = bool(output.suffix) and not output.is_dir()
         parts = [(output if is_file else output / f"labels{self.suffix}", annotated)]
-        if not self.holds_many:  # a file per video
+        if not self.holds_many:  # one file per video
             is_file = is_file and len(annotated.videos) == 1
             parts = [
                 (
@@ -251,15 +252,15 @@ class Format:
         return [path for path, _ in parts]
 
     def is_due(self, detection: Detection) -> bool:
-        """Return whether a finished detection is written in it."""
+        """Return whether this format can be written for a finished detection."""
         return self.detects
 
     def write_detection(self, path: Path, detection: Detection) -> None:
-        """Write a finished detection to a file whose name ends in `suffix`. Raises OutputError."""
+        """Write a finished detection to a file with `suffix`. Raises OutputError."""
         write_text(path, self.text(detection.annotated, DEFAULTS))
 
     def lost(self, annotated: AnnotationSet) -> set[str]:
-        """Return what the annotations hold and this format has no place for."""
+        """Return the kinds of information in the annotations that this format cannot store."""
         held = annotated.extras()
         return held - (self.holds if "scores" not in held or self.holds_with_scores is None else self.holds_with_scores)
 
@@ -271,7 +272,7 @@ def _other_formats() -> dict[str, EntryPoint]:
 
 @cache
 def format_named(name: str) -> Format:
-    """Return a format. Raises LabelsError for an unknown one, or if that of another package is broken."""
+    """Return a format by name. Raises LabelsError for an unknown format, or if a plugin's format is broken."""
     if name in OURS:
         return EntryPoint(name, f"{__package__}.{OURS[name]}", GROUP).load()()
     others = _other_formats()
@@ -287,7 +288,7 @@ def format_named(name: str) -> Format:
 
 
 def all_formats() -> Iterator[Format]:
-    """Yield the formats of this package, then those of others; warn of broken ones, which must not stop all reading."""
+    """Yield the formats of this package, then of plugins; a broken plugin is a warning, so that others still work."""
     for name in (*OURS, *_other_formats()):
         try:
             yield format_named(name)
@@ -296,24 +297,24 @@ def all_formats() -> Iterator[Format]:
 
 
 def readable() -> list[str]:
-    """Return the names of the formats that annotations can be read from."""
+    """Return the names of the formats that can be read."""
     return [form.name for form in all_formats() if form.reads]
 
 
 def writable() -> list[str]:
-    """Return the names of the formats that annotations can be written in."""
+    """Return the names of the formats that can be written."""
     return [form.name for form in all_formats() if form.writes]
 
 
 def readable_suffixes() -> list[str]:
-    """Return how the names of files that can be read end, the longest first."""
+    """Return the suffixes of files that can be read, longest first."""
     return sorted({form.suffix for form in all_formats() if form.reads and form.suffix}, key=len, reverse=True)
 
 
 def format_for(output: Path | None) -> Format:
-    """Return the format of a file to write by its name; `.json` is `activitynet`, which `--labels` takes.
+    """Return the format for the name of an output file; `.json` is `activitynet`, the main format of `--labels`.
 
-    Raises LabelsError if the name does not tell.
+    Raises LabelsError if the name has no known suffix.
     """
     name = output.name.lower() if output else ""
     forms = [form for form in all_formats() if form.writes and not form.is_folder]
@@ -327,7 +328,7 @@ def format_for(output: Path | None) -> Format:
 
 
 def recognise(path: Path) -> Format | None:
-    """Return the format of a file, or of a folder that is one set, by its name and beginning; None if it has none.
+    """Return the format of a file, or of a folder that is one set, by its name and beginning; None if unknown.
 
     Raises LabelsError if a file cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Annotations of any format, and the labels of a data set from them, as every `--labels` takes them."""
+"""Read annotations of any format, and the labels of a data set from them, for every `--labels`."""
 
 import os
 import re
@@ -30,12 +30,12 @@ from lstr.pipelines.annotations.format import (
 from lstr.pipelines.annotations.videos import RECIPE, Rates, plain_id
 from lstr.pipelines.failures import describe_error
 
-# Endings of workbooks of spreadsheet programs, which are not read.
+# Suffixes of workbooks of spreadsheet programs, which are rejected.
 WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 
 
 def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> AnnotationSet:
-    """Read a file or a folder of annotations, in `options.source_format` or the one that is recognised.
+    """Read a file or a folder of annotations, in `options.source_format` or the recognised format.
 
     Raises LabelsError and MissingPathError.
     """
@@ -44,7 +44,7 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
         annotated = _read_folder(path, form, options)
     elif not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
-    elif not path.is_file():  # reading a FIFO would wait for a writer
+    elif not path.is_file():  # reading a FIFO would block
         raise MissingPathError(f"{path} is not a file on a disk, such as a pipe.", "write it to a file first.")
     elif form := form or recognise(path):
         annotated = _read_as(form, path, _stem(path), options)
@@ -59,7 +59,7 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
 
 
 def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -> AnnotationSet:
-    """Read a file or a folder in a format. Raises LabelsError, with the path, for anything that prevents it."""
+    """Read a file or a folder in a format. Raises LabelsError, with the path, for all failures."""
     file = File(path)
     try:
         read = form.read(file, video_id, options).plausible()
@@ -81,11 +81,11 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
     form = chosen if chosen and chosen.is_folder else recognise(folder)
     if form and chosen in (None, form):
         return _read_as(form, folder, "", options)
-    # hidden files are skipped: macOS writes one next to each file on a disk of another system
+    # hidden files are skipped: macOS writes one next to each file on foreign file systems
     files = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
     found = {p: known for p in files if (known := recognise(p)) and chosen in (None, known)}
     timelines = format_named("json")
-    if timelines in found.values():  # `lstr detect` writes the same actions in other formats next to them
+    if timelines in found.values():  # other files are copies: `lstr detect` writes the same actions in other formats
         found = {path: form for path, form in found.items() if form is timelines}
     names = sorted({form.name for form in found.values()})
     if len(names) > 1:
@@ -101,7 +101,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
 
 
 def _stem(path: Path) -> str:
-    """Return the name of a file without what its format adds."""
+    """Return the name of a file without its format's suffix."""
     return next((path.name.removesuffix(s) for s in readable_suffixes() if path.name.endswith(s)), path.stem)
 
 
@@ -123,26 +123,27 @@ def read_label_file(
     present: Collection[str] = (),
     clock: Clock = CLOCK,
 ) -> Labels:
-    """Read labels of any format: ActivityNet JSON, a data_info.json, or another that `lstr labels convert` reads.
+    """Read labels of any format: ActivityNet JSON, a data_info.json, or another format of `lstr labels convert`.
 
     Scores are dropped.
 
     Args:
         path: A file or a folder.
-        roots: Where the targets of a data_info.json may be.
-        dataset: Which data set of a data_info.json.
-        lenient: Keep wrong segments, for `lstr.labels.check.check`.
+        roots: Folders to search for the targets of a data_info.json.
+        dataset: Name of the data set in a data_info.json.
+        lenient: Keep invalid segments, for `lstr.labels.check.check`.
         skip_missing: Skip videos of a data_info.json without targets.
-        present: Ids of the available features or videos, by which an id with a folder or an ending is understood. If it
-            maps them to files, their rates turn frame numbers into seconds.
-        clock: That of the features, which the targets of a data_info.json must have.
+        present: Ids of the available features or videos, to match ids with a folder or a suffix. A mapping to files
+            also gives the frame rates for converting frame numbers to seconds.
+        clock: The clock of the features, which the targets of a data_info.json must have.
 
-    Raises LabelsError.
+    Raises:
+        LabelsError: The labels cannot be read.
     """
     if not isinstance(path, str | Path):
         raise LabelsError(f"{path!r} is not the path of a label file.", "name a label file.")
     path = Path(path)
-    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a FIFO would wait for a writer
+    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a FIFO would block
         raise LabelsError(f"{path} is not a file on a disk, such as a pipe.", "write the labels to a file first.")
     info = path / INFO if (path / INFO).is_file() else path
     content = read_json(info) if info.suffix.lower() == ".json" and info.is_file() else {}
@@ -161,19 +162,19 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
             form = recognise(path) if path.is_file() else None
             if form is None:
                 _refuse_workbooks([path] if path.is_file() else [])
-            # `read_labels` finds a video that is in the file twice, and says why any other is no label file
+            # `read_labels` detects duplicate videos, and reports why another file is not a label file
             if form is None or (form.name == "activitynet" and "database" in File(path).json):
                 return read_labels(path, lenient)
         rates = Rates(lambda: present if isinstance(present, Mapping) else {})
         annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=rates, seconds_of=rates.seconds))
     except (LabelsError, ExtractorError) as error:
         hint = error.hint
-        if found := re.search(r"--from(?: (\w+))?", hint):  # which only the conversion has
+        if found := re.search(r"--from(?: (\w+))?", hint):  # an option of `lstr labels convert` only
             command = f"lstr labels convert {shlex.quote(str(path))} -o labels.json"
             formats = "" if found[1] else f", where FORMAT is {', '.join(readable())}"
             hint = f"convert it first: `{command} --from {found[1] or 'FORMAT'}`{formats}."
         raise LabelsError(str(error), hint) from error
-    # An ELAN file can have any name, such as that of the person who made it, and name its video inside.
+    # An ELAN file can have any name, for example the annotator's, and contains the name of its video.
     renamed: dict[str, str] = {}
     for name, video in annotated.videos.items():
         media = plain_id(video.media, present) if video.media and plain_id(name, present) not in present else name
@@ -188,7 +189,7 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
 
 
 def with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
-    """Return labels with the ids of `plain_id`. An id is kept if it is present, or if two would become one."""
+    """Replace ids by `plain_id`. An id is kept if it is present, or if two ids would become equal."""
     plain = {name: plain_id(name, present) for name in labels.videos}
     counts = Counter(plain.values())
     renamed = {old: new for old, new in plain.items() if new != old and counts[new] == 1}
@@ -196,7 +197,7 @@ def with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:
 
 
 def _with_ids(labels: Labels, renamed: Mapping[str, str], kind: str, reason: str) -> Labels:
-    """Return labels with other ids of some videos, and a note that says so."""
+    """Return labels with new ids for some videos, and a note about them."""
     if not renamed:
         return labels
     (old, new), *others = renamed.items()
@@ -215,10 +216,10 @@ def read_label_files(
     present: Collection[str] = (),
     clock: Clock = CLOCK,
 ) -> Labels:
-    """Read one label file, or several of any formats as one; arguments are those of `read_label_file`.
+    """Read one or more label files of any formats as one; arguments are as for `read_label_file`.
 
-    Of a video in several files the last one counts. Subset and duration, if it states none, are those of earlier files;
-    without any a video is for training. Raises LabelsError.
+    If a video is in several files, the last one counts. If the last one has no subset or duration, these come from
+    earlier files; a video without a subset is for training. Raises LabelsError.
     """
     read = [(str(path), read_label_file(path, roots, dataset, lenient, skip_missing, present, clock)) for path in paths]
     if len(read) == 1:
@@ -249,13 +250,13 @@ def read_label_files(
     )
 
 
-# Which paths of a command are labels
+# Separate the label files and the videos among the paths of a command.
 
 
 def divide_paths(paths: Sequence[str], endings: Collection[str] = VIDEO_SUFFIXES) -> tuple[list[str], list[str]]:
-    """Return the videos and the label files in paths, in their order.
+    """Return the videos and the label files among paths, in their order.
 
-    The last path is labels if the others hold none, whatever its name. `endings` are those of videos in folders.
+    If no other path is a label file, the last path is taken as one. `endings` are the suffixes of videos in folders.
     """
     videos: list[str] = []
     labels: list[str] = []
@@ -266,19 +267,19 @@ def divide_paths(paths: Sequence[str], endings: Collection[str] = VIDEO_SUFFIXES
 
 
 def divide_labels(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the label files, folders of them included, and the features or videos in paths, in their order."""
+    """Return the label files (or folders of them), and the features or videos among paths, in their order."""
     labels: list[str] = []
     others: list[str] = []
     for path in paths:
         folder = Path(path)
-        # a folder with a recipe, or with arrays in its folders, is of features, even if labels are in it too
+        # a folder with a recipe, or with arrays in its subfolders, is a feature folder, even if it also contains labels
         has_features = folder.is_dir() and ((folder / RECIPE).exists() or any(folder.glob("*/*.npy")))
         (labels if is_labels(path) and not has_features else others).append(path)
     return labels, others
 
 
 def is_labels(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
-    """Return whether a path is labels: a file by its name or its beginning, a folder by its files."""
+    """Return whether a path is a label file, by its name or its beginning, or a folder of label files."""
     if not path or holds_videos(path, endings):
         return False
     place = Path(path)
@@ -288,7 +289,7 @@ def is_labels(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
 
 
 def is_label_file(path: Path) -> bool:
-    """Return whether a file or a folder looks like labels, by its name and beginning."""
+    """Return whether a file or a folder looks like labels, judged by its name and beginning."""
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
         return (path / INFO).is_file() or any(map(is_label_file, files))
@@ -301,7 +302,7 @@ def is_label_file(path: Path) -> bool:
 
 
 def holds_videos(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
-    """Return whether a path is an address, a video, or a folder with videos."""
+    """Return whether a path is a URL, a video, or a folder with videos."""
     suffixes = {*VIDEO_SUFFIXES, *endings}
     names = (name for _, _, names in os.walk(path) for name in names) if Path(path).is_dir() else [path]
     return "://" in path or any(is_video_name(Path(name), suffixes) for name in names)
@@ -311,9 +312,9 @@ def holds_videos(path: str, endings: Collection[str] = VIDEO_SUFFIXES) -> bool:
 
 
 def describe_labels(path: Path) -> dict[str, Any]:
-    """Return videos by subset, durations, segments and seconds per class, and how much `lstr labels check` finds.
+    """Summarise labels: videos by subset, durations, segments and seconds per class, and the number of findings.
 
-    Wrong segments are counted as the file has them. Raises LabelsError.
+    Invalid segments are counted unchanged. Raises LabelsError.
     """
     labels = read_label_file(path, lenient=True, skip_missing=True)
     found = Counter(finding.severity for finding in check(labels))
@@ -339,6 +340,6 @@ def describe_labels(path: Path) -> dict[str, Any]:
 
 
 def count_labels(labels: Labels) -> dict[str, int]:
-    """Return the number of videos, of segments, and of classes without background and ambiguous stretches."""
+    """Return the numbers of videos, segments, and classes without "Background" and "Ambiguous"."""
     segments = sum(len(video.segments) for video in labels.videos.values())
     return {"videos": len(labels.videos), "segments": segments, "classes": len(actions_of(labels))}

@@ -1,4 +1,4 @@
-"""Label Studio's tasks with timeline labels."""
+"""Read and write Label Studio's tasks with timeline labels."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.tables import frame_rate
 
-# The name of an uploaded file, and what Label Studio puts in front of it.
+# The name of an uploaded file, after the prefix that Label Studio adds.
 UPLOADED = re.compile(r"[0-9a-f]{8}-(.+)")
 
 
@@ -28,11 +28,11 @@ class LabelStudio(Format):
         return isinstance(task, list) or (isinstance(task, dict) and isinstance(task.get("data"), dict))
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        """Annotations by people precede predictions, of several the last counts; skipped tasks are not read."""
+        """Read tasks, except skipped ones; annotations take precedence over predictions, and the last one counts."""
         videos: dict[str, VideoLabels] = {}
         notes = []
         try:
-            # (task, media, stem, name); media is: `video` in Label Studio's template, else the first
+            # (task, media, stem, name); the media is `video` as in Label Studio's template, else the first entry
             named = []
             for task in file.json if isinstance(file.json, list) else [file.json]:
                 data = task["data"]
@@ -43,7 +43,7 @@ class LabelStudio(Format):
             counts = Counter(name for *_, name in named)
             for task, media, stem, name in named:
                 data = task["data"]
-                # uploads of one name keep what Label Studio put in front of them
+                # uploads with equal names keep the prefix
                 name = (data.get("id") or stem) if counts[name] > 1 else name
                 annotations = task.get("annotations") or []
                 finished = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
@@ -53,7 +53,7 @@ class LabelStudio(Format):
                 if len(finished) > 1:
                     sentence = f"{name!r} has {len(finished)} annotations; the last one is used"
                     notes.append(Note("several annotations", sentence))
-                # an exported task lists the results of annotators, the latest last
+                # an exported task lists the annotators' results in order of time
                 results = finished or task.get("predictions") or [{"result": []}]
                 rate, segments = data.get("fps"), []
                 for region in results[-1]["result"]:

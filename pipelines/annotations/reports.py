@@ -1,4 +1,4 @@
-"""Reports on labels: how often and how long each action happens, and how far two label files agree."""
+"""Reports on labels: frequency and duration of each action, and agreement of two label files."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,22 +15,21 @@ from lstr.pipelines.pages.table import Cell, Column, Table
 
 ALL = "all"
 TOGETHER = "together"
-# Which F1 of `measure_events` the table of agreement shows, by the name of its column
+# Columns of the agreement table, with the keys of their F1 in `measure_events`
 F1 = {"F1 IoU 0.3": ("iou", "0.3"), "F1 IoU 0.5": ("iou", "0.5"), "F1 start 1 s": ("onset", "1.0")}
 
 
 def time_budget(labels: Labels) -> Table:
-    """Return the count, the total and the mean seconds of each action.
+    """Return a table with count, total and mean seconds of each action.
 
-    The first rows are of all videos together, the others of each video. If labels name subjects, each action has a row
-    for all subjects together and one for each subject; the row of labels without a subject has an empty cell.
-
+    The first rows are totals of all videos, followed by rows for each video. If labels have subjects, each action has a
+    row for all subjects together and one for each subject; labels without a subject have an empty cell.
     Raises LabelsError if no action is labelled.
     """
     actions = actions_of(labels)
     if not actions:
         raise LabelsError("No action is labelled.", "give a file with a label, see `lstr labels check FILE`.")
-    # by video, action and subject, None for all of them
+    # by video, action and subject; None is a total
     seconds: dict[tuple[str | None, str, str | None], list[float]] = {(None, action, None): [] for action in actions}
     segments = [(name, s) for name, video in labels.videos.items() for s in video.segments if s.label in actions]
     has_subjects = any(segment.subject for _, segment in segments)
@@ -51,7 +50,7 @@ def time_budget(labels: Labels) -> Table:
 
 
 def agreement_table(document: dict[str, Any]) -> Table:
-    """Return the agreement of two label files, of `compare_labels`: a row for each action, and one for all together."""
+    """Return the result of `compare_labels` as a table with a row for each action and one for all together."""
     kappa, events = document["kappa"], document["events"]
     columns = [Column("action", is_text=True), Column("A"), Column("B"), Column("kappa", 2)]
     rows: list[list[Cell]] = []
@@ -66,15 +65,16 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> tu
     """Compare two label files on the videos that both have.
 
     Args:
-        path: A label file or a folder of them, or of what `lstr detect` wrote: A, by which B is measured.
-        other_path: The same of B.
-        videos: Video files or folders, for lengths that the labels do not state.
+        path: A, the reference: a label file, a folder of them, or an output folder of `lstr detect`.
+        other_path: B, of the same types.
+        videos: Video files or folders, for durations that the labels do not contain.
 
     Returns:
-        The JSON of `lstr labels compare`, with `kappa` of `measure_kappa` and `events` of `measure_events`, where A has
-        the labels and B the detections; and warnings.
+        The JSON object of `lstr labels compare`, with `kappa` of `measure_kappa` and `events` of `measure_events` (A
+        are the labels, B the detections); and warnings.
 
-    Raises LabelsError if the two have no video or no action in common.
+    Raises:
+        LabelsError: A and B have no video or no action in common.
     """
     files = find_labelled_videos(videos)
     if videos and not files:
@@ -104,7 +104,7 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> tu
     events, unknown = [], []
     for name in names:
         pair = [labels.videos[name] for labels in sides]
-        # per-chunk targets state their number of chunks instead of seconds
+        # per-chunk targets have a number of chunks instead of seconds
         stated = [v.n_chunks / FEATURES_PER_SECOND if v.n_chunks and v.duration is None else v.duration for v in pair]
         seconds = next((length for length in stated if length is not None), None)
         if seconds is None and name in files and (footage := footage_of_files({name: files[name]}).get(name)):

@@ -1,4 +1,4 @@
-"""Subtitles, WebVTT and SubRip: one cue per action, several at once if actions overlap."""
+"""Subtitles (WebVTT and SubRip) with one cue per action; cues overlap if actions do."""
 
 import html
 import re
@@ -13,17 +13,17 @@ from lstr.pipelines.annotations.format import FILES, ConvertOptions, File, Forma
 
 TIME = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
 ARROW = re.compile(rf"\s*({TIME.pattern})\s*-->\s*({TIME.pattern})")
-# How a line begins that has likely the times of a cue.
+# Beginning of a line that probably has the times of a cue.
 TIMED = re.compile(rf"\s*{TIME.pattern}")
-# How a block of WebVTT begins that is likely not a cue.
+# Beginning of a block of WebVTT that is probably not a cue.
 NO_CUE = re.compile(r"(NOTE|STYLE|REGION)(\s|$)")
 SCORE = re.compile(r"score=([0-9.eE+-]+)")
-# How a tag begins that players of SubRip know.
+# Beginning of the tags that players of SubRip support.
 SRT_TAG = re.compile(r"</?(?:b|i|u|s|font)(?=[\s>])")
 
 
 class Vtt(Format):
-    """WebVTT; the identifier of a cue has its number and score, which players do not show."""
+    """WebVTT; the identifier of a cue contains its number and score, which players do not show."""
 
     name, suffix = "vtt", ".vtt"
     holds = FILES | {"scores"}
@@ -54,7 +54,7 @@ class Vtt(Format):
 
 
 class Srt(Format):
-    """SubRip, which states no encoding."""
+    """SubRip, which does not define an encoding."""
 
     name, suffix = "srt", ".srt"
 
@@ -69,9 +69,9 @@ class Srt(Format):
 
 
 def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
-    """Yield (line before the times, start, end, lines after them) of each cue; blocks without times are not cues.
+    """Yield (line before the times, start, end, lines after them) for each cue; blocks without times are not cues.
 
-    Raises LabelsError, with the line, for malformed times, and for a cue without a blank line before it.
+    Raises LabelsError, with the line number, for malformed times, and for a cue without a blank line before it.
     """
     lines: list[str] = []
     for number, line in enumerate(chain(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), [""])):
@@ -97,17 +97,17 @@ def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
 
 
 def _seconds(text: str) -> float:
-    """Return the seconds of a text that TIME matches."""
+    """Convert a text that TIME matches to seconds."""
     hours, minutes, seconds, part = TIME.fullmatch(text).groups()  # type: ignore[union-attr]
     unit = 10 ** len(part)
-    # one division, so that the same digits give the same number in any format
+    # a single division, so that the same digits give the same number in all formats
     return (((int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)) * unit + int(part)) / unit
 
 
 def _without(opening: str | re.Pattern[str], closing: str, text: str) -> str:
-    """Return a text without what is between an opening and the next closing, in one pass.
+    """Remove everything between an opening and the next closing from a text, in one pass.
 
-    An expression such as `<[^>]*>` would search to the end from each of many openings without a closing.
+    A regular expression such as `<[^>]*>` takes quadratic time for many openings without a closing.
     """
     kept, at = [], 0
     for found in re.finditer(opening, text):

@@ -1,4 +1,4 @@
-"""Tables of text: their rows, the times in their cells, and which column is what."""
+"""Text tables: their rows, the times in their cells, and the meaning of their columns."""
 
 import csv
 import io
@@ -13,16 +13,16 @@ from lstr.labels.segment import clock_seconds
 from lstr.pipelines.annotations.format import ConvertOptions
 
 DELIMITERS = "\t,;"
-# The first line by which Excel knows what separates cells.
+# A first line that tells Excel the separator of cells.
 SEPARATOR = re.compile(r'"?sep=(.)"?[ \t]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
-# What is likely a time.
+# Text that is probably a time.
 TIME = re.compile(r"\s*-?\d[-+\d.,:;eE]*\s*")
-# h:mm:ss:ff, with frames of the last second. After a semicolon frame numbers are dropped, as in video of 29.97 FPS.
+# h:mm:ss:ff; ff is the frame within the second. A semicolon marks drop-frame time codes, as in video with 29.97 FPS.
 TIMECODE = re.compile(r"(\d{1,9}):([0-5]?\d):([0-5]?\d)([:;])(\d{1,3})")
-# Drop-frame time codes skip one number per this many frames of a second, in each minute that is not a tenth one.
+# Drop-frame time codes skip one number per this many frames of a second, in each minute except every tenth.
 DROPPED = 15
 
-# Names of the columns of times: in seconds, in milliseconds, and in frames
+# Names of columns of times: in seconds, in milliseconds, and in frames
 TIMES = {
     "start": ("start", "start_ms", "start_frame"),
     "end": ("end", "end_ms", "end_frame"),
@@ -33,12 +33,12 @@ NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIM
 
 
 def first_line(text: str) -> str:
-    """Return the first line that is not blank; empty if there is none."""
+    """Return the first line that is not blank; empty without one."""
     return next((line for line in text.splitlines() if line.strip()), "")
 
 
 def number_of(text: str, line: int) -> float:
-    """Return the finite number in a cell, also with a decimal comma. Raises LabelsError."""
+    """Parse the finite number in a cell, also with a decimal comma. Raises LabelsError."""
     try:
         number = float(text.strip().replace(",", "."))
     except ValueError:
@@ -53,7 +53,7 @@ def number_of(text: str, line: int) -> float:
 class Rows:
     """The rows of a table, each with the number of its first line, from the first row that is not blank.
 
-    They can be iterated several times. Raises LabelsError for a quotation mark that is not closed, and csv.Error.
+    They can be iterated several times. Raises LabelsError for an unclosed quotation mark, and csv.Error.
     """
 
     def __init__(self, text: str):
@@ -82,7 +82,7 @@ class Rows:
             except csv.Error as error:
                 if reader.line_num + self._first > number + 1 or str(error).startswith("unexpected end"):
                     raise unclosed(number) from error
-                # text next to quotation marks: read the line again, less strictly
+                # text next to quotation marks: parse the line again in non-strict mode
                 cells = next(csv.reader([last_line], delimiter=self.delimiter))
                 if any("\n" in cell or "\r" in cell for cell in cells):
                     raise unclosed(number) from error
@@ -92,7 +92,7 @@ class Rows:
 
 
 def unclosed(line: int) -> LabelsError:
-    """Return the error of a quotation mark that makes one cell of everything after it."""
+    """Return the error for an unclosed quotation mark, which turns everything after it into one cell."""
     return LabelsError(
         f"Line {line}: a quotation mark is not closed.",
         "delete it, or write one at the end of its cell too; double each quotation mark inside a quoted cell.",
@@ -102,14 +102,14 @@ def unclosed(line: int) -> LabelsError:
 def parse_time(
     cell: str, line: int, video_id: str, options: ConvertOptions, scale: int = 1, counts_frames: bool = False
 ) -> float:
-    """Return the seconds of a cell: a number, h:mm:ss or h:mm:ss:ff. Raises LabelsError.
+    """Parse the time in a cell, a number, h:mm:ss or h:mm:ss:ff, to seconds. Raises LabelsError.
 
     Args:
         cell: The text.
-        line: The line, for errors.
+        line: The line number, for errors.
         video_id: The video, for its frame rate.
-        options: They have the frame rates.
-        scale: Units of a number per second.
+        options: Options with the frame rates.
+        scale: Units per second of a number.
         counts_frames: Whether a number is a frame number.
     """
     if found := TIMECODE.fullmatch(cell.strip()):
@@ -131,7 +131,7 @@ def parse_time(
 
 
 def frame_rate(what: str, video_id: str, options: ConvertOptions) -> float:
-    """Return the frames per second of a video; `what` begins the sentence of the LabelsError if it is unknown."""
+    """Return the frame rate of a video. Raises LabelsError if it is unknown; `what` is the beginning of its message."""
     rate = options.frames or options.rate_of(video_id)
     if rate is None:
         raise LabelsError(
@@ -144,7 +144,7 @@ def frame_rate(what: str, video_id: str, options: ConvertOptions) -> float:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its place, its header, how many of its units are a second, and whether it counts frames."""
+    """A column: its index, its header, its units per second, and whether it counts frames."""
 
     at: int
     name: str
@@ -154,16 +154,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the columns of a table are."""
+    """The meaning of a table's columns."""
 
     start: Column
     end: Column
     label: Column
-    # Whether `end` is the duration of a segment
+    # Whether the column `end` is the duration of a segment
     lasts: bool
     # The length of the video
     duration: Column | None
-    # The columns `video`, `subset`, `score` and `subject` that exist
+    # The existing columns of `video`, `subset`, `score` and `subject`
     others: Mapping[str, Column]
 
     def columns(self) -> list[Column]:
@@ -173,14 +173,15 @@ class Layout:
 
 
 def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool = False) -> Layout | None:
-    """Return what the columns of a header are; None if a required one is missing.
+    """Return the meaning of the columns of a header; None if a required column is missing.
 
     Args:
         header: The cells of the first row.
-        named: Headers by the names of NAMES, which precede columns that have such a name as their header.
-        in_frames: Whether columns that count frames precede those in seconds.
+        named: Headers by the names of NAMES; they take precedence over columns with these names.
+        in_frames: Whether columns in frames take precedence over columns in seconds.
 
-    Raises LabelsError if `named` has a header that does not exist.
+    Raises:
+        LabelsError: `named` has a header that does not exist.
     """
     found = find_columns(header, named)
     start, end, duration = (
@@ -221,7 +222,7 @@ def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, C
 
 
 def unknown_columns(header: Sequence[str]) -> LabelsError:
-    """Return the error of a header that lacks columns, whose hint is the command that names them."""
+    """Return the error for a header without the required columns; its hint is a command that names them."""
     known = find_columns(header, {}).keys()
     missing = [role for role in ("start", "end", "label") if not known & {*TIMES.get(role, (role,))}]
     if "end" in missing and known & ({"duration_frames"} if "start_frame" in known else {*TIMES["duration"]}):

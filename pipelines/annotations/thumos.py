@@ -15,7 +15,7 @@ from lstr.pipelines.annotations.csv_tables import number_text
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.pipelines.annotations.tables import first_line, number_of
 
-# Endings of annotation files, and the subset they hold.
+# Suffixes of annotation files, and their subsets.
 SUBSETS = {"train": "training", "val": "validation", "test": "testing"}
 
 # Numbers of the 20 detection classes among the 101 of THUMOS'14 (its detclasslist.txt), in the order of
@@ -24,16 +24,16 @@ THUMOS_NUMBERS = (7, 9, 12, 21, 22, 23, 24, 26, 31, 33, 36, 40, 45, 51, 68, 79, 
 DETECTIONS = "detections.txt"
 CLASS_LIST = "detclasslist.txt"
 CLASS_LINE = re.compile(r"^(\d+)\s+(\S.*)$", re.MULTILINE)
-# How a line ends: in the times of an annotation, or in the class and the score of a detection.
+# End of a line: the times of an annotation, or the class and the score of a detection.
 LINE = re.compile(r"\S\s+[-+.\deE]+\s+[-+.\deE]+\s*$")
-# Percent-encoded in the name of a video, because white space separates the cells of a line.
+# Characters to percent-encode in the name of a video, because white space separates the cells of a line.
 SEPARATORS = r"[%\s]"
-# Percent-encoded in a file name; a file whose name begins with a dot is hidden, and not read.
+# Characters to percent-encode in a file name; a leading dot would make the file hidden, and hidden files are not read.
 FORBIDDEN = r"^\.|[%/\\\x00-\x1f]"
 
 
 class Thumos(Format):
-    """A folder of annotations or of detections, or one of its files."""
+    """A folder of annotations or detections, or one of its files."""
 
     name, suffix = "thumos", ".thumos.txt"
     holds = frozenset({"subsets", "classes without segments"})
@@ -93,7 +93,7 @@ class Thumos(Format):
         return AnnotationSet({video: VideoLabels(**entry) for video, entry in found.items()}, tuple(names.values()))
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
-        """Return a detection file: video, start, end, class number and score."""
+        """Return the text of a detection file: video, start, end, class number and score."""
         numbers = thumos_numbers(annotated.classes)
         return "".join(
             f"{_times(video_id, s)} {numbers[s.label]} {number_text(1 if s.score is None else s.score)}\n"
@@ -105,7 +105,7 @@ class Thumos(Format):
         """Write a file per class and subset, or one detection file if there are scores; and the class list.
 
         A line of `<class>_<train|val|test>.txt` has video, start and end.
-        Raises LabelsError for a video of an annotation file with another subset or none.
+        Raises LabelsError if a video has another subset or none, unless there are scores.
         """
         files = {CLASS_LIST: _class_list(annotated.classes)}
         if "scores" in annotated.extras():
@@ -131,7 +131,7 @@ class Thumos(Format):
 
 
 def thumos_numbers(classes: Iterable[str]) -> dict[str, int]:
-    """Return the number of each class in detection files: that of THUMOS'14 if all are of it, else 1, 2, …"""
+    """Return the number of each class in detection files: from THUMOS'14 if it has all of them, else 1, 2, …"""
     classes = tuple(classes)
     official = dict(zip(THUMOS_CLASSES[1:-1], THUMOS_NUMBERS, strict=True)) | {THUMOS_CLASSES[-1]: 102}
     if set(classes) <= official.keys():

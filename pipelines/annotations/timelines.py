@@ -1,4 +1,4 @@
-"""What `lstr detect` writes: timelines, event lines and scores, and the images, page and video that show them."""
+"""Outputs of `lstr detect`: timelines, event lines and scores, and images, pages and videos of them."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.timeline import FORMAT
 
-# Modules of lstr.pipelines.pages are imported by the formats that draw with them, because they load a video stack.
+# Modules of lstr.pipelines.pages are imported in methods, because they load the video stack.
 
 
 class TimelineJson(Format):
@@ -41,12 +41,12 @@ class TimelineJson(Format):
 
 
 class EventLines(Format):
-    """The lines of a run, which it writes as they are decided."""
+    """The events of a run, one per line, which it writes as soon as they are decided."""
 
     name, suffix = "jsonl", ".jsonl"
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        """An action without an end lasts until the last line; a last line that a kill cut short is ignored."""
+        """Read events; an action without an end lasts until the last line, and an incomplete last line is ignored."""
         lines = file.text.split("\n")
         segments: list[Segment] = []
         active: dict[str, dict[str, Any]] = {}
@@ -74,7 +74,7 @@ class EventLines(Format):
 
 
 class Scores(Format):
-    """Every score of a detection: float32 (chunks, classes)."""
+    """All scores of a detection: float32 (chunks, classes)."""
 
     name, suffix = "npy", ".scores.npy"
 
@@ -85,7 +85,7 @@ class Scores(Format):
 
 
 class Png(Format):
-    """An image."""
+    """A PNG image of the lanes."""
 
     name, suffix = "png", ".png"
 
@@ -96,13 +96,13 @@ class Png(Format):
 
 
 class Svg(Png):
-    """An image of lines and text."""
+    """An SVG image of the lanes."""
 
     name, suffix = "svg", ".svg"
 
 
 class Page(Format):
-    """A page with the video and its lanes."""
+    """An HTML page with the video and its lanes."""
 
     name, suffix = "html", ".html"
 
@@ -125,7 +125,7 @@ class Page(Format):
 
 
 class Mp4(Format):
-    """The video above its lanes, under a name that is never the video's own."""
+    """A video with its lanes drawn below it; its suffix keeps it from replacing the original video."""
 
     name, suffix = "mp4", LANES_SUFFIX
 

@@ -1,4 +1,4 @@
-"""The videos that labels belong to: which one a name means, how long they are, and how many frames a second has."""
+"""Videos of labels: find them by the names in label files, and read their durations and frame rates."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property
@@ -10,22 +10,22 @@ from lstr.labels.check import Footage
 from lstr.pipelines.failures import skip_failure
 
 RECIPE = "recipe.json"  # of a feature folder
-# Folders in front of a video that can be part of its id.
+# Maximum number of parent folders in an id.
 DEEPEST = 8
 
 
 def plain_id(name: str, present: Collection[str]) -> str:
-    r"""Return the id of the video that a label file calls `name`.
+    r"""Return the video id for a name in a label file.
 
-    It is without the ending of a video file, and without folders in front that no id of `present` has. For a path of
-    Windows it is the part after the last `\`, unless its folders are in `present`.
+    The suffix of a video file is removed, and so are leading folders that no id of `present` has. For a Windows path it
+    is the part after the last `\`, unless its folders are in `present`.
     """
     if name in present:
         return name
     path = name.replace("\\", "/")
     suffix = PurePath(path).suffix
     plain = path.removesuffix(suffix) if suffix.lower() in VIDEO_SUFFIXES else path
-    # with the ending first: of two files that differ only in their endings the ids have them
+    # try the name with its suffix first: ids keep the suffixes of files that differ only in them
     for parts in (path.rsplit("/", DEEPEST), plain.rsplit("/", DEEPEST)):
         for first in range(len(parts)):
             if (end := "/".join(parts[first:])) in present:
@@ -34,8 +34,8 @@ def plain_id(name: str, present: Collection[str]) -> str:
 
 
 def footage_at(video: Path) -> Footage | None:
-    """Return what the header of a file states; None if it cannot be read or states no duration."""
-    # Here, because reading labels alone needs no video stack.
+    """Return duration and frame rate from the header of a file; None if it cannot be read or has no duration."""
+    # Imported here, because reading only labels needs no video stack.
     import av
 
     from lstr.extractors.video.containers import open_container
@@ -52,9 +52,9 @@ def footage_at(video: Path) -> Footage | None:
 
 
 def find_labelled_videos(inputs: Sequence[str | Path]) -> dict[str, Path]:
-    """Return the videos by id of files and folders; none if one of them is a feature folder or holds no video.
+    """Return the videos of files and folders by id; empty if one of them is a feature folder or contains no video.
 
-    Raises MissingPathError for two videos of one id.
+    Raises MissingPathError for two videos with the same id.
     """
     paths = list(map(Path, inputs))
     for path in paths:
@@ -65,17 +65,17 @@ def find_labelled_videos(inputs: Sequence[str | Path]) -> dict[str, Path]:
 
 
 def footage_of_files(videos: Mapping[str, Any]) -> dict[str, Footage]:
-    """Return what files state by video id, without those that cannot be read or are on another machine."""
+    """Return durations and frame rates by video id, without files that cannot be read and remote files."""
     found = {name: footage_at(path) for name, path in videos.items() if isinstance(path, Path)}
     return {name: footage for name, footage in found.items() if footage}
 
 
 class Rates:
-    """Frames per second of videos, by the name that a label file has for each. Files are read when asked for.
+    """Frame rates of videos by their names in a label file. Files are read at the first request.
 
     Args:
-        find: Returns the videos by id: the file, a function that returns the seconds, or None if there is no file. A
-            video without a file, and one that is not in the mapping, has the rate of all others if they have the same.
+        find: Returns the videos by id: a file, a function that returns the seconds, or None without a file. A video
+            without a file, or one that is not in the mapping, has the rate of all others if these are equal.
     """
 
     def __init__(self, find: Callable[[], Mapping[str, Any]]):
@@ -86,12 +86,12 @@ class Rates:
         return self._find()
 
     def __call__(self, name: str) -> float | None:
-        """Return the rate of a video; None if it is unknown."""
+        """Return the frame rate of a video; None if unknown."""
         video = self._videos.get(plain_id(name, self._videos))
         return self._common if video is None else self._rate(video)
 
     def seconds(self, name: str) -> float | None:
-        """Return the length of a video; None if it is unknown."""
+        """Return the length of a video in seconds; None if unknown."""
         video = self._videos.get(plain_id(name, self._videos))
         if callable(video):
             return video()
