@@ -105,12 +105,13 @@ def options_of(command: click.Command, name: str, context: click.Context) -> dic
 
 
 DETECT = """
-import os, sys, threading
+import functools, os, sys, threading
 from lstr_cli.main import main
 
 root, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[2]) + 8
 files, threads, taken = set(), set(), 0
 
+@functools.cache
 def product(path):
     if path.startswith("<"):
         return None
@@ -118,10 +119,11 @@ def product(path):
     return os.path.relpath(path, root) if path.startswith(root + os.sep) and "/.venv" not in path else None
 
 def trace(frame, event, arg):
-    if event == "call" and (path := product(frame.f_code.co_filename)):
-        global taken
-        taken += path == "lstr/timeline.py" and frame.f_code.co_name == "push"
-        if first <= taken < last and not path.startswith('lstr_cli'):
+    global taken
+    if event == "call":
+        code = frame.f_code
+        taken += code.co_name == "push" and code.co_filename.endswith("lstr/timeline.py")
+        if first <= taken < last and (path := product(code.co_filename)) and not path.startswith("lstr_cli"):
             files.add(path)
             threads.add(threading.get_ident())
 
