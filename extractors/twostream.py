@@ -14,15 +14,16 @@ from lstr.errors import WeightsError
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.flow.workers import ALGORITHMS
 from lstr.extractors.networks.weights_file import WeightSources, fingerprint_of_file, network_file
-from lstr.extractors.presets import FAST, Preset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import LazyNetworks, TwoStream
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from lstr.extractors.presets import Preset
 
-def build_twostream(preset: Preset, sources: WeightSources, device: str, precision: str | None = None) -> TwoStream:
+
+def build_twostream(preset: "Preset", sources: WeightSources, device: str, precision: str | None = None) -> TwoStream:
     """Build the networks of a preset with their weights, and their recipe.
 
     Args:
@@ -34,6 +35,8 @@ def build_twostream(preset: Preset, sources: WeightSources, device: str, precisi
     Raises:
         WeightsError, MissingPathError, RecipeError: A file is missing or cannot be used.
     """
+    from lstr.extractors.presets import FAST
+
     if precision is None:
         precision = fast_precision(device) if preset.precision == FAST else preset.precision
     from lstr.extractors.networks.build import build_network, network_recipe

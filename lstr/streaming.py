@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,11 +25,13 @@ from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LstrError
 from lstr.files.arrays import tensor_of
 from lstr.kinds import from_json
-from lstr.models.cuda_graphs import CapturedStep
 from lstr.models.kind import Model
 from lstr.models.layers import Tensors, keep
 from lstr.settings import to_json
 from lstr.windows.plans import Planner, needed
+
+if TYPE_CHECKING:  # on a CPU no step is captured
+    from lstr.models.cuda_graphs import CapturedStep
 
 STATE_FORMAT = "lstr-stream/2"
 # Chunks of one stream that are planned together: 27 µs a chunk of the published size, instead of 148 one by one.
@@ -191,6 +193,8 @@ def capture(model: Model, state: StreamState) -> None:
     _check_model(model, state.config)
     if not can_capture(model):
         raise LstrError("Only steps on a GPU can be captured.", "Move the model first: model.to('cuda').")
+    from lstr.models.cuda_graphs import CapturedStep
+
     captured = CapturedStep(model, state.constants, state.tensors)
     captured.prepare()
     state.captured = captured

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -39,9 +40,11 @@ from lstr.extractors.networks.weights_file import (
     read_content,
     read_state_dict,
 )
-from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe
 from lstr.extractors.streams import CHANNELS_OF
+
+if TYPE_CHECKING:
+    from lstr.extractors.presets import StreamPreset
 
 SEED = 2021  # of random weights
 ALIGNMENT = "align"  # entry of a weights file of a fold that an earlier version wrote, next to its state_dict
@@ -60,7 +63,7 @@ class Change(nn.Module):
         return (first - second).abs()
 
 
-def network_recipe(stream: str, preset: StreamPreset) -> NetworkRecipe:
+def network_recipe(stream: str, preset: "StreamPreset") -> NetworkRecipe:
     """Return the recipe of a stream's network from its preset, without weights.
 
     A network that is a path is read as an mmaction2 config; recipe files must not contain paths, because a config is a

@@ -22,11 +22,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.overrides import TorchFunctionMode
 
 from lstr.errors import NetworkRuntimeError, RecipeError, first_line
-from lstr.extractors import lanes
 from lstr.extractors.devices import keep_float32_exact
 from lstr.extractors.networks.backbones import ConvNorm
 from lstr.extractors.networks.crops import View, centre_crop
-from lstr.extractors.networks.graph_file import export_graph
 from lstr.extractors.networks.runtime import MIN_COSINE, USE_TORCH, NetworkJob, RunningNetwork
 from lstr.extractors.recipe import INT8, LEAST, STEPS, NetworkRecipe
 
@@ -248,6 +246,8 @@ def make_network_graph(job: NetworkJob) -> bytes:
     """
     import onnx
 
+    from lstr.extractors.networks.graph_file import export_graph
+
     images = job.example().repeat(job.part.crops, 1, 1, 1)[None]
     try:
         written = export_graph(PooledNetwork(job, job.exact_precision), images, "chunks", EXPORT_OPSET)
@@ -317,10 +317,12 @@ class TorchNetwork(RunningNetwork):
     runtime = "torch"
 
     def __init__(self, job: NetworkJob):
+        from lstr.extractors.lanes import open_lane
+
         if job.device != "cpu" and job.precision == "float32":
             keep_float32_exact()
         self.pooled = PooledNetwork(job)  # created before the lane, which waits for the weights' stream
-        self.lane, self.shape = lanes.open_lane(job.device), job.shape
+        self.lane, self.shape = open_lane(job.device), job.shape
         self.makes_crops = self.lane.captures
         self._graphs: dict[int, tuple[Tensor, Callable[[], Tensor]]] = {}
 

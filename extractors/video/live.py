@@ -27,8 +27,6 @@ from lstr.extractors.video.frames import FPS, GAP_SECONDS, SILENCE_S, Chunk, Gap
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
 from lstr.extractors.video.reader import (
-    FASTEST_STEP,
-    SLOWEST_STEP,
     PacketSink,
     PyAVReader,
     SourceFrame,
@@ -42,6 +40,7 @@ if TYPE_CHECKING:  # most sources have no zones
 
 STALL_S = 2.0  # seconds without a frame after which the status of a source is `stalled`
 MAX_JUMP_S = 24 * 3600  # a larger jump of timestamps is an error; the clock continues from the last time
+SLOWEST_STEP, FASTEST_STEP = Fraction(10), Fraction(1, 240)  # seconds per frame that a source may declare
 DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # before each attempt to reconnect; the last one for all later attempts
 
 

@@ -76,7 +76,6 @@ SMALL_PIXELS = 640 * 480  # smaller frames decode on one thread: 320 x 240 took 
 DECORD_BYTES = 256 * 2**20  # maximum of all frames of a file: decord decodes ahead without limit
 DECORD_SIDE = 16  # pixels; decord returns narrower frames with too many channels
 PYAV_HINT = "unset LSTR_DECODER: PyAV reads every video."
-SLOWEST_STEP, FASTEST_STEP = Fraction(10), Fraction(1, 240)  # seconds per frame that a source may declare
 SLOW_STEPS = 4  # longest gap in frame intervals, for a source with less than two frames per second
 
 
@@ -189,9 +188,7 @@ class PyAVReader:
         if not is_index_last:
             yield pipe
             return
-        self.note = (
-            f"{self.name} is an MP4 with its index at the end: detection starts after it has arrived completely. "
-        )
+        self.note = f"{self.name} is an MP4 with its index at the end, so it is read whole first. "
         self.note += f"To start at once, {FASTSTART}, or name the file."
         with copy_whole(pipe) as copy:
             try:
@@ -206,8 +203,8 @@ class PyAVReader:
 
     def _frames(self, container: av.container.InputContainer, long_side: int) -> Iterator[SourceFrame]:
         stream = best_video(container, self.name)
-        whole = "NONE" if stream.width * stream.height <= SMALL_PIXELS else "AUTO"
-        stream.thread_type = "SLICE" if self._live else whole
+        small = stream.width * stream.height <= SMALL_PIXELS
+        stream.thread_type = "SLICE" if self._live else "NONE" if small else "AUTO"
         aspect, step = aspect_of(stream), frame_step(stream)
         first, gap, size = Fraction(0), step, (0, 0)
         last: Fraction | None = None

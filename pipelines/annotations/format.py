@@ -4,6 +4,8 @@ A new format is a subclass of Format in a file of this folder, with a line in OU
 the group GROUP.
 """
 
+from __future__ import annotations
+
 import json
 import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_LE
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,9 @@ from lstr.files.content import read_bytes
 from lstr.files.home import find_added, load_added
 from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.annotations.annotation import AnnotationSet
+
+if TYPE_CHECKING:  # a detection writes its timeline without it
+    from lstr.pipelines.annotations.annotation import AnnotationSet
 
 # The formats of this package by name, as module of this folder and class. A format is imported at its first use,
 # because a detection needs only the formats that it writes. The first format that recognises a file reads it.
@@ -122,6 +126,8 @@ class Detection:
     @cached_property
     def annotated(self) -> AnnotationSet:
         """Return its segments as an annotation set of one video."""
+        from lstr.pipelines.annotations.annotation import AnnotationSet
+
         media = str(self.video) if self.video else None
         segments = tuple(map(Segment.from_dict, self.timeline["segments"]))
         video = VideoLabels("", self.timeline["duration"], segments, media)
@@ -236,6 +242,8 @@ class Format:
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         """Write to the folder or file `output`; return the written files. Raises LabelsError and OutputError."""
+        from lstr.pipelines.annotations.annotation import AnnotationSet
+
         is_file = bool(output.suffix) and not output.is_dir()
         parts = [(output if is_file else output / f"labels{self.suffix}", annotated)]
         if not self.holds_many:  # one file per video

@@ -12,7 +12,6 @@ from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.runtime import choose_runtime
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.files.atomic import check_writable
-from lstr.labels.video_ids import check_match
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Ended, MakeSink, Opened
 from lstr.pipelines.detection.model import Networks, device_of, load_checkpoint, warnings_of
@@ -122,6 +121,7 @@ def detect_sources(
         loaded = load_checkpoint(loaded, options.settings, options.device)
     recorded = [*opened, *recorded_sources(features, videos, loaded, wanted.allow_mismatch)]
     if output.labels:
+        from lstr.labels.video_ids import check_match
         from lstr.pipelines.annotations.label_files import with_plain_ids  # imports every format of labels
 
         ids = {source.id for source in recorded} | {address.id for address in live}

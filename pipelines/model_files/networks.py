@@ -22,7 +22,6 @@ from lstr.extractors.networks.weights_file import Origin, WeightSources, is_weig
 from lstr.extractors.recipe import Recipe, differences
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.streams import STREAMS, streams_of_model
-from lstr.extractors.twostream import build_as
 from lstr.files.atomic import write_text
 from lstr.files.content import read_object, to_json
 from lstr.files.remote import Place
@@ -222,6 +221,8 @@ def networks_of(
             files |= {stream: open_model(loaded.path).source(stream) for stream in missing}
         else:
             files |= find_networks(loaded, missing)
+        from lstr.extractors.twostream import build_as  # stored features need no networks
+
         twostream = build_as(requested, WeightSources(files, loaded.calibration, recipe.calibrated_on), device)
     different = differences(twostream.recipe, recipe)
     if different and not allow:
