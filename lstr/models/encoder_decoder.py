@@ -120,32 +120,27 @@ class EncoderDecoder(Looking):
     def imagine(self, tokens: Tensor, slots: Tensor, constants: None) -> tuple[Tensor, Tensor]:
         """See `Looking.imagine`."""
         own = at_slots(tokens[..., : self.config.d_model], slots)  # (B, N, d_model)
-        states = [at_slots(state, slots).flatten(0, 1) for state in self.read(tokens)] if self.reads else []
-        ahead = self.look_ahead(own.flatten(0, 1), *states).unflatten(0, own.shape[:2])
+        if not self.reads:
+            ahead = self.direct(own.flatten(0, 1)).unflatten(-1, (self.config.n_ahead, -1))  # (B * N, n_ahead, d_model)
+        else:
+            hidden = cell = tokens.new_zeros(len(tokens), self.config.d_model)
+            hiddens, cells = [], []
+            # the steps of an LSTM cell, without the part of the gates that depends on the chunk alone
+            for gates in tokens[..., self.config.d_model :].unbind(1):
+                gates = gates + F.linear(hidden, self.encoder.weight_hh, self.encoder.bias_hh)
+                into, forget, new, out = gates.chunk(4, dim=-1)
+                cell = forget.sigmoid() * cell + into.sigmoid() * new.tanh()
+                hidden = out.sigmoid() * cell.tanh()
+                hiddens.append(hidden)
+                cells.append(cell)
+            hidden, cell = (at_slots(torch.stack(states, dim=1), slots).flatten(0, 1) for states in (hiddens, cells))
+            imagined = [own.flatten(0, 1)]
+            for _ in range(self.config.n_ahead):
+                hidden, cell = self.decoder(imagined[-1], (hidden, cell))
+                imagined.append(self.decoded(hidden))
+            ahead = torch.stack(imagined[1:], dim=1)
+        ahead = ahead.unflatten(0, own.shape[:2])
         return self.classify(torch.cat([own[:, :, None], ahead], dim=2)), ahead
-
-    def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the LSTM's two states (B, W, d_model) after each slot of a window, from zeros before its first."""
-        hidden = cell = tokens.new_zeros(len(tokens), self.config.d_model)
-        hiddens, cells = [], []
-        for gates in tokens[..., self.config.d_model :].unbind(1):
-            gates = gates + F.linear(hidden, self.encoder.weight_hh, self.encoder.bias_hh)
-            into, forget, new, out = gates.chunk(4, dim=-1)
-            cell = forget.sigmoid() * cell + into.sigmoid() * new.tanh()
-            hidden = out.sigmoid() * cell.tanh()
-            hiddens.append(hidden)
-            cells.append(cell)
-        return torch.stack(hiddens, dim=1), torch.stack(cells, dim=1)
-
-    def look_ahead(self, token: Tensor, hidden: Tensor | None = None, cell: Tensor | None = None) -> Tensor:
-        """Return tokens (B, n_ahead, d_model) of the chunks ahead, from a token and states after it (B, d_model)."""
-        if hidden is None or cell is None:
-            return self.direct(token).unflatten(-1, (self.config.n_ahead, -1))
-        ahead = [token]
-        for _ in range(self.config.n_ahead):
-            hidden, cell = self.decoder(ahead[-1], (hidden, cell))
-            ahead.append(self.decoded(hidden))
-        return torch.stack(ahead[1:], dim=1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Return the loss of `Looking`; of kind red also its reward, for labels drawn from the scores ahead."""
@@ -228,10 +223,7 @@ class TTPP(Looking):
     def imagine(self, tokens: Tensor, slots: Tensor, constants: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """See `Looking.imagine`."""
         own = at_slots(tokens[..., : self.config.d_model], slots)  # (B, N, d_model)
-        return self.progressed(own, self.looked(own, tokens, slots, constants))
-
-    def looked(self, own: Tensor, tokens: Tensor, slots: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
-        """Return what chunks (B, N, d_model) at slots (B, N) find in those (B, W, 3 * d_model) up to themselves."""
+        # each chunk attends to the chunks of its window up to itself
         H, (_, keys, values) = self.config.n_heads, tokens.chunk(3, dim=-1)
         back = slots[:, :, None] - torch.arange(tokens.shape[1], device=slots.device)  # (B, N, W) chunks
         keys, values = (
@@ -242,14 +234,11 @@ class TTPP(Looking):
         weights = scores.masked_fill((back < 0)[:, :, None], float("-inf")).softmax(dim=-1)
         found = torch.einsum("bnhw,bnwhd->bnhd", weights, values.unflatten(-1, (H, -1))).flatten(-2)
         seen = self.norm1(own + self.dropout(self.attended(found)))
-        return self.norm2(seen + self.dropout(self.feedforward(seen)))
-
-    def progressed(self, own: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits (..., 1 + n_ahead, C) and tokens ahead (..., n_ahead, d_model) of tokens (..., d_model)."""
+        seen = self.norm2(seen + self.dropout(self.feedforward(seen)))
+        # each step takes the result, the last token and its probabilities to the next token
         logits, ahead = [self.classify(own)], [own]
         for _ in range(self.config.n_ahead):
-            told = torch.cat([seen, ahead[-1], logits[-1].softmax(dim=-1)], dim=-1)
-            ahead.append(self.progress(told))
+            ahead.append(self.progress(torch.cat([seen, ahead[-1], logits[-1].softmax(dim=-1)], dim=-1)))
             seen = seen + ahead[-1]
             logits.append(self.classify(ahead[-1]))
         return torch.stack(logits, dim=-2), torch.stack(ahead[1:], dim=-2)
