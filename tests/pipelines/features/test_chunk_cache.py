@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.errors import MissingPathError, OutputError, VideoError
+from lstr.errors import OutputError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.weights_file import WeightSources, sha256_of
 from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.reader import open_chunks
-from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, chunk_recipe, find_cache
+from lstr.pipelines.features.chunk_cache import ChunkCache, caches_of, chunk_recipe
 from lstr.pipelines.features.extraction import ExtractOptions
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import create_output, read_record
@@ -113,14 +113,6 @@ def test_the_least_recently_used_goes_first(finetuned, twostream, workers, own):
     assert [find(cache, source) is not None for source in sources] == [True, False, True]
 
 
-def test_a_damaged_video_leaves_nothing(finetuned, twostream, workers, tmp_path):
-    content = finetuned.videos["scene_00"].read_bytes()
-    (tmp_path / "cut.mp4").write_bytes(content[: len(content) // 2])
-    with pytest.raises(VideoError):
-        fill(ChunkCache(tmp_path / "cache", chunk_recipe(twostream.recipe)), tmp_path / "cut.mp4", workers)
-    assert not list((tmp_path / "cache").rglob("*.npy"))
-
-
 @pytest.mark.long
 def test_cached_chunks_give_the_same_bits_without_flow(
     finetuned, twostream, workers, filled, plain, submitted, tmp_path
@@ -195,12 +187,3 @@ def _evicted(video):
     video.path.unlink()
     os.unlink(video.path.with_suffix(".json"))
     return video
-
-
-def test_where_the_cache_is(tmp_path, monkeypatch):
-    monkeypatch.setenv("LSTR_HOME", str(tmp_path))
-    assert find_cache(None) is None
-    (tmp_path / "chunks").mkdir()
-    assert find_cache(None) == tmp_path / "chunks"
-    with pytest.raises(MissingPathError):
-        find_cache("none")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lstr.errors import MissingPathError, OutputError, RecipeError
+from lstr.errors import OutputError, RecipeError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
@@ -23,7 +23,6 @@ from lstr.pipelines.features.extract import extract, plan
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Plan
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, read_record
-from lstr.pipelines.features.video import training_ids
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
 from tests.support.extraction import extracted, features_in, prepared
 from tests.support.small_set import SMALL
@@ -127,17 +126,6 @@ def test_options_that_contradict_the_folder(small_set, workers, tmp_path, change
         prepared(find_videos([small_set.videos]), ExtractOptions(small_set.features, **made), workers)
 
 
-def test_calibration_lists(small_set, tmp_path):
-    videos = find_videos([small_set.videos])
-    assert training_ids(small_set.labels, videos) == ["scene_00", "scene_01", "scene_02"]
-    listed = tmp_path / "list.txt"
-    listed.write_text(f"scene_03\n\n{small_set.videos / 'scene_01.mp4'}\n")
-    assert training_ids(listed, videos) == ["scene_01", "scene_03"]
-    listed.write_text("other\n")
-    with pytest.raises(MissingPathError):
-        training_ids(listed, videos)
-
-
 @pytest.mark.long
 def test_videos_at_once_are_as_each_alone(videos, small_set, workers, twostream, tmp_path):
     """To the byte, with seconds of their own, beside one that cannot be read."""
@@ -193,16 +181,20 @@ def test_damaged_and_tiny_videos_fail_alone(lstr, small_set, shared, tmp_path):
     (tmp_path / "cut.mkv").write_bytes(data[: len(data) * 2 // 3])
     tiny = shared / "data" / "odd_videos" / "moviepy" / "bitmap.mp4"  # too small for DIS
     output = tmp_path / "features"
-    command = ["extract", tmp_path / "cut.mkv", "-o", output, "--recipe", small_set.recipe]
-    command += ["--set", "recipe.flow_algorithm=dis"]
-    code, out, _ = lstr(*command, tiny, "--json")
+    (tmp_path / "list.txt").write_text(f"{tmp_path / 'cut.mkv'}\n\n{tiny}\r\n")
+    command = ["extract", "-o", output, "--recipe", small_set.recipe, "--set", "recipe.flow_algorithm=dis", "--json"]
+    code, out, _ = lstr(*command, "--list", tmp_path / "list.txt")
     told = json.loads(out)
     assert code == 3 and {failure["id"] for failure in told["failures"]} == {"cut", "bitmap"} and told["done"] == 0
     assert not list(output.rglob("*.npy")) and not list(output.rglob("records/*"))
-    code, _, err = lstr(*command, "--allow-damaged")
+    code, out, err = lstr(*command, tmp_path / "cut.mkv", "--allow-damaged")
+    told = json.loads(out)
+    assert (told["done"], told["kept"], told["failed"]) == (1, 0, 0)
+    assert set(told["stages"]) == {"decode", "flow", "rgb_network", "flow_network"}
     record = json.loads((output / "records" / "cut.json").read_text())
     assert code == 0 and f"{record['chunks']} of {record['announced_chunks']} chunks" in err
-    assert 0 < record["chunks"] < 20 and record["decode_errors"] == 1
+    assert 0 < told["chunks"] == record["chunks"] < 20 and record["decode_errors"] == 1
+    assert told["realtime_factor"] == pytest.approx(told["chunks"] / 4 / told["seconds"], rel=0.02)
     assert record["frames_24fps"] == record["chunks"] * 6 + record["tail_frames_dropped"]
     assert [len(array) for array in open_features(output).load("cut")] == [record["chunks"]] * 2
     assert [failure["id"] for failure in read_failures(output)] == ["bitmap"]

@@ -10,8 +10,7 @@ from lstr.errors import MissingPathError, RecipeError
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.files.arrays import RowFile, fingerprints
 from lstr.files.content import read_jsonl, write_json
-from lstr.pipelines.features.dataset import read_split
-from lstr.pipelines.features.folder import FeatureFolder, open_features, verify
+from lstr.pipelines.features.folder import open_features, verify
 from lstr.pipelines.features.output_folder import create_output
 
 LENGTH = 12
@@ -143,14 +142,6 @@ def test_each_fault_is_found_and_redone(folder, tmp_path, harm):
     assert done == [True, harm in INSIDE, True]
 
 
-def test_lengths_of_other_streams_than_the_usual_two(folder):
-    edit(folder.array("flow", "set a/v1"), lambda rows: rows[:9])
-    read = open_features(folder.path)
-    folders, files = ({"grey": one["rgb"], "change": one["flow"]} for one in (read.folders, read.files))
-    found = [fault["what"] for fault in verify(FeatureFolder((folder.path,), folders, files, None))[1]]
-    assert any("grey 12" in what and "change 9" in what for what in found)
-
-
 def test_a_folder_from_elsewhere_has_no_records(folder, lstr):
     (folder.path / "recipe.json").unlink()
     shutil.rmtree(folder.path / "records")
@@ -166,40 +157,3 @@ def test_a_folder_from_elsewhere_has_no_records(folder, lstr):
     with pytest.raises(RecipeError) as caught:
         elsewhere.load("set a/v1")
     assert "lstr extract" not in err + caught.value.hint, "it has not made them"
-
-
-@pytest.mark.parametrize(("dtype", "order"), [("<f2", "F"), (">f8", "C"), ("i1", "F")])
-def test_types_of_numbers_are_the_same_features(feature_set, dtype, order):
-    def rewrite(change):
-        for path in feature_set.features.glob("*/*.npy"):
-            array = change(np.load(path).round())
-            path.unlink()
-            np.save(path, array)
-        return read_split(feature_set.features, feature_set.labels, "training").videos
-
-    expected = [video.features[:] for video in rewrite(lambda array: array)]
-    for exact, video in zip(expected, rewrite(lambda array: array.astype(dtype, order=order)), strict=True):
-        mine = video.features[np.arange(64)]
-        assert mine.dtype == np.float32 and mine.dtype.isnative and np.array_equal(mine, exact)
-        assert np.array_equal(video.features[3:9], exact[3:9])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        lambda path: np.save(path, np.zeros((64, 6), np.complex64)),
-        lambda path: np.save(path, np.full((64, 6), None), allow_pickle=True),
-        lambda path: path.write_bytes(path.read_bytes().replace(b"(64, 6)", b"(%d, 6)" % 10**13)),
-        lambda path: path.unlink(),
-    ],
-    ids=["complex", "pickle", "claims a terabyte", "gone"],
-)
-def test_what_is_no_array_is_named(feature_set, content):
-    path = feature_set.features / "rgb_x" / "v1.npy"
-    folder = open_features(feature_set.features)
-    content(path)
-    with pytest.raises(RecipeError) as caught:
-        folder.load("v1")
-    assert str(path) in str(caught.value) and caught.value.hint
-    faults = verify(open_features(feature_set.features))[1]
-    assert [(fault["id"], fault["stream"]) for fault in faults] == [("v1", "rgb")]

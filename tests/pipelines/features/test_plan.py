@@ -9,7 +9,7 @@ import torch
 from lstr.extractors.flow import workers as flow
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.video.inputs import find_videos
-from lstr.files.content import append_jsonl, read_jsonl
+from lstr.files.content import append_jsonl
 from lstr.pipelines.features import extraction
 from lstr.pipelines.features.extraction import PROCESS_MEMORY_BYTES as MEMORY
 from lstr.pipelines.features.extraction import (
@@ -69,23 +69,6 @@ def test_the_plan_of_a_new_folder(small_set, tmp_path):
     assert (plan["chunks_to_do"], plan["seconds"]) == (80, None) and not (tmp_path / "new").exists()
     assert row_bytes(PRESETS["faithful"].narrowed(["rgb"])) == 4 * 2048
     assert row_bytes(PRESETS["activitynet"]) == 4 * 4096
-
-
-@pytest.mark.long
-def test_a_list_of_videos_and_the_summary(lstr, small_set, tmp_path):
-    listed = tmp_path / "list.txt"
-    listed.write_text(f"{small_set.videos / 'scene_00.mp4'}\n\n{tmp_path / 'bad.mp4'}\r\n")
-    (tmp_path / "bad.mp4").write_text("no video")
-    output = tmp_path / "features"
-    made = ["-o", output, "--recipe", small_set.recipe, "--set", "recipe.flow_algorithm=dis", "--workers", "1"]
-    code, out, err = lstr("extract", "--list", listed, *made, "--json")
-    told = json.loads(out)
-    assert code == 3 and "plan: " in err.splitlines()[0] and str(output) in err.splitlines()[-1]
-    assert (told["done"], told["kept"], told["failed"], told["chunks"]) == (1, 0, 1, 20)
-    assert told["realtime_factor"] == pytest.approx(5 / told["seconds"], rel=0.02)
-    assert set(told["stages"]) == {"decode", "flow", "rgb_network", "flow_network"}
-    for failures in (told["failures"], read_jsonl(output / "failed.jsonl")):
-        assert [failure["id"] for failure in failures] == ["bad"]
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,8 @@ import torch
 
 from lstr.errors import MissingPathError
 from lstr.extractors.networks.build import randomise
-from lstr.extractors.networks.weights_file import network_file, network_files, read_state_dict
 from lstr.files.atomic import SCRATCH_PREFIX
 from lstr.files.remote import place
-from lstr.pipelines.features import engines as ray_extract
 from lstr.pipelines.features.engines import cluster, count_room, nodes, over_cluster, portion_of, share_cluster
 from lstr.pipelines.features.extraction import ExtractOptions
 from lstr.pipelines.scenes import SceneConfig, render_scenes
@@ -227,15 +225,3 @@ def test_a_video_s_share_suits_the_nodes():
     assert portion_of(gpus, "cuda:0") == (4, 1), "a part of a GPU, as for cuda"
     assert [count_room((2, 0), [node]) for node in cpus] == [8, 4, 0]
     assert [count_room((4, 1), [node]) for node in gpus] == [4, 8, 0]
-
-
-def test_weights_travel_in_the_form_that_their_name_on_a_node_says(tmp_path):
-    from safetensors.torch import save_file
-
-    tensors = {"conv.weight": torch.arange(6.0).reshape(2, 3), "conv.bias": torch.ones(2, dtype=torch.float16)}
-    save_file(tensors, tmp_path / "mine.safetensors")
-    ((there, file),) = network_files(tmp_path / "mine.safetensors", "rgb").items()
-    (tmp_path / "node").mkdir()
-    ray_extract._content_of(file).tofile(tmp_path / "node" / there)
-    read = read_state_dict(network_file(tmp_path / "node", "rgb"))
-    assert read.keys() == tensors.keys() and all(torch.equal(read[one], tensors[one]) for one in tensors)

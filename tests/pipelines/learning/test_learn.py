@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from lstr.checkpoint import load
-from lstr.errors import CacheError, LabelsError, OutputError, VideoError
+from lstr.errors import LabelsError, OutputError
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.evaluation.chosen_thresholds import SINGLE_RECORDING
 from lstr.pipelines.learning.learn import Learnt, learn
 from lstr.pipelines.learning.options import IMAGE_SETTINGS, choose_features, initial_recipe, settings_of_networks
-from lstr.pipelines.learning.plan import NETWORKS, StepProgress, Workspace
+from lstr.pipelines.learning.plan import StepProgress, Workspace
 from lstr.pipelines.learning.preparation import Learning, plan
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import Failed, Notice, result_of
@@ -184,33 +184,6 @@ def test_of_one_recording_one_network_learns(videos, tmp_path):
     assert {rule["on"] for rule in rules.values()} == {SINGLE_RECORDING.on}
     again = next(event for event in plan(chosen) if isinstance(event, Learning))
     assert again.is_finished and again.plan == planned.plan
-
-
-@pytest.mark.slow
-def test_too_few_recordings_for_the_folds_end_it(videos, tmp_path):
-    """What is damaged in its middle is found as its frames are computed."""
-    copied = shutil.copytree(videos, tmp_path / "copied", ignore=shutil.ignore_patterns("chunks"))
-    database = json.loads((copied / "labels.json").read_text())["database"]
-    for name in [name for name, entry in database.items() if entry["subset"] == "training"][1:]:
-        path = copied / "videos" / f"{name}.mp4"
-        whole, sound = path.read_bytes(), path.stat().st_size * 5 // 8
-        path.write_bytes(whole[:sound] + bytes(1000) + whole[sound + 1000 :])
-    with pytest.raises(VideoError, match="3 folds .* 2"):
-        list(learn(options(copied, tmp_path / "m.lstr", folds=3)))
-
-
-@pytest.mark.slow
-def test_a_damaged_chunk_is_made_again_by_the_same_options(videos, tmp_path):
-    settings = {**SMALL, "epochs": "8", "draws": "48"}  # so that some is not read ahead
-    chosen = options(videos, tmp_path / "m.lstr", settings=settings, cache=tmp_path / "chunks", folds=0)
-    with pytest.raises(CacheError) as caught:
-        for event in learn(chosen):
-            if isinstance(event, StepProgress) and event.step.key in NETWORKS.values():
-                for path in (tmp_path / "chunks").rglob("*.npy"):
-                    with path.open("r+b") as file:
-                        file.seek(-1000, 2)
-                        file.write(bytes(1000))
-    assert caught.value.hint and "--resume" not in caught.value.hint, "which `lstr learn` does not have"
 
 
 @pytest.mark.slow

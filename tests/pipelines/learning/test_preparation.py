@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import chain, repeat
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,7 +16,7 @@ from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, Vi
 from lstr.labels.label_set import Labels
 from lstr.pipelines.learning.options import LearnOptions, choose_features
 from lstr.pipelines.learning.plan import NETWORKS, LearnPlan, Workspace, write_labels
-from lstr.pipelines.learning.planner import STEP_START_S, fastest, models_of
+from lstr.pipelines.learning.planner import STEP_START_S, models_of
 from lstr.pipelines.learning.preparation import Learning, check_output, plan
 from lstr.pipelines.progress import Failed
 from tests.support.learning import SMALL, options
@@ -149,16 +148,6 @@ def test_what_was_begun_resumes_with_fewer_networks_at_once(videos, tmp_path, qu
     assert requests[0] != requests[1]
 
 
-def test_samples_of_several_frames_are_planned_as_such(videos, tmp_path, quick):
-    """Three frames a sample take as long as three samples, and fill an epoch with a third of them."""
-    found = []
-    for segments in ("1", "3"):
-        settings = {**SMALL, "segments": segments, "samples": "segments", "mixup": "0"}
-        found.append(planned(options(videos, tmp_path / "m", settings=settings, folds=0)).plan)
-    one, three = ([step.seconds for step in of.steps if "network" in step.key][0] - STEP_START_S for of in found)
-    assert three == pytest.approx(3 * one)
-
-
 def test_a_dry_run_and_a_cache_that_is_too_small(videos, tmp_path, quick, lstr):
     words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "m", "--dry-run")
     words += ("--set", "recipe.flow_algorithm=dis")
@@ -236,19 +225,6 @@ def test_features_and_models_of_a_recipe():
     assert models_of(("grey", "difference")) == (("grey", "difference"), ("difference",))
     assert models_of(("rgb", "flow")) == (("rgb", "flow"), ("flow",))
     assert models_of(("difference", "change")) == (("difference", "change"),)
-
-
-@pytest.mark.parametrize(
-    ("steps", "expected", "taken"),
-    [((8.0, 1.6, 1.5), 1.5, 3), ((0.3, 0.1, 0.2), 0.1, 3), ((9.0, 3.0), 3.0, 2), ((30.0,), 30.0, 1)],
-    ids=["slow only to begin", "fast", "slow", "too slow to repeat"],
-)
-def test_a_step_is_as_fast_as_those_that_follow_the_first(steps, expected, taken):
-    """Loading and first memory may make the first step five times as long."""
-    done, ends = [], list(chain(*((0.0, seconds) for seconds in steps)))
-    with patch("lstr.pipelines.learning.planner.perf_counter", side_effect=chain(ends, repeat(99.0))):
-        assert fastest(lambda: done.append(0), "cuda") == expected
-    assert len(done) == taken
 
 
 HOLD = """

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 import lstr
 from lstr.errors import CheckpointError, ConfigError, DeviceError, NetworkRuntimeError, RecipeError
 from lstr.extractors.video.inputs import LiveOptions
-from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.model import load_checkpoint, open_networks
@@ -25,30 +22,12 @@ from lstr.pipelines.progress import result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.exportable import write_exportable
 from tests.support.mistakes import mistake
-from tests.support.served import TS_HEAD, served
-from tests.support.videos import remux
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 PATIENT, FIRST = LiveOptions(on_lag="wait"), Limits(max_chunks=18)
 ROOT = Path(__file__).resolve().parents[3]
-BLOCKED = ("torch", "torchvision", "onnx", "openvino", "timm", "sklearn", "mmaction", "mmcv", "mmengine")
-WITHOUT = f"""
-import sys
-from importlib.machinery import PathFinder
-class Installed:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        return None if name.partition(".")[0] in {BLOCKED} else PathFinder.find_spec(name, path, target)
-sys.meta_path[:] = [Installed if one is PathFinder else one for one in sys.meta_path if isinstance(one, type)]
-from lstr_cli.main import main
-try:
-    main()
-finally:
-    print("imported:", [name for name in {BLOCKED} if name in sys.modules], file=sys.stderr)
-"""
-"""A run of `lstr` where nothing of the large packages is installed"""
 
 
 def video_of(folder: Path) -> Path:
@@ -67,13 +46,6 @@ def files(tmp_path_factory):
 
 def scores_of(video, model, **options):
     return np.stack([decision.scores for decision in detect(video, model, **options)])
-
-
-def without_torch(folder: Path, *arguments, **environment) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", WITHOUT, *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), **environment}, check=False
-    )
 
 
 def test_an_exported_file_scores_as_the_model(files):
@@ -113,40 +85,6 @@ def test_what_it_says_of_itself(files, lstr):
             assert str(ROOT).encode() not in container.read(name)
     code, out, _ = lstr("info", exported.path)
     assert code == 0 and "runs without torch" in out and "onnxruntime" in out
-
-
-def test_it_needs_no_torch(files, tmp_path):
-    video, model, exported = files
-    done = without_torch(tmp_path, "detect", video, "-m", exported.path, "-o", "out", "-f", "npy,json,html,vtt")
-    assert done.returncode == 0 and "imported: []" in done.stderr, done.stderr
-    expected = scores_of(video, model.path, device="cpu")
-    assert abs(np.load(tmp_path / "out" / f"{video.stem}.scores.npy") - expected).max() < 1e-5
-    assert (tmp_path / "out" / f"{video.stem}.html").exists()
-    done = without_torch(tmp_path, "info", exported.path, "--json")
-    assert json.loads(done.stdout)["runs_without_torch"] and "imported: []" in done.stderr, done.stderr
-    done = without_torch(tmp_path, "detect", video, "-m", model.path)
-    assert done.returncode == 2 and "needs PyTorch, which is not installed" in done.stderr, done.stderr
-    done = without_torch(tmp_path, "detect", video, "-m", exported.path, LSTR_DEVICE="cuda")
-    assert done.returncode == 2 and "CPU" in done.stderr and "Traceback" not in done.stderr, done.stderr
-
-
-@pytest.mark.slow
-def test_cameras_share_a_graph(files, tmp_path):
-    """Three live sources through a graph of two streams have the scores that each has alone."""
-    video, model, _ = files
-    exported = result_of(export(model.path, tmp_path / "run.lstr", [video], streams=2))
-    stream = remux(video, tmp_path / "camera.ts").read_bytes()
-    expected = scores_of(video, model.path, device="cpu")
-    seen: dict[str, list[np.ndarray]] = {}
-    with served(*[[TS_HEAD, stream, None]] * 3) as port:
-        names = {name: f"http://127.0.0.1:{port}/{name}.ts" for name in ("hall", "door", "yard")}
-        options = DetectOptions(exported.path, names=names, live=PATIENT, limits=FIRST, keep_going=False)
-        for event in detect_sources([], options):
-            if isinstance(event, Decision):
-                seen.setdefault(event.source, []).append(event.scores)
-    assert seen.keys() == names.keys()
-    for scores in seen.values():
-        assert len(scores) == FIRST.max_chunks and abs(np.stack(scores) - expected[: len(scores)]).max() < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Settings of a training: presets by name, kind and size, and the schedules and the optimiser that they choose."""
 
-import json
 import math
 
 import numpy as np
@@ -12,7 +11,6 @@ from lstr import kinds
 from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.kinds import KINDS, make_model
-from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.training.config import (
     SMALL_SIZES,
     TrainConfig,
@@ -20,7 +18,6 @@ from lstr.pipelines.training.config import (
     preset_for,
     preset_named,
     presets,
-    read_config,
     resolve,
 )
 from lstr.pipelines.training.loop import learning_rate, rates
@@ -93,21 +90,6 @@ def test_the_default_preset():
         with pytest.raises(ConfigError) as caught:
             preset_named(name)
         assert caught.value.hint
-
-
-def test_train_and_learn_have_the_same(lstr, feature_set, tmp_path):
-    given = ("train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "run")
-    code, out, err = lstr(*given, "--set", "model.kind=testra", "--print-config")
-    assert code == 0, err
-    shown, (name, model, train) = json.loads(out), alone("testra")
-    of_features = {"rgb_dim": shown["model"]["rgb_dim"], "flow_dim": shown["model"]["flow_dim"]}
-    assert shown["model"] == model.to_dict() | of_features and shown["train"] == train.to_dict()
-    assert (shown["preset"], shown["changed"]) == (name, {})
-    options = LearnOptions(["v"], "l", "m.lstr", settings={"model.kind": "testra"})
-    assert options.model_settings == {"model.kind": "testra"} and preset_for(1000, options.model_settings) == name
-    path = tmp_path / "config.json"
-    path.write_text(out)
-    assert read_config(path)["preset"] == name
 
 
 def test_the_papers_schedule():

@@ -2,12 +2,11 @@
 
 import json
 from dataclasses import replace
-from shutil import rmtree
 
 import pytest
 import torch
 
-from lstr.errors import CacheError, CheckpointError, LstrError, OutputError, WeightsError
+from lstr.errors import CacheError, CheckpointError, LstrError, WeightsError
 from lstr.extractors.networks.weights_file import read_card, read_state_dict
 from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.presets import PRESETS, StreamPreset
@@ -60,16 +59,6 @@ def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     assert len(means) > 50 and all(mean.abs().sum() > 0 for mean in means), "random weights learn all statistics"
 
 
-def test_a_folder_that_is_deleted_meanwhile_ends_the_run(tmp_path):
-    def delete(event):
-        if isinstance(event, Step):
-            rmtree(tmp_path / "weights")
-
-    job = planted_training(("flow",), epochs=3, draws=8, batch_size=8)
-    with pytest.raises(OutputError, match="weights"):
-        train(job, tmp_path / "weights", tell=delete)
-
-
 @pytest.mark.long
 def test_a_stopped_run_resumes_to_the_bit(tmp_path, capfd, monkeypatch):
     """With every setting; stopped before an epoch is saved, within one, and between networks."""
@@ -120,26 +109,6 @@ def test_a_stopped_run_resumes_to_the_bit(tmp_path, capfd, monkeypatch):
     assert one == other and len(open_weights(parts.path).recipe.flow.folds) == 2
 
 
-def test_another_time_is_of_the_run_that_has_it(tmp_path):
-    """A network that had trained for longer than its new time ends with a low rate."""
-    job = planted_training(("flow",), n_validation=0, epochs=4, draws=8)
-
-    def stop(event):
-        if isinstance(event, Step) and event.epoch == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(job, tmp_path / "weights", tell=stop)
-    state = tmp_path / "weights" / "training" / "flow.pth"
-    content = torch.load(state, weights_only=True)
-    content["position"] = json.dumps(json.loads(content["position"]) | {"seconds": 1000.0})
-    torch.save(content, state)
-    train(replace(job, seconds=0.001), tmp_path / "weights", resume=True)
-    lines = log(tmp_path / "weights")
-    assert [line["epoch"] for line in lines] == [1, 2, 3]
-    assert lines[-1]["lr"] < 0.1 * lines[1]["lr"]
-
-
 @pytest.mark.long
 def test_a_resnet_keeps_the_weights_it_begins_with(tmp_path):
     """Nothing initialises a ResNet anew before the first step; and partial batch norm is on."""
@@ -179,12 +148,6 @@ def test_rgb_weights_begin_a_flow_network(tmp_path):
     assert not found["rgb"].crossed and found["flow"].crossed
 
 
-def test_a_head_is_the_same_for_one_seed():
-    configs = (FinetuneConfig(seed=seed) for seed in (4, 4, 5))
-    heads = [recogniser("flow", StreamPreset("bninception"), 3, c).cls_head.fc_cls.weight for c in configs]
-    assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
-
-
 def test_a_loss_that_is_not_finite_keeps_the_last_good_epoch(tmp_path):
     job = planted_training(("flow",), 2, n_validation=0, epochs=8, lr=1e25, optimiser="sgd")
     with pytest.raises(LstrError, match="flow.pth") as failed:
@@ -212,14 +175,6 @@ def test_what_changed_since_is_named(tmp_path):
             train(other, tmp_path / "weights", resume=True)
     with pytest.raises(CheckpointError, match="weights"):
         train(job, tmp_path / "weights")
-
-
-def test_what_was_stopped_before_it_began_begins(tmp_path):
-    """As after Ctrl-C while the videos are decoded, with `--resume` as is advised then."""
-    job = planted_training(("flow",), n_validation=0, epochs=1, draws=8)
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights" / "failed.jsonl").touch()
-    assert train(job, tmp_path / "weights", resume=True).recipe.streams == ("flow",)
 
 
 def test_folds_cannot_be_blind_to_what_the_first_weights_have_seen():

@@ -9,7 +9,6 @@ import torch
 from lstr.extractors.networks.build import identify
 from lstr.extractors.networks.weights_file import read_card
 from lstr.extractors.networks.weights_folder import open_weights
-from lstr.pipelines.training.network_run import NetworkRun
 from tests.support.backbones import build_backbone
 from tests.support.mistakes import mistake
 
@@ -67,26 +66,6 @@ def test_from_videos_to_weights(finetune, small_set, tmp_path):
     mistake(finetune(weights.path, "--stream", "flow"), 4, "-o")
     code, out, err = finetune(weights.path, "--resume", **given)
     assert code == 0 and "flow" in out and "epoch 1/" not in err
-
-
-@pytest.mark.slow
-def test_a_run_that_was_stopped(finetune, tmp_path, monkeypatch):
-    """Ctrl-C in an epoch: what is there is kept, and --resume needs what it was begun with."""
-    options = ("--stream", "flow")
-    kept = NetworkRun.save
-
-    def stop(self, *given):
-        kept(self, *given)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(NetworkRun, "save", stop)
-        code, out, err = finetune(tmp_path / "run", *options)
-    assert code == 130 and out == "" and "--resume" in err and "Traceback" not in err
-    mistake(finetune(tmp_path / "run", *options), 4, "--resume")
-    mistake(finetune(tmp_path / "run", *options, "--resume", "--set", "seed=3"), 4, "flow.seed")
-    code, _, err = finetune(tmp_path / "run", *options, "--resume")
-    assert code == 0 and "epoch 2/2" in err and "epoch 1/2" not in err, err
 
 
 MISTAKES = [

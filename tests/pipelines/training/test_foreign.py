@@ -1,6 +1,5 @@
 """Features of other people from training to events: each form, each rate, and what does not belong together."""
 
-import json
 from fractions import Fraction
 
 import numpy as np
@@ -143,20 +142,3 @@ def test_ids_that_differ_are_suggested(tmp_path):
     labels = write_labels(tmp_path / "others.json", {video: f"test/{video}.mp4x" for video in SEGMENTS})
     with pytest.raises(LabelsError, match="test/v0.mp4x.*'v0'"):
         trained(tmp_path, store, labels, settings={"features.rate": "5"})
-
-
-@pytest.mark.long
-def test_targets_at_the_rate_of_the_features(tmp_path):
-    """A published data_info.json whose targets are as many a second as the features, and one whose are not."""
-    store, _, clock = write_set(tmp_path, "npy", "7.5")
-    (store / "target_perframe").mkdir()
-    for video in SEGMENTS:
-        active = (np.arange(90) // 9 % 2).astype(np.float32)
-        np.save(store / "target_perframe" / f"{video}.npy", np.stack([1 - active, active], axis=1))
-    info = {"class_names": ["Background", "wave"], "train_session_set": ["v0", "v1"], "test_session_set": ["v4"]}
-    said = {"features.rate": "7.5"}
-    (tmp_path / "info.json").write_text(json.dumps({"waves": {**info, "fps": 7.5}}))
-    trained(tmp_path, store, tmp_path / "info.json", settings=said)
-    (tmp_path / "info.json").write_text(json.dumps({"waves": {**info, "fps": 4}}))
-    with pytest.raises(LabelsError, match="4"):
-        trained(tmp_path / "no", store, tmp_path / "info.json", settings=said)

@@ -15,14 +15,11 @@ from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.reader import open_chunks
 from lstr.labels.label_set import BACKGROUND, Labels, VideoLabels
 from lstr.labels.segment import Segment
-from lstr.pipelines.failures import Failure, FailureLog
+from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.features.chunk_cache import ChunkCache, chunk_recipe
 from lstr.pipelines.features.extraction import Outcome
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Notice, Progress
-from lstr.pipelines.training.network_run import Training
-from lstr.pipelines.training.recogniser import settle
-from lstr.pipelines.training.run_folder import RunFolder
 from lstr.pipelines.training.training_videos import (
     MIN_VIDEOS_TO_VALIDATE,
     Filling,
@@ -126,18 +123,6 @@ def test_too_little_to_learn_from():
     assert unlearnt(make_pairs(labels, ["x", "y"], [], 2)[0][1].training, labels) == ["a"]
 
 
-def test_networks_share_the_time_that_is_left():
-    """One that took longer than its part, for an epoch is trained whole, leaves less to the others."""
-    networks = settle(("fast", "both", "dis"), {}, None, "cpu")
-    training = Training(networks, labels_of({}), {}, [], {}, seconds=100.0)
-    assert training.seconds_of("flow", ["flow"] * 4, 0.0) == pytest.approx(25)
-    assert training.seconds_of("flow", ["flow"] * 3, 40.0) == pytest.approx(20)
-    assert training.seconds_of("flow", ["flow"], 130.0) > 0
-    both = [training.seconds_of(stream, ["flow", "rgb"], 0.0) for stream in ("flow", "rgb")]
-    assert sum(both) == pytest.approx(100) and both[0] != both[1]
-    assert replace(training, seconds=None).seconds_of("flow", ["flow"], 0.0) is None
-
-
 @pytest.fixture
 def videos(small_set, tmp_path):
     (tmp_path / "text.mp4").write_text("no video")
@@ -231,12 +216,3 @@ def test_an_unforeseen_error_is_one_videos_failure(tmp_path, monkeypatch, stage,
         made.drop(made.find(sha256_of(both["bad"])))
         with pytest.raises(ExhaustedError):
             filled(both, made, workers)
-
-
-def test_a_folder_that_only_tells_of_failures_is_free(tmp_path):
-    """A training whose videos all failed can be begun again."""
-    log = FailureLog(tmp_path)
-    event = log.add("a/v", tmp_path / "v.mp4", Failure("It broke.", "", "Traceback …"))
-    log.finish(["a/v"])
-    RunFolder(tmp_path).check_free(resume=False)
-    assert (tmp_path / "logs" / "a" / "v.log").read_text() == "Traceback …" and "a/v.log" in event.hint
