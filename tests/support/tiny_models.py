@@ -72,7 +72,14 @@ def name_of(case):
     return "average" if case is AVERAGED else "-".join(map(str, case.values()))
 
 
-each_case = pytest.mark.parametrize("case", CASES, ids=name_of)
+def each_of(cases):
+    """Parametrise a test by its `case`; what only varies a kind is left to `make test-all`."""
+    marks = {True: [], False: [pytest.mark.long]}
+    params = [pytest.param(case, id=name_of(case), marks=marks[{*case} == {"kind"}]) for case in cases]
+    return pytest.mark.parametrize("case", params)
+
+
+each_case = each_of(CASES)
 
 
 def tiny(seed=0, n_classes=5, **changes):

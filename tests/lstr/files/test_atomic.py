@@ -15,7 +15,7 @@ def mode_of_new_file(path) -> int:
 
 def test_files_of_other_threads_keep_their_permissions(tmp_path):
     """At each line of a write another thread makes a file: the write once took the process's umask away meanwhile."""
-    wanted, found = mode_of_new_file(tmp_path / "plain"), []
+    wanted, found, traced = mode_of_new_file(tmp_path / "plain"), [], sys.gettrace()
 
     def look(frame, event, argument):
         if frame.f_code.co_filename == atomic.__file__:
@@ -29,6 +29,6 @@ def test_files_of_other_threads_keep_their_permissions(tmp_path):
             with temporary_for(tmp_path / "written") as temporary:
                 temporary.write_text("whole")
         finally:
-            sys.settrace(None)
+            sys.settrace(traced)
     assert len(found) > 5 and set(found) == {wanted} == {(tmp_path / "written").stat().st_mode}
     assert (tmp_path / "written").read_text() == "whole"

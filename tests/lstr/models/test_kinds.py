@@ -18,7 +18,18 @@ from lstr.pipelines.training.window_samples import make_targets
 from lstr.windows.plans import CHANGES, Form, Joined, check_known, needed, of_two_shapes
 from lstr.windows.windows import Supervision, gather, totals_of
 from tests.support.documents import ROOT, block_with
-from tests.support.tiny_models import CASES, check_streams, each_case, name_of, run, scores_of, tiny, unsettled, video
+from tests.support.tiny_models import (
+    CASES,
+    DESIGNS,
+    check_streams,
+    each_case,
+    each_of,
+    run,
+    scores_of,
+    tiny,
+    unsettled,
+    video,
+)
 
 CLASSES = ("Background", "a", "b", "c", "d")
 CARRYING = ("rnn", "trn", "lap-like", "woad")
@@ -43,7 +54,7 @@ def test_every_kind_is_what_it_is_named():
         assert kind.name == name and isinstance(tiny(kind=name), kind.model)
 
 
-@each_case
+@each_of([*CASES, *DESIGNS])
 def test_a_stream_equals_the_whole_video(case):
     """Streams of all ages in one state, each beginning anew in the middle, over what earlier videos left behind."""
     expected = check_streams(made(case), [(1, 44), (5, 6, 34), (17, 28), (23, 22)])
@@ -66,10 +77,10 @@ def test_the_future_never_changes_the_past(case):
         torch.testing.assert_close(alone, a[:length], atol=1e-6, rtol=0)
 
 
-WINDOWED = [case for case in CASES if case.get("kind") not in OF_THEIR_OWN and "decoder_from" not in case]
+WINDOWED = [case for case in [*CASES, *DESIGNS] if case.get("kind") not in OF_THEIR_OWN and "decoder_from" not in case]
 
 
-@pytest.mark.parametrize("case", WINDOWED, ids=name_of)
+@each_of(WINDOWED)
 def test_a_window_says_of_its_newest_chunk_what_the_video_does(case):
     model, features = made(case), video(30)
     windows, outputs = gather(features, range(30), model.config), model.outputs()
@@ -220,7 +231,7 @@ def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
     assert sum(pieces) == pytest.approx(loss(slice(None)), rel=1e-5)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.get("kind") != "average"], ids=name_of)
+@each_of([case for case in CASES if case.get("kind") != "average"])
 def test_a_training_step_reaches_every_parameter(case):
     model = unsettled(tiny(**case)).train()
     windows, targets, counts = supervised(model)
