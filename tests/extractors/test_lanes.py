@@ -1,6 +1,7 @@
-"""The way of a GPU, on a processor: images are sent once and cropped there, and replayed work has fixed memory."""
+"""Where work is done: the extensions of a processor, threads, and the way of a GPU, here on a processor."""
 
 import threading
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,94 @@ import pytest
 import torch
 from torch import nn
 
-from lstr.extractors import lanes
+from lstr.extractors import devices, lanes
+from lstr.extractors.devices import fast_precision
 from lstr.extractors.lanes import Lane, open_lane
 from lstr.extractors.networks.crops import View, centre_crop
 from lstr.extractors.networks.torch_runtime import crops_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
-from lstr.extractors.run import IMAGES, TwoStream
+from lstr.extractors.run import IMAGES, Ahead, TwoStream
 from lstr.extractors.video.frames import Chunk
+
+AVX512 = "fpu avx2 avx512f avx512_vnni avx512_bf16"
+CORES = "processor\t: 0\n{}\n\nprocessor\t: 1\nvendor_id\t: another\nflags\t\t: amx_bf16\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "precision"),
+    [
+        (f"vendor_id\t: GenuineIntel\nflags\t\t: {AVX512} amx_tile amx_bf16", "bf16"),
+        (f"vendor_id\t: GenuineIntel\nflags\t\t: {AVX512}", "float32"),
+        (f"vendor_id\t: AuthenticAMD\nflags\t\t: {AVX512}", "bf16"),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx2 avx512f", "float32"),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx2 amx_bf16_of_another_name", "float32"),
+        ("Features\t: asimd bf16 i8mm", "float32"),
+        ("", "float32"),
+    ],
+)
+def test_fast_is_bfloat16_where_it_is_faster(monkeypatch, tmp_path, told, precision):
+    monkeypatch.setattr(devices, "CPU", tmp_path / "cpuinfo")
+    assert fast_precision("cpu") == "float32", "of another system nothing is known"
+    devices.CPU.write_text(CORES.format(told))
+    assert fast_precision("cpu") == precision
+
+
+def running(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def ahead(items, n, name):
+    with closing(Ahead(items, n, name)) as made:
+        yield from made
+
+
+@pytest.mark.parametrize("n", [1, 2, 50])
+def test_order_is_kept_and_a_failure_comes_in_its_place(n):
+    def source():
+        yield from range(20)
+        raise OSError("unplugged")
+
+    made = []
+    with pytest.raises(OSError, match="unplugged"):
+        for item in ahead(source(), n, "numbers"):
+            made.append(item)
+    assert made == [*range(20)] and not running("numbers")
+
+
+def test_no_more_is_made_than_asked_for():
+    made, resting = [], threading.Event()
+
+    def source():
+        for i in range(100):
+            made.append(i)
+            if len(made) == 4:
+                resting.set()
+            yield i
+
+    items = ahead(source(), 3, "numbers")
+    assert next(items) == 0
+    assert resting.wait(10)  # the one taken, and three
+    threading.Event().wait(0.05)
+    assert made == [0, 1, 2, 3]
+    items.close()
+
+
+def test_closing_ends_every_stage_and_closes_the_source_in_its_own_thread():
+    closed_in = []
+
+    def source():
+        try:
+            while True:
+                yield 0
+        finally:
+            closed_in.append(threading.current_thread().name)
+
+    items = ahead(ahead(source(), 2, "inner"), 2, "outer")
+    next(items)
+    items.close()
+    assert closed_in == ["inner"]
+    assert not running("inner") and not running("outer")
+
 
 SIDE = 32
 RGB = NetworkRecipe("tiny", "custom", "", 10, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=6, bgr=True)

@@ -6,11 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.support.patience import until
 from tests.support.processes import heed_interrupts
 from tests.support.requests import Visitor
 from tests.support.videos import write_video
@@ -43,25 +41,3 @@ def test_it_serves_saves_and_ends(videos, tmp_path, number):
     assert labelling.returncode == 0 and "Traceback" not in err
     assert f"next: lstr learn {videos} {tmp_path / 'l.json'}" in err and took < 60
     assert json.loads((tmp_path / "l.json").read_text())["database"]["a"]["complete"] is True
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_the_search_for_proposals_ends_with_it(small_set, tmp_path, number):
-    words = [sys.executable, "-m", "lstr_cli", "label", str(small_set.videos), "--no-browser", "-m"]
-    words += [str(small_set.checkpoint), "-o", str(tmp_path / "l.json")]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, preexec_fn=heed_interrupts
-    ) as labelling:
-        visitor = Visitor(labelling.stdout.readline().strip())
-        until(lambda: json.loads(visitor.ask("/proposals?order=in%20time").body)["order"], 120)
-        (search,) = children_of(labelling.pid)
-        labelling.send_signal(number)
-        labelling.wait(timeout=60)
-    until(lambda: not os.path.exists(f"/proc/{search}"), 20)
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes that a process has started, whichever of its threads did."""
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for text in lists for child in text.read_text().split()]

@@ -1,4 +1,4 @@
-"""What a person sees while sources are watched: real and emulated terminals, and lines elsewhere."""
+"""What a person sees while sources are watched or a model is learnt: terminals, lines, and JSON lines."""
 
 import fcntl
 import io
@@ -27,9 +27,13 @@ from rich.console import Console
 
 from lstr import checkpoint
 from lstr.kinds import configure, make_model
+from lstr.labels.check import Finding
 from lstr.pipelines.detection.decision import Decision, Opened, Status
+from lstr.pipelines.learning.plan import FEATURES, MODEL, PACK, LearnPlan, PlannedStep
+from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr.timeline import Event
 from lstr_cli import console
+from lstr_cli.learn import follow_in_json
 from lstr_cli.view import Progress, View
 from tests.support.feature_set import TINY
 from tests.support.patience import until
@@ -210,54 +214,14 @@ def test_decisions_go_on_while_the_terminal_is_stopped(small_set, tmp_path):
     assert ended.code == 0 and same == [True] and list(output.glob("*.json"))
 
 
-CLASSES = ("Background", "kick", "wave", "跳水", "Ambiguous")
-NOW = [0.0]
-
-
-def decision(chunk: int, scores=(0.1, 0.6, 0.2, np.nan, 0.0), events=()) -> Decision:
-    return Decision(chunk, (chunk + 1) / 4, "kick", 0.6, [], 1.0, list(events), np.array(scores))
-
-
-def watch(view: View, name: str = "game.mp4", classes=CLASSES, **status) -> Progress:
+def watch(view: View, name: str, classes, **status) -> None:
     """A source with ten decisions of which the newest began a kick."""
     stands = Status(name, 40, decided=10, time=2.5, **status)
     stands.latencies_ms.extend([10.0] * 90 + [50.0] * 10)
     one = Progress(view)
     one.open(Opened(name, stands, classes))
     events = [Event("started", "kick", 2.5, 2.25, 0.8)]
-    one.take(decision(9, events=events) if "kick" in classes else decision(9, np.zeros(len(classes))))
-    return one
-
-
-def view_of(width: int = 80, height: int = 24) -> View:
-    NOW[0] = 0.0
-    view = View(clock=lambda: NOW[0])
-    view._console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width, height=height)
-    return view
-
-
-def text(view: View) -> list[str]:
-    with view._console.capture() as shown:
-        view._console.print(view.draw())
-    return [line.rstrip() for line in shown.get().splitlines()]
-
-
-def test_a_source_has_all_that_a_person_asks():
-    view = view_of(120)
-    one = watch(view)
-    NOW[0], one.status.decided = 2.0, 20
-    head, *actions, speed, event = text(view)
-    assert "game.mp4" in head and "50%" in head
-    assert [re.search(r"\w+", line)[0] for line in actions] == ["kick", "wave", "跳水"]
-    assert "0.60" in actions[0] and actions[0].count("━") > actions[1].count("━")
-    assert "5.0" in speed and "kick" in event and "0.80" in event
-    one.refresh = lambda: setattr(one.status, "waiting", 3)
-    one.status.link, one.status.dropped, one.status.gaps, one.status.decode_errors = "stalled", 7, 1, 5
-    one.take(decision(11, events=[Event("ended", "kick", 3.0, 2.25, 0.7, 2.75)]))
-    trouble = "\n".join(text(view))
-    assert all(f"{what} {n}" in trouble for what, n in {"dropped": 7, "waiting": 3, "gaps": 1, "damaged": 5}.items())
-    for said in (one.line(4.0), one.summary()):
-        assert "game.mp4" in said and "\n" not in said
+    one.take(Decision(9, 2.5, "kick", 0.6, [], 1.0, events, np.linspace(0, 1, len(classes))))
 
 
 @settings(max_examples=40)
@@ -268,9 +232,34 @@ def test_a_source_has_all_that_a_person_asks():
     st.integers(3, 70),
 )
 def test_it_fits_and_steers_no_terminal(names, classes, width, height):
-    view = view_of(width, height)
+    view = View()
+    view._console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width, height=height)
     for name in names:
         watch(view, name, tuple(classes), gaps=3, dropped=10**6)
-    lines = text(view)
+    with view._console.capture() as shown:
+        view._console.print(view.draw())
+    lines = shown.get().splitlines()
     assert len(lines) <= max(height - 1, len(names))
     assert all(line.isprintable() and cell_len(line) <= width for line in lines)
+
+
+STEPS = (PlannedStep(FEATURES, 60), PlannedStep(MODEL, 30), PlannedStep(PACK, 1))
+PLAN = LearnPlan({}, {}, 1, "", STEPS, {}, 1, (("flow",),), "rnn-small", 1)
+
+
+def test_progress_as_json_lines(capsys):
+    def events():
+        yield Notice("no GPU")
+        yield Notice("two videos", warning=False)
+        yield LabelFindings("labels.json", [Finding("warning", "few examples", "", "jump has 1 example")])
+        yield Failed("a", "a is damaged.", "repair it.")
+        for done in range(11):
+            yield PLAN.progress(FEATURES, done, 10)
+        yield Finished("model")
+
+    assert follow_in_json(events()) == "model"
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [[*line] for line in lines[:4]] == [["warning"], ["notice"], ["warning"], ["warning"]]
+    assert lines[0] == {"warning": "no GPU"} and "a is damaged." in lines[3]["warning"]
+    assert [line["share"] for line in lines[4:]] == [0.0, 1.0], "not each chunk"
+    assert lines[4].keys() == {"step", "steps", "name", "share", "seconds_left"} and lines[4]["seconds_left"] == 91

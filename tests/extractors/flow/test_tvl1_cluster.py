@@ -85,8 +85,7 @@ def test_what_does_not_fit():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "architecture",
-    ["sm_90", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sm_80", "sm_100"))],
+    "architecture", ["sm_90", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sm_80", "sm_100"))]
 )
 def test_the_kernel_compiles_without_spills(architecture):
     """sm_80 has no clusters: there a block takes a pair alone."""

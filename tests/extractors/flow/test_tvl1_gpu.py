@@ -15,16 +15,7 @@ from lstr.extractors.flow import tvl1_gpu
 from lstr.extractors.flow import workers as flow
 from lstr.extractors.flow.tvl1_gpu import OPENERS, Solver, flow_between, flow_on
 from lstr.extractors.lanes import open_lane
-from tests.support.flow_frames import (
-    distance,
-    grey_of,
-    hard_frames,
-    moved,
-    needs_kernel,
-    opencv,
-    opencv5,
-    real_frames,
-)
+from tests.support.flow_frames import distance, grey_of, hard_frames, moved, needs_kernel, opencv, opencv5, real_frames
 from tests.support.host_kernel import build_host_kernel
 
 pytestmark = pytest.mark.long

@@ -10,14 +10,7 @@ import torch
 from lstr.errors import FlowError
 from lstr.extractors.flow import workers as workers_module
 from lstr.extractors.flow.tvl1_gpu import BatchingThread
-from lstr.extractors.flow.workers import (
-    ALGORITHMS,
-    DIFFERENCE,
-    GPU_THREADS,
-    FlowWorkers,
-    choose_backend,
-    to_bytes,
-)
+from lstr.extractors.flow.workers import ALGORITHMS, DIFFERENCE, GPU_THREADS, FlowWorkers, choose_backend, to_bytes
 
 
 def texture(shift: float) -> np.ndarray:

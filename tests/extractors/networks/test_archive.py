@@ -12,17 +12,10 @@ import torch
 from safetensors.torch import save
 
 from lstr.errors import WeightsError
-from lstr.extractors.networks.archive import (
-    Archive,
-    write_archive,
-)
+from lstr.extractors.networks.archive import Archive, write_archive
 
 RGB = "rgb.safetensors"
-TENSORS = {
-    "b": torch.arange(6.0).reshape(2, 3),
-    "a": torch.tensor([1, 2]),
-    "c": torch.ones(3, dtype=torch.bfloat16),
-}
+TENSORS = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.tensor([1, 2]), "c": torch.ones(3, dtype=torch.bfloat16)}
 
 
 def write(path, tensors):

@@ -1,12 +1,13 @@
-"""What each stream shows of a chunk, how it is fitted, and what of it a network sees."""
+"""What each stream shows of a chunk, how it is fitted and shaken, and what of it a network sees."""
 
 import cv2
 import numpy as np
 import pytest
 
-from lstr.extractors.networks.crops import View, cover, picture_of, views_of
+from lstr.extractors.networks.crops import View, picture_of, shaken, views_of
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.streams import PICTURES
+from lstr.extractors.video.frames import CHUNK
 
 MEANS, ONES = (0.0,) * 3, (1.0,) * 3
 FRAMES = np.random.default_rng(0).integers(0, 256, (6, 30, 40, 3), np.uint8)
@@ -34,14 +35,6 @@ def test_differences_are_twice_as_large_about_the_middle_and_end_where_a_byte_do
     assert [*picture_of("difference", greys, None, 3)[0, 0]] == [147, 107, 255]
 
 
-@pytest.mark.parametrize(("height", "width"), [(24, 32), (32, 32), (20, 64), (60, 90)])
-def test_a_picture_covers_what_is_wanted_and_no_more(height, width):
-    covered = cover(FRAMES[0], height, width)
-    assert min(covered.shape[0] - height, covered.shape[1] - width) == 0
-    assert covered.shape[0] >= height and covered.shape[1] >= width
-    assert abs(covered.shape[1] / covered.shape[0] - 40 / 30) < 0.05, "its sides stay in proportion"
-
-
 @pytest.mark.parametrize("stream", PICTURES[1:])
 def test_a_network_sees_the_middle_of_the_picture_and_its_mirror_image(stream):
     made = recipe(stream)
@@ -57,3 +50,20 @@ def test_entries_that_are_as_before_are_not_written_so_that_ids_stay():
     part = NetworkRecipe("resnet18", "random", "", 1, MEANS, ONES)
     assert not {"size", "margin"} & part.to_dict().keys()
     assert not {"grey", "difference", "change"} & Recipe(part, None, flow_algorithm=None).to_dict().keys()
+
+
+WIDTH, HEIGHT = 40, 32
+FRAME = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+
+
+@pytest.mark.parametrize("frame", [FRAME, FRAME[..., 0]], ids=["colour", "grey"])
+def test_frames_move_as_the_camera_has_them_and_the_edge_is_repeated(frame):
+    movement = np.zeros((CHUNK, 2))
+    movement[2], movement[5] = (3 / WIDTH, 1 / WIDTH), (-2 / WIDTH, 0)
+    moved = shaken(np.stack([frame] * CHUNK), movement)
+    for still in (0, 1, 3, 4):
+        np.testing.assert_array_equal(moved[still], frame)
+    np.testing.assert_array_equal(moved[2, 1:, 3:], frame[:-1, :-3])
+    np.testing.assert_array_equal(moved[5, :, :-2], frame[:, 2:])
+    np.testing.assert_array_equal(moved[2, 1:, 0], frame[:-1, 0])
+    np.testing.assert_array_equal(moved[2, 0, 3:], frame[0, :-3])

@@ -7,13 +7,12 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from lstr.checkpoint import load, save
+from lstr.checkpoint import save
 from lstr.extractors.networks.archive import Archive
 from lstr.extractors.networks.manifest import origin_of, published_by_hash
 from lstr.extractors.networks.weights_file import Origin, read_card
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.kinds import configure, make_model
-from lstr.pipelines.model_files.networks import origins_of_checkpoint
 from lstr.pipelines.model_files.packing import unpack_model, write_model
 from lstr.pipelines.training.recogniser import initial_weights
 from tests.support.feature_set import TINY
@@ -43,11 +42,10 @@ def model(finetuned, imagenet, tmp_path_factory):
 
 def test_published_weights_say_their_licence(imagenet, tmp_path):
     assert imagenet.licence.startswith("Apache-2.0") and imagenet.dataset == "imagenet"
-    assert published_by_hash(imagenet.sha256).name == imagenet.file and "licence Apache-2.0" in str(imagenet)
+    assert published_by_hash(imagenet.sha256).name == imagenet.file and "Apache-2.0" in str(imagenet)
     network = torch.nn.Sequential(torch.nn.Linear(1, 1))
     torch.save(network.state_dict(), tmp_path / "mine.pth")
     assert origin_of(tmp_path / "mine.pth").licence is None
-    assert "licence not known here" in str(origin_of(tmp_path / "mine.pth"))
     assert initial_weights(LITE0, None, {})["rgb"].origin is None, "random weights are nobody's"
 
 
@@ -66,15 +64,3 @@ def test_a_model_file_says_it_and_hands_it_on(lstr, model, imagenet, finetuned, 
     assert origin_of(unpacked / "rgb.pth") == imagenet and origin_of(unpacked / "flow.pth") is None
     assert json.loads(lstr("info", unpacked, "--json")[1])["origins"] == {"rgb": str(imagenet)}
     assert initial_weights(SMALL, str(model.path), {})["rgb"].origin == imagenet
-
-
-def test_a_checkpoint_and_a_model_file_say_it_for_their_pages(model, imagenet, finetuned, tmp_path):
-    assert origins_of_checkpoint(model.checkpoint()) == {"rgb": str(imagenet)}
-    files = unpack_model(model.path, tmp_path / "parts")
-    loaded = load(files / "checkpoint.pt")
-    assert not loaded.about and origins_of_checkpoint(loaded) == {"rgb": str(imagenet)}
-    shutil.rmtree(files / "weights")
-    assert origins_of_checkpoint(loaded) == {}, "weights that are gone say nothing, and end nothing"
-    network = make_model(configure(**TINY, rgb_dim=RGB_DIM), len(CLASSES)).eval()
-    save(tmp_path / "c.pt", network, CLASSES, None, {}, {})
-    assert origins_of_checkpoint(load(tmp_path / "c.pt")) == {}, "of features that nobody knows"

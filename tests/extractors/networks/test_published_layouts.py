@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lstr.errors import WeightsError
 from lstr.extractors.networks.build import fingerprint, load_weights, randomise
 from lstr.extractors.networks.crops import NO_FRAMES, View, fit
 from lstr.extractors.networks.network import NETWORKS, quiet
@@ -183,15 +182,6 @@ def test_files_written_by_python_2(tmp_path):
     content = as_python2(saved.getvalue())
     assert pickle.SHORT_BINSTRING + b"\x13conv1_7x7_s2.weight" in content
     assert loaded(tmp_path / "w.pth", content, first_layer()) == fingerprint(published)
-
-
-@pytest.mark.parametrize("name", ["conv1_7x7_s2.bias", "conv1_7x7_s2_bn.weight"])
-def test_only_batch_norm_is_squeezed(tmp_path, name):
-    """A (1, C) tensor is the old form of a batch norm, and of nothing else."""
-    state = first_layer().state_dict()
-    change = {name: state[name][:, None] if "_bn" in name else state[name][None]}
-    with pytest.raises(WeightsError, match=name):
-        loaded(tmp_path / "w.pth", state | change, first_layer())
 
 
 @pytest.fixture(scope="module")

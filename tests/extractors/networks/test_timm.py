@@ -17,7 +17,6 @@ from torch import nn
 
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.networks import manifest
-from lstr.extractors.networks.build import identify
 from lstr.extractors.networks.manifest import dataset_of, read_manifest
 from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.published import choose, find_weights, weights_by_stream
@@ -157,12 +156,3 @@ def test_a_file_without_a_published_hash_is_trusted_once(lstr, tmp_path, monkeyp
         (home / manifest.PINS).write_text(text)
         code, _, err = lstr("weights", "list")
         assert code == 4 and str(home / manifest.PINS) in err and err.count("hint: ") == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "suffix"), [("convnext_atto.d2_in1k", ".pth"), ("vit_small_patch14_dinov2.lvd142m", ".safetensors")]
-)
-def test_files_of_timm_are_known_by_their_network(name, suffix, tmp_path):
-    state, path = timm.create_model(name, pretrained=False).state_dict(), tmp_path / f"file{suffix}"
-    save_file(state, path) if suffix == ".safetensors" else torch.save(state, path)
-    assert identify(path, find_network(f"timm:{name}")) == (f"timm:{name}", "rgb")

@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 
 from lstr.extractors.video.clips import OVERHEAD, TICKS, ClipFile, PacketRing, image_at
 from lstr.extractors.video.inputs import PROMPT
-from lstr.extractors.video.live import LiveReader
-from tests.support.clips import drained, stdin
-from tests.support.served import piped
 from tests.support.videos import write_video
 
 RATE = 10
@@ -88,29 +85,6 @@ def test_it_is_bounded_and_in_order_whatever_comes(streams, coming, most_bytes, 
         assert all(b.is_key for a, b in pairwise(kept) if a.coding is not b.coding)
         keys = [one.dts for one in kept if one.is_key]
         assert len(keys) < 2 or kept[-1].dts - keys[1] < most_seconds * TICKS, "the oldest group is of use"
-
-
-def test_stamps_that_jump_or_stand_still_go_on_by_arrival(streams):
-    ring = PacketRing(2**20, 100.0)
-    for arrival, stamp in [(0, 0), (1, 1), (2, 5000), (3, 5001), (4, 7), (5, 7), (9, 11), (9.01, 11.5), (9.02, 12)]:
-        packet = av.Packet(b"x")
-        packet.pts = packet.dts = stamp * 10
-        packet.time_base, packet.is_keyframe = Fraction(1, 10), True
-        ring.take(packet, streams[0], float(arrival))
-    found = [one.dts / TICKS for one in ring.after(0)]
-    assert found == [0, 1, 2, 3, 4, 5, 9, 9.5, 10], "of two that come at once each has its own time"
-
-
-def test_a_live_reader_hands_over_each_packet_and_decodes_the_same(tmp_path):
-    data, kept, found = film(tmp_path / "a.ts").read_bytes(), [], []
-    for packets in (None, lambda packet, *_: kept.append(bytes(packet)), (1).__add__):  # the last one fails
-        with piped(data) as file:
-            reader = LiveReader(stdin(file), 64, packets=packets)
-            found.append([chunk.frames for chunk in drained(reader)])
-        assert reader.error is None
-    assert len(reader.news()) == 1 and all(np.array_equal(found[0], other) for other in found[1:])
-    with av.open(str(tmp_path / "a.ts")) as container:
-        assert [one for one in kept if one] == [bytes(packet) for packet in container.demux(video=0) if packet.size]
 
 
 def test_packets_that_only_point_at_pictures_are_not_kept():

@@ -17,7 +17,6 @@ from av.video.reformatter import ColorRange, VideoReformatter
 from lstr.errors import VideoError
 from lstr.extractors.video import containers
 from lstr.extractors.video.exact_frames import index_frames
-from lstr.extractors.video.frames import working_size
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import FrameReader, PyAVReader, chunks_of, render, resample
 from tests.support.served import piped
@@ -146,29 +145,6 @@ def test_a_chunk_needs_nothing_after_the_frame_that_closes_it(tmp_path):
     assert taken[-1] * 24 + Fraction(1, 2) >= 6 > taken[-2] * 24 + Fraction(1, 2)
 
 
-def test_timestamps_that_step_back(tmp_path):
-    """Two recordings one after the other in one stream: the clock of the second goes on from the first."""
-    data = write_video(tmp_path / "v.ts", range(1200, 3000, 20)).read_bytes()
-    (tmp_path / "twice.ts").write_bytes(data * 2)
-    times = [frame.time for frame in PyAVReader(tmp_path / "twice.ts", damage="skip").frames(64)]
-    assert times == [Fraction(i, 30) for i in range(180)]
-
-
-@pytest.mark.parametrize(
-    ("coded", "aspect", "size"),
-    [
-        ((1920, 1080), 1, (320, 180)),
-        ((1080, 1920), 1, (180, 320)),
-        ((160, 120), 1, (160, 120)),
-        ((720, 576), Fraction(64, 45), (320, 180)),
-        ((176, 144), Fraction(12, 11), (176, 132)),
-        ((100, 100), Fraction(1, 2), (50, 100)),
-    ],
-)
-def test_working_size(coded, aspect, size):
-    assert working_size(*coded, 320, aspect) == size
-
-
 @pytest.fixture(scope="module")
 def noise(tmp_path_factory):
     """100 frames that no decoder can conceal, by container."""
@@ -201,16 +177,6 @@ def test_a_damaged_file_gives_what_precedes_the_damage(tmp_path, noise, harm):
     kept = [frame.image for frame in reader.frames(FULL)]
     assert 10 < len(kept) < 80 and reader.decode_errors > 0 and reader.decoded == len(kept)
     assert all(np.array_equal(a, b) for a, b in zip(whole, kept, strict=False))
-
-
-def test_damage_in_a_live_source_is_skipped(tmp_path, noise):
-    path = tmp_path / "v.ts"
-    data = bytearray(noise[".ts"].read_bytes())
-    data[len(data) // 2 : len(data) // 2 + 20000] = bytes(20000)
-    path.write_bytes(data)
-    reader = PyAVReader(path, damage="skip", live=True)
-    times = [frame.time for frame in reader.frames(FULL)]
-    assert reader.decode_errors > 0 and 80 < len(times) < 100 and times[-1] == Fraction(99, 30)
 
 
 def test_the_decoder_can_be_chosen(tmp_path, monkeypatch):

@@ -1,19 +1,13 @@
 """Polygons over a picture, and what the networks see of a stream with zones: nothing that moves outside."""
 
-import io
 import math
-from fractions import Fraction
 
-import av
 import numpy as np
 import pytest
 
 from lstr.extractors.networks.crops import picture_of
 from lstr.extractors.video.frames import Chunk
-from lstr.extractors.video.inputs import LiveOptions
-from lstr.extractors.video.live import LiveReader
 from lstr.extractors.video.zones import BACKDROP_SECONDS, MOST_CORNERS, MOST_ZONES, Backdrop, inside, parse_zones
-from tests.support.clips import drained, stdin
 
 SQUARE = [[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]]
 
@@ -144,43 +138,3 @@ def test_an_action_outside_is_seen_by_no_stream(stream):
     else:
         shares = 1 - np.exp(-np.arange(n) / 4 / BACKDROP_SECONDS)
         assert (apart.max((1, 2, 3)) <= 255 * shares + 1).all()
-
-
-def streamed(frames: np.ndarray) -> io.BytesIO:
-    """Frames at 24 FPS that no encoder changes, as whoever pipes them."""
-    kept = io.BytesIO()
-    with av.open(kept, "w", format="nut") as output:
-        stream = output.add_stream("rawvideo", rate=24)
-        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "rgb24"
-        for k, image in enumerate(frames):
-            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-            frame.pts, frame.time_base = k, Fraction(1, 24)
-            output.mux(stream.encode(frame))
-        output.mux(stream.encode())
-    kept.seek(0)
-    return kept
-
-
-def read(frames: np.ndarray, zones=None, seen=None) -> list[Chunk]:
-    reader = LiveReader(stdin(streamed(frames)), 320, LiveOptions(), on_chunk=seen, zones=zones)
-    chunks = drained(reader)
-    assert reader.error is None
-    return chunks
-
-
-def test_zones_are_asked_for_at_each_chunk_of_a_live_source():
-    zones, shown, frames = [()], [], film(48, True)
-
-    def look(chunk: Chunk) -> None:
-        shown.append(chunk.frames)
-        zones[0] = LEFT if chunk.index >= 3 else ()
-
-    chunks = read(frames, lambda: zones[0], look)
-    whole = [chunk.frames for chunk in read(frames)]
-    assert len(whole) == 8 and np.array_equal(np.concatenate(whole), frames)
-    np.testing.assert_array_equal(shown, whole, "who looks sees the whole picture")
-    moves = [np.ptp(chunk.frames[:, ~WITHIN], axis=0).any() for chunk in chunks]
-    assert moves == [False, True, True, False, False, False, False, False]
-    assert all(
-        np.array_equal(chunk.frames[:, WITHIN], raw[:, WITHIN]) for chunk, raw in zip(chunks, whole, strict=True)
-    )
