@@ -1,5 +1,6 @@
 """Extraction as a job: events, resume, options of a folder that exists, and damaged videos."""
 
+import errno
 import itertools
 import json
 import shutil
@@ -10,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lstr.errors import OutputError, RecipeError
+from lstr.errors import ExhaustedError, OutputError, RecipeError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
@@ -18,26 +19,30 @@ from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.inputs import find_videos
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.atomic import leftovers
+from lstr.files.content import append_jsonl, read_jsonl
 from lstr.pipelines.failures import read_failures
 from lstr.pipelines.features.extract import extract, plan
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Plan
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, read_record
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
-from tests.support.extraction import extracted, features_in, prepared
+from lstr.pipelines.sampled_inputs import sampled_inputs
+from tests.support.extraction import extracted, features_in, prepared, returned
+from tests.support.finetuned import SMALL as DIS
+from tests.support.injected import STAGES, inject, write_bad
 from tests.support.small_set import SMALL
 from tests.support.videos import remux, write_video
 
 
 @pytest.fixture(scope="module")
 def workers():
-    with FlowWorkers(2) as pool:
+    with FlowWorkers(2, DIS.algorithm) as pool:
         yield pool
 
 
 @pytest.fixture(scope="module")
 def twostream():
-    return build_twostream(SMALL, WeightSources(), "cpu", "float32")
+    return build_twostream(DIS, WeightSources(), "cpu", "float32")
 
 
 @pytest.fixture
@@ -198,3 +203,99 @@ def test_damaged_and_tiny_videos_fail_alone(lstr, small_set, shared, tmp_path):
     assert record["frames_24fps"] == record["chunks"] * 6 + record["tail_frames_dropped"]
     assert [len(array) for array in open_features(output).load("cut")] == [record["chunks"]] * 2
     assert [failure["id"] for failure in read_failures(output)] == ["bitmap"]
+
+
+@pytest.fixture(scope="module")
+def bad_and_good(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("videos")
+    write_bad(folder / "bad.mp4")
+    write_video(folder / "good.mp4", range(0, 600, 20))
+    return find_videos([folder])
+
+
+@pytest.fixture
+def extract_both(twostream, bad_and_good, workers, tmp_path):
+    """Extract all videos; outcomes by id, and the folder."""
+    folder = create_output(tmp_path / "features", twostream.recipe, {})
+
+    def run(at_once=1):
+        outcomes = extracted(bad_and_good, folder, twostream, workers, at_once=at_once)
+        return {outcome.id: outcome for outcome in outcomes}, folder
+
+    return run
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_unforeseen_error_at_any_stage_is_one_videos_failure(extract_both, bad_and_good, monkeypatch, stage):
+    with monkeypatch.context() as patch:
+        inject(patch.setattr, stage, AttributeError("'NoneType' object has no attribute 'width'\nand more"))
+        outcomes, folder = extract_both()
+    assert {i: outcome.state for i, outcome in outcomes.items()} == {"bad": "failed", "good": "done"}
+    bad, log = outcomes["bad"], folder.path / "logs" / "bad.log"
+    assert "AttributeError" in bad.reason and "\n" not in bad.reason
+    assert str(bad_and_good["bad"]) in bad.reason and str(log) in bad.hint
+    assert log.read_text().startswith("Traceback")
+    (line,) = read_jsonl(folder.path / "failed.jsonl")
+    assert line == {"id": "bad", "source": str(bad_and_good["bad"]), "reason": bad.reason, "log": "logs/bad.log"}
+    assert open_features(folder.path).ids() == ["good"]
+    if stage == "decode":  # the next run, without the error, removes the failure
+        assert {o.state for o in extract_both()[0].values()} == {"kept", "done"}
+        assert not log.exists() and (folder.path / "failed.jsonl").read_text() == ""
+
+
+@pytest.mark.long
+def test_a_disk_of_the_source_that_fails_is_no_lost_output(extract_both, monkeypatch):
+    inject(monkeypatch.setattr, "decode", OSError(errno.EIO, "Input/output error"))
+    outcomes, _ = extract_both()
+    assert {i: outcome.state for i, outcome in outcomes.items()} == {"bad": "failed", "good": "done"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "error", "raised"),
+    [
+        ("write", OSError(errno.ENOSPC, "No space left on device"), OutputError),
+        ("decode", OSError(errno.ENOSPC, "No space left on device"), OutputError),
+        ("flow", MemoryError(), ExhaustedError),
+        ("network", RuntimeError("CUDA error: an illegal memory access was encountered"), ExhaustedError),
+        ("decode", KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_full_disk_or_memory_ends_the_run(extract_both, monkeypatch, stage, error, raised):
+    """With several videos at once too, and none of its threads is left."""
+    inject(monkeypatch.setattr, stage, error)
+    with pytest.raises(raised) as caught:
+        extract_both(at_once=2)
+    assert raised is KeyboardInterrupt or (caught.value.hint and "\n" not in str(caught.value))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("merged")]
+
+
+def test_a_codec_that_ffmpeg_does_not_know(bad_and_good, twostream, workers, tmp_path):
+    """A Dolby Vision AV1 file: its video stream has no decoder, which PyAV gives as None."""
+    content = shutil.copy(bad_and_good["good"], tmp_path / "dolby.mp4").read_bytes()
+    at = content.index(b"avc1", content.index(b"stsd"))
+    (tmp_path / "dolby.mp4").write_bytes(content[:at] + b"dav1" + content[at + 4 :])
+    folder = create_output(tmp_path / "features", twostream.recipe, {})
+    both = {"dolby": tmp_path / "dolby.mp4", "good": bad_and_good["good"]}
+    outcomes = extracted(both, folder, twostream, workers)
+    assert [outcome.state for outcome in outcomes] == ["failed", "done"] and outcomes[0].hint
+    assert not (folder.path / "logs").exists(), "an expected error needs no traceback"
+
+
+@pytest.mark.long
+def test_calibration_skips_it(bad_and_good, workers, monkeypatch):
+    twostream = build_twostream(DIS.narrowed(("flow",)), WeightSources(), "cpu", "float32")
+    inject(monkeypatch.setattr, "flow", KeyError("codec"))
+    images = returned(sampled_inputs(twostream, bad_and_good, workers, 8, "calibration"))
+    assert 0 < len(images["flow"]) < 8
+
+
+def test_garbage_in_failed_jsonl_is_no_obstacle(extract_both):
+    _, folder = extract_both()
+    path = folder.path / "failed.jsonl"
+    lines = ['{"id": 7}', "[1]", '"x"', "null", "{", "9" * 5000, '{"id": "gone", "reason": "it was"}', "[" * 10**5]
+    path.write_bytes("\n".join(lines).encode() + b'\n\xff\n{"id": "cut by a ki')
+    assert [failure["id"] for failure in read_failures(folder.path)] == ["gone"]
+    append_jsonl(path, {"id": "ü \udcff", "reason": "it broke"})
+    assert [failure["id"] for failure in read_failures(folder.path)] == ["gone", "ü \udcff"]
+    assert {outcome.state for outcome in extract_both()[0].values()} == {"kept"}
+    assert json.loads(path.read_text().splitlines()[0]) == {"id": "gone", "reason": "it was"}
