@@ -1,4 +1,4 @@
-"""A feature network is one entry: what one is added by, and a network of timm through every job."""
+"""Feature networks without mmaction2, and networks of timm through every job."""
 
 import json
 import subprocess
@@ -8,19 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.torch import save_file
-from torch import nn
 
 from lstr.extractors.networks.build import identify
-from lstr.extractors.networks.network import NETWORKS, Input, Network, find_network
+from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.weights_file import WeightSources
-from lstr.extractors.presets import PRESETS, StreamPreset, read_preset
-from lstr.extractors.recipe import Recipe
-from lstr.extractors.run import RunOptions
+from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.extractors.twostream import rebuild_twostream
-from lstr.pipelines.features.extraction import row_bytes
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
-from lstr.pipelines.training.network_config import resolve
 from lstr.pipelines.training.network_run import Training
 from lstr.pipelines.training.networks import train_networks
 from lstr.pipelines.training.recogniser import initial_weights
@@ -30,49 +25,10 @@ MAPS, TOKENS, MOBILE = "timm:test_efficientnet", "timm:test_vit", "timm:mobilene
 RUNTIMES = ("torch", "openvino", "onnxruntime")
 
 
-def _toy(channels: int) -> nn.Module:
-    layers = nn.Conv2d(channels, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(4)
-    return nn.Sequential(*layers)
-
-
-INPUTS = {"rgb": Input((128.0,) * 3, (64.0,) * 3), "flow": Input((128.0,) * 10, (32.0,) * 10)}
-COSTS = {"training_bytes": 1e4, "training_cost": 0.1, "finetuning": {"flow": {"lr": 0.01, "epochs": 2}}}
-TOY = Network("toy", 8, _toy, INPUTS, "MIT", smallest=8, multiple=8, **COSTS)
-
-
 def with_networks(training: Training, **parts: StreamPreset) -> Training:
     """A training of other networks."""
     networks = training.networks
     return replace(training, networks=replace(networks, preset=replace(networks.preset, **parts)))
-
-
-def test_a_network_is_added_by_one_entry(monkeypatch, tmp_path):
-    """Nothing but the table knows it: recipes, their files, plans, training, weights and features do."""
-    monkeypatch.setitem(NETWORKS, "toy", TOY)
-    (tmp_path / "toy.json").write_text(
-        json.dumps({"based_on": "smallest", "flow": {"network": "toy"}, "crop": 40, "short_side": 40})
-    )
-    preset = read_preset(tmp_path / "toy.json")
-    assert row_bytes(preset) == 4 * 8
-    _, configs = resolve(preset, {"flow": False}, {}, "cpu")
-    assert (configs["flow"].lr, configs["flow"].epochs) == (0.01, 2)
-
-    training = with_networks(planted_training(["flow"], epochs=1), flow=StreamPreset("toy"))
-    (tmp_path / "toy").mkdir()
-    weights = result_of(train_networks(training, tmp_path / "toy"), lambda event: None)
-    assert identify(weights.file("flow")) == ("toy", "flow")
-    part = weights.recipe.flow
-    assert (part.network, part.dim, part.to_dict().get("width")) == ("toy", 8, None)
-    assert Recipe.from_dict(weights.recipe.to_dict()) == weights.recipe
-    sources = WeightSources({"flow": str(weights.path)})
-    images = np.random.default_rng(0).integers(0, 256, (2, 1, 32, 32, 10), np.uint8)
-    found = [
-        rebuild_twostream(weights.recipe, sources, "cpu").copy(options=RunOptions(runtime)).pooled("flow", images)
-        for runtime in RUNTIMES
-    ]
-    assert found[0].shape == (2, 8)
-    for other in found:  # each rounds to bfloat16 in its own places, where the recipe has that
-        assert np.abs(found[0] - other).max() < 0.05 * np.abs(found[0]).max()
 
 
 @pytest.mark.long

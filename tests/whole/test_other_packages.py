@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
+from lstr.extractors.networks.network import NETWORKS
 from lstr.kinds import configure, make_model
 from tests.support.documents import DOCS, ROOT, block_with
 from tests.support.feature_set import TINY
@@ -89,7 +91,7 @@ def test_a_broken_kind_ends_nothing_that_does_not_use_it(install, tmp_path):
 
 @pytest.mark.long
 def test_a_network_in_a_recipe(install, lstr, small_set, tmp_path):
-    """Its features are extracted and trained on; without the package they can be read, and not made."""
+    """Its features are extracted; without the package they can be read, and not made."""
     assert 'entry-points."lstr.networks".tiny = "tiny_network:TINY"' in GUIDE.read_text()
     code = block_with(GUIDE, "python", "networks.network import")
     entries = {"tiny": "tiny_network:TINY", "odd": "tiny_network:TINY", "lost": "broken_module:NETWORK"}
@@ -111,3 +113,22 @@ def test_a_network_in_a_recipe(install, lstr, small_set, tmp_path):
     for name in ("odd", "lost"):
         code, _, err = extract(name, tmp_path / name)
         assert code == 4 and name in err, err
+
+
+@pytest.mark.long
+def test_a_network_is_trained_and_computed_by_each_runtime(lstr, small_set, tmp_path, monkeypatch):
+    names: dict = {}
+    exec(block_with(GUIDE, "python", "networks.network import"), names)
+    monkeypatch.setitem(NETWORKS, "tiny", names["TINY"])
+    recipe = {"rgb": {"network": "tiny"}, "flow": None, "crop": 40, "short_side": 40}
+    (tmp_path / "tiny.json").write_text(json.dumps(recipe))
+    words = ("--labels", small_set.labels, "-o", tmp_path / "w", "--recipe", tmp_path / "tiny.json")
+    code, _, err = lstr("finetune", small_set.videos, *words, "--set", "epochs=1", "--set", "draws=8")
+    assert code == 0, err
+    made = []
+    for runtime in ("torch", "openvino", "onnxruntime"):
+        how = ("--recipe", tmp_path / "w", "--set", f"runtime={runtime}", "--workers", 1)
+        code, _, err = lstr("extract", small_set.videos / "scene_00.mp4", "-o", tmp_path / runtime, *how)
+        assert code == 0 and "Torch computes it" not in err, err
+        made.append(np.load(next((tmp_path / runtime).glob("*/scene_00.npy"))))
+    assert all(np.abs(made[0] - other).max() < 0.05 * np.abs(made[0]).max() for other in made)
