@@ -1,13 +1,10 @@
 """The command to type next, and what features of other people ask for."""
 
-import json
 import shlex
 
 import click
-import pytest
 
 from lstr_cli.main import cli
-from tests.support.foreign_stores import write_set
 
 
 def next_of(err: str) -> list[str]:
@@ -49,22 +46,3 @@ def test_each_command_leads_to_the_next(lstr, small_set, tmp_path, monkeypatch):
     words[words.index("VIDEO")] = small_set.features
     code, out, err = lstr(*words[1:], "-f", "json", "--duration", "0.5")
     assert code == 0 and "next:" not in err and any((tmp_path / "timeline").iterdir())
-
-
-@pytest.fixture
-def waves(tmp_path):
-    """A store at 7.5 rows a second, and its labels."""
-    store, labels, _ = write_set(tmp_path, "npy", "7.5")
-    return store, labels
-
-
-def test_the_rate_is_asked_for_and_labels_are_checked_against_it(lstr, waves, tmp_path):
-    store, labels = waves
-    check = ("labels", "check", labels, store)
-    for command in (("train", store, "--labels", labels, "-o", tmp_path / "run"), check):
-        code, _, err = lstr(*command)
-        assert code != 0 and "--set features.rate=7.5" in err.partition("hint: ")[2]
-    for rate in ("7.5", "4"):
-        code, out, _ = lstr(*check, "--set", f"features.rate={rate}", "--json")
-        found = {finding["kind"] for finding in json.loads(out)["findings"]}
-        assert code == 0 and ("another rate" in found) == (rate == "4") and ("past the end" not in found or rate == "4")

@@ -41,17 +41,6 @@ def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeyp
             assert np.array_equal(planes, workers.submit(chunk).result())
 
 
-@opencv5
-@pytest.mark.parametrize("h, w", [(16, 21), (91, 135), (180, 320)])
-def test_the_pyramid_is_opencvs(h, w):
-    image = np.random.default_rng(0).random((h, w), np.float32) * 255
-    smaller = cv2.resize(image, None, fx=0.8, fy=0.8, interpolation=cv2.INTER_LINEAR)
-    ours = tvl1_gpu.resize(torch.from_numpy(image), smaller.shape, 1 / 0.8).numpy()
-    assert np.abs(ours - smaller).max() < 2e-5
-    larger = cv2.resize(smaller, (w, h), interpolation=cv2.INTER_LINEAR)
-    assert np.array_equal(tvl1_gpu.resize(torch.from_numpy(smaller), (h, w)).numpy(), larger)
-
-
 SHORT = (1, 2, 4)  # warps, outer and inner iterations: the interpreter is slow
 TRITON = """
 import sys

@@ -46,12 +46,6 @@ def test_a_network_sees_the_middle_of_the_picture_and_its_mirror_image(stream):
     assert Recipe.from_dict(made.to_dict()) == made
 
 
-def test_entries_that_are_as_before_are_not_written_so_that_ids_stay():
-    part = NetworkRecipe("resnet18", "random", "", 1, MEANS, ONES)
-    assert not {"size", "margin"} & part.to_dict().keys()
-    assert not {"grey", "difference", "change"} & Recipe(part, None, flow_algorithm=None).to_dict().keys()
-
-
 WIDTH, HEIGHT = 40, 32
 FRAME = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
 

@@ -21,10 +21,9 @@ from lstr.extractors.networks.manifest import dataset_of, read_manifest
 from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.published import choose, find_weights, weights_by_stream
 from lstr.extractors.networks.weights_file import WeightSources
-from lstr.extractors.presets import PRESETS, Preset, StreamPreset
+from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
-from tests.support.moving import moving_chunks
 
 MAPS, TOKENS = "timm:mobilenetv4_conv_small", "timm:test_vit"
 
@@ -93,24 +92,6 @@ def test_without_timm(monkeypatch):
     with pytest.raises(RecipeError) as caught:
         find_network("timm:resnet26")
     assert "lstr-video[timm]" in caught.value.hint
-
-
-@pytest.mark.long
-@torch.inference_mode()
-def test_the_recipe_of_dinov2_is_the_class_token(tmp_path):
-    """Of the middle of the fourth frame, 224 pixels of a short side of 256, by timm's network of 518 pixels."""
-    torch.manual_seed(0)
-    name = PRESETS["dinov2"].rgb.network
-    network = timm.create_model(name.removeprefix("timm:"), pretrained=False, dynamic_img_size=True).eval()
-    save_file(network.state_dict(), tmp_path / "dinov2.safetensors")
-    sources = WeightSources({"rgb": str(tmp_path / "dinov2.safetensors")})
-    twostream = build_twostream(PRESETS["dinov2"], sources, "cpu")
-    (chunk,) = moving_chunks(1, side=256)
-    (row,) = twostream.rows([chunk], None)
-    image = torch.from_numpy(chunk.frames[3][16:240, 16:240]).permute(2, 0, 1)[None] / 255
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-    expected = network.forward_features((image - mean) / std)[0, 0].numpy()
-    assert row.rgb.shape == (384,) and np.abs(row.rgb - expected).max() < 1e-4 * np.abs(expected).max()
 
 
 LISTED = [entry for entry in read_manifest() if entry.network.startswith("timm:")]

@@ -8,7 +8,6 @@ import torch
 
 from lstr.errors import RecipeError
 from lstr.extractors.networks.build import build_network, fingerprint, identify
-from lstr.extractors.networks.manifest import fit_name
 from lstr.extractors.networks.published import check, find_weights
 from lstr.extractors.networks.weights_file import (
     ModelCard,
@@ -96,11 +95,3 @@ def test_a_folder_is_checked_and_described(lstr, weights):
     assert described["training"] == ["scene_00", "scene_01"] and described["recipe_id"] == weights.recipe.id
     code, out, err = lstr("info", weights.file("rgb", 1))
     assert code == 0 and "scene_01" in out and "scene_00" not in out, err
-
-
-@pytest.mark.parametrize(
-    ("folder", "name"),
-    [("/x/my weights!", "my-weights"), ("/x/..a", "a"), ("/x/random", "random-finetuned"), ("/", "weights")],
-)
-def test_names(folder, name):
-    assert fit_name(folder) == name

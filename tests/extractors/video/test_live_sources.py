@@ -283,16 +283,6 @@ def test_a_clock_that_jumps_by_an_hour_and_back(clips):
     assert len(found) >= 22
 
 
-@pytest.mark.long
-def test_the_wall_clock_is_of_arrival(clips):
-    """Two seconds of pictures in two bursts, a second apart: by their own clock they end before chunk 8."""
-    half = len(clips["first"]) // 376 * 188
-    with piped(clips["first"][:half], 1.2, clips["first"][half:], 1.2, clips["next"]) as file:
-        reader, chunks = read(stdin(file), clock="wall")
-    assert reader.error is None and reader.frames == 120 and indices(chunks)[-1] >= 4
-    assert [chunk.end_time for chunk in chunks] == [0.25 * (chunk.index + 1) for chunk in chunks]
-
-
 @pytest.mark.parametrize("stamp", STAMPS.values(), ids=STAMPS)
 def test_time_stamps_that_are_of_no_use(clips, stamp):
     """A pipe is then counted, and told of once: 48 frames that stood still are lost, no more."""
