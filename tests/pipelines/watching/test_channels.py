@@ -22,8 +22,10 @@ from lstr.pipelines.watching.channels import (
     WebhookConfig,
     WebhookNotifier,
 )
+from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
+from tests.support.documents import ROOT, block_with
 from tests.support.patience import until
 from tests.support.watching import count_pending
 from tests.support.webhooks import Receiver
@@ -186,3 +188,23 @@ def test_invalid_addresses(url):
     with pytest.raises(ConfigError) as caught:
         WebhookNotifier("a", WebhookConfig(url))
     assert url not in str(caught.value)
+
+
+def test_a_kind_of_another_package_announces_events(history, event_of, tmp_path, monkeypatch):
+    """The one of CONTRIBUTING.md, installed next to lstr."""
+    page = ROOT / "CONTRIBUTING.md"
+    name, place = block_with(page, "toml", "lstr.sinks").removeprefix('entry-points."lstr.sinks".').split(" = ")
+    module, _, _ = json.loads(place).partition(":")
+    (tmp_path / f"{module}.py").write_text(block_with(page, "python", "Notifier"))
+    info = tmp_path / "notes-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: notes\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[lstr.sinks]\n{name} = {json.loads(place)}\n")
+    channel = f'[channels.notes]\nkind = "{name}"\npath = "{tmp_path / "notes.txt"}"\n'
+    (tmp_path / "watch.toml").write_text(f'[sources.hall]\naddress = "http://127.0.0.1:9/hall"\n{channel}')
+    monkeypatch.syspath_prepend(tmp_path)
+    event = event_of()
+    history.begin(event, ["notes"], event.decided)
+    with Notifications(read_config(tmp_path / "watch.toml").channels, history, print):
+        until(lambda: not count_pending(history))
+    assert "falling" in (tmp_path / "notes.txt").read_text()
