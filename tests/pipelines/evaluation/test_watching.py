@@ -30,13 +30,6 @@ def test_each_error_has_the_kind_that_the_tables_count():
         assert {kind: n for kind, n in counted.items() if kind in shown} == shown and sum(counted.values())
 
 
-def test_the_video_with_most_errors_comes_first():
-    videos = describe_watching(Findings([judged()]), Path("/"))["models"][0]["videos"]
-    assert [video["id"] for video in videos] == ["b", "a", "c"]
-    verdicts = Counter(entry[3] for video in videos for entry in (*video["labels"], *video["detections"]))
-    assert verdicts == {"found": 4, "missed": 1, "false": 4, "left out": 1}
-
-
 def test_a_curve_keeps_its_peaks_in_few_bytes(monkeypatch):
     curve = np.full(1000, 0.1)
     curve[777], curve[3] = 1.0, np.nan
