@@ -99,10 +99,6 @@ class StepDescription(msgspec.Struct, frozen=True):
             **{f"{AFTER}{name}": ((self.streams, *kept.shape), kept.dtype) for name, kept in self.kept.items()},
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return its JSON object."""
-        return msgspec.to_builtins(self)
-
     @classmethod
     def from_dict(cls, entry: Any) -> StepDescription:
         """Return a description from its JSON object. Raises CheckpointError for anything else."""

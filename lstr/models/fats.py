@@ -236,7 +236,6 @@ class PublishedFATS(Published):
         return {**with_prefixes(tensors, PUBLISHED_NAMES), **scale}
 
 
-TABLES = "LSTR paper, tables; THUMOS'14 in FATS' README too"
 TRAINING = {"epochs": 200, "lr": 5e-5, "weight_decay": 0.0, "batch_size": 32, "schedule": "constant"}
 KIND = Kind(
     FATS,

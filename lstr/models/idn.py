@@ -132,7 +132,6 @@ class IDN(Windowed):
         return loss_of(logits, outputs, supervision) + AUXILIARY * auxiliary
 
 
-README = "IDN's README; TVSeries is after a smoothing of scores"
 PUBLISHED = IDNConfig(flow_dim=2048, d_model=512, dropout=0.5, work_length=16)
 TRAINING = {"lr": 1e-4, "weight_decay": 0.0, "batch_size": 128, "schedule": "constant", "windows": "every", "stride": 1}
 

@@ -75,7 +75,6 @@ class TeSTra(LSTR):
 
 
 PUBLISHED = TeSTraConfig(grid="anchored")
-README = "TeSTra's README"
 
 
 class PublishedTeSTra(PublishedLSTR):

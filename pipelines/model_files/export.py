@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -125,7 +126,7 @@ def export(
             "run the model with torch, or with another runtime: `lstr detect --set runtime=openvino`.",
         )
     about = {
-        "step": step.to_dict(),
+        "step": msgspec.to_builtins(step),
         "runs_on": PACKAGES[1],
         "opset": OPSET,
         "precision": {"step": "float32", "networks": exact.job(exact.recipe.streams[0]).exact_precision},

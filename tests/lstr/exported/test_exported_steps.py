@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -74,7 +75,7 @@ def test_features_that_do_not_fit_leave_a_stream_as_it_is(rgb, flow):
 
 
 def test_a_description_says_what_a_step_takes_and_no_more():
-    described = describe(tiny(), 2).to_dict()
+    described = msgspec.to_builtins(describe(tiny(), 2))
     assert StepDescription.from_dict(described) == describe(tiny(), 2)
     wrong = [
         {"streams": 0},
@@ -114,7 +115,7 @@ sys.modules["torch"] = None
 import json, numpy as np
 from lstr.exported import StepDescription
 from lstr.exported import create, open_step, step_streams
-about = StepDescription.from_dict(json.loads({json.dumps(description.to_dict())!r}))
+about = StepDescription.from_dict(json.loads({json.dumps(msgspec.to_builtins(description))!r}))
 step = open_step(about, open("graph", "rb").read())
 state = create(step)
 rows = np.load("rows.npy")[:, None]
