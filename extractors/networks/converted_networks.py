@@ -55,7 +55,7 @@ class OnnxNetwork(RunningNetwork):
         self.averages = job is None
         ((given,), (made,)) = self.session.get_inputs(), self.session.get_outputs()
         if (given.name, given.type, made.name) != (IMAGES, "tensor(uint8)", FEATURES):
-            raise ValueError("its inputs and outputs are not those of a feature network")
+            raise ValueError("its inputs and outputs do not match a feature network")
 
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See RunningNetwork."""
@@ -136,7 +136,7 @@ class OpenVINONetwork(RunningNetwork):
             shape = tuple(given.get_partial_shape())[1:]
             names = given.any_name, given.get_element_type().get_type_name(), made.any_name
             if names != (IMAGES, "u8", FEATURES) or len(shape) != 4 or any(size.is_dynamic for size in shape):
-                raise ValueError("its inputs and outputs are not those of a feature network")
+                raise ValueError("its inputs and outputs do not match a feature network")
             self.shape = tuple(size.get_length() for size in shape)
             rounds = any(node.get_type_name() == "FakeQuantize" for node in self._model.get_ops())
             if rounds and not multiplies_int8():

@@ -92,7 +92,7 @@ def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
                 "write them as 00:00:01.000 --> 00:00:02.500.",
             )
         if inner := next((i for i, line in enumerate(block[at + 1 :], at + 1) if ARROW.match(line)), None):
-            raise LabelsError(f"Line {first + inner}: there is no blank line before this cue.", "add one.")
+            raise LabelsError(f"Line {first + inner}: this cue does not follow a blank line.", "add one.")
         yield block[0] if at else "", _seconds(match[1]), _seconds(match[6]), block[at + 1 :]
 
 

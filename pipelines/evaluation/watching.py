@@ -17,7 +17,7 @@ from lstr.pipelines.pages.figure import thinned
 from lstr.pipelines.pages.palette import colours_of
 from lstr.pipelines.pages.proxy import find_ahead, find_playable, video_url
 
-FOUND, MISSED, FALSE, LEFT_OUT = "found", "missed", "false", "left out"
+FOUND, MISSED, FALSE, EXCLUDED = "found", "missed", "false", "excluded"
 # Video of which a page may have copies for browsers; beyond that it links the originals
 COPIED_SECONDS = 600
 # Points of one curve, and of all curves of a page together: hundreds of videos open as fast as three
@@ -96,7 +96,7 @@ def _judged_videos(entry: Evaluation) -> list[ShownVideo]:
             label_kinds, detection_kinds = words_of(one)
             of_labels = [FOUND if found else MISSED for found in one.found]
             of_detections = [
-                LEFT_OUT if kind < 0 else FALSE if false else FOUND
+                EXCLUDED if kind < 0 else FALSE if false else FOUND
                 for kind, false in zip(one.detected, one.false, strict=True)
             ]
             labels += [

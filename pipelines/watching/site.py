@@ -106,7 +106,7 @@ class WatchSite:
             Route("/", self._page),
             Route("/state", lambda request: JSONResponse(self.dashboard.state())),
             Route("/stream", lambda request: event_stream(self._pieces())),
-            Route("/picture/{name}", self._picture),
+            Route("/frame/{name}", self._frame),
             Route("/events", self._events),
             Route("/clip/{id}", self._file),
             Route("/thumb/{id}", self._file),
@@ -148,7 +148,7 @@ class WatchSite:
                 yield ""
             await asyncio.sleep(STREAM_INTERVAL_S)
 
-    def _picture(self, request: Request) -> Response:
+    def _frame(self, request: Request) -> Response:
         found = self.dashboard.image(request.path_params["name"])
         if found is None:
             raise HTTPException(404)

@@ -56,7 +56,7 @@ function laneOf(video, label, text) {
   const spans = (entries, verdict) => entries.map(spanOf).filter((entry) => entry.label === label && entry.verdict === verdict).map(({ start, end }) => [start, end]);
   const curve = { codes, first: 0, count: codes.length, begin, step: each, fullScale: FULL_SCALE, missing: NO_SCORE };
   return {
-    label, curve, solid: spans(video.detections, "found"), isFalse: spans(video.detections, "false"), faint: spans(video.detections, "left out"),
+    label, curve, solid: spans(video.detections, "found"), isFalse: spans(video.detections, "false"), faint: spans(video.detections, "excluded"),
     found: spans(video.labels, "found"), missed: spans(video.labels, "missed"),
   };
 }

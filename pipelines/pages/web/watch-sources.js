@@ -90,7 +90,7 @@ class Source extends Component {
       <div class="sight">
         <div class="picture">
           <div class="view">
-            <img ref=${(image) => { source.image = image; }} hidden=${!size} src=${source.shown ? "picture/" + encodeURIComponent(name) + "?" + source.shown : null}
+            <img ref=${(image) => { source.image = image; }} hidden=${!size} src=${source.shown ? "frame/" + encodeURIComponent(name) + "?" + source.shown : null}
               alt=${"Latest frame of " + name + (zones.length ? "; motion counts in " + countText(zones.length, "zone") : "")} onLoad=${() => frameLoaded(source)} />
             <svg class="veil" aria-hidden="true" viewBox=${"0 0 " + (size ?? [0, 0]).join(" ")}>${size && html`<${Veil} id=${"veil " + name} zones=${zones} size=${size} />`}</svg>
           </div>

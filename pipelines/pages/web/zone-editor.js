@@ -45,7 +45,7 @@ function editZones(source) {
 /* The latest frame below the zones. */
 function paintZones(source) {
   if (edited?.source !== source) return;
-  const { image, size } = source, canvas = $("zones-picture");
+  const { image, size } = source, canvas = $("zones-image");
   [canvas.width, canvas.height] = size;
   if (image.naturalWidth) canvas.getContext("2d").drawImage(image, 0, 0);
 }
@@ -64,7 +64,7 @@ function ZoneEditor() {
   return html`
   <div class="heading"><h2 id="zones-title">Where motion counts in ${source.name}</h2></div>
   <div class="ground"><div id="stage" style=${{ "--ratio": source.size[0] / source.size[1] }} onfocusin=${({ target }) => { edited.at = target.dataset.corner ?? edited.at; drawZones(); }}>
-    <canvas id="zones-picture" aria-hidden="true" />
+    <canvas id="zones-image" aria-hidden="true" />
     <svg id="zones-shapes" role="group" aria-label="Corners of the zones" class=${open ? "drawing" : ""} viewBox=${"0 0 " + width + " " + height}
       onPointerDown=${pressZones} onPointerMove=${dragZones} onPointerUp=${releaseZones} onPointerCancel=${releaseZones} onClick=${clickZones}>
       <${Veil} id="veil-edited" zones=${zones} size=${[width, height]} chosen=${chosen} />

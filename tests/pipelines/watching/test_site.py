@@ -61,11 +61,11 @@ def test_the_page_the_state_a_picture_and_a_stream_of_changes(watching, visitor)
     assert all(one.startswith("data:") for one in addresses), "nothing is fetched from another host or the root"
     assert [source["name"] for source in visitor.ask("/state").json["sources"]] == ["hall", HOSTILE]
     for name in ("hall", HOSTILE):
-        answer = visitor.ask(f"/picture/{quote(name)}?4")
+        answer = visitor.ask(f"/frame/{quote(name)}?4")
         shown = cv2.imdecode(np.frombuffer(answer.body, np.uint8), cv2.IMREAD_COLOR)
         assert shown.shape == (48, 64, 3) and answer.headers["content-type"] == "image/jpeg"
     for name in ("nobody", "..%2f..%2fetc%2fpasswd", "%00"):
-        assert visitor.ask(f"/picture/{name}").status == 404
+        assert visitor.ask(f"/frame/{name}").status == 404
     with socket.create_connection((visitor.host, visitor.port), timeout=10) as opened:
         head = f"GET /stream HTTP/1.1\r\nHost: {visitor.host}:{visitor.port}\r\nCookie: {visitor.cookie}\r\n\r\n"
         opened.sendall(head.encode())
