@@ -1,13 +1,12 @@
 """Published weights: a file over HTTP, the manifest, and weights list, fetch and check."""
 
-import functools
 import hashlib
 import json
 import os
 import re
 import threading
 import urllib.request
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -200,23 +199,18 @@ def flow_file(tmp_path_factory):
 
 @pytest.fixture
 def published(flow_file, tmp_path, monkeypatch):
-    """That file as the only published one, served over HTTP. Yields its manifest entry."""
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=flow_file.parent)
-    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    """That file as the only published one, served over HTTP; its manifest entry."""
+    with Server(flow_file.parent) as running:
         entry = {
             **vars(choose(["1410c1ccb470"])[0]),
             "name": "flow.pth",
-            "address": f"http://127.0.0.1:{server.server_port}/flow.pth",
+            "address": f"{running.root}/flow.pth",
             "sha256_prefix": hashlib.sha256(flow_file.read_bytes()).hexdigest()[:8],
         }
         (tmp_path / "manifest.json").write_text(json.dumps({"weights": [entry]}))
         monkeypatch.setattr(manifest, "MANIFEST", tmp_path / "manifest.json")
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
         yield entry
-        server.shutdown()
-        thread.join()
+        running.shutdown()
 
 
 @pytest.mark.long

@@ -24,6 +24,20 @@ from tests.support.stamps import TICKS, WRAP, restamped
 from tests.support.videos import write_video
 
 
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory) -> dict[str, bytes]:
+    """Clips of noise, on clocks that follow one another and others."""
+    folder = tmp_path_factory.mktemp("clips")
+    return {
+        "first": clip(folder / "first.ts"),
+        "next": clip(folder / "next.ts", 2),
+        "in an hour": clip(folder / "hour.ts", 3602),
+        "larger and slower": clip(folder / "larger.ts", 2, rate=15, size=(128, 96)),
+        "longer": clip(folder / "longer.ts", seconds=6),
+        "folder": folder,
+    }
+
+
 def test_the_same_bytes_give_the_same_chunks_however_they_come(clips):
     from_file = list(chunks_of(PyAVReader(clips["folder"] / "first.ts").frames(SIDE)))
     data = clips["first"]
@@ -87,24 +101,21 @@ def test_datagrams(clips):
     """MPEG-TS over UDP: it never ends, so that silence is a stall."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    stopped = threading.Event()
+        address, stopped = free.getsockname(), threading.Event()
 
     def send() -> None:
+        data = clips["first"] + clips["next"]
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            data = clips["first"] + clips["next"]
             for i in range(0, len(data), 1316):
-                if stopped.wait(0.002):
-                    return
-                sender.sendto(data[i : i + 1316], ("127.0.0.1", port))
+                if not stopped.wait(0.002):
+                    sender.sendto(data[i : i + 1316], address)
 
     def check(timeout: float) -> None:
         thread = threading.Thread(target=send)
-        reader = LiveReader(parse_live(f"udp://127.0.0.1:{port}"), SIDE, LiveOptions(timeout=timeout, on_lag="wait"))
         stopped.clear()
         thread.start()
         try:
-            chunks = drained(reader)
+            reader, chunks = read(parse_live(f"udp://127.0.0.1:{address[1]}"), timeout=timeout, on_lag="wait")
         finally:
             stopped.set()
             thread.join()
