@@ -2,8 +2,8 @@
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,18 +36,9 @@ ABOUT = {"title": "Falls | at home", "metrics": METRICS}
 FALL = {"label": "fall", "segment": [1, 2]}
 
 
-@dataclass(frozen=True)
-class Packed:
-    """A checkpoint of features that a weights folder makes, and the model file of both."""
-
-    checkpoint: Path
-    weights: Path
-    file: Path
-    videos: dict[str, Path]
-
-
 @pytest.fixture(scope="module")
-def packed(finetuned, tmp_path_factory) -> Packed:
+def packed(finetuned, tmp_path_factory):
+    """A checkpoint of features that a weights folder makes, and the model file of both."""
     folder = tmp_path_factory.mktemp("packed")
     torch.manual_seed(0)
     model = make_model(configure(**TINY, rgb_dim=RGB_DIM), len(CLASSES)).eval()
@@ -57,7 +48,7 @@ def packed(finetuned, tmp_path_factory) -> Packed:
     recipe = json.loads(weights.recipe.to_json())
     save(path, model, CLASSES, recipe, {"training_videos": ["scene_00", "only by name"]}, extra)
     file = write_model(folder / "fall.lstr", path, weights.path, ABOUT).path
-    return Packed(path, weights.path, file, finetuned.videos)
+    return SimpleNamespace(checkpoint=path, weights=weights.path, file=file, videos=finetuned.videos)
 
 
 def scores_of(video: Path, model, **options) -> np.ndarray:
