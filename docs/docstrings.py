@@ -7,7 +7,7 @@ CODE = re.compile(r"``[^`]+``|`[^`]+`")
 
 
 def literal(text: str) -> str:
-    """A line in which `code` is code and every other sign stands for itself."""
+    """Convert a line of Markdown to reStructuredText: `code` becomes literal, and special characters are escaped."""
     parts, last = [], 0
     for found in CODE.finditer(text):
         parts += [_plain(text[last : found.start()]), f"``{found[0].strip('`')}``"]
@@ -22,7 +22,7 @@ def _plain(text: str) -> str:
 
 
 def paragraphs(lines: list[str]) -> list[str]:
-    """Lines of a docstring; what is indented, and what looks like a table, is shown as it is written."""
+    """Convert the lines of a docstring; indented lines and tables become literal blocks."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip():
@@ -55,7 +55,7 @@ def _typed(text: str | None) -> str | None:
 
 
 def clean_help(app, context, lines: list[str]) -> None:
-    """sphinx-click's event: what it made of a command's help or options; its line blocks become code."""
+    """Handle sphinx-click's event for a command's help or options: convert line blocks to code."""
     made: list[str] = []
     for line in lines:
         if line.startswith("|"):

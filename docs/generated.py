@@ -73,7 +73,7 @@ def own_settings(kind: Kind) -> Iterator[str]:
 
 
 def models_page() -> str:
-    """A table of all kinds of model, then all that is known of each."""
+    """Return a table of all kinds of models, followed by a description of each."""
     from lstr.pipelines.models import describe_models
 
     found, measured = list(describe_models()), json.loads(SPEEDS.read_text())["kinds"]
@@ -107,7 +107,7 @@ def names_of(config: type) -> list[str]:
 
 
 def table(config: type, presets: Mapping[str, object], names: Collection[str] = ()) -> str:
-    """Rows of a configuration, of all fields or of some: name, the value in each preset, what it is."""
+    """Return rows for all or some fields of a configuration: name, value in each preset, description."""
     own = [one for one in reversed(config.__mro__) if one.__module__.startswith("lstr.")]
     about = {name: text for one in own for name, text in comments(one).items()}
     fields = [name for name in names_of(config) if not names or name in names]

@@ -36,7 +36,7 @@ TOLERANCE = 1e-4  # of a converted float32 network's features of noise, relative
 
 
 class _Calls(TorchFunctionMode):
-    """Records the calls of a forward pass, to find each convolution whose output is used by one batch norm only.
+    """Records the calls of a forward pass, to find convolutions with an output that only one batch norm uses.
 
     A function mode affects only its thread. torch.fx is not an option: while it traces, calls of modules fail in all
     other threads.

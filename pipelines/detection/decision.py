@@ -1,4 +1,4 @@
-"""Decisions, the events that a detection reports while it runs, and sinks, which take the decisions on a source."""
+"""Decisions, the events of a running detection, and sinks, which receive the decisions on a source."""
 
 import threading
 from collections import deque
@@ -19,16 +19,16 @@ from lstr.extractors.video.frames import Gap
 from lstr.pipelines.progress import Failed
 from lstr.timeline import Event, iso
 
-LATENCIES = 1000  # of the latest decisions are kept
+LATENCIES = 1000  # number of latest decisions with stored latencies
 
 
 @dataclass(frozen=True)
 class Decision:
     """The decision at the end of one chunk: `time` in seconds, scores (C,), latency from features to scores.
 
-    The latency of a live source starts at the frame that closed the chunk, and `at` is when that frame arrived (wall
-    clock). `ahead` is (seconds, label, score) for each later chunk that the model anticipates; `gaps` are the chunks
-    since the previous decision that were not decided.
+    The latency of a live source starts at the frame that completed the chunk, and `at` is the wall-clock time of that
+    frame's arrival. `ahead` is (seconds, label, score) for each later chunk that the model anticipates; `gaps` are the
+    chunks without a decision since the previous decision.
     """
 
     chunk: int
@@ -97,7 +97,7 @@ class Status:
     unseen: int = 0
     """Chunks that the source never sent: it was disconnected, or its clock jumped."""
     gaps: int = 0
-    """Stretches of unseen chunks."""
+    """Number of gaps with unseen chunks."""
     frames: int = 0
     """Frames decoded, at the source's own rate."""
     decode_errors: int = 0
@@ -135,7 +135,7 @@ class Opened:
 
     @property
     def live(self) -> bool:
-        """Whether it does not wait for its sinks, as a camera."""
+        """Whether it is live, like a camera, and does not wait for its sinks."""
         return self.refresh is not None
 
     @property
@@ -146,7 +146,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Ended:
-    """A source ended and its files are written: its lstr-timeline/1 document, empty if none is kept, and its page."""
+    """A source ended and its files are written: its lstr-timeline/1 document (empty if not stored), and its page."""
 
     id: str
     timeline: dict
@@ -167,7 +167,7 @@ SourceEvent = Opened | Decision | Ended | Undecided | Failed
 
 @dataclass(frozen=True)
 class End:
-    """How a source ended. With an `error` its results stay as they are."""
+    """The end of a source. With an `error` its files are not finished."""
 
     events: Sequence[Event] = ()
     """Events of actions that were active at the end."""
@@ -181,15 +181,15 @@ class End:
 
 
 class Sink:
-    """Where the decisions on one source go: `open`, then `take` for each decision, then `close`.
+    """A receiver of the decisions on one source: `open`, then `take` for each decision, then `close`.
 
-    Each source has its own sinks. A recorded source waits for them; a live one never does: they run in a thread each,
-    behind a queue.
+    Each source has separate sinks. A recorded source waits for them. A live source never waits: each of its sinks runs
+    in a thread, behind a queue.
     """
 
     needs_all: bool = False
-    """Whether a source fails without it, as without its files. Otherwise, as for a terminal or a broker, a full queue
-    drops its oldest decisions, and an error is a warning."""
+    """Whether a failure of the sink is a failure of the source, as for files. Otherwise, as for a terminal or a broker,
+    a full queue drops its oldest decisions, and an error is a warning."""
     waiting: int = 1200
     """Maximum number of decisions in the queue of a live source: five minutes."""
     name: str = "a sink"
@@ -210,9 +210,9 @@ MakeSink = Callable[[], Sink]
 
 
 class Outlet:
-    """A sink of a source. With `changed`, which is notified of its error and its end, a thread and a queue are between.
+    """A connection from a source to a sink; with `changed`, by a thread and a queue, notifying of error and end.
 
-    The errors of a sink that needs all decisions are raised, without a thread; those of others are kept.
+    Without a thread, errors of a sink that needs all decisions are raised; errors of other sinks are stored.
     """
 
     def __init__(self, sink: Sink, changed: threading.Condition | None = None):
@@ -273,7 +273,7 @@ class Outlet:
             self.result = self._call(self.sink.close, end)
 
     def _work(self, source: Opened) -> None:
-        """Give the sink what comes through the queue, up to the end or an error."""
+        """Pass the items of the queue to the sink, until the end or an error."""
         assert self._changed
         self._call(self.sink.open, source)
         while True:

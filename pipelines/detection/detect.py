@@ -34,7 +34,7 @@ from lstr.pipelines.failures import FAILED, FailureLog
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.timeline import Thresholds, changed
 
-# Videos decided at once by default: each holds some tens of chunks in memory.
+# Default maximum of videos processed at once, because each keeps some tens of chunks in memory.
 MAX_AT_ONCE = 4
 
 
@@ -43,7 +43,7 @@ class Detected:
     """The result of all sources."""
 
     timelines: dict[str, dict]
-    """By source, in the order of their ends."""
+    """Timelines by source, in the order in which sources ended."""
     failures: tuple[Failed, ...] = ()
     index: Path | None = None
     """The page that links the pages of several sources."""
@@ -74,12 +74,12 @@ class DetectOptions:
     limits: Limits = ALL
     live: LiveOptions = LiveOptions()
     on_gap: str = "keep"
-    """What the model remembers after a live source was disconnected: `keep` everything, or `reset`."""
+    """The model's memory after a live source was disconnected: `keep` or `reset` it."""
     output: OutputOptions = NO_FILES
     sinks: Sequence[MakeSink] = ()
     """More sinks for the decisions on each source."""
     at_once: int | None = None
-    """Maximum number of videos decided at once; None for what suits this machine. Results come in their order."""
+    """Maximum number of videos processed at once; None chooses it. Results come in the order of the sources."""
     keep_going: bool = True
     """Report a source that fails and continue with the others; otherwise raise its error."""
 
@@ -90,12 +90,12 @@ DEFAULT_OPTIONS = DetectOptions()
 def detect_sources(
     sources: Iterable[str | Path | Source], options: DetectOptions = DEFAULT_OPTIONS
 ) -> Generator[DetectEvent, None, None]:
-    """Detect on recorded sources in their order, then on all live ones at once; the last event is Finished(Detected).
+    """Detect on recorded sources in order, then on all live sources at once; the last event is Finished(Detected).
 
-    A source is as for `lstr detect` (a video, a folder of videos, a feature folder, a camera, an address, or `-`), or a
-    Source, which comes first. Each Notice comes once, unless it `repeats`. A KeyboardInterrupt while live sources run
-    ends them: their results are reported, Finished too, and then it is raised. A caller whose loop body is interrupted
-    throws it in (`generator.throw`).
+    A source is as for `lstr detect` (a video, a folder of videos, a feature folder, a camera, a URL, or `-`), or a
+    Source, which comes first. Each Notice comes once, unless it `repeats`. A KeyboardInterrupt ends live sources: their
+    results and Finished are still yielded, then it is raised. If the caller's loop body is interrupted, the caller
+    passes the interrupt on with `generator.throw`.
 
     Raises the typed errors of `lstr.errors`: for what all sources need, for outputs that cannot
     be written, and for a live source that is the only one.
@@ -172,12 +172,12 @@ class _Run:
         self.thresholds: Thresholds | Mapping[str, Thresholds] = Thresholds()
         self.timelines: dict[str, dict] = {}
         self.stalled = False
-        self.interrupt: KeyboardInterrupt | None = None  # which ended the live sources
+        self.interrupt: KeyboardInterrupt | None = None  # the interrupt that ended the live sources
         self._opened: dict[str, Opened] = {}
         self._notices: set[str] = set()
 
     def new_notices(self, texts: Iterable[str]) -> Iterator[Notice]:
-        """Yield each warning unless it was before."""
+        """Yield each warning that was not yielded before."""
         for text in texts:
             if text not in self._notices:
                 self._notices.add(text)
@@ -207,7 +207,7 @@ class _Run:
                     yield from self._record(events, alone)
             except KeyboardInterrupt as interrupt:  # the usual end of a camera
                 if not any(isinstance(source, Input) for source in sources):
-                    self.write_index()  # the pages that are finished link it
+                    self.write_index()  # finished pages link to it
                     raise
                 self.interrupt = interrupt
                 yield from self._record(session.leave(), alone)

@@ -35,10 +35,10 @@ def detect(
     limits: Limits = ALL,
     live: LiveOptions | None = None,
 ) -> Iterator[Decision]:
-    """Yield the decisions on a video, camera or address, one per quarter second, each without looking ahead.
+    """Yield the decisions on a video, camera or URL, one per quarter second, each without looking ahead.
 
-    An action that is active when the source ends is an event too, `ended` with `still_on`: for a file it comes with the
-    last decision; for a live source, whose last decision is not known in advance, that decision comes again.
+    If an action is active when the source ends, there is an event `ended` with `still_on`. For a file it comes with the
+    last decision. The last decision of a live source is not known in advance, so it is repeated with the event.
 
     Args:
         source: As for `lstr detect`.
@@ -70,13 +70,13 @@ def detect(
 
 
 class Decisions(Iterator[Decision]):
-    """The decisions on one source, each made when it is asked for; close it to end before the source does.
+    """An iterator of the decisions on one source, each made on request; close it to stop before the end.
 
-    An action that is active at the end is an event of the last decision, as `lstr.detect` says; for frames or features
-    of a program, which are decided before the next one exists, it is in `ended` alone. `ended` and `timeline`, the
-    lstr-timeline/1 document (None without a decision), exist once all decisions are taken. The decisions on the videos
-    of a folder come one video after another, with the id as `Decision.source`; `ended` and `timeline` are then of the
-    last video, and `timelines` has all by id.
+    An action that is active at the end is an event of the last decision, as described for `lstr.detect`. For frames or
+    features from a program, which are decided immediately, it is only in `ended`. `ended` and `timeline`, the
+    lstr-timeline/1 document (None without a decision), are set after the last decision. The videos of a folder are
+    processed in sequence, with the id as `Decision.source`; `ended` and `timeline` then belong to the last video, and
+    `timelines` has all by id.
     """
 
     def __init__(self, events: Generator[DetectEvent, None, None], at_once: bool = False):
@@ -89,8 +89,8 @@ class Decisions(Iterator[Decision]):
     def _decide(self) -> Generator[Decision, None, None]:
         """Yield the decisions, and warn of notices.
 
-        The decision of a file is yielded when the next one is made, because the last one has the events of the end.
-        Those of a live source, and all with `at_once`, are yielded at once.
+        Each decision of a file is yielded after the next one is made, because the last one has the events of the end.
+        Decisions of a live source, or with `at_once`, are yielded immediately.
         """
         latest: Decision | None = None
         waits = not self._at_once
@@ -122,7 +122,7 @@ class Decisions(Iterator[Decision]):
         return next(self._decisions)
 
     def events(self) -> Iterator[Event]:
-        """Yield starts and ends of actions as soon as they are decided, and those of the end of the source."""
+        """Yield starts and ends of actions as soon as they are decided, and at the end the ends of active actions."""
         for decision in self:
             yield from decision.events
         if self._at_once:
@@ -142,11 +142,11 @@ class Decisions(Iterator[Decision]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Detector(Checkpoint):
-    """A loaded checkpoint that detects: use it as a context manager, or `close` it.
+    """A loaded checkpoint for repeated detection: use it as a context manager, or `close` it.
 
     The first call of `detect` that needs the networks builds them, and they are kept until `close`; until then torch
-    computes on one thread in the thread of that call. Several threads may call `detect` at once, and several of its
-    results may be taken in turns: they share the networks, and nothing else.
+    uses one thread for calls from this thread. `detect` is thread-safe, and several of its results may be iterated
+    alternately: they share only the networks.
     """
 
     networks: NetworkOptions = field(default_factory=NetworkOptions, kw_only=True)

@@ -48,9 +48,9 @@ def find_checkpoint(path: str | Path | None) -> Path:
 
 
 def make_default(path: str | Path) -> Path:
-    """Copy a model file or checkpoint to where `lstr detect` looks when no other is named; returns that path.
+    """Make a copy of a model file or checkpoint the default model of `lstr detect`, and return its path.
 
-    Raises CheckpointError for a demo model, whose detections on other videos mean nothing, and OutputError.
+    Raises OutputError, and CheckpointError for a demo model, because it is useless on other videos.
     """
     packed = is_model(path)
     if packed and is_demo(open_model(path).about):

@@ -255,7 +255,7 @@ class Session:
         return LiveReader(address, long_side, self.live, self._shared.changed, *span, packets, frames, zones)
 
     def _reported(self) -> list[Track]:
-        """Return the tracks whose events come now: live ones, and the first file."""
+        """Return the tracks that may yield events now: live ones, and the first file."""
         first = next((track for track in self._tracks if not track.live), None)
         return [track for track in self._tracks if track.live or track is first]
 

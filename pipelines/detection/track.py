@@ -310,9 +310,9 @@ class Track:
             outlet.close(end)
 
     def _spent(self) -> tuple[float, float]:
-        """Return wall seconds so far, and processor seconds per second of video decided meanwhile, of any source.
+        """Return the wall time in seconds, and the CPU seconds per second of video of all sources in this time.
 
-        Sources that run at once share threads, so the processor time of a single one is unknown.
+        Concurrent sources share threads, so the CPU time of a single source is unknown.
         """
         wall, used, decided = np.subtract(self.spent_at_end or self.shared.spent(), self._spent_before)
         return float(wall), float(used / decided) if decided else 0.0

@@ -1,1 +1,1 @@
-"""How good a checkpoint is: metrics, thresholds, the report."""
+"""Evaluation of checkpoints: metrics, thresholds and reports."""

@@ -1,4 +1,4 @@
-"""What scores show beyond their mean, and how far checkpoints are apart."""
+"""Detailed analysis of scores, and comparison of checkpoints."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,17 +28,17 @@ from lstr.timeline import Timeline, thresholds_of
 
 RESAMPLES = 1000
 MEANS = ("mAP", "mcAP")
-# Videos: with fewer, all of them for the same system is still chance (2 / 2 ** 5 is above .05)
+# With fewer videos, even if one system is better on all of them, p is 2 / 2 ** 5, which is above .05
 MIN_VIDEOS = 6
 JUDGED = ("mAP", "event F1")
-# Where the document of an evaluation has the figures by which checkpoints are compared
+# Paths in the document of an evaluation to the metrics by which checkpoints are compared
 FIGURE_PATHS: Mapping[str, Sequence[str]] = {
     "mAP": ("lstr", "mAP"),
     "mcAP": ("lstr", "mcAP"),
     "event F1": ("events", "together", "iou", str(FOUND_IOU), "f1"),
     "instance mAP": ("instances", "mean"),
 }
-# The benchmarks with quoted results: the presets that train for them, and their metric
+# Benchmarks with published results by training preset: name and metric
 BENCHMARKS = {"thumos14": ("THUMOS'14", "mAP"), "tvseries": ("TVSeries", "mcAP")}
 CHECKPOINT_SUFFIXES = (".pt", ".pth", ".lstr")
 Resampled = dict[str, np.ndarray]
@@ -46,7 +46,7 @@ Resampled = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Findings:
-    """Analysed checkpoints, how far the later ones are ahead of the first, and published results on the benchmark."""
+    """Analysed checkpoints, their differences from the first one, and published results on the benchmark."""
 
     judged: Sequence[Evaluation]
     # a row of `compare` for each checkpoint after the first
@@ -56,12 +56,12 @@ class Findings:
 
     @property
     def several(self) -> bool:
-        """Whether checkpoints are compared."""
+        """Whether there are several checkpoints to compare."""
         return len(self.judged) > 1
 
     @property
     def document(self) -> dict[str, Any]:
-        """What `--json` prints: the document of one checkpoint, or all of several; NaN becomes None."""
+        """The JSON object that `--json` prints, for one checkpoint or for several; NaN becomes None."""
         result = {**self.judged[0].document}
         if self.several:
             result = {
@@ -72,13 +72,13 @@ class Findings:
 
 
 def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
-    """Return what a report shows beyond the document of an evaluation.
+    """Return additional results for a report, by name.
 
-    `conventions`: mAP and mcAP corrected and published; `published_rule`: whose code the published one is of;
+    `conventions`: mAP and mcAP, corrected and published; `published_rule`: name of the code with the published rule;
     `absent_classes`; `interval`: bootstrap over videos; `stages`; `starts`; `segments`; `delay`; `confusion`;
-    `per_video`: the mAP of each, NaN without an action, and the share of its chunks decided right; `events`: what
-    detection announces, and the thresholds for it; and `instances`: the same when actions end. All but the first and
-    `interval` are of every chunk of the videos. All intervals are of the same draws of videos.
+    `per_video`: mAP (NaN without an action) and share of correct chunks; `events`: metrics of reported events, with
+    their thresholds; `instances`: metrics of events that are reported at their end. All except `conventions` and
+    `interval` include every chunk of the videos. All intervals use the same resamples of videos.
     """
     split, scores, clock = evaluation.split, evaluation.scores, evaluation.split.clock
     classes, videos = split.labels.classes, split.videos
@@ -119,11 +119,11 @@ def analyse(evaluation: Evaluation, resampled: Resampled) -> dict[str, Any]:
 
 
 def conventions(evaluation: Evaluation) -> dict[str, Any]:
-    """Return mAP, mcAP, videos and chunks by the corrected and by the published convention, of the scored videos.
+    """Return mAP, mcAP, and numbers of videos and chunks by the corrected and by the published convention.
 
-    Corrected: every chunk but ambiguous ones. Published: those that the published evaluation of the kind scores
-    (`lstr.metrics.scoring_rule`); its values are None without a scored chunk. `seen` counts the videos that networks of
-    their features have seen, if any.
+    Corrected: all chunks except ambiguous ones. Published: the chunks that the published evaluation of the kind scores
+    (`lstr.metrics.scoring_rule`); values are None without such a chunk. `seen` is the number of videos that feature
+    networks were trained on, if there are any.
     """
     split, seen, found = evaluation.split, evaluation.document.get("seen", ()), {}
     for name, rule in (("corrected", EVERY_CHUNK), ("published", rule_of(evaluation.loaded))):
@@ -138,7 +138,7 @@ def conventions(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
-    """Return mAP, mcAP, event F1 and instance mAP (resamples,) of draws of videos, the same for every checkpoint."""
+    """Return mAP, mcAP, event F1 and instance mAP (resamples,) of resampled videos, equal for every checkpoint."""
     split, classes = evaluation.split, evaluation.split.labels.classes
     scored = (*counted(split, evaluation.scores, evaluation.rule), classes)
     draws = intervals.draw(len(split.videos), resamples)
@@ -151,9 +151,9 @@ def resample(evaluation: Evaluation, resamples: int = RESAMPLES) -> Resampled:
 
 
 def compare(judged: Sequence[Evaluation], resampled: Sequence[Resampled]) -> list[dict[str, Any]]:
-    """Return how far each later checkpoint is ahead of the first, and the `verdict` on the two.
+    """Return the differences of each later checkpoint from the first in the metrics of FIGURE_PATHS, and the `verdict`.
 
-    The figures are those of FIGURE_PATHS, with intervals over the same resamples (None without resamples).
+    Intervals use the same resamples of videos for both; they are None without resamples.
     """
     rows, old = [], judged[0]
     for new, means in list(zip(judged, resampled, strict=True))[1:]:
@@ -171,17 +171,18 @@ def compare(judged: Sequence[Evaluation], resampled: Sequence[Resampled]) -> lis
 
 
 def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[str, Any]:
-    """Return `better`, the name of the better system or None, and `sentence`, the same for people.
+    """Return `better`, the name of the better system or None, and `sentence`, the same as text.
 
-    A difference is more than chance if its interval excludes 0, with at least MIN_VIDEOS videos; without an interval
-    that is unknown.
+    A difference is significant if its interval excludes 0 and there are at least MIN_VIDEOS videos; without an interval
+    this is unknown.
 
     Args:
         new: The name of the newer system.
         old: The name of the older one.
-        row: For each of JUDGED the values of `new` and `old`, their `difference` (new less old) and its `interval`, by
-            the same resamples of the videos for both.
-        n_videos: How many videos both were measured on.
+        row: For each of JUDGED the values of `new` and `old`, their `difference` (new minus old) and its `interval`,
+        with
+            the same resamples of videos for both.
+        n_videos: The number of videos.
     """
     ahead, behind, figures = [], [], []
     for name in JUDGED:
@@ -213,14 +214,14 @@ def verdict(new: str, old: str, row: Mapping[str, Any], n_videos: int) -> dict[s
 def measure_with_kinds(
     videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
 ) -> dict[str, Any]:
-    """Return what `measure_events` returns, each entry with the `kinds` of `measure_errors`."""
+    """Return the result of `measure_events`, each entry with the `kinds` from `measure_errors`."""
     found, errors = measure_events(videos, classes, draws), measure_errors(videos, classes)
     per_class = {label: one | {"kinds": errors["per_class"][label]} for label, one in found["per_class"].items()}
     return {**found, "together": found["together"] | {"kinds": errors["together"]}, "per_class": per_class}
 
 
 def figure_at(document: Mapping[str, Any], path: Sequence[str]) -> float | None:
-    """Return a figure of an evaluation; None if it has none."""
+    """Return a metric of an evaluation by its path; None if it is missing."""
     value: Any = document
     for key in path:
         value = value[key]
@@ -244,7 +245,7 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def without_nan(value: Any) -> Any:
-    """Return the same with None for NaN and infinity, which JSON does not have."""
+    """Replace NaN and infinity, which JSON does not support, by None."""
     if isinstance(value, dict):
         return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -253,10 +254,10 @@ def without_nan(value: Any) -> Any:
 
 
 def quoted_for(loaded: Checkpoint) -> dict[str, Any] | None:
-    """Return the published results on the benchmark that a checkpoint was trained for; None for another data set.
+    """Return the published results on the benchmark that a checkpoint was trained for; None for other data sets.
 
-    The benchmark is that of the training preset if the checkpoint records it, or THUMOS'14 if the classes are its 20
-    actions. The results are those of the publications of all kinds (`lstr.models.kind.Publication`).
+    The benchmark follows from the training preset if the checkpoint records it; it is THUMOS'14 if the classes are its
+    20 actions. The results come from the publications of all kinds (`lstr.models.kind.Publication`).
     """
     benchmark = BENCHMARKS.get(str(loaded.extra.get("preset", "")).removesuffix("-published"))
     if benchmark is None and {*THUMOS_CLASSES[1:-1]} == {*loaded.classes} - {THUMOS_CLASSES[0], THUMOS_CLASSES[-1]}:

@@ -1,4 +1,4 @@
-"""The thresholds of a checkpoint, chosen on scored videos: for the highest F1, or within a rate of false alarms."""
+"""Choose the thresholds of a checkpoint on scored videos: for the highest F1, or for a rate of false alarms."""
 
 import json
 import math
@@ -33,30 +33,30 @@ from lstr.pipelines.model_files.model_file import is_model, open_model
 from lstr.pipelines.progress import Notice
 from lstr.timeline import DEFAULT, Thresholds
 
-# Start thresholds that are tried: those that a person would type
+# Start thresholds to try: round values
 LEVELS = tuple(round(0.02 * k, 2) for k in range(1, 50))
-# The end threshold as a share of the start threshold
+# Ratio of end threshold to start threshold
 OFF_SHARE = DEFAULT.off / DEFAULT.on
-# With fewer labels than this a class has no threshold of its own
+# Classes with fewer labels share a threshold
 FEW_LABELS = 5
-# Share of the actions it can find that a class keeps, if the videos are too short to show the rate aimed at
+# If the videos are too short to measure the target rate, a class keeps at least this share of its detectable actions
 MIN_SHARE = 0.5
-# Then a high start threshold is drawn down to the default one as by this many labels
+# Then the default start threshold has the weight of this many labels against a higher one
 DEFAULT_LABELS = 10
-# The least overlap of a detection with a label for its delay to count
+# Minimum IoU of a detection and a label for measuring its delay
 LEAST_IOU = 0.1
-# How many labels without a delay weigh as much as an action's own
+# Weight of a delay of 0, in labels, against the delays of an action
 PRIOR_LABELS = 1
 
-# The thresholds if one recording is trained on and no other is left to choose them on. Such a model is less sure of new
-# videos than the usual thresholds need. Chosen on models of four single videos and tried on three more: F1 is .57 and
-# .46 instead of .30 and .42 on UT-Interaction, and .78 instead of .70 on UR Fall.
+# Thresholds for training on a single recording, without other videos to choose them on. Scores of such a model on new
+# videos are too low for the default thresholds. Chosen on models of four single videos and tested on three others: F1
+# is .57 and .46 instead of .30 and .42 on UT-Interaction, and .78 instead of .70 on UR Fall.
 SINGLE_RECORDING = Thresholds(on=0.35, off=0.175, min_length=0.5, merge_gap=0.5)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Labels found and false alarms of each class (C,) at each of LEVELS, in some hours of video."""
+    """Detected labels and false alarms of each class (C,) at each of LEVELS, and the hours of video."""
 
     classes: tuple[str, ...]
     labels: NDArray[np.int64]
@@ -72,7 +72,7 @@ def sweep(
     rules: Thresholds | Mapping[str, Thresholds] = DEFAULT,
     clock: Clock = CLOCK,
 ) -> Sweep:
-    """Decide the scores of each video with every level; lengths and gaps stay as in `rules`."""
+    """Run detection on each video with every level; minimum lengths and gaps come from `rules`."""
     actions = tuple(label for label in classes if label not in (BACKGROUND, AMBIGUOUS))
     own = {label: rules if isinstance(rules, Thresholds) else rules.get(label, DEFAULT) for label in actions}
     tried = {label: [at_level(on, own[label]) for on in LEVELS] for label in actions}
@@ -83,14 +83,14 @@ def sweep(
 
 
 def at_level(on: float, rules: Thresholds = DEFAULT) -> Thresholds:
-    """Return the same rules with another start threshold, and the end threshold at its usual share of it."""
+    """Return the same rules with another start threshold, and an end threshold of OFF_SHARE times it."""
     return replace(rules, on=on, off=round(on * OFF_SHARE, 4))
 
 
 def describe_curves(swept: Sweep) -> dict[str, Any]:
-    """Return recall against false alarms per hour as JSON: a point for each level, of all classes and of each.
+    """Return recall against false alarms per hour as JSON: a point for each level, for all classes and for each class.
 
-    In a point of `together` every class has the same start threshold. A figure is None where its divisor is 0.
+    In a point of `together` every class has the same start threshold. Undefined values are None.
     """
 
     def points(labels: int, found: NDArray[np.int64], false: NDArray[np.int64]) -> list[dict[str, Any]]:
@@ -116,12 +116,12 @@ def describe_curves(swept: Sweep) -> dict[str, Any]:
 def choose_for_rate(
     videos: Sequence[Scored], classes: Sequence[str], per_hour: float, clock: Clock = CLOCK
 ) -> dict[str, Thresholds]:
-    """Return the thresholds of each class that find the most labels with at most this many false alarms per hour.
+    """Return the thresholds of each class that detect the most labels with at most this many false alarms per hour.
 
-    For each minimum length and gap, the same for all classes, `choose_levels` gives each class its start threshold. Of
-    those that find at least half of what the best finds, the one with the fewest false alarms beyond the number is
-    taken, then the one that finds most, then the one that delays least. If actions never happen together, only the
-    highest of them is active.
+    For each pair of a minimum length and a gap, which all classes share, `choose_levels` chooses the start thresholds.
+    Pairs that detect less than half of the best result are dropped. Among the others, the order of preference is:
+    fewest false alarms above the limit, most detected labels, smallest delay. If actions never overlap, only the action
+    with the highest score is active.
     """
     highest = are_apart([video.truth for video in videos], clock)
     tried: list[tuple[int, int, float, dict[str, Thresholds]]] = []
@@ -140,20 +140,20 @@ def choose_for_rate(
 
 
 def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
-    """Return the start threshold of each class that finds the most labels within a rate of false alarms.
+    """Return the start thresholds that detect the most labels within a rate of false alarms, by class.
 
-    The rate is of all classes together; if even the fewest false alarms are more, those are taken. Classes with fewer
-    than FEW_LABELS labels share one threshold. Of neighbouring levels that give the same, the middle one is chosen. If
-    the videos are too short for a single false alarm (`per_hour` times hours is below 1), no class is silenced because
-    of one: it keeps at least half of the labels that it finds at its best level, and its threshold is drawn down to the
-    default one, the more the fewer labels it has.
+    The rate is for all classes together; if it cannot be reached, the thresholds with the fewest false alarms are
+    chosen. Classes with fewer than FEW_LABELS labels share one threshold. Among neighbouring levels with equal results,
+    the middle one is chosen. If the videos are too short for a single false alarm (`per_hour` times hours is below 1),
+    one false alarm must not disable a class: the class keeps at least half of the labels that it detects at its best
+    level, and its threshold is moved towards the default one, more strongly for fewer labels.
     """
     own = [c for c, labels in enumerate(swept.labels) if labels >= FEW_LABELS]
     rest = [c for c in range(len(swept.classes)) if c not in own]
     groups = [[c] for c in own] + ([rest] if rest else [])
     budget = per_hour * swept.hours
     is_short = budget < 1
-    # by group, (false alarms, labels found, level) of the levels worth a choice: more false alarms find more labels
+    # by group, (false alarms, detected labels, level) of levels on the Pareto front
     options: list[list[tuple[int, int, int]]] = []
     for group in groups:
         found, false = swept.found[group].sum(axis=0), swept.false_alarms[group].sum(axis=0)
@@ -163,7 +163,7 @@ def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
             most = int(found[allowed & (false == alarms)].max())
             if not options[-1] or most > options[-1][-1][1]:
                 first, stop = max(runs((false == alarms) & (found == most)), key=lambda run: run[1] - run[0])
-                # the middle of the longest run of levels is the furthest from a change
+                # the middle of the longest run of equal levels is the most robust
                 options[-1].append((alarms, most, (first + stop - 1) // 2))
     result: dict[str, float] = {}
     for group, k in zip(groups, _fill(options, math.floor(budget + 1e-9)), strict=True):
@@ -174,10 +174,10 @@ def choose_levels(swept: Sweep, per_hour: float) -> dict[str, float]:
 
 
 def _fill(options: Sequence[Sequence[tuple[int, int, int]]], budget: int) -> list[int]:
-    """Return the level of each group that finds the most within a budget of false alarms (a knapsack, exactly)."""
+    """Return the levels that detect the most labels within a budget of false alarms (exact knapsack), by group."""
     fewest, most = sum(one[0][0] for one in options), sum(one[-1][0] for one in options)
     size = min(max(budget, fewest), most) + 1
-    best = np.full(size, -1, dtype=np.int64)  # labels found for exactly this many false alarms; -1: not possible
+    best = np.full(size, -1, dtype=np.int64)  # detected labels for exactly this many false alarms; -1: impossible
     best[0] = 0
     taken = []
     for one in options:
@@ -189,7 +189,7 @@ def _fill(options: Sequence[Sequence[tuple[int, int, int]]], budget: int) -> lis
             pick[value > better], better = place, np.maximum(value, better)
         best = better
         taken.append(pick)
-    left, levels = int(best.argmax()), []  # the first of the best: the fewest false alarms
+    left, levels = int(best.argmax()), []  # the first maximum has the fewest false alarms
     for one, pick in zip(reversed(options), reversed(taken), strict=True):
         alarms, _, level = one[pick[left]]
         levels.append(level)
@@ -198,7 +198,7 @@ def _fill(options: Sequence[Sequence[tuple[int, int, int]]], budget: int) -> lis
 
 
 def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
-    """Yield warnings about thresholds that aim at a rate of false alarms, by what they gave on their videos."""
+    """Yield warnings about thresholds for a rate of false alarms, based on their results on the same videos."""
     hours, rate = events["hours"], events["together"]["false_alarms_per_hour"]
     if rate is not None and rate > false_alarms:
         yield f"{rate:.3g} false alarms an hour remain on these videos; the aim was {false_alarms:g}."
@@ -217,11 +217,11 @@ def doubts(events: dict[str, Any], false_alarms: float) -> Iterator[str]:
 def backdated(
     rules: Mapping[str, Thresholds], videos: Sequence[Scored], classes: Sequence[str], clock: Clock = CLOCK
 ) -> dict[str, Thresholds]:
-    """Return the rules with the `backdate` that suits each action.
+    """Return the rules with a `backdate` for each action.
 
-    It is the median delay of the starts of detections behind those of their labels, drawn to 0 if there are few, in
-    whole chunks; 0 if detections come early. The scores should be of models that have not seen the videos, because
-    those that have are early.
+    It is the median delay of detection starts relative to label starts, in whole chunks, moved towards 0 if there are
+    few labels; 0 if detections are early. The scores should come from models that were not trained on the videos,
+    because trained models detect them earlier.
     """
     plain = {label: replace(rule, backdate=0.0) for label, rule in rules.items()}
     late: dict[str, list[float]] = {label: [] for label in classes if label not in (BACKGROUND, AMBIGUOUS)}
@@ -242,15 +242,15 @@ def backdated(
 def choose_validated_thresholds(
     scored: Mapping[str, Scored], groups: Sequence[Sequence[str]], loaded: Checkpoint, false_alarms: float | None = None
 ) -> Generator[Notice, None, tuple[float | None, dict[str, Mapping[str, Thresholds]]]]:
-    """Choose thresholds on videos that networks and models have not seen, and for each video those without it.
+    """Choose thresholds on videos that networks and models were not trained on, and for each video without it.
 
-    Return their F1, None where they aim at a rate, and the thresholds that were chosen without each video, by id.
+    Return their F1 (None for a target rate), and by id the thresholds that were chosen without each video.
 
     Args:
         scored: The videos by id.
         groups: Ids of videos that are excluded together; a single group gets no separate thresholds.
-        loaded: The checkpoint, which then has the thresholds.
-        false_alarms: The rate per hour to aim at; None for the highest F1.
+        loaded: The checkpoint, which gets the thresholds.
+        false_alarms: The target rate per hour; None for the highest F1.
     """
     classes, videos = loaded.classes, [*scored.values()]
     remaining = [[scored[i] for i in scored if i not in group] for group in groups]
@@ -269,9 +269,9 @@ def choose_validated_thresholds(
 def choose_training_thresholds(
     scored: Sequence[Scored], loaded: Checkpoint, false_alarms: float | None = None
 ) -> Generator[Notice, None, float | None]:
-    """Choose thresholds on videos that the networks have seen; use SINGLE_RECORDING if there are no videos.
+    """Choose thresholds on videos that the networks were trained on; use SINGLE_RECORDING without videos.
 
-    Return their F1; None where they aim at a rate, and without videos.
+    Return their F1; None for a target rate, and without videos.
     """
     if not scored:
         if false_alarms is not None:
@@ -290,7 +290,7 @@ def choose_training_thresholds(
 def store_thresholds(
     rules: Mapping[str, Thresholds], scored: Sequence[Scored], loaded: Checkpoint, false_alarms: float | None
 ) -> Generator[Notice, None, None]:
-    """Write thresholds into a checkpoint, and warn if they may not keep the rate of false alarms that they aim at."""
+    """Write thresholds into a checkpoint, and warn if they may exceed the target rate of false alarms."""
     if false_alarms is not None:
         found = [detect_events(video.scores, loaded.classes, rules, video.truth) for video in scored]
         yield from map(Notice, doubts(measure_events(found, loaded.classes), false_alarms))
@@ -298,11 +298,11 @@ def store_thresholds(
 
 
 def write_thresholds(loaded: Checkpoint, thresholds: Mapping[str, Thresholds]) -> Path:
-    """Put thresholds into a checkpoint or model file, nothing else of it changed; returns it, which is replaced whole.
+    """Store thresholds in a checkpoint or model file atomically, without other changes; return its path.
 
-    A published file is left as it is: NAME.thresholds.pt beside it gets them. Raises CheckpointError.
+    A published file is not changed; the result is written to NAME.thresholds.pt next to it. Raises CheckpointError.
     """
-    # Here, because they bring torch, which a detection may not need.
+    # Imported here, because these import torch, which a detection may not need.
     from lstr import checkpoint
     from lstr.pipelines.model_files.packing import change_model
 

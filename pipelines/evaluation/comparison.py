@@ -1,4 +1,4 @@
-"""The comparison job: measure model files on labelled videos that none has seen, each by its own features."""
+"""The comparison job: measure model files on labelled videos that none was trained on, each with its own features."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
@@ -36,19 +36,19 @@ TRAINING = "training"
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """Which model files, on which videos."""
+    """Options of a comparison."""
 
     models: Sequence[str | Path]
-    """Each is compared with the first"""
+    """Model files; each is compared with the first"""
     videos: Sequence[str]
-    """Files, folders, patterns, URLs; videos without labels, and those that a model has seen, are skipped"""
+    """Files, folders, patterns, URLs; videos without labels, and training videos of any model, are skipped"""
     labels: str | Path
     subset: str | None = None
-    """Only videos that the labels have in this subset"""
+    """Use only videos of this subset"""
     resamples: int = RESAMPLES
-    """Draws of the videos for confidence intervals"""
+    """Number of resamples of the videos for confidence intervals"""
     cache: str | Path | None = None
-    """Where frames and flow are kept; None for the usual folder"""
+    """Folder for frames and flow; None for the default folder"""
     device: str | None = None
     output: str | Path | None = None
     """Folder for report.html, JSON, CSV and figures"""
@@ -59,7 +59,7 @@ class Comparison:
     """The result of a comparison."""
 
     findings: Findings
-    # The videos that no model has seen, by id
+    # Ids of the videos that no model was trained on
     videos: Sequence[str]
     failed: Sequence[Failed] = ()
     # The report, if `output` was set
@@ -67,12 +67,12 @@ class Comparison:
 
     @property
     def sentence(self) -> str | None:
-        """Which of two is better, and whether by more than chance; None of one model, and of more than two."""
+        """The better of two models, and whether the difference is significant; None unless there are two models."""
         return self.findings.comparison[0]["sentence"] if len(self.findings.comparison) == 1 else None
 
     @property
     def document(self) -> dict[str, Any]:
-        """What `--json` prints: of two the verdict, and the figures and evaluations of all."""
+        """The JSON object that `--json` prints: the verdict on two models, and the metrics and evaluations of all."""
         verdict = {"sentence": self.sentence, "better": self.findings.comparison[0]["better"]} if self.sentence else {}
         whole = self.findings.document
         return {**verdict, **whole, "videos": self.videos} if self.findings.several else whole
@@ -82,11 +82,15 @@ Event = Progress | Notice | Failed | Finished[Comparison]
 
 
 def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
-    """Measure model files on the labelled videos that none has seen, and compare each with the first.
+    """Measure model files on the labelled videos that none was trained on, and compare each with the first.
 
-    The features of each are computed by its own networks and recipe, once for models of one recipe, in a temporary
-    folder. Raises SeenError if no video is left, CheckpointError if the models have different classes,
-    MissingPathError, LabelsError, OutputError, and what extraction raises.
+    Features are computed in a temporary folder by the networks and the recipe of each model, once for models with equal
+    recipes.
+
+    Raises:
+        SeenError: No video is left.
+        CheckpointError: The models have different classes.
+        MissingPathError, LabelsError, OutputError: As the extraction, whose other errors are passed on.
     """
     if options.output:
         check_writable(Path(options.output))
@@ -132,9 +136,9 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
 
 
 def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str, Place]:
-    """The videos {id: source} that no model or network of the files has seen, by id and by content, nor was chosen on.
+    """Return the videos {id: source} that no model or network was trained on or selected with, by id and by content.
 
-    Raises SeenError where none is left.
+    Raises SeenError if no video is left.
     """
     known: set[str] = set()
     for model in models:
@@ -154,7 +158,7 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
 
 
 def _check_classes(models: Sequence[ModelFile], labels: Labels, source: str) -> None:
-    """Raise CheckpointError unless all models know the same classes, and all that the labels have."""
+    """Raise CheckpointError unless all models have the same classes, including all classes of the labels."""
     known = [{*model.classes} - {BACKGROUND, AMBIGUOUS} for model in models]
     for model, classes in zip(models, known, strict=True):
         if classes != known[0]:
@@ -173,7 +177,7 @@ def _check_classes(models: Sequence[ModelFile], labels: Labels, source: str) -> 
 def _features(
     videos: Mapping[str, Place], model: ModelFile, folder: Path, options: ComparisonOptions, device: str
 ) -> Generator[Progress | Failed | Notice, None, None]:
-    """Extract the features of the videos by a model's own networks; progress is in videos."""
+    """Extract the features of the videos with a model's networks; progress counts videos."""
     recipe = choose_recipe(str(model.path))
     cache = find_cache(str(options.cache) if options.cache else None)
     wanted = ExtractOptions(folder, weights_for(recipe, {}), device, recipe=recipe, cache=cache)

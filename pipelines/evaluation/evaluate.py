@@ -1,4 +1,4 @@
-"""The evaluation job: checkpoints, features and labels to metrics and a report, or to thresholds for detection."""
+"""The evaluation job: compute metrics and a report for checkpoints, or choose their thresholds for detection."""
 
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -48,41 +48,40 @@ CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: results o
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What to evaluate, on which videos, and what to write."""
+    """Options of an evaluation."""
 
     checkpoints: Sequence[str | Path]
-    """Files; several are compared on the same resamples of the videos"""
+    """Checkpoints; several are compared on the same resamples of the videos"""
     features: Sequence[str | Path]
-    """Folders of one recipe, read as one"""
+    """Feature folders of one recipe, read as one"""
     labels: str | Path
     """ActivityNet JSON, or a data_info.json"""
     subset: str | None = None
-    """None: testing, else validation; for thresholds validation"""
+    """Subset to evaluate; None: testing, else validation; for thresholds: validation"""
     mode: Literal["batch", "stream"] = "batch"
     published: bool = False
-    """The means are of the chunks that the published evaluation of each checkpoint's kind scores"""
+    """Compute means over the chunks that the published evaluation of each checkpoint's kind scores"""
     resamples: Count = RESAMPLES
-    """Draws of the videos for confidence intervals; 0 omits them"""
+    """Number of resamples of the videos for confidence intervals; 0 omits them"""
     choose_thresholds: bool = False
     """Choose the thresholds of each class and write them into the checkpoints, instead of metrics"""
     false_alarms: float | None = None
-    """With `choose_thresholds`: maximum false alarms per hour, of all classes together; None: the highest F1 of found
-    actions"""
+    """With `choose_thresholds`: maximum false alarms per hour, for all classes together; None: the highest event F1"""
     name: str | None = None
-    """The name of a single checkpoint; None: that of its file"""
+    """The name of a single checkpoint; None: the name of its file"""
     output: str | Path | None = None
     """Folder for report.html, JSON, CSV and figures"""
     dataset: str | None = None
     rgb: str | None = None
-    """Name of the RGB features' folder where a root has several; `flow` likewise"""
+    """Name of the folder of RGB features, if a feature folder has several; the same for `flow`"""
     flow: str | None = None
     skip_missing: bool = False
     allow_mismatch: bool = False
     allow_seen: bool = False
     folds: Sequence[Fold] = ()
-    """Scores of the videos by models that were not trained on them, instead of the only checkpoint's own"""
+    """Scores from models that were not trained on the videos, instead of the checkpoint's own scores"""
     model: Mapping[str, str] = field(default_factory=dict)
-    """Model settings that the file of a published checkpoint lacks"""
+    """Model settings that are missing in a published checkpoint"""
     device: str | None = None
     """A torch device; None: the GPU, else the CPU"""
 
@@ -108,11 +107,11 @@ class EvaluateResult:
     document: dict[str, Any]
     """What `lstr evaluate --json` prints: metrics, or thresholds"""
     findings: Findings | None = None
-    """None where thresholds were chosen"""
+    """The analysis; None if thresholds were chosen"""
     page: Path | None = None
     """The report, if `output` was set"""
     takes_videos: bool = False
-    """Whether the first checkpoint says how its features are made, so that it can detect on videos"""
+    """Whether the first checkpoint has the recipe of its features, so that it can run on videos"""
 
 
 Event = Progress | Notice | Finished[EvaluateResult]
@@ -121,8 +120,8 @@ Event = Progress | Notice | Finished[EvaluateResult]
 def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     """Score checkpoints on labelled features, or choose their thresholds on them.
 
-    Misfits of any checkpoint end the job before the first is scored. Raises MissingPathError, LabelsError,
-    RecipeError, CheckpointError, ConfigError, SeenError, and OutputError where the report cannot be written.
+    All checkpoints are checked before the first is scored. Raises MissingPathError, LabelsError, RecipeError,
+    CheckpointError, ConfigError, SeenError, and OutputError if the report cannot be written.
     """
     if options.output:
         check_writable(Path(options.output))
@@ -145,7 +144,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
     if options.name and len(names) == 1:
         names = [options.name]
     entries = [(name, loaded, split) for name, loaded in zip(names, opened, strict=True)]
-    # thresholds are for all chunks
+    # thresholds are always chosen on all chunks
     published = options.published and not choosing
     scoring = Scoring(options.mode, published, options.allow_mismatch, options.allow_seen, options.folds)
     warnings: list[str] = []
@@ -171,7 +170,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
 def judge(
     entries: Sequence[tuple[str, Checkpoint, Split]], scoring: Scoring, resamples: int
 ) -> Generator[Progress, None, Findings]:
-    """Score, analyse and compare checkpoints: a name, a checkpoint, and the same videos with its own features each."""
+    """Score, analyse and compare checkpoints, each given by name, checkpoint, and the same videos with its features."""
     judged, resampled = [], []
     for name, loaded, split in entries:
         for event in score_split(loaded, split, scoring):
@@ -188,13 +187,16 @@ def judge(
 def choose_stored_thresholds(
     entries: Sequence[tuple[str, Checkpoint, Split]], false_alarms: float | None
 ) -> Generator[Progress | Notice, None, dict[str, Any]]:
-    """Choose the thresholds of named checkpoints on the videos of a split each, and store them.
+    """Choose the thresholds of named checkpoints, each on the videos of its split, and store them.
 
-    Return the document of one or of several. `checkpoint` is the file with the thresholds; `thresholds` has those of
-    each class, its F1 of found actions, and that of the default thresholds (`before`); `events` and `default_events`
-    are of `measure_with_kinds` for both. With `false_alarms` the thresholds find the most actions with at most this
-    many false alarms per hour of all classes together (`choose_for_rate`); else they have the highest F1 of found
-    actions (`choose_rule`). Starts are backdated to suit their labels. Raises CheckpointError.
+    With `false_alarms`, they detect the most actions with at most this many false alarms per hour of all classes
+    together (`choose_for_rate`); otherwise they have the highest event F1 (`choose_rule`). Starts are backdated to
+    match the labels. Raises CheckpointError.
+
+    Returns:
+        A JSON object for one or several checkpoints: `checkpoint`, the file with the thresholds; `thresholds` of each
+        class with their event F1 and the one of the default thresholds (`before`); `events` and `default_events`, the
+        results of `measure_with_kinds` for both.
     """
 
     def f1_of_class(events: Mapping[str, Any], label: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Figures of an evaluation, for its page and for a paper: matplotlib, text as text, the same in light and dark."""
+"""Figures of an evaluation, for its page and for papers, by matplotlib; readable in light and dark mode."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from lstr.pipelines.evaluation.scoring import Scores
 from lstr.pipelines.pages.figure import INK, PAGE_WIDTH, PLAIN, SOFT
 from lstr.pipelines.pages.palette import DETECTION, EMPHASIS, colour_of, colours_of
 
-# Classes that a figure has room for, and points that a curve needs at its size
+# Maximum numbers of classes in figures, and of points per curve
 MAX_CURVES, MAX_CONFUSED, MAX_LINES, MAX_POINTS = 60, 20, 8, 500
 
 
@@ -28,7 +28,7 @@ def _figure(height: float) -> tuple[Figure, Axes]:
 
 @rc_context(PLAIN)
 def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
-    """AP of each class as bars, one per checkpoint, sorted by the first's, and what chance has as a mark."""
+    """Draw the AP of each class as bars, one per checkpoint, sorted by the first one, with a mark for chance."""
     first = documents[0]["lstr"]["per_class"]
     labels = sorted(first, key=lambda label: first[label]["AP"])
     thick = 0.8 / len(documents)
@@ -51,7 +51,7 @@ def draw_classes(names: Sequence[str], documents: Sequence[dict]) -> Figure:
 
 @rc_context(PLAIN | {"hatch.linewidth": 0.8})
 def draw_event_counts(document: dict) -> Figure:
-    """Actions of each class as bars: found ones solid, missed ones hollow, and false alarms hatched behind them."""
+    """Draw the actions of each class as bars: detected ones filled, missed ones hollow, then false alarms hatched."""
     of_class = {
         name: one for name, one in document["events"]["per_class"].items() if one["labels"] or one["detections"]
     }
@@ -66,7 +66,7 @@ def draw_event_counts(document: dict) -> Figure:
         ("false_alarms", {"facecolor": "none", "edgecolor": EMPHASIS, "hatch": "/////", "lw": 0.8}),
     ):
         counts = np.array([of_class[name][key] for name in names], dtype=float)
-        width = np.where(counts > 0, counts, np.nan)  # an empty bar has an outline
+        width = np.where(counts > 0, counts, np.nan)  # an empty bar would have an outline
         axes.barh(at, width, 0.62, left, label=key.replace("_", " "), **look)
         left += counts
     axes.set(
@@ -81,10 +81,10 @@ def draw_event_counts(document: dict) -> Figure:
 
 @rc_context(PLAIN)
 def draw_operating_curves(document: dict) -> Figure:
-    """Recall against false alarms per hour, of each class and of all together.
+    """Draw recall against false alarms per hour, for each class and for all together.
 
-    Each line is the most that any level finds for up to a number of false alarms. The dots are the thresholds in use;
-    a line through the dot of all together is the interval of its rate.
+    A line is the maximum recall of any level up to a number of false alarms. Dots are the current thresholds; the line
+    through the dot of all classes is the interval of its rate.
     """
     events = document["events"]
     curves, in_use = events["operating_curves"], events["per_class"]
@@ -120,7 +120,7 @@ def draw_operating_curves(document: dict) -> Figure:
 
 @rc_context(PLAIN)
 def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence[str]) -> Figure:
-    """A precision-recall curve per class, of many classes the most frequent; scores and targets (N, C)."""
+    """Draw a precision-recall curve per class, at most for the most frequent classes; scores and targets (N, C)."""
     from sklearn.metrics import precision_recall_curve
 
     on = targets > 0
@@ -150,14 +150,14 @@ def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence
 
 @rc_context(PLAIN)
 def draw_confusion(document: dict) -> Figure:
-    """Wrong chunks by what they are and what was decided, of the classes with most of them."""
+    """Draw the confusion matrix of wrong chunks, for the classes with most of them."""
     classes, counts = document["confusion"]["classes"], np.array(document["confusion"]["counts"])
     open_to = [i for i, name in enumerate(classes) if name != AMBIGUOUS]
     busy = (counts.sum(axis=0) + counts.sum(axis=1))[open_to]
     chosen = sorted(np.array(open_to)[np.argsort(-busy, kind="stable")[:MAX_CONFUSED]].tolist())
     shown = counts[np.ix_(chosen, chosen)]
     names = [short(classes[i], 18) for i in chosen]
-    # the names are upright below the image
+    # the names are vertical below the image
     figure, axes = _figure(0.8 + 0.1 * max(8, *map(len, names)) + 0.19 * len(chosen))
     # most errors are with background; the square root keeps the others visible
     norm = PowerNorm(0.5, 0, max(1, shown.max()))
@@ -180,7 +180,7 @@ def draw_confusion(document: dict) -> Figure:
 
 @rc_context(PLAIN)
 def draw_delay(document: dict) -> Figure:
-    """Histogram of the seconds from an action's start to its first correct decision."""
+    """Draw a histogram of the seconds from an action's start to its first correct decision."""
     delay = document["delay"]
     figure, axes = _figure(2.3)
     seconds = np.array(delay["seconds"])
@@ -199,7 +199,7 @@ def draw_delay(document: dict) -> Figure:
 
 @rc_context(PLAIN)
 def draw_anticipation(document: dict) -> Figure:
-    """mAP and mcAP by how far ahead the model looks."""
+    """Draw mAP and mcAP by the anticipation time."""
     rows = document["anticipation"]
     figure, axes = _figure(2.1)
     for mean, colour in (("mAP", colour_of(0)), ("mcAP", colour_of(1))):
@@ -212,5 +212,5 @@ def draw_anticipation(document: dict) -> Figure:
 
 
 def short(name: str, letters: int) -> str:
-    """Return a name of at most this number of letters, cut with … if it is longer."""
+    """Shorten a name to at most this number of letters, with … at the end."""
     return name if len(name) <= letters else name[: letters - 1] + "…"

@@ -1,4 +1,4 @@
-"""An evaluation as files: JSON, CSV, its figures for a paper, and a page that needs no other file."""
+"""Write an evaluation as JSON, CSV, figures for papers, and a self-contained page."""
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,12 +54,12 @@ SEGMENTS = (
 )
 TOLERANCES = "Detections as lstr detect reports them; matching pairs the maximum number of them with labels."
 AP_TITLE = "Average precision of each class"
-# The figures of a single checkpoint that the page does not fold
+# The figures of a single checkpoint that are not in a collapsed section of the page
 UNFOLDED = ("found", "operating-curves", "delay", "confusion")
-# The template has these around the place for the sentence on whether the model is better than another (`lstr learn`).
-# A part of a section, as the template shows it: a text, a heading, a table or figures.
+# Markers in the template around the sentence on whether the model is better than another (`lstr learn`).
+# A part of a section for the template: a text, a heading, a table or figures.
 Part = dict[str, Any]
-# A figure as the template shows it, with the name of its file and of its checkpoint (empty if it is of all).
+# A figure for the template, with the name of its file and of its checkpoint (empty for all checkpoints).
 Drawing = dict[str, str]
 
 
@@ -91,7 +91,7 @@ def write_evaluation(folder: Path, findings: Findings) -> Path:
 
 
 def _figures_of(entry: Evaluation, alone: bool) -> Iterator[tuple[str, str, str, Figure]]:
-    """Yield the name, title, explanation and figure of everything drawn for one checkpoint."""
+    """Yield name, title, explanation and figure for each figure of one checkpoint."""
     document, split = entry.document, entry.split
     pooled = np.concatenate(entry.scores), np.concatenate([video.targets for video in split.videos])
     note = "Solid: found; hollow: missed; hatched: false alarms."
@@ -112,11 +112,11 @@ def _figures_of(entry: Evaluation, alone: bool) -> Iterator[tuple[str, str, str,
 
 
 def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping[str, Any]) -> str:
-    """Return the page of an evaluation, with `watching` as `watching.describe_watching` returns it."""
+    """Return the page of an evaluation, with `watching` from `watching.describe_watching`."""
     judged, several = findings.judged, findings.several
     first = judged[0]
-    sections: list[tuple[str, Sequence[Part]]] = []  # one with a title is folded
-    if several:  # side by side, which is what a comparison is for
+    sections: list[tuple[str, Sequence[Part]]] = []  # sections with a title are collapsed
+    if several:  # side by side, for comparison
         sections.append(("", [{"heading": "Actions found"}, *_events(judged)]))
         pairs = zip(judged[1:], findings.comparison, strict=True)
         ahead = draw_table(
@@ -169,17 +169,17 @@ def draw_page(findings: Findings, drawings: Sequence[Drawing], watching: Mapping
 
 
 def draw_table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: bool = False) -> Part:
-    """Return a table of texts; the last row stands out where it is a `total`."""
+    """Return a table of texts; the last row is highlighted if it is a `total`."""
     return {"columns": columns, "rows": list(rows), "has_total": total}
 
 
 def _origins(judged: Sequence[Evaluation]) -> list[str]:
-    """Return the weights that the feature networks started from, with their licence, as far as they are known."""
+    """Return the initial weights of the feature networks with their licences, as far as they are known."""
     texts = []
     for entry in judged:
         of_model = f"{entry.name}: " if len(judged) > 1 else ""
         of_streams = origins_of_checkpoint(entry.loaded)
-        for origin in dict.fromkeys(of_streams.values()):  # one sentence, however many networks began so
+        for origin in dict.fromkeys(of_streams.values()):  # one sentence for all networks with the same initial weights
             names = [stream for stream, one in of_streams.items() if one == origin]
             *before, last = names
             which = f"{', '.join(before)} and {last} networks" if before else f"{last} network"
@@ -206,7 +206,7 @@ def _about(document: dict[str, Any]) -> str:
 
 
 def _needed(document: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return what a person wants to know, as a few large figures."""
+    """Return the most important results, as a few large numbers."""
     events, prior = document["events"], document.get("time_prior")
     together, delay = events["together"], events["together"]["delay"]
     late = "" if delay["p95"] is None else f"; one in twenty later than {figure_text(delay['p95'], 1)} s"

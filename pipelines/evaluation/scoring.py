@@ -1,4 +1,4 @@
-"""Scores of a checkpoint on labelled features: per-frame mAP and mcAP, beside what the labels alone would score."""
+"""Score a checkpoint on labelled features: per-frame mAP and mcAP, with baselines from the labels alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,40 +41,40 @@ CROSS_VALIDATED = "its actions detected with thresholds chosen on the other vide
 
 @dataclass(frozen=True)
 class Fold:
-    """Scores (L, C) by video id, of a model that was trained on none of these videos."""
+    """Scores (L, C) by video id, from a model that was not trained on these videos."""
 
     scores: Mapping[str, Scores]
-    # Thresholds by video id that were chosen without the video; the checkpoint's own where there are none
+    # Thresholds by video id that were chosen without the video; the checkpoint's thresholds are the default
     rules: Mapping[str, Rules] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a split is scored, and what is allowed."""
+    """Options for scoring a split."""
 
-    # Many windows at once, or one chunk at a time as `lstr detect` does; the scores are the same
+    # Many windows at once, or one chunk at a time as in `lstr detect`; the scores are equal
     mode: Literal["batch", "stream"] = "batch"
-    # The chunks that the published evaluation of the kind scores (`rule_of`)
+    # Use only the chunks that the published evaluation of the kind scores (`rule_of`)
     published: bool = False
-    # Features of another recipe than the checkpoint's
+    # Allow features of another recipe
     allow_mismatch: bool = False
-    # Videos that networks of their features have seen
+    # Allow videos that the feature networks were trained on
     allow_seen: bool = False
-    # All videos that are scored, by models in its place that lack them; baselines are of the other videos' labels
+    # Scores by other models that were not trained on the videos; baselines use the labels of the other videos
     folds: Sequence[Fold] = ()
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A checkpoint's scores of a split, and what was measured on them."""
+    """A checkpoint's scores of a split, and their metrics."""
 
     loaded: Checkpoint
     split: Split
     # (L, C) of each video
     scores: list[Scores]
-    # mAP, mcAP and AP per class of the checkpoint and of both baselines, and what was scored how
+    # mAP, mcAP and AP per class of the checkpoint and of both baselines, and how they were measured
     document: dict[str, Any]
-    # Which chunks the means are of
+    # The chunks that are included in the means
     rule: ScoringRule = EVERY_CHUNK
     # Thresholds of single videos, by id
     rules: Mapping[str, Rules] = field(default_factory=dict)
@@ -83,9 +83,9 @@ class Evaluation:
 
     @cached_property
     def events(self) -> list[VideoEvents]:
-        """What `lstr detect` announces of each video.
+        """Return the events that `lstr detect` reports for each video.
 
-        It is decided by thresholds that were chosen without the video, else by those that the checkpoint stores.
+        Thresholds are the ones that were chosen without the video, or else the checkpoint's.
         """
         own, classes, clock = thresholds_of(self.loaded), self.split.labels.classes, self.split.clock
         return [
@@ -101,7 +101,7 @@ def detect_events(
     truth: Sequence[Segment] = (),
     clock: Clock = CLOCK,
 ) -> VideoEvents:
-    """Return what `lstr detect` announces of a video with scores (L, C), and when, with its labels."""
+    """Return the events that `lstr detect` reports for a video with scores (L, C), their times, and the labels."""
     timeline, seconds = Timeline(tuple(classes), rules, clock), clock.at(len(scores))
     events = [e for k, row in enumerate(scores) for e in timeline.push(clock.at(k + 1), row)]
     events += timeline.finish(seconds)
@@ -113,16 +113,16 @@ def detect_events(
 
 
 def labelled_segments(split: Split, video: LabelledVideo) -> Sequence[Segment]:
-    """Return a video's labelled actions; those of its chunks if the labels are chunks alone."""
+    """Return a video's labelled actions; they come from its chunks if the labels are per-chunk targets."""
     labelled = split.labels.videos[video.id].segments
     return labelled or segments_of(video.targets, split.labels.classes, split.clock)
 
 
 def baseline_scores(labels: Labels, lengths: list[int], clock: Clock = CLOCK) -> dict[str, list[Scores]]:
-    """Return the scores (L, C) of each video by the two baselines, from the training subset's labels alone.
+    """Return the scores (L, C) of each video by the two baselines, from the labels of the training subset.
 
-    `chance` scores the class prior everywhere; `time_prior` the class frequency by chunk index. Without a training
-    subset the result is empty.
+    The scores of `chance` are the class priors; the scores of `time_prior` are class frequencies by chunk index. The
+    result is empty without a training subset.
     """
     if not any(video.subset == "training" for video in labels.videos.values()):
         return {}
@@ -140,10 +140,9 @@ def baseline_scores(labels: Labels, lengths: list[int], clock: Clock = CLOCK) ->
 
 
 def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) -> list[str]:
-    """Raise CheckpointError or RecipeError unless checkpoint, labels and features belong together, and SeenError
-    where networks of the features have seen a video to score.
+    """Check that checkpoint, labels and features belong together; return warnings about what `scoring` allows.
 
-    Return warnings about what `scoring` allows.
+    Raises CheckpointError or RecipeError, and SeenError if feature networks were trained on a video to score.
     """
     if with_ambiguous(loaded.classes, split.labels.classes) != split.labels.classes:
         ours, theirs = set(loaded.classes), set(split.labels.classes)
@@ -168,7 +167,7 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
 
 
 def _of_folds(split: Split, folds: Sequence[Fold]) -> Split:
-    """Return the videos that folds have scores of; all without folds."""
+    """Return the videos with scores in folds; all videos without folds."""
     if not folds:
         return split
     return replace(split, videos=[video for video in split.videos if any(video.id in fold.scores for fold in folds)])
@@ -177,11 +176,11 @@ def _of_folds(split: Split, folds: Sequence[Fold]) -> Split:
 def score_split(
     loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()
 ) -> Iterator[Progress | Finished[Evaluation]]:
-    """Score every chunk of a split against its targets: mAP, mcAP, per class, and the two baselines.
+    """Score every chunk of a split: mAP, mcAP, metrics per class, and the two baselines.
 
-    A model that anticipates adds `anticipation`: mAP and mcAP of its scores for each later chunk, by how far ahead.
-    Videos that networks of their features have seen are named in `seen`, with the streams, and those that the
-    checkpoint was trained on in `learnt_from`. Raises as `check_fit`.
+    For a model that anticipates, the document has `anticipation`: mAP and mcAP of its scores by anticipation time.
+    `seen` lists videos that feature networks were trained on, with the streams; `learnt_from` lists videos that the
+    checkpoint was trained on. Raises as `check_fit`.
     """
     warnings = [*check_fit(loaded, split, scoring), *training_warnings(loaded)]
     split = split.narrowed(loaded.config, streams_of_checkpoint(loaded))
@@ -194,7 +193,7 @@ def score_split(
     start = perf_counter()
     scores: list[Scores] = []  # of each video (L, 1 + n_ahead, C)
     yield Progress("evaluate", 0, len(split.videos))
-    unknown = len(split.labels.classes) - len(loaded.classes)  # of Ambiguous, where labels alone have it
+    unknown = len(split.labels.classes) - len(loaded.classes)  # 1 if only the labels have Ambiguous
     for rows in _scores_of(loaded, split, scoring):
         scores.append(np.pad(rows, ((0, 0), (0, 0), (0, unknown))))
         yield Progress("evaluate", len(scores), len(split.videos))
@@ -226,12 +225,12 @@ def score_split(
 
 
 def rule_of(loaded: Checkpoint) -> ScoringRule:
-    """Return how the published code of a checkpoint's kind chooses chunks; as LSTR's if its own is unknown."""
+    """Return the scoring rule of the published code of a checkpoint's kind; LSTR's rule if it is unknown."""
     return (loaded.model.scoring_rule or LSTR_RULE).of(loaded.config)
 
 
 def published_set(split: Split, rule: ScoringRule) -> Split:
-    """Return the videos of which a published evaluation scores a chunk. Raises LabelsError if none."""
+    """Return the videos with chunks that a published evaluation scores. Raises LabelsError without any."""
     videos = [video for video in split.videos if rule.chosen(video.targets, split.labels.classes).any()]
     if not videos:
         raise LabelsError(
@@ -243,7 +242,7 @@ def published_set(split: Split, rule: ScoringRule) -> Split:
 
 
 def counted(split: Split, scores: list[Scores], rule: ScoringRule) -> tuple[list[Scores], list[NDArray[Any]]]:
-    """Return the scores and targets (N, C) of each video's chunks that a rule chooses, as it takes them."""
+    """Return the scores and targets (N, C) of each video's chunks that a rule includes, adapted to the rule."""
     classes, pairs = split.labels.classes, []
     for video, rows in zip(split.videos, scores, strict=True):
         keep = rule.chosen(video.targets, classes)
@@ -254,9 +253,9 @@ def counted(split: Split, scores: list[Scores], rule: ScoringRule) -> tuple[list
 def pooled_metrics(
     split: Split, systems: dict[str, list[Scores]], rule: ScoringRule = EVERY_CHUNK, folds: Sequence[Fold] = ()
 ) -> dict[str, Any]:
-    """{system: {mAP, mcAP, per_class}} over the chunks of all videos that a rule chooses, the two baselines added.
+    """Return {system: {mAP, mcAP, per_class}} over the chunks of all videos that a rule includes, with both baselines.
 
-    The baselines are of the training videos, with folds of those that are not in the video's own.
+    The baselines use the labels of the training videos; with folds, of the videos in other folds.
     """
     baselines: dict[str, dict[str, Scores]] = {}
     for scored_ids in [{*fold.scores} for fold in folds] or [{video.id for video in split.videos}]:
@@ -273,7 +272,7 @@ def pooled_metrics(
 
 
 def means_of(scores: list[Scores], targets: list[NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-    """{mAP, mcAP, per_class} of the chunks of all videos together, (N, C) each."""
+    """Return {mAP, mcAP, per_class} over the chunks of all videos, from arrays (N, C) per video."""
     return metrics.per_frame(np.concatenate(scores), np.concatenate(targets), classes)
 
 
@@ -299,7 +298,7 @@ def _scores_of(loaded: Checkpoint, split: Split, scoring: Scoring) -> Iterator[S
 
 
 def _ahead(split: Split, scores: list[Scores], ahead: int, rule: ScoringRule) -> dict[str, Any]:
-    """Return the scores for chunk T + ahead that chunk T came with, against that chunk's targets."""
+    """Measure the scores that were predicted `ahead` chunks before, by the targets of the predicted chunks."""
     means: dict[str, Any] = {"mAP": None, "mcAP": None}
     classes, foreseen, came = split.labels.classes, [], []
     for rows, video in zip(scores, split.videos, strict=True):

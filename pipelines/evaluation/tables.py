@@ -1,4 +1,4 @@
-"""The figures of an evaluation as rows of tables: for the terminal, the page, the CSV and a paper."""
+"""Tables of the results of an evaluation: for the terminal, the page, CSV and papers."""
 
 import csv
 import io
@@ -40,46 +40,46 @@ OF_DETECTIONS = {
     "wrong_action": "wrong action",
     "inserted": "nothing there",
 }
-# Names of an edge that is off, for a single event, by its start
+# Names of the error of a single event with a wrong edge, by its start
 LATE, EARLY = "late", "early"
-# Without those that are never false alarms
+# The types of false alarms
 OF_FALSE_ALARMS = {kind: name for kind, name in OF_DETECTIONS.items() if kind != "correct"}
 OFF = {"onset": "start", "edges": "start and end"}
-# Where a document has the limits of figures that are lists, and what of it is not a figure of a class
+# Keys of the limits of metrics that are lists, and keys that are not metrics of a class
 LIMITS = {"instances": "ious", "starts": "offsets", "segments": "overlaps"}
 NO_FIGURES = ("per_class", "seconds", *LIMITS.values())
-# The figures of a table for a paper
+# The metrics in a table for a paper
 PAPER_FIGURES = ("mAP", "mcAP", "event F1")
-# Settings of a training that are not part of what was trained: runs that differ in these alone are one row
+# Training settings that do not define an experiment: runs that differ only in these form one row
 RUN_SETTINGS = ("seed", "save_seconds")
-# How the common beginning of the names of several runs ends, which is not part of a name
+# The end of the common prefix of the names of several runs, which is removed
 NAME_END = re.compile(r"[\W_]+(?:seed|run|s|r)?[\W_]*$", re.IGNORECASE)
 Entry = Mapping[str, Any]
-# A title, the names of columns, and rows of texts: one for each class and one for all together, or one per checkpoint
+# Title, names of columns, and rows of texts: one per class and one for all together, or one per checkpoint
 ResultTable = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 
 def figure_text(value: float | None, digits: int = 3) -> str:
-    """Return a number for people; a dash for None and NaN."""
+    """Format a number; a dash for None and NaN."""
     return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def interval_text(edges: Sequence[float] | None, sign: str = "", digits: int = 3) -> str:
-    """Return a confidence interval for people; nothing for None and NaN."""
+    """Format a confidence interval; empty for None and NaN."""
     if edges is None or not all(map(math.isfinite, edges)):
         return ""
     return f"[{edges[0]:{sign}.{digits}f}, {edges[1]:{sign}.{digits}f}]"
 
 
 def ahead_text(row: Entry) -> str:
-    """Return how far one checkpoint is ahead of another, with the interval; a dash if either has no figure."""
+    """Format the difference of two checkpoints with its interval; a dash if it is undefined."""
     if row["difference"] is None:
         return "–"
     return f"{row['difference']:+.3f} {interval_text(row.get('interval'), '+')}".rstrip()
 
 
 def rate_text(one: Entry) -> str:
-    """Return the false alarms per hour with the interval of their count, as `lstr.metrics.actions.sentence` has it."""
+    """Format the false alarms per hour with their interval, as in `lstr.metrics.actions.sentence`."""
     rate, edges = one["false_alarms_per_hour"], (one["interval"] or {}).get("false_alarms_per_hour")
     if rate is None or edges is None:
         return figure_text(rate, 1)
@@ -88,7 +88,7 @@ def rate_text(one: Entry) -> str:
 
 
 def with_interval(value: float | None, entry: Entry, key: str, place: int | None = None) -> str:
-    """Return a figure with the interval of that name in its entry; of several intervals the one at a place."""
+    """Format a value with the interval `key` of its entry; `place` is the index if there are several intervals."""
     edges = (entry["interval"] or {}).get(key)
     if place is not None:
         edges = edges and edges[place]
@@ -96,7 +96,7 @@ def with_interval(value: float | None, entry: Entry, key: str, place: int | None
 
 
 def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
-    """Return tables of what was found and missed, of the kinds of errors, and of F1 by several rules.
+    """Return tables of detected and missed actions, of types of errors, and of F1 by several rules.
 
     Each is narrow enough for a terminal.
     """
@@ -159,7 +159,7 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
 
 
 def class_tables(document: Entry) -> list[ResultTable]:
-    """Return tables of the instances, starts, segments and tolerances, a row for each class and one for all."""
+    """Return tables of instances, starts, segments and tolerances, with a row per class and one for all classes."""
     instances, starts, segments, events = (document[name] for name in ("instances", "starts", "segments", "events"))
 
     def ranked(found: Entry, labels: str, late: bool = False) -> Iterator[list[str]]:
@@ -209,9 +209,9 @@ def class_tables(document: Entry) -> list[ResultTable]:
 
 
 def mean_rows(judged: Sequence[Evaluation]) -> Iterator[tuple[Evaluation, list[str]]]:
-    """Yield each checkpoint with a convention, mAP, mcAP, videos and chunks as text, with intervals of its means.
+    """Yield each checkpoint with convention, mAP, mcAP, videos and chunks as text, with intervals of the means.
 
-    The published convention names the code that chooses its chunks; videos that networks have seen are counted.
+    The published convention names the code with its rule; the number of videos that networks were trained on is added.
     """
     for entry in judged:
         document = entry.document
@@ -224,9 +224,9 @@ def mean_rows(judged: Sequence[Evaluation]) -> Iterator[tuple[Evaluation, list[s
 
 
 def csv_rows(judged: Sequence[Evaluation]) -> list[dict[str, Any]]:
-    """Return a row per checkpoint and class, then one of all classes together, with every figure in a column.
+    """Return a row per checkpoint and class, then one for all classes together, with every metric in a column.
 
-    A column is named by where `lstr evaluate --json` has the figure: `events_iou_0.3_f1`.
+    The name of a column is the path in `lstr evaluate --json`, for example `events_iou_0.3_f1`.
     """
     rows = []
     for entry in judged:
@@ -247,7 +247,7 @@ def csv_rows(judged: Sequence[Evaluation]) -> list[dict[str, Any]]:
 
 
 def _columns(name: str, value: Any, limits: Sequence[float]) -> dict[str, Any]:
-    """Return the columns of a figure, of an interval, of one figure for each limit, or of several by name."""
+    """Return the columns of a number, of an interval, of a number per limit, or of several numbers by name."""
     parts: Iterable[tuple[str, Any]]
     if isinstance(value, Mapping):
         parts = value.items()
@@ -259,7 +259,7 @@ def _columns(name: str, value: Any, limits: Sequence[float]) -> dict[str, Any]:
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
-    """Return rows as CSV with one header; a value that is missing or NaN is empty, and none is a formula."""
+    """Return rows as CSV with one header; missing values and NaN are empty, and formulas are escaped."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     target = io.StringIO()
     writer = csv.DictWriter(target, columns, restval="", lineterminator="\n")
@@ -269,11 +269,11 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def paper_table(judged: Sequence[Evaluation], form: str) -> str:
-    """Return one table in a form of `lstr.pipelines.pages.table.WRITERS`, as `lstr evaluate --to` prints it.
+    """Return one table in a format of `lstr.pipelines.pages.table.WRITERS`, as printed by `lstr evaluate --to`.
 
-    Checkpoints of one training with different seeds are one row of mean and sample deviation. A second checkpoint of a
-    seed, such as best.pt next to checkpoint.pt, has its own row, and so has a file that states no training. CSV, for a
-    spreadsheet, has shares with all their digits and the seeds; other forms have per cent with one digit.
+    Checkpoints of equal trainings with different seeds form one row with mean and sample standard deviation. A second
+    checkpoint with the same seed, such as best.pt next to checkpoint.pt, has a separate row; so has a file without
+    training settings. CSV has fractions with all digits and the seeds; other formats have percentages with one decimal.
     """
     runs_of_rows: dict[tuple[str, int], list[tuple[Evaluation, int | None]]] = {}
     seeds_of: Counter[tuple[str, int | None]] = Counter()
@@ -311,9 +311,9 @@ def paper_table(judged: Sequence[Evaluation], form: str) -> str:
 
 
 def _training_of(loaded: Checkpoint) -> tuple[str, int | None]:
-    """Return what identifies a training apart from its seed, and the seed; empty and None if the file lacks them.
+    """Return an identifier of a training without its seed, and the seed; empty and None if the file lacks them.
 
-    Features are identified by their recipe; those without one by their folder.
+    Features are identified by their recipe, or by their folder if they have none.
     """
     train, data = loaded.extra.get("train"), loaded.extra.get("data")
     if not isinstance(train, Mapping) or train.get("seed") is None or not isinstance(data, Mapping):
@@ -328,10 +328,10 @@ def _training_of(loaded: Checkpoint) -> tuple[str, int | None]:
 
 
 def words_of(judged: JudgedEvents) -> tuple[list[str], list[str]]:
-    """Return a name of the kind of each label and of each detection of an action; "" for a skipped detection."""
+    """Return the error type of each label and of each detection of an action as text; "" for a skipped detection."""
 
     def name_of(names: Mapping[str, str], kind: str, later: float | None) -> str:
-        if later is None or abs(later) <= EDGE:  # then it is the end that is off
+        if later is None or abs(later) <= EDGE:  # only the end is wrong
             return names[kind]
         return LATE if later > 0 else EARLY
 

@@ -1,4 +1,4 @@
-"""Thresholds that find most labelled actions with fewest false alarms, chosen so that few events do not mislead."""
+"""Choose thresholds with many detected actions and few false alarms, robustly even for few labelled events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,22 +13,22 @@ from lstr.labels.segment import Segment
 from lstr.metrics.actions import Spans, find, is_ambiguous, labelled_spans, spans_of
 from lstr.timeline import DEFAULT, Thresholds, is_highest
 
-# The grid that is tried: start thresholds, end thresholds as shares of them, minimum lengths and gaps in seconds.
-# Each length delays what is reported by one chunk less than itself.
+# The grid: start thresholds, end thresholds relative to them, minimum lengths and gaps in seconds. A minimum length
+# delays reports by one chunk less than itself.
 LEVELS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 SHARES = (0.9, 0.7, 0.5)
 LENGTHS = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5)
 GAPS = (0.0, 0.5, 1.0)
 Axes = tuple[Sequence[float], ...]
 GRID: Axes = (LEVELS, SHARES, LENGTHS, GAPS)
-# The grid for videos that the networks have seen
+# The grid for videos that the networks were trained on
 SEEN_GRID: Axes = (tuple(level for level in LEVELS if level <= DEFAULT.on), SHARES, LENGTHS[:3], GAPS)
-# How many labels of its own weigh for a class as much as all others together, when it chooses its start threshold. With
-# 20 the action that is hardest to detect was lost at levels that suit the others (`few-videos.json`).
+# When a class chooses its start threshold, all other classes together have the weight of at most this many labels. With
+# 20, the action that is hardest to detect was lost at thresholds for the other actions (`few-videos.json`).
 PRIOR_LABELS = 5
-F1_TOLERANCE = 0.01  # of F1: rules this near the best are as good, if networks have seen the videos
+F1_TOLERANCE = 0.01  # rules with an F1 this close to the best count as equal, if networks were trained on the videos
 TIED = 1e-9
-# With fewer labels than this it is chance that no two actions happen together
+# With fewer labels, actions may be separate in time only by chance
 FEWEST_LABELS = 20
 LABELS, DETECTIONS, FOUND = range(3)
 
@@ -43,12 +43,12 @@ class Scored:
 
 @dataclass(frozen=True)
 class Rule:
-    """The thresholds that were chosen, and their F1 on the videos they were chosen on, if there were labels."""
+    """Chosen thresholds, and their F1 on the videos they were chosen on; None without labels."""
 
-    # The rule of all classes together.
+    # The rule for all classes together.
     thresholds: Thresholds
     f1: float | None
-    # What a checkpoint stores: the same rule with each class's own start and end thresholds.
+    # For the checkpoint: the same rule with separate start and end thresholds per class.
     by_class: Mapping[str, Thresholds] = field(default_factory=dict)
 
 
@@ -58,30 +58,30 @@ def choose_rule(
     seen: bool = False,
     clock: Clock = CLOCK,
 ) -> Rule:
-    """Return the thresholds of the highest F1 of found actions (`lstr.metrics.actions.find`).
+    """Return the thresholds with the highest event F1 (`lstr.metrics.actions.find`).
 
-    The best rule of a grid overfits a few events. So the mean of each rule's F1 with those of its neighbours in all
-    four values is compared, over all classes together. Each class then takes its own start threshold, by its own
-    counts and those of all others, which weigh at most as much as PRIOR_LABELS labels. Of equal rules the one that
-    delays least is taken, and then the one nearest to the default. If actions never happen together (see
-    `are_apart`), only the highest of them is active.
+    The best rule of a grid would overfit few events. Therefore each rule's F1 is averaged with its neighbours in all
+    four values, over all classes together. Then each class chooses a start threshold by its own counts and by the
+    counts of the other classes, which have the weight of at most PRIOR_LABELS labels. Among equal rules, the one with
+    the smallest delay is chosen, then the one closest to the default. If actions never overlap (`are_apart`), only the
+    action with the highest score is active.
 
     Args:
         videos: The videos.
         classes: The columns of their scores.
-        seen: Whether the feature networks have seen the videos. These then score higher and more evenly than new ones,
-            and ask for levels that are too high and lengths that are too short: no level above the default is tried,
-            none of a class alone, and of rules that are as good the longest length is taken.
-        clock: That of the scores.
+        seen: Whether the feature networks were trained on the videos. Their scores are then higher and more even than
+            on new videos, which favours too high thresholds and too short lengths. Therefore no threshold above the
+            default and no separate thresholds per class are tried, and among similar rules the longest length is taken.
+        clock: The clock of the scores.
     """
     highest, axes = are_apart([video.truth for video in videos], clock), SEEN_GRID if seen else GRID
     return _choose(count(videos, classes, _rules(axes, highest), clock), classes, axes, highest, seen, clock)
 
 
 def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[str]) -> tuple[Rule, list[Rule]]:
-    """Return the rule that `choose_rule` chooses on all videos, and for each group of them that of all others.
+    """Return the rule that `choose_rule` chooses on all videos, and for each group the rule of the other groups.
 
-    Decisions on a video by a rule that was chosen without it are as good as those on a new video.
+    A rule that was chosen without a video is a fair test on it, as on a new video.
     """
     together = are_apart([video.truth for videos in groups for video in videos])
     others = [[video.truth for other in groups if other is not videos for video in other] for videos in groups]
@@ -96,7 +96,7 @@ def choose_without_each(groups: Sequence[Sequence[Scored]], classes: Sequence[st
 
 
 def are_apart(truth: Sequence[Sequence[Segment]], clock: Clock = CLOCK) -> bool:
-    """Return whether the labels of videos show that different actions never overlap by a chunk or more."""
+    """Return whether the labels are evidence that different actions never overlap by a chunk or more."""
     labelled = [sorted((s for s in video if s.label != AMBIGUOUS), key=lambda s: s.start) for video in truth]
     labels = [segment.label for video in labelled for segment in video]
     if len(labels) < FEWEST_LABELS or len({*labels}) < 2:
@@ -112,7 +112,7 @@ def are_apart(truth: Sequence[Sequence[Segment]], clock: Clock = CLOCK) -> bool:
 
 
 def _rules(axes: Axes, highest: bool) -> list[Thresholds]:
-    """Return all rules of a grid, the last axis the fastest."""
+    """Return all rules of a grid; the last axis varies fastest."""
     return [Thresholds(on, round(on * share, 4), length, gap, highest) for on, share, length, gap in product(*axes)]
 
 
@@ -143,7 +143,7 @@ def _choose(
     near = np.flatnonzero(smooth.ravel() >= smooth.max() - (F1_TOLERANCE if seen else TIED)).tolist()
     best = min(near, key=cost)
     place, share, length, gap = (int(i) for i in np.unravel_index(best, smooth.shape))
-    line = counts[:, share, length, gap]  # (levels, actions, 3), with the other three values of the best
+    line = counts[:, share, length, gap]  # (levels, actions, 3), with the other three values of the best rule
     places = [place] * len(actions)
     for c in range(len(actions)) if not seen else ():
         own, others = line[:, c], line.sum(axis=1) - line[:, c]
@@ -165,9 +165,9 @@ def count(
     rules: Sequence[Thresholds] | Mapping[str, Sequence[Thresholds]],
     clock: Clock = CLOCK,
 ) -> NDArray[np.int64]:
-    """Return the labels, detections and found labels (rules, actions, 3) in all videos, for each of the rules.
+    """Return the numbers of labels, detections and detected labels (rules, actions, 3) in all videos, for each rule.
 
-    `rules` are the same for all actions, or by action, the same number for each. Ambiguous detections are not counted.
+    `rules` are for all actions, or by action with the same number for each. Ambiguous detections are not counted.
     """
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     of_action = rules if isinstance(rules, Mapping) else dict.fromkeys(actions, rules)
@@ -198,34 +198,34 @@ def f1_of(counts: NDArray[np.integer | np.floating]) -> NDArray[np.float64]:
 
 
 def _smooth(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Return means with both neighbours along an axis, a value counting twice, and at an edge for its neighbour too."""
+    """Smooth along an axis with weights 1, 2, 1; at an edge the value also replaces its missing neighbour."""
     moved = np.moveaxis(values, axis, 0)
     padded = np.concatenate([moved[:1], moved, moved[-1:]])
     return np.moveaxis((padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4, 0, axis)
 
 
 def hysteresis(curve: np.ndarray, on: float, off: float) -> NDArray[np.bool_]:
-    """Return which chunks (L,) are active: from one at `on` to before one below `off`; a video begins inactive."""
-    switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: as before
+    """Return which chunks (L,) are active: from a score of at least `on` until one below `off`; initially inactive."""
+    switch = np.where(curve >= on, 1, np.where(curve < off, 0, -1))  # -1: unchanged
     switch[0] = curve[0] >= on
     last = np.maximum.accumulate(np.where(switch >= 0, np.arange(len(curve)), 0))
     return switch[last] == 1
 
 
 def curves_of(scores: np.ndarray, actions: Sequence[int], highest: bool) -> np.ndarray:
-    """Return the curves (L, A) of the actions (columns) of scores; with `highest`, -1 if another scores higher."""
+    """Return the curves (L, A) of the actions (columns) of scores; with `highest`, -1 if another score is higher."""
     return np.where(is_highest(scores, actions), scores[:, actions], -1.0) if highest else scores[:, actions]
 
 
 def detect_spans(curve: np.ndarray, rules: Thresholds, clock: Clock = CLOCK) -> Spans:
-    """Return the segments (N, 2) in seconds that `Timeline` makes of a curve (L,) of `curves_of`, all at once.
+    """Return the segments (N, 2) in seconds that `Timeline` detects in a curve (L,) of `curves_of`, vectorised.
 
-    Starts are backdated at most to the end of the class's own previous detection, also with `highest`, because there is
-    no other class here.
+    Starts are backdated at most to the end of the previous detection of the same class, also with `highest`, because
+    other classes are not available here.
     """
     if not len(curve):
         return np.zeros((0, 2))
-    exact = curve.astype(np.float64)  # as the timeline compares scores with thresholds
+    exact = curve.astype(np.float64)  # the timeline also compares in float64
     found = np.array(runs(hysteresis(exact, rules.on, rules.off)), dtype=np.float64).reshape(-1, 2)
     if (gap := rules.gap_chunks(clock)) and len(found):
         apart = np.flatnonzero(found[1:, 0] - found[:-1, 1] > gap)

@@ -1,4 +1,4 @@
-"""The scored videos as the page of an evaluation shows them: pictures, labels, detections judged, and score curves."""
+"""Data of the scored videos for the page of an evaluation: video, labels, judged detections, and score curves."""
 
 import base64
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from lstr.pipelines.pages.palette import colours_of
 from lstr.pipelines.pages.proxy import find_ahead, find_playable, video_url
 
 FOUND, MISSED, FALSE, EXCLUDED = "found", "missed", "false", "excluded"
-# Video of which a page may have copies for browsers; beyond that it links the originals
+# Maximum duration of video to copy for browsers; beyond it the page links to the originals
 COPIED_SECONDS = 600
-# Points of one curve, and of all curves of a page together: hundreds of videos open as fast as three
+# Points per curve, and of all curves of a page together, so that a page with hundreds of videos opens quickly
 MOST_POINTS, LEAST_POINTS, ALL_POINTS = 1000, 100, 2_000_000
-# The codes of probability 1 and of a chunk without a score
+# Codes for probability 1 and for a chunk without a score
 FULL_SCALE, NO_SCORE = 254, 255
 
 Entry = tuple[Any, ...]
@@ -30,15 +30,17 @@ ShownVideo = dict[str, Any]
 
 
 def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
-    """Return what the page in `folder` shows of each checkpoint's videos, those with most errors first.
+    """Return the data of each checkpoint's videos for the page in `folder`, videos with most errors first.
 
-    `held_out`: whether all are testing videos, which no checkpoint was trained on. `models`: `name` and `videos`, each
-    with `id`, `duration`, `chunks`, `begin` (seconds, where they do not begin at 0), `video` (its address, or None),
-    `ahead` (seconds of a player's clock), `labels` (class, start, end, found or missed, kind), `detections` (class,
-    start, end, verdict, score, time of the announcement, kind) and `curves` of classes that have either: the highest
-    score in each of equal stretches, as base64 of uint8. Kinds are words of `tables.words_of`.
+    Copies of videos that browsers do not play are written to `folder`. Raises OutputError.
 
-    Copies of videos that browsers do not play are written into `folder`. Raises OutputError.
+    Returns:
+        `held_out`: whether all are testing videos that no checkpoint was trained on. `models`: `name` and `videos`,
+        each with `id`, `duration`, `chunks`, `begin` (in seconds, if not 0), `video` (its URL, or None), `ahead`
+        (offset of the player's clock in seconds), `labels` (class, start, end, found or missed, error type),
+        `detections` (class, start, end, verdict, score, time of the report, error type) and `curves` of classes with
+        labels or detections: the highest score of each interval, as base64 of uint8. Error types are from
+        `tables.words_of`.
     """
     labels = findings.judged[0].split.labels
     classes = labels.classes
@@ -60,7 +62,7 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
                 addresses[video["id"]] = {"video": None}
                 record = entry.split.folder.read_record(video["id"]) or {}
                 source, is_same = Path(str(record.get("source") or "")), False
-                with suppress(OSError):  # the record may hold something that is not a file name
+                with suppress(OSError):  # the record may contain an invalid file name
                     is_same = source.is_file() and source.stat().st_size == record.get("bytes")
                 if is_same:
                     copy = folder / "videos" / video["id"]
@@ -79,7 +81,7 @@ def describe_watching(findings: Findings, folder: Path) -> dict[str, Any]:
 
 
 def encode_curve(curve: np.ndarray, most: int) -> str:
-    """Scores (L,), L at least 1, as base64 of one uint8 for each of at most `most` equal stretches: its highest."""
+    """Encode scores (L,), L at least 1, as base64 of uint8: the maximum of each of at most `most` equal intervals."""
     _, values = thinned(np.asarray(curve, np.float64), 1.0, most)
     codes = np.where(np.isnan(values), NO_SCORE, np.rint(np.clip(values, 0, 1) * FULL_SCALE))
     return base64.b64encode(codes[1:].astype(np.uint8).tobytes()).decode("ascii")
@@ -116,5 +118,5 @@ def _judged_videos(entry: Evaluation) -> list[ShownVideo]:
 
 
 def _lanes(video: Mapping[str, Any]) -> list[int]:
-    """Return the classes with a label or a detection, in their order."""
+    """Return the classes with a label or a detection, in order."""
     return sorted({entry[0] for entry in (*video["labels"], *video["detections"])})

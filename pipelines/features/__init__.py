@@ -1,1 +1,1 @@
-"""Folders of features: reading, writing, checking, comparing."""
+"""Read, write, check and extract feature folders."""

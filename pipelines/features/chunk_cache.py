@@ -1,10 +1,10 @@
-"""Chunks and their flow on disk, so that networks are trained and changed without decoding or computing flow again.
+"""A disk cache of chunks and their flow, so that other networks can use them without decoding or computing flow again.
 
-Layout: CACHE/<12 hex digits of the chunk recipe>/recipe.json, and for a video KEY.npy (L, P, H, W) uint8 with KEY.json,
-written last. The P planes are those of the frames that `keeps` names (red, green and blue of the central frame; the
-brightness of all six; or the colours of all six), then the ten of flow if the recipe has any. A video's key is the
-SHA-256 of its file: one that was copied, moved or touched is found, one that was changed is not. Every chunk is checked
-against its CRC-32 when it is read.
+Layout: CACHE/<12 hex digits of the chunk recipe>/recipe.json, and for each video KEY.npy (L, P, H, W) uint8 with
+KEY.json, written last. The P planes are the frames according to `keeps` (RGB of the central frame, or the brightness or
+the colours of all six frames), followed by ten planes of flow if the recipe has flow. The key of a video is the SHA-256
+of its file, so a copied or moved file is found, and a changed file is not. Every chunk is checked against its CRC-32
+when it is read.
 """
 
 import hashlib
@@ -36,20 +36,20 @@ from lstr.files.content import write_json
 from lstr.files.home import home
 from lstr.pipelines.progress import Progress
 
-# The entries of a recipe that chunks depend on; the others concern the networks.
+# The entries of a recipe that affect chunks; the others affect only networks.
 FIELDS = ("fps", "chunk", "rgb_frame", "long_side", "resize", "flow_algorithm", "flow_bound")
 KEEPS = "keeps"
 GREY, COLOUR = "grey", "colour"
-# Planes by what is kept: the central frame, or all frames without and with their colours.
+# Number of planes by the value of `keeps`: the central frame, all frames in grey, or all frames in colour.
 PLANES = {None: 3, GREY: CHUNK, COLOUR: 3 * CHUNK}
 FLOW_PLANES = 10
-# Bytes. A chunk of 320×240 with flow takes 1 MB, so this is three and a half hours of video.
+# In bytes. A chunk of 320×240 with flow takes 1 MB, so this is enough for three and a half hours of video.
 DEFAULT_SIZE = 50 * 10**9
-FRAMES_AHEAD = 4  # chunks decoded ahead where no flow is computed
+FRAMES_AHEAD = 4  # chunks decoded ahead if no flow is computed
 
 
 def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
-    """Return the entries of a recipe that chunks and flow depend on."""
+    """Return the entries of a recipe that affect chunks and flow."""
     made = {name: value for name, value in asdict(recipe).items() if name in FIELDS}
     if recipe.change or (recipe.rgb and (recipe.grey or recipe.difference)):
         return made | {KEEPS: COLOUR}
@@ -57,34 +57,34 @@ def chunk_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def planes_of(made: Mapping[str, Any]) -> int:
-    """Return the planes of a chunk, each a byte per pixel, of a chunk recipe."""
+    """Return the number of planes of a chunk for a chunk recipe; a plane has one byte per pixel."""
     return PLANES[made.get(KEEPS)] + (FLOW_PLANES if made["flow_algorithm"] else 0)
 
 
 @dataclass(frozen=True)
 class CachedVideo:
-    """A cached video: its chunks (L, P, H, W) uint8, memory-mapped, and what its record says of the source."""
+    """A cached video: its memory-mapped chunks (L, P, H, W) uint8, and the record of its source."""
 
     path: Path
     chunks: NDArray[np.uint8]
     record: Mapping[str, Any]
-    # What made the chunks
+    # The recipe of the chunks
     recipe: Mapping[str, Any]
 
     def __len__(self) -> int:
         return len(self.chunks)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let another process map the file for itself."""
+        """Pickle only the path, so that another process maps the file itself."""
         return _mapped, (self.path, self.record, self.recipe)
 
     def read(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """Return a chunk's frames, (6, H, W, 3) RGB or (6, H, W) grey, and flow (10, H, W), uint8.
 
-        A cache that keeps only the central frame returns it six times, one without flow (0, H, W). Raises CacheError
-        for a damaged chunk.
+        If only the central frame is cached, it is returned six times; without flow the shape is (0, H, W). Raises
+        CacheError for a damaged chunk.
         """
-        # CRC-32 finds what a disk damages, and is cheap enough for each chunk of each epoch.
+        # CRC-32 detects damage on disk, and is fast enough for each chunk of each epoch.
         planes = np.ascontiguousarray(self.chunks[index])
         if zlib.crc32(planes.data) != self.record["crc32"][index]:
             raise CacheError(
@@ -98,16 +98,16 @@ class CachedVideo:
         return np.broadcast_to(np.ascontiguousarray(colours), (CHUNK, *colours.shape[1:])), flow
 
     def picture(self, index: int, stream: str, movement: Movement | None = None) -> NDArray[np.uint8]:
-        """Return the input of one stream for a chunk, (H, W, C), with a camera's `movement`. Raises as `read`."""
+        """Return the input image (H, W, C) of a stream for a chunk, with a simulated `movement`. Raises as `read`."""
         frames, flow = self.read(index)
         if movement is not None:
-            if stream in WITHOUT_COLOUR:  # a third of the pixels
+            if stream in WITHOUT_COLOUR:  # grey first: a third of the values to shift
                 frames = _greys(frames)
             frames = shaken(frames, movement)
         return picture_of(stream, frames, flow, self.recipe["rgb_frame"])
 
     def verify(self, what: str) -> Generator[Progress, None, bool]:
-        """Return whether every chunk is as it was written; reads them all, with progress of `what`."""
+        """Read all chunks and return whether they are undamaged; `what` is the name in Progress events."""
         try:
             for index in range(len(self)):
                 self.read(index)
@@ -118,7 +118,7 @@ class CachedVideo:
 
 
 def _greys(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return frames (6, H, W, 3) or (6, H, W) as grey ones (6, H, W)."""
+    """Convert frames (6, H, W, 3) or (6, H, W) to grey (6, H, W)."""
     return frames if frames.ndim == 3 else np.stack([grey_of(frame) for frame in frames])
 
 
@@ -129,7 +129,7 @@ def _mapped(path: Path, record: Mapping[str, Any], recipe: Mapping[str, Any]) ->
 class ChunkCache:
     """A folder of cached videos of one chunk recipe; all recipes of the cache share `size` bytes.
 
-    To make room, the least recently used videos of any recipe are removed first.
+    If space is needed, the least recently used videos of all recipes are removed first.
     """
 
     def __init__(self, path: Path, recipe: Mapping[str, Any], size: int = DEFAULT_SIZE):
@@ -140,7 +140,7 @@ class ChunkCache:
         self.path = path / hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def find(self, sha256: str) -> CachedVideo | None:
-        """Return the cached chunks of the video file with this SHA-256; None if they are missing or not whole."""
+        """Return the cached chunks of the video file with this SHA-256; None if they are missing or incomplete."""
         array = self._array(sha256)
         try:
             record = json.loads(_record(array).read_text(encoding="utf-8"))
@@ -152,8 +152,8 @@ class ChunkCache:
                 return None
         except (OSError, ValueError, EOFError, KeyError, TypeError):
             return None
-        with suppress(OSError):  # another user's file, or removed meanwhile
-            os.utime(_record(array))  # the time of its last use
+        with suppress(OSError):  # the file belongs to another user, or was removed
+            os.utime(_record(array))  # the time of the last use
         return CachedVideo(array, chunks, record, self.recipe)
 
     def fill(
@@ -165,10 +165,19 @@ class ChunkCache:
         keep: Collection[str] = (),
         what: str = "chunks",
     ) -> Generator[Progress, None, CachedVideo]:
-        """Decode a video, compute its flow and write both; may remove others to make room, except those of `keep`.
+        """Decode a video, compute its flow and write both to the cache.
 
-        Both are SHA-256 of files. `opened` is what `open_chunks` returns for the source. A recipe without flow needs
-        no workers. `what` names the progress. Raises VideoError when it is damaged, OutputError without room.
+        Args:
+            sha256: SHA-256 of the file.
+            source: The file.
+            opened: The result of `open_chunks` for the file.
+            workers: Threads that compute flow; None for a recipe without flow.
+            keep: SHA-256 of cached files that must not be removed to make room.
+            what: Name in Progress events.
+
+        Raises:
+            VideoError: The video is damaged.
+            OutputError: There is not enough space.
         """
         video, reader, chunks = opened
         shape, keeps = self.shape(video), self.recipe.get(KEEPS)
@@ -206,12 +215,12 @@ class ChunkCache:
         }
         if not (self.path / "recipe.json").exists():
             write_json(self.path / "recipe.json", self.recipe)
-        # Last, so that an array whose run was killed counts as missing.
+        # Written last, so that the array of a killed run counts as missing.
         write_json(_record(array), record)
         return CachedVideo(array, open_array(array), record, self.recipe)
 
     def shape(self, video: Video) -> tuple[int, int, int]:
-        """Return the planes, height and width of a video's chunks, one byte each."""
+        """Return the shape (P, H, W) of a video's chunks, in bytes."""
         width, height = video.size(self.recipe["long_side"])
         return planes_of(self.recipe), height, width
 
@@ -221,12 +230,12 @@ class ChunkCache:
             path.unlink(missing_ok=True)
 
     def make_room(self, wanted: int, keep: Collection[Path] = ()) -> None:
-        """Remove the least recently used videos until `wanted` more bytes fit. Raises OutputError when they cannot."""
+        """Remove the least recently used videos until `wanted` more bytes fit. Raises OutputError if they cannot."""
         sizes, last_uses = dict[Path, int](), dict[Path, float]()
         for array in self.root.glob("*/*.npy"):
             with suppress(FileNotFoundError):  # another process removed it
                 sizes[array] = array.stat().st_size
-                last_uses[array] = 0.0  # a video without its record is of a killed run, and is removed first
+                last_uses[array] = 0.0  # a video without a record belongs to a killed run, and is removed first
                 last_uses[array] = _record(array).stat().st_mtime
         used = sum(sizes.values())
         for array in sorted(last_uses.keys() - set(keep), key=last_uses.__getitem__):
@@ -247,7 +256,7 @@ class ChunkCache:
 
 
 def find_cache(named: str | None) -> Path | None:
-    """Return the `named` folder, else the default one if it exists. Raises MissingPathError for another `named`."""
+    """Return the folder `named`, or the default folder if it exists. Raises MissingPathError if `named` is missing."""
     if named and not Path(named).is_dir():
         raise MissingPathError(f"{named} is not a folder.", "name a cache that `lstr finetune` wrote, or leave it out.")
     path = Path(named).absolute() if named else home() / "chunks"
@@ -255,15 +264,15 @@ def find_cache(named: str | None) -> Path | None:
 
 
 def caches_of(root: Path, recipe: Recipe) -> list[ChunkCache]:
-    """Return the caches below `root` whose chunks a recipe's features can be computed from.
+    """Return the caches in `root` that have all inputs for a recipe's features.
 
-    Features without flow can be computed from chunks with any flow, all features from chunks with all colours.
+    Features without flow can use chunks with any flow, and all features can use chunks with all colours.
     """
     return [cache for made in serving(chunk_recipe(recipe)) if (cache := ChunkCache(root, made)).path.is_dir()]
 
 
 def serving(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the chunk recipes that can replace `made`, itself first: those with more flow or more frames."""
+    """Yield the chunk recipe `made`, then chunk recipes that contain at least as much: with flow or more frames."""
     algorithms = (made["flow_algorithm"], *(() if made["flow_algorithm"] else ALGORITHMS.values()))
     plain = {name: value for name, value in made.items() if name != KEEPS}
     more = [made] if made.get(KEEPS) == COLOUR else [made, plain | {KEEPS: COLOUR}]
@@ -272,7 +281,7 @@ def serving(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def decoded_facts(video: Video, reader: FrameReader, n_chunks: int, backend: str | None) -> dict[str, Any]:
-    """Return the entries of a record on a video that was decoded to its end, and on the flow backend."""
+    """Return the entries of a record about a completely decoded video, and about the flow backend."""
     return {
         "duration": float(reader.end),
         "chunks": n_chunks,

@@ -1,8 +1,8 @@
-"""Feature folders and label files together: labelled videos, and whether they go with a checkpoint.
+"""Data sets: feature folders with label files, and checks that they fit a checkpoint.
 
-The record of each video says which networks were trained on it at extraction: `"seen": ["rgb", "flow"]`, and the fold
-that the networks lacked. Features without records, and those of weights that do not say what they were trained on, as
-the published ones, count as new to the networks.
+The record of each video lists which networks were trained on it (`"seen": ["rgb", "flow"]`), and the fold that was
+excluded from their training. If features have no records, or if the training videos of their weights are unknown (as
+for published weights), the videos count as unseen.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ Paths = str | Path | Sequence[str | Path]
 
 
 class TwoStreamArray:
-    """RGB (L, 2048) and flow (L, 1024), as arrays or FeatureRows; a stream that a model lacks has a width of 0."""
+    """RGB (L, 2048) and flow (L, 1024) features, as arrays or FeatureRows; a missing stream has a width of 0."""
 
     def __init__(self, rgb: Any, flow: Any):
         self.rgb, self.flow = rgb, flow
@@ -40,7 +40,7 @@ class TwoStreamArray:
         return len(self.rgb)
 
     def __getitem__(self, chunks: slice | NDArray[np.integer]) -> NDArray[np.float32]:
-        """Return rows (..., 3072) float32 of any chunk indices, RGB first (published order)."""
+        """Return rows (..., 3072) float32 for any chunk indices, with RGB first (published order)."""
         return np.concatenate([self.rgb[chunks], self.flow[chunks]], axis=-1, dtype=np.float32)
 
 
@@ -51,13 +51,13 @@ class LabelledVideo:
     id: str
     features: TwoStreamArray
     targets: NDArray[np.uint8]
-    # The streams whose network was trained on it, as far as its record says
+    # Streams with a network that was trained on this video, according to its record
     seen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Split:
-    """The labelled videos of one subset, with what they came from."""
+    """The labelled videos of one subset, with their folder and labels."""
 
     folder: FeatureFolder
     labels: Labels
@@ -79,9 +79,9 @@ class Split:
         return replace(self, folder=folder, videos=cut)
 
     def narrowed(self, config: WindowConfig, streams: Collection[str] = ()) -> "Split":
-        """Return the same videos with what a model takes, of `streams` where these are known.
+        """Return the same videos with only a model's inputs, restricted to `streams` if these are known.
 
-        Raises CheckpointError where a stream has another width.
+        Raises CheckpointError if the width of an input differs.
         """
         if streams:
             return self.only(streams).narrowed(config)
@@ -103,24 +103,25 @@ class Split:
 
     @property
     def n_chunks(self) -> int:
-        """Number of chunks of all videos."""
+        """Total number of chunks."""
         return sum(len(video.features) for video in self.videos)
 
     @property
     def clock(self) -> Clock:
-        """The times of its chunks."""
+        """The clock of its chunks."""
+
         return self.folder.clock
 
 
 def features_of(folder: FeatureFolder, video_id: str, length: int | None = None) -> TwoStreamArray:
-    """Return the features of a video, of `length` chunks at most. Raises as `FeatureFolder.load`."""
+    """Return the features of a video, at most `length` chunks. Raises as `FeatureFolder.load`."""
     return TwoStreamArray(*(array.until(length) for array in folder.load(video_id)))
 
 
 def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> str:
-    """Return the `wanted` subset, or the one to test on: `testing` where the labels have it, else `validation`.
+    """Return the `wanted` subset, or the default one for evaluation: `testing` if it exists, else `validation`.
 
-    Raises LabelsError when the labels have no such subset.
+    Raises LabelsError if the labels have no such subset.
     """
     present = sorted({video.subset for video in labels.videos.values()})
     choices = [subset_named(wanted)] if wanted else ["testing", "validation"]
@@ -140,7 +141,7 @@ def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> s
 
 @dataclass(frozen=True)
 class Dataset:
-    """Feature folders and labels as they are, before anything is selected."""
+    """Complete feature folders and labels, before a selection."""
 
     folder: FeatureFolder
     labels: Labels
@@ -148,18 +149,18 @@ class Dataset:
     source: str
 
     def only(self, streams: Collection[str]) -> "Dataset":
-        """Return it with the features of some streams, or of all if none are named."""
+        """Return the data set with the features of these streams; unchanged without names."""
         return replace(self, folder=self.folder.only(streams)) if streams else self
 
     def with_classes(self, classes: tuple[str, ...]) -> "Dataset":
-        """Use a model's classes, in its order, if the label file lists none, and has no others but `Ambiguous`."""
+        """Use a model's classes in its order, if the labels list no classes and have no others except `Ambiguous`."""
         classes = with_ambiguous(classes, self.labels.classes)
         if self.labels.lists_classes or not set(self.labels.classes) <= set(classes):
             return self
         return replace(self, labels=replace(self.labels, classes=classes))
 
     def with_durations(self) -> "Dataset":
-        """Use the durations of features where the label file states none, as a table of segments does not."""
+        """Use the durations of features for videos without a duration in the label file, for example in a CSV file."""
         present = set(self.folder.ids())
         videos = {
             name: replace(video, duration=self.folder.clock.at(self.folder.length(name)))
@@ -169,18 +170,18 @@ class Dataset:
         return replace(self, labels=replace(self.labels, videos={**self.labels.videos, **videos}))
 
     def lengths(self, subsets: Collection[str] = ()) -> dict[str, int]:
-        """Return the chunks of each video with features: of all, or of some subsets and of videos without labels.
+        """Return the number of chunks of each video with features; `subsets` restricts labelled videos.
 
-        Raises RecipeError where the two streams of a video do not fit.
+        Raises RecipeError if the two streams of a video do not fit.
         """
         subsets = {subset_named(subset) for subset in subsets}
         others = {name for name, video in self.labels.videos.items() if subsets and video.subset not in subsets}
         return {video_id: self.folder.length(video_id) for video_id in self.folder.ids() if video_id not in others}
 
     def split(self, subset: str | None, skip_missing: bool = False, option: str = "--subset") -> Split:
-        """Return the videos of a subset that have features, with their targets.
+        """Return the videos of a subset with features, and their targets.
 
-        Raises LabelsError when a labelled video has no features (unless `skip_missing`), RecipeError when features
+        Raises LabelsError if a labelled video has no features (unless `skip_missing`), and RecipeError if features
         cannot be used.
         """
         subset = subset_of(self.labels, subset, option)
@@ -213,14 +214,14 @@ class Dataset:
         return Split(self.folder, self.labels, videos)
 
     def check(self, subsets: Collection[str] = (), skip_missing: bool = False) -> list[Finding]:
-        """Return what is wrong or odd in the labels, and between them and the features of some subsets, or of all."""
+        """Return findings about the labels, and about mismatches with the features of some or all subsets."""
         subsets = {subset_named(subset) for subset in subsets}
         return check(self.labels, self.lengths(subsets), subsets, skip_missing, clock=self.folder.clock)
 
     def notices(self, split: "Split") -> list[Notice]:
-        """Return what to know about the labels before scores on a split of them are trusted.
+        """Return notices about labels that may make scores on a split misleading.
 
-        Raises LabelsError where the times of its videos are no seconds.
+        Raises LabelsError if times of its videos are not in seconds.
         """
         lengths = {video.id: len(video.features) for video in split.videos}
         known = replace(self.labels, videos={name: self.labels.videos[name] for name in lengths})
@@ -245,17 +246,26 @@ def read_dataset(
     stated: Stated = NOTHING,
     clock: Clock | None = None,
 ) -> Dataset:
-    """Read one or several feature folders and label files of any formats, see `read_label_files`.
+    """Read one or more feature folders and label files of any formats (see `read_label_files`).
 
-    streams: folder names of RGB and flow where a root has several. dataset: which of a data_info.json. lenient: leave
-    wrong segments in, for `Dataset.check`. stated: the description of features of other people. clock: that of a model,
-    which the features must have. Raises MissingPathError, RecipeError and LabelsError.
+    Args:
+        features: Feature folders.
+        labels: Label files.
+        streams: Names of the RGB and flow folders, if a feature folder has several.
+        dataset: Name of the data set in a data_info.json.
+        lenient: Keep invalid segments, for `Dataset.check`.
+        skip_missing: Skip videos of a data_info.json without targets.
+        stated: The user's description of features from other programs.
+        clock: The clock of a model, which the features must have.
+
+    Raises:
+        MissingPathError, RecipeError, LabelsError: Features or labels cannot be read.
     """
     roots = [features] if isinstance(features, str | Path) else list(features)
     folder = open_folders(roots, *streams, stated)
     folder = folder if clock is None else folder.on(clock)
     files = [labels] if isinstance(labels, str | Path) else list(labels)
-    # lengths are read when they are asked for
+    # lengths are read lazily
     present = {i: partial(lambda i: float(folder.clock.at(folder.length(i))), i) for i in folder.ids()}
     read = read_label_files(files, roots, dataset, lenient, skip_missing, present, folder.clock)
     return Dataset(folder, read, few(list(map(str, files))))
@@ -264,15 +274,15 @@ def read_dataset(
 def read_split(
     features: Paths, labels: str | Path, subset: str | None, skip_missing: bool = False, streams: Collection[str] = ()
 ) -> Split:
-    """Return the videos of a subset that have features, with their targets, in one call; errors as of the parts.
+    """Read the videos of a subset with features, and their targets. Raises as `read_dataset` and `Dataset.split`.
 
-    streams: of the features, all where none are named.
+    `streams` are the streams of the features; empty means all.
     """
     return read_dataset(features, labels, skip_missing=skip_missing).only(streams).split(subset, skip_missing)
 
 
 def network_overlap(split: Split, config: WindowConfig) -> dict[str, list[str]]:
-    """Return by video id the streams that a model takes and whose network was trained on the video, if any."""
+    """Return, by video id, the model's input streams with a network that was trained on the video, if there are any."""
     found = {
         video.id: [stream for stream in streams_of_model(config.streams) if stream in video.seen]
         for video in split.videos
@@ -281,13 +291,13 @@ def network_overlap(split: Split, config: WindowConfig) -> dict[str, list[str]]:
 
 
 def describe_overlap(overlap: Mapping[str, Sequence[str]], n_videos: int, what: str) -> str:
-    """Return in words which networks have seen how many of `n_videos`, and the first of them."""
+    """Describe on how many of `n_videos` networks were trained, with their streams and examples."""
     streams = ", ".join(streams_of(overlap))
     return f"feature networks ({streams}) have seen {len(overlap)} of {n_videos} {what}, first {min(overlap)!r}"
 
 
 def streams_of(overlap: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return all streams of a `network_overlap`, in their order."""
+    """Return all streams of a `network_overlap`, in the order of STREAMS."""
     return [stream for stream in STREAMS if any(stream in streams for streams in overlap.values())]
 
 
@@ -306,13 +316,13 @@ def check_overlap(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
 
 
 def training_videos(loaded: Checkpoint, ids: Iterable[str]) -> list[str]:
-    """Return which of some videos, by id, a checkpoint or a network in its file was trained on."""
+    """Return the ids of videos that a checkpoint or a network in its file was trained on."""
     known = {*(loaded.metrics.get("training_videos") or ()), *(loaded.about.get("seen") or ())}
     return sorted(known.intersection(ids))
 
 
 def training_overlap(loaded: Checkpoint) -> dict[str, Any] | None:
-    """Return on how many training videos of a checkpoint networks were trained, and of which streams; None if none."""
+    """Return how many training videos of a checkpoint its networks were trained on, by stream; None without any."""
     data = loaded.extra.get("data")
     stored = data.get("seen") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(stored, dict):
@@ -322,14 +332,14 @@ def training_overlap(loaded: Checkpoint) -> dict[str, Any] | None:
 
 
 def overlap_warnings(loaded: Checkpoint, split: Split) -> list[str]:
-    """Return a warning if a checkpoint was trained on some of the videos to score."""
+    """Return a warning if a checkpoint was trained on any of the videos to score."""
     same = training_videos(loaded, (video.id for video in split.videos))
     some = f"{len(same)} of the {len(split.videos)} videos to score, first {(same or ('',))[0]!r}"
     return [f"{loaded.path} was trained on {some}: new ones are likely to score lower."] if same else []
 
 
 def training_warnings(loaded: Checkpoint) -> list[str]:
-    """Return a warning about a checkpoint that was trained on features of videos that networks had seen."""
+    """Return a warning if a checkpoint was trained on features of videos that the networks had been trained on."""
     overlap = training_overlap(loaded)
     if not overlap:
         return []

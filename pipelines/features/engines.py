@@ -1,11 +1,11 @@
-"""The engines that extract several videos at once: processes of this machine, and a Ray cluster.
+"""Engines that extract several videos in parallel: with processes on this machine, or on a Ray cluster.
 
-A process takes ExtractOptions over a socket, then (id, source) of one video after the other, and sends READY, Progress,
-an Outcome per video, or last of all an error.
+A process receives ExtractOptions over a socket, then (id, source) of each video in turn. It sends READY, Progress, an
+Outcome per video, and at the end an error if there is one.
 
-A cluster gets one task per video, on whichever node has room, and again elsewhere when a node is lost. A node gets the
-id and address of a video, the settings of the job and, once per node, the weights files. It reads the source and writes
-the feature folder itself, so every node must reach both.
+A cluster gets one task per video. A task runs on any node with enough resources, and is repeated on another node if its
+node is lost. A node gets the id and URL of a video, the settings of the job and, once per node, the weights files. The
+node itself reads the source and writes the feature folder, so every node must be able to access both.
 """
 
 import io
@@ -39,12 +39,12 @@ from lstr.pipelines.features.extraction import ExtractOptions, Outcome, Share
 from lstr.pipelines.features.video import VideoExtractor, open_worker
 from lstr.pipelines.progress import Notice, Progress
 
-# Processes that die in a row while they start, before the machine is taken to be at fault.
+# Number of consecutive processes that die at their start before the job fails.
 STARTS = 3
-READY = "ready"  # message of a worker process that has its networks
-RETRIES = 5  # of a video whose node or process was lost
-CORES = 2  # for a video without a GPU, where nodes have as many: the documented rates are measured with two
-AHEAD = 2  # tasks handed to Ray for each that the cluster has room for; what waits makes an autoscaler add nodes
+READY = "ready"  # message of a worker process after it has built its networks
+RETRIES = 5  # attempts for a video if its node or process is lost
+CORES = 2  # per video without a GPU, if nodes have them: the documented speeds were measured with two
+AHEAD = 2  # submitted tasks per task that fits on the cluster: waiting tasks make an autoscaler add nodes
 CONNECT_SECONDS = 10.0
 CANCEL_SECONDS = 10.0
 TICK = 2.0  # seconds between two looks at the nodes
@@ -52,9 +52,9 @@ INSTALL = "`pip install 'ray>=2.40'`"
 
 
 class WorkerProcess(ChildProcess):
-    """A process that extracts one video after the other, begun with the first; `at` is the one it is at.
+    """A process that extracts videos in sequence, starting with a first one; `at` is the current video.
 
-    `gpu` counts those that CUDA_VISIBLE_DEVICES names; None leaves the choice to the process.
+    `gpu` is an index into CUDA_VISIBLE_DEVICES; with None the process chooses.
     """
 
     def __init__(self, config: ExtractOptions, gpu: int | None, first: tuple[str, Place]):
@@ -69,7 +69,7 @@ class WorkerProcess(ChildProcess):
         self.give(first)
 
     def give(self, video: tuple[str, Place]) -> None:
-        """Send it its next video, (id, source)."""
+        """Send the next video, (id, source)."""
         self.at = video
         self.send(video)
 
@@ -77,10 +77,10 @@ class WorkerProcess(ChildProcess):
 def over_processes(
     to_do: Mapping[str, Place], config: ExtractOptions, processes: int, gpus: int = 0
 ) -> Generator[Progress | Outcome, None, None]:
-    """An engine of `lstr.pipelines.features.extraction`: at most so many processes, shared out evenly over `gpus`.
+    """Extract videos with up to `processes` processes, distributed evenly over `gpus`; an `extraction.Engine`.
 
-    A process that dies is replaced, and its video tried a second time after the others. Close the generator to end
-    all of them. Raises what a worker raises, and ExtractorError when they die while they start.
+    A process that dies is replaced, and its video is tried a second time after the others. Close the generator to end
+    all processes. Raises the errors of workers, and ExtractorError if they die at their start.
     """
     waiting = deque(to_do.items())
     workers: list[WorkerProcess] = []
@@ -112,7 +112,7 @@ def over_processes(
                         reason = f"{source} ended the process that extracted it, twice ({how})."
                         hint = "is memory short? try it alone, with --workers 1."
                         yield Outcome(video_id, source, "failed", reason=reason, hint=hint)
-                    else:  # another process may have used up the memory: it is tried a second time
+                    else:  # another process may have exhausted the memory, so try the video a second time
                         waiting.append(worker.at)
                     if worker.ready:
                         suspects.add(video_id)
@@ -123,21 +123,21 @@ def over_processes(
                     worker.ready, lost = True, 0
                     continue
                 if isinstance(event, Outcome):
-                    if waiting:  # before the outcome is looked at, so that it has work meanwhile
+                    if waiting:  # before handling the outcome, so that the process has work
                         worker.give(waiting.popleft())
                     else:
                         workers.remove(worker)
-                        worker.connection.close()  # it ends by itself
+                        worker.connection.close()  # the process ends by itself
                         released.append(worker)
                 yield event
     finally:
         end(workers + released)
-        if (workers or died) and isinstance(config.output, Path):  # what was killed could not tidy up
+        if (workers or died) and isinstance(config.output, Path):  # killed processes leave temporary files
             sweep(config.output)
 
 
 def main() -> None:
-    """Extract the videos that the parent process sends, until no more come."""
+    """Extract the videos that the parent process sends, until it closes the connection."""
 
     def work(connection: Connection) -> Generator[str | Progress | Outcome, None, None]:
         with open_worker(connection.recv()) as extractor:
@@ -149,13 +149,13 @@ def main() -> None:
     serve_parent(work, "run it again with --workers 1 and LSTR_DEBUG=1, and report its output.")
 
 
-Portion = tuple[int, int]  # the cores and GPUs of a node that one video takes
+Portion = tuple[int, int]  # cores and GPUs of a node for one video
 
 
 def portion_of(nodes: Iterable[Mapping[str, float]], device: str | None = None, cores: int | None = None) -> Portion:
-    """Return a GPU and its part of the cores for a cluster that has GPUs, else two cores.
+    """Return the resources per video: on a cluster with GPUs a GPU and its share of the cores, else two cores.
 
-    `device` (cpu, cuda or cuda:N, whose number Ray ignores) and `cores` are those requested.
+    `device` (cpu, cuda or cuda:N; Ray ignores N) and `cores` are the requested ones.
     """
     nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
     with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
@@ -165,26 +165,26 @@ def portion_of(nodes: Iterable[Mapping[str, float]], device: str | None = None, 
 
 
 def count_room(portion: Portion, nodes: Iterable[Mapping[str, float]]) -> int:
-    """Return for how many videos nodes of these resources have room."""
+    """Return how many videos nodes with these resources can extract at once."""
     cores, gpus = portion
     by_cores = ([node.get("CPU", 0) // cores, *([node.get("GPU", 0) // gpus] if gpus else [])] for node in nodes)
     return int(sum(map(min, by_cores)))
 
 
 def share_cluster(portion: Portion, n_videos: int, most: int | None = None) -> Share:
-    """Return how the connected cluster is shared out as it is now, for a plan; `most` videos at a time."""
+    """Return how many videos the connected cluster extracts at once, at most `most`, and with how many threads each."""
     room = max(1, count_room(portion, nodes().values()))
     return Share(max(1, min(n_videos, room, most or room)), portion[0])
 
 
 @contextmanager
 def cluster(address: str | None) -> Iterator[None]:
-    """Connect to a Ray cluster: at an address, or without one as Ray chooses, at worst on this machine alone.
+    """Connect to a Ray cluster at an address, or by Ray's default, which may be only this machine.
 
-    Ray prints nothing meanwhile. Raises DeviceError.
+    Ray's output is suppressed. Raises DeviceError.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a warning of Ray's about its future
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # avoids a FutureWarning of Ray
     try:
         import ray
     except ImportError as error:
@@ -195,7 +195,7 @@ def cluster(address: str | None) -> Iterator[None]:
     with redirect_stdout(_WithoutRay(sys.stdout)):
         before = signal.getsignal(signal.SIGTERM)
         try:
-            # Ray itself would try for minutes where nobody listens.
+            # Test the connection first, because Ray would retry for minutes if no server listens.
             host, _, port = (address or os.environ.get("RAY_ADDRESS", "")).removeprefix("ray://").rpartition(":")
             if port.isdigit():
                 socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
@@ -205,18 +205,18 @@ def cluster(address: str | None) -> Iterator[None]:
                 f"No Ray cluster answers at {address or os.environ.get('RAY_ADDRESS', 'this machine')}.",
                 "start one with `ray start --head`, or give the address it printed as --set ray_address=HOST:PORT.",
             ) from error
-        finally:  # Ray would end this process on SIGTERM, with exit code 1
+        finally:  # Ray's signal handler would end this process on SIGTERM with exit code 1
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, before)
         try:
             yield
         finally:
-            with redirect_stdout(io.StringIO()):  # this thread prints what Ray held back of repeated lines
+            with redirect_stdout(io.StringIO()):  # Ray prints its buffered repeated lines in this thread
                 ray.shutdown()
 
 
 class _WithoutRay(io.TextIOBase):
-    """Standard output without what threads of Ray print to it: a page from the log of a node that was lost."""
+    """Standard output without the output of Ray's threads, which print a page of the log when a node is lost."""
 
     def __init__(self, output: TextIO):
         self._output = output
@@ -229,7 +229,7 @@ class _WithoutRay(io.TextIOBase):
 
 
 def nodes() -> dict[str, dict[str, float]]:
-    """Return the resources of each living node of the cluster, by its id."""
+    """Return the resources of each live node of the cluster, by id."""
     import ray
 
     return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
@@ -238,21 +238,21 @@ def nodes() -> dict[str, dict[str, float]]:
 def over_cluster(
     to_do: Mapping[str, Place], config: ExtractOptions, portion: Portion, most: int | None = None
 ) -> Generator[Notice | Outcome, None, None]:
-    """An engine of `lstr.pipelines.features.extraction`: one task per video on the connected cluster, `most` at a time.
+    """Extract videos on the connected cluster with one task per video, at most `most` at once; an `extraction.Engine`.
 
-    No more tasks are handed to Ray than fit, and as many again. Close the generator to end them. Raises DeviceError,
-    and what a worker raises that would stop every other video.
+    At most AHEAD times the number of tasks that fit are submitted. Close the generator to end them. Raises DeviceError,
+    and errors of workers that affect all videos.
     """
     import ray
 
     named = {stream: path for stream in STREAMS if (path := config.weights.get(stream))}
     files = {name: file for stream, path in named.items() for name, file in network_files(path, stream).items()}
-    # Ray sends them to each node once, however many videos it gets.
+    # Ray sends the weights once to each node, independent of its number of videos.
     weights: Any = ray.put({name: _content_of(file) for name, file in files.items()})  # a reference
     config = replace(config, output=_everywhere(config.output), weights={})
     task = ray.remote(num_cpus=portion[0], num_gpus=portion[1], max_retries=RETRIES)(_extract)
     waiting, known = iter(to_do.items()), nodes()
-    running: dict[Any, tuple[str, Place]] = {}  # by Ray's reference of the task
+    running: dict[Any, tuple[str, Place]] = {}  # by Ray's reference to the task
     if to_do and not count_room(portion, known.values()):
         yield Notice(f"no node of the cluster has {portion[0]} cores and {portion[1]} GPUs; waiting for one")
     try:
@@ -271,13 +271,13 @@ def over_cluster(
     finally:
         for ref in running:
             ray.cancel(ref)
-        # a task that hears this leaves nothing behind; one that does not hear is ended
+        # cancelled tasks clean up; tasks that do not react are killed
         for ref in running and ray.wait(list(running), num_returns=len(running), timeout=CANCEL_SECONDS)[1]:
             ray.cancel(ref, force=True)
 
 
 def _content_of(file: Path) -> np.ndarray:
-    """Return the bytes of a weights file; of safetensors, or a network in a model file, those of an equal .pth."""
+    """Return the bytes of a weights file; safetensors and networks of model files are converted to an equal .pth."""
     if file.suffix != TENSORS:
         return np.fromfile(file, np.uint8)
     content = io.BytesIO()
@@ -286,12 +286,12 @@ def _content_of(file: Path) -> np.ndarray:
 
 
 def _everywhere(place: Place) -> Place:
-    """Return a place whose path does not depend on the current folder."""
+    """Return a place with an absolute path, valid on all nodes."""
     return place.absolute() if isinstance(place, Path) else place
 
 
 def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
-    """Return the outcome of a task that ended."""
+    """Return the outcome of a finished task."""
     import ray
     from ray import exceptions
 
@@ -302,19 +302,19 @@ def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
             raise error.cause from None
         reason = str(error.cause).strip().partition("\n")[0]
         raise DeviceError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
-    except exceptions.RayError as error:  # each process that tried it died
+    except exceptions.RayError as error:  # every process that tried it has died
         reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
         hint = "extract it alone, without --set engine=ray, to see more."
         return Outcome(video_id, source, "failed", reason=reason, hint=hint)
 
 
-_worker: tuple[ExtractOptions, VideoExtractor, ExitStack] | None = None  # of this process, kept for the next video
+_worker: tuple[ExtractOptions, VideoExtractor, ExitStack] | None = None  # kept in this process for the next video
 
 
 def _extract(
     video_id: str, source: Place, config: ExtractOptions, weights: Mapping[str, np.ndarray], version: str
 ) -> Outcome:
-    """Extract one video, the task of a node, unless an attempt that seemed lost has finished it."""
+    """Extract one video as a task on a node, unless an earlier attempt that seemed lost has finished it."""
     global _worker
     try:
         if version != __version__:
@@ -334,7 +334,7 @@ def _extract(
 
 
 def _make_worker(config: ExtractOptions, weights: Mapping[str, np.ndarray]) -> tuple[VideoExtractor, ExitStack]:
-    """Return a worker, and a stack that closes it; weights stay on disk, because those of a fold are read late."""
+    """Return a worker, and a stack that closes it; weights stay on disk, because folds are loaded on demand."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
         for name, content in weights.items():

@@ -1,4 +1,4 @@
-"""The extraction job: options in, events out; the same for the command, Python, a Ray cluster and the tests."""
+"""The extraction job, for the command line, Python and Ray clusters: options in, events out."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -46,11 +46,11 @@ Event = Plan | Progress | OutputFolder | Notice | Outcome | Failed | Finished[Su
 def _open_machine(
     options: ExtractOptions,
 ) -> Iterator[tuple[ExtractOptions, str, Callable[[int], Share], Portion | None]]:
-    """Yield the options for this process, the device of the networks, how videos share it, and a cluster's portion."""
+    """Yield the options for this process, the networks' device, a function that shares it, and a cluster's portion."""
     if options.engine == "ray":
         with cluster(options.ray_address):
             portion = portion_of(nodes().values(), options.device, options.threads)
-            # this process makes only the recipe and the calibration
+            # this process computes only the recipe and the calibration
             here = replace(options, device="cpu", flow_backend="auto")
             device = "cuda" if portion[1] else "cpu"
             yield here, device, partial(share_cluster, portion, most=options.workers), portion
@@ -63,7 +63,7 @@ def _open_machine(
 
 
 def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
-    """Return what `extract` would do with videos {id: source}; makes nothing. Raises as `extract` before its work."""
+    """Return the plan of `extract` for videos {id: source}; writes nothing. Raises as `extract` before its work."""
     with _open_machine(options) as (here, device, sharing, _):
         resume_networks(videos, here)
         return make_plan(videos, here, device, sharing)
@@ -72,10 +72,16 @@ def plan(videos: Mapping[str, Place], options: ExtractOptions) -> Plan:
 def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[Event, None, None]:
     """Extract each of the videos {id: source} that is not done; a second run resumes.
 
-    Yields the Plan, Progress("calibration", …) of random networks, the OutputFolder once it is begun, then Progress by
-    video id, an Outcome of each that is done or kept and Failed of each that is neither, and last Finished with the
-    Summary. Close the generator to end everything it started; what is finished is kept. Raises DeviceError, FlowError,
-    MissingPathError, NetworkRuntimeError, OutputError, RecipeError or WeightsError for what concerns all videos.
+    Close the generator to end all processes and threads; finished videos are kept.
+
+    Yields:
+        The Plan; Progress("calibration", …) for random networks; the OutputFolder when it is ready; Progress by video
+        id; an Outcome for each video that is done or kept, and Failed for each other video; and Finished with the
+        Summary.
+
+    Raises:
+        DeviceError, FlowError, MissingPathError, NetworkRuntimeError, OutputError, RecipeError, WeightsError: An error
+            that affects all videos.
     """
     with _open_machine(options) as (here, device, sharing, portion):
         resumed = resume_networks(videos, here)
@@ -88,17 +94,17 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             record_weights(folder.path, twostream.sources.files)
             if options.engine == "local" and len(planned.of("done")) < len(videos):
                 twostream = run_on(twostream, options.runtime, planned.share.threads)
-                twostream.open()  # processes that follow find the networks converted, and warnings come once
+                twostream.open()  # converts the networks for the processes, and collects warnings only once
                 yield from map(Notice, twostream.warnings)
             yield folder
             if random := twostream.recipe.random_streams:
                 state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see --calibrate)"
                 text = f"{random} networks carry random weights{state}; bring published ones with --weights kinetics."
                 yield Notice(text)
-            # Processes take recipe and calibration from the feature folder.
+            # Processes read recipe and calibration from the feature folder.
             threads, recipe = planned.share.threads, PRESETS["faithful"]
             config = replace(options, device=device, threads=threads, recipe=recipe, calibrate=None)
-            # Long videos first, so that at the end no process is left alone with one.
+            # Long videos first, so that all processes end at about the same time.
             to_do = {video.id: video.source for video in sorted(planned.videos, key=lambda video: -video.chunks)}
             if portion:
                 engine: Engine = partial(over_cluster, config=config, portion=portion, most=options.workers)
@@ -111,7 +117,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
                 at_once = videos_at_once(device)
                 extractor = VideoExtractor(folder, networks, flow, caches, options.allow_damaged, at_once)
                 engine, to_do = extractor.engine, dict(videos)
-            del twostream  # each process has its own
+            del twostream  # each process builds its networks
             release_memory()
             summary = Summary()
             with closing(resume(to_do, folder, engine)) as events:

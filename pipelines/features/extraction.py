@@ -1,4 +1,4 @@
-"""An extraction: its options, its plan, the outcome of each video, and how it resumes."""
+"""Options, plan, outcomes and resumption of an extraction."""
 
 import os
 import shutil
@@ -31,24 +31,24 @@ from lstr.pipelines.features.recipes import StoredRecipe
 from lstr.pipelines.progress import Notice, Progress
 from lstr.settings import Count, Positive, check_fields
 
-RECORD_BYTES = 2048  # of one video
+RECORD_BYTES = 2048  # per video
 FLOAT_BYTES = 4
-# Per process, whose threads share one lock of Python. Two cores, where a second process was measured to gain nothing,
-# get one process; more cores were not measured.
+# Cores per process, because the threads of a process share Python's global lock. On two cores a second process was no
+# faster in measurements; more cores were not measured.
 CORES = 4
-PROCESS_MEMORY_BYTES = 2 * 2**30  # 1.2 GiB were measured
+PROCESS_MEMORY_BYTES = 2 * 2**30  # measured: 1.2 GiB
 MEMORY_INFO = Path("/proc/meminfo")
-MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of the container
 
 
 @dataclass(frozen=True)
 class ExtractOptions:
-    """Options of an extraction. Without `threads`, its processes share the machine's cores."""
+    """Options of an extraction. Without `threads`, its processes divide the cores of the machine."""
 
     output: Place
     """The feature folder"""
     weights: Mapping[str, str | None] = field(default_factory=dict)
-    """A file or a weights folder by stream; the weights of a stream without one are random"""
+    """A file or a weights folder by stream; streams without one get random weights"""
     device: str | None = None
     """Device of the networks; None for the GPU, else the CPU"""
     threads: Positive | None = None
@@ -57,24 +57,24 @@ class ExtractOptions:
     runtime: str = "auto"
     """Runtime of the networks: auto, torch, openvino or onnxruntime"""
     allow_damaged: bool = False
-    """Keep what precedes the damage of a damaged video, instead of failing it"""
+    """Keep the part of a damaged video before the damage, instead of reporting a failure"""
     without: Count | None = None
-    """The fold that the networks of every video lack, 0 for the networks of all; None for those that lack the video"""
+    """Compute all videos with the networks trained without this fold (0: with all videos); None: chosen by video"""
     cache: Path | None = None
-    """A folder of `chunk_cache`, whose chunks and flow are taken instead of computed"""
+    """A folder of `chunk_cache`; cached chunks and flow are used instead of computed"""
     recipe: Preset | StoredRecipe = PRESETS["faithful"]
     precision: Literal["float32", "bf16"] | None = None
-    """Precision of the networks; None for that of the folder, or of the recipe if the folder is new"""
+    """Precision of the networks; None for the precision of the folder, or of the recipe if the folder is new"""
     calibrate: Path | None = None
-    """A label file or a list of videos, which give random networks their batch-norm statistics"""
+    """A label file or a list of videos for the batch-norm statistics of random networks"""
     workers: Positive | None = None
-    """Processes, or videos at a time on a cluster; None for what suits it"""
+    """Number of processes, or of simultaneous videos on a cluster; None chooses it"""
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
-    """Address of the Ray cluster; None for $RAY_ADDRESS, else the one running here, else this machine alone"""
+    """Address of the Ray cluster; None for $RAY_ADDRESS, else a cluster on this machine, else only this machine"""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a value that is not valid."""
+        """Raise ConfigError for an invalid value."""
         check_fields(self)
         if self.ray_address and self.engine != "ray":
             raise ConfigError("ray_address is for the engine ray.", "add --set engine=ray, or leave out ray_address.")
@@ -84,16 +84,16 @@ class ExtractOptions:
 class Outcome:
     """The outcome of one video: `done`, `kept` (finished before) or `failed` with a reason and a hint.
 
-    The reason of a done video says how much of a damaged file was kept; otherwise it is empty.
+    For a `done` video, the reason is empty or states how much of a damaged file was kept.
     """
 
     id: str
     source: Place
     state: str
     chunks: int = 0
-    # From opening the video to its record
+    # Time from opening the video to writing its record
     seconds: float = 0.0
-    # Seconds each stage worked, as in the record
+    # Working time of each stage in seconds, as in the record
     stages: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     hint: str = ""
@@ -110,12 +110,12 @@ class Summary:
     started: float = field(default_factory=perf_counter)
     counts: Counter[str] = field(default_factory=Counter)
     chunks: int = 0
-    # Seconds each stage worked, in all threads and processes together
+    # Working time of each stage in seconds, in all threads and processes together
     stages: dict[str, float] = field(default_factory=dict)
     failed: list[Outcome] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a JSON object; speeds are only of what was done in this run."""
+        """Return a JSON object; speeds include only the videos of this run."""
         seconds = perf_counter() - self.started
         return {
             **{state: self.counts[state] for state in ("done", "kept", "failed")},
@@ -132,18 +132,18 @@ class Summary:
         }
 
 
-# Extracts videos {id: source} in any order and anywhere, and yields an Outcome of each as it ends. Closing the iterator
-# ends everything that it started; what was finished is kept.
+# A function that extracts videos {id: source} in any order and place, and yields an Outcome of each. Closing the
+# iterator ends all its processes and threads; finished videos are kept.
 Engine = Callable[[Mapping[str, Place]], Iterator[Progress | Notice | Outcome]]
 
 
 def resume(
     videos: Mapping[str, Place], folder: OutputFolder, engine: Engine
 ) -> Generator[Progress | Notice | Outcome, None, None]:
-    """Extract each video that is not done; one bad video does not stop the rest.
+    """Extract each video that is not done; the failure of one video does not stop the others.
 
-    Yields one Outcome per video, and what else the engine yields. `videos.jsonl` and `failed.jsonl` are compiled at
-    the end, also after an interruption; an unexpected error leaves its traceback in logs/ID.log.
+    Yields one Outcome per video, and the other events of the engine. `videos.jsonl` and `failed.jsonl` are written at
+    the end, also after an interruption; the traceback of an unexpected error is in logs/ID.log.
     """
     if isinstance(folder.path, Path):
         sweep(folder.path)  # the temporary files of killed runs
@@ -170,7 +170,7 @@ def resume(
 
 @dataclass(frozen=True)
 class Share:
-    """Processes, and threads of each; a single process is the job's own, which starts no other."""
+    """Number of processes, and of threads per process; a single process means that no other is started."""
 
     processes: int
     threads: int
@@ -178,7 +178,7 @@ class Share:
 
 @dataclass(frozen=True)
 class PlannedVideo:
-    """One video: whether it is `done`, `to do` or `unreadable`, and why it failed before, if it did."""
+    """A video of a plan: `done`, `to do` or `unreadable`, and the reason of an earlier failure."""
 
     id: str
     source: Place
@@ -191,13 +191,13 @@ class PlannedVideo:
 
 @dataclass(frozen=True)
 class Plan:
-    """All videos of an extraction, and what the rest of it costs."""
+    """All videos of an extraction, with an estimate of the remaining time and disk space."""
 
     output: Place
     videos: tuple[PlannedVideo, ...]
-    # Bytes of all streams' features, per chunk
+    # Bytes of the features of all streams, per chunk
     row_bytes: int
-    # Seconds of one core that a chunk took in the videos that are done; None before the first one
+    # Core seconds per chunk in the finished videos; None without finished videos
     rate: float | None
     share: Share
 
@@ -208,8 +208,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a JSON object.
 
-        Hours are of video, seconds and bytes are estimates of the time and disk that the rest takes, and
-        `failed_before` counts videos that are not done. Times and disks that are not known are None.
+        Hours are the duration of videos; seconds and bytes are estimates of the remaining time and disk space, None if
+        unknown; `failed_before` counts only unfinished videos.
         """
         chunks, free = sum(video.chunks for video in self.of("to do")), None
         if not isinstance(self.output, RemoteFile):
@@ -238,11 +238,11 @@ class Plan:
 def make_plan(
     videos: Mapping[str, Place], options: ExtractOptions, device: str, sharing: Callable[[int], Share]
 ) -> Plan:
-    """Look at every video and at what is done of it; of those to do the packets are read, elsewhere the header.
+    """Make the plan of an extraction: check the state of every video, and read its packets, or the header if remote.
 
-    `sharing` returns the share of processes and threads for a number of videos. The time follows from the videos that
-    are done on a device of this kind. Raises OutputError for an id that is not a valid file name, and if the output
-    cannot be written; FlowError for a flow backend that is missing.
+    `sharing` returns the processes and threads for a number of videos. The time is estimated from finished videos on
+    the same type of device. Raises OutputError for an id that is not a valid file name, and if the output cannot be
+    written; FlowError for a missing flow backend.
     """
     for video_id in videos:
         if fault := fault_of(video_id):
@@ -250,7 +250,7 @@ def make_plan(
     output, recipe = options.output, options.recipe
     if recipe.algorithm:
         choose_backend(recipe.algorithm, options.flow_backend, options.device or "cpu")
-    # Failures of earlier runs only inform: each video without features is tried again.
+    # Failures of earlier runs are only information: each video without features is tried again.
     folder = open_output(output)
     failures = {failure["id"]: failure["reason"] for failure in read_failures(output)} if folder else {}
 
@@ -260,7 +260,7 @@ def make_plan(
         if record := folder.find_record(video_id, source) if folder else None:
             return PlannedVideo(video_id, source, "done", record["duration"], record["chunks"]), record
         if isinstance(source, RemoteFile):
-            # Packets, which are exact, would mean to download the whole file; the header may be wrong.
+            # Packets are exact, but need a download of the whole file; the header may be wrong.
             seconds = announced_seconds(source)
             chunks = int(seconds / CHUNK_SECONDS)
             return PlannedVideo(video_id, source, "to do", seconds, chunks, failed_before=before), {}
@@ -275,7 +275,7 @@ def make_plan(
     looks = [found for _, found in map_in_threads(look, videos.items())]
     made_by = folder.recipe if folder else recipe.recipe if isinstance(recipe, StoredRecipe) else recipe
     n_left = sum(video.state != "done" for video, _ in looks)
-    # records of earlier versions do not say how many threads worked
+    # records of earlier versions do not have the number of threads
     timed = [record for _, record in looks if "threads" in record and record["device"] == device]
     chunks = sum(record["chunks"] for record in timed)
     rate = sum(record["seconds"]["total"] * record["threads"] for record in timed) / chunks if chunks else None
@@ -285,7 +285,7 @@ def make_plan(
 
 
 def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
-    """Return the features per chunk by stream; those of ResNet-50 if a width is not known before a network is built."""
+    """Return the features per chunk by stream; a width that is unknown without building the network is ResNet-50's."""
     return {
         stream: getattr(part, "dim", None) or (find_network(part.network) or RESNET50).width
         for stream, part in recipe.parts.items()
@@ -293,21 +293,22 @@ def widths_of(recipe: Preset | Recipe) -> dict[str, int]:
 
 
 def row_bytes(recipe: Preset | Recipe) -> int:
-    """Return the bytes of one chunk's features."""
+    """Return the size of one chunk's features in bytes."""
     return FLOAT_BYTES * sum(widths_of(recipe).values())
 
 
 def count_gpus(device: str) -> int:
-    """Return how many GPUs a device is: all for `cuda`, one for `cuda:N`, none for `cpu`."""
+    """Return the number of GPUs for a device name: all for `cuda`, one for `cuda:N`, none for `cpu`."""
     return torch.cuda.device_count() if device == "cuda" else int(device != "cpu")
 
 
 def share(
     n_videos: int, cores: int, gpus: int, memory: int, processes: int | None = None, threads: int | None = None
 ) -> Share:
-    """Return how `n_videos` share a machine with `memory` free bytes; `processes` and `threads` are those requested.
+    """Return processes and threads for `n_videos` on a machine with `memory` free bytes.
 
-    One process per GPU, because several would take turns on it, and not more than videos, cores, or memory for them.
+    There is one process per GPU, because several would take turns on it, and not more than videos, cores and memory
+    allow. `processes` and `threads` are the requested numbers.
     """
     if processes is None:
         processes = gpus or max(1, cores // (threads or CORES))
@@ -317,11 +318,11 @@ def share(
 
 
 def free_memory() -> int:
-    """Return the bytes of memory that are free here, or that the container may have."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all of it, where nothing says what is free
+    """Return the available memory of this machine in bytes, limited by the container."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # total memory, if the free memory is unknown
     if MEMORY_INFO.exists():
         lines = dict(line.split(":") for line in MEMORY_INFO.read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
-    with suppress(OSError, ValueError):  # without a limit the file says "max", or is missing
+    with suppress(OSError, ValueError):  # without a limit the file contains "max", or is missing
         free = min(free, int(MEMORY_LIMIT.read_text()))
     return free

@@ -1,4 +1,4 @@
-"""Files of features that any program wrote: the files of a folder, their description, and their rows."""
+"""Feature files of any program: find the files of a folder, describe them, and read their rows."""
 
 import re
 import struct
@@ -22,44 +22,44 @@ from lstr.files.arrays import NUMBERS, map_array, open_array, read_header
 FORMS = "a folder of .npy, .npz or .pt files, one array (rows, width) for each video"
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
 PICKLES = (".pkl", ".pickle")
-NOT_FEATURES = ("_fps.npy", "_timestamps_ms.npy")  # video_features writes them next to the features of a video
-MODELS = ("checkpoint", "best", "resume", "calibration", "scores")  # files of torch in the folder of a run
+NOT_FEATURES = ("_fps.npy", "_timestamps_ms.npy")  # the program video_features writes them next to the features
+MODELS = ("checkpoint", "best", "resume", "calibration", "scores")  # torch files in the folder of a run
 NOTES = (".txt", ".md", ".csv", ".tsv")
 PREFIX = "features."
 DECIMAL = r"\d{1,9}(\.\d{1,20})?(e-\d{1,2})?"
 NUMBER = re.compile(f"{DECIMAL}(/{DECIMAL})?")
-# Rates of television as people write them, and their exact values.
+# Frame rates of television in common notation, and their exact values.
 NTSC = {"23.976": "24000/1001", "23.98": "24000/1001", "29.97": "30000/1001", "59.94": "60000/1001"}
-MAX_DENOMINATOR = 1001  # of a rate with many decimals: 29.97002997002997 is 30000/1001
+MAX_DENOMINATOR = 1001  # for rates with many decimals: 29.97002997002997 is 30000/1001
 RATE_HINT = "write the rows per second as a number, as in --set features.rate=7.5 or 30000/1001."
 
-# What reading a damaged file can raise.
+# Errors that reading a damaged file can raise.
 UNUSABLE = (OSError, ValueError, RuntimeError, KeyError, struct.error, zipfile.BadZipFile, zlib.error, CheckpointError)
-LOCAL_HEADER_BYTES = 30  # of a zip member, before its name
-MAX_UNPACKED_BYTES = 16 * 2**30  # of one video's features in a compressed file
+LOCAL_HEADER_BYTES = 30  # fixed size of the header of a zip member, before its name
+MAX_UNPACKED_BYTES = 16 * 2**30  # maximum size of one video's features in a compressed file
 REPAIR = "make the features of this video again, or take the file away."
 
 
 @dataclass(frozen=True)
 class Stated:
-    """The description of a folder of features by its user; empty entries are unknown."""
+    """The user's description of a folder of features; empty entries are unknown."""
 
     # Rows per second, such as `7.5`, `30/4` or `30000/1001`
     rate: str = ""
     # Seconds into the video at which the first row's chunk begins
     offset: str = ""
-    # What the features are, for people: `I3D, Kinetics`
+    # Description of the features for the user: `I3D, Kinetics`
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for values that are not possible."""
+        """Raise ConfigError for impossible values."""
         if self.offset and not self.rate:
             raise ConfigError("features.offset is given without features.rate.", RATE_HINT)
         self.clock  # noqa: B018 - reading it checks it
 
     @property
     def clock(self) -> Clock | None:
-        """The times of the rows; None where the rate is not said."""
+        """The clock of the rows; None without a rate."""
         if not self.rate:
             return None
         numbers = []
@@ -69,14 +69,14 @@ class Stated:
             if not NUMBER.fullmatch(text) or (under and not Fraction(under)):
                 raise ConfigError(f"features.{name} is {brief(text)}, not a number from 0 up.", RATE_HINT)
             number = Fraction(over) / Fraction(under or 1)
-            # a model stores a number with many decimals as the nearest one with a small denominator
+            # a model stores a number with many decimals as the nearest fraction with a small denominator
             numbers.append(number if STORED.fullmatch(str(number)) else number.limit_denominator(MAX_DENOMINATOR))
         if not 0 < numbers[0] <= MOST:
             raise ConfigError(f"features.rate is {brief(self.rate)}.", RATE_HINT)
         return Clock(*numbers)
 
     def over(self, other: "Stated") -> "Stated":
-        """Return this, with what another one says about the rest."""
+        """Return this description, completed by another one."""
         return replace(other, **{name: value for name, value in vars(self).items() if value})
 
 
@@ -84,7 +84,7 @@ NOTHING = Stated()
 
 
 def split_settings(settings: Mapping[str, str]) -> tuple[Stated, dict[str, str]]:
-    """Return what settings `features.NAME` say, and the other settings. Raises ConfigError."""
+    """Split settings into the description from `features.NAME`, and the other settings. Raises ConfigError."""
     own = {name.removeprefix(PREFIX): str(text) for name, text in settings.items() if name.startswith(PREFIX)}
     names = [field.name for field in fields(Stated)]
     if unknown := next((name for name in own if name not in names), None):
@@ -94,7 +94,7 @@ def split_settings(settings: Mapping[str, str]) -> tuple[Stated, dict[str, str]]
 
 
 def stream_folders(path: Path, named: Mapping[str, str]) -> dict[str, Path]:
-    """Return the folders of files that are called as a model's streams: `rgb` and `flow`, with `_` and more."""
+    """Return the subfolders with the names of a model's streams: `rgb` and `flow`, or these with a suffix after `_`."""
     found = {}
     for stream in MODEL_STREAMS:
         name = named.get(stream)
@@ -117,10 +117,10 @@ def stream_folders(path: Path, named: Mapping[str, str]) -> dict[str, Path]:
 
 
 def find_files(path: Path, folders: Mapping[str, Path]) -> dict[str, dict[str, Path]]:
-    """Return the files of each stream by video id: those of `folders`, or without any those of `path`.
+    """Return the files of each stream by video id, from `folders`, or from `path` if `folders` is empty.
 
-    The files of `path` are RGB, or both streams if all names end in _rgb or _flow. Raises RecipeError for a video with
-    two files.
+    Files in `path` are RGB, or both streams if all names end in _rgb or _flow. Raises RecipeError for a video with two
+    files.
     """
     endings = dict.fromkeys(folders, "")
     if not folders:
@@ -142,13 +142,13 @@ def find_files(path: Path, folders: Mapping[str, Path]) -> dict[str, dict[str, P
 
 def ids_below(folder: Path, suffix: str = ".npy") -> set[str]:
     """Return the paths of files below a folder, without their suffix."""
-    # Not the hidden ones: macOS puts ._ID.npy next to each file on a disk of another system.
+    # Skip hidden files: macOS writes ._ID.npy next to each file on foreign file systems.
     names = (p.relative_to(folder).as_posix() for p in folder.rglob(f"*{suffix}") if not p.name.startswith("."))
     return {name.removesuffix(suffix) for name in names}
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return the files below a folder that may be features, without those of targets and hidden ones."""
+    """Return the files in a folder that may be features, without targets and hidden files."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -161,7 +161,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def refuse_pickles(path: Path) -> None:
-    """Raise RecipeError for a pickle, or a folder that has some."""
+    """Raise RecipeError for a pickle, or a folder with pickles."""
     files = [path] if path.is_file() else sorted(path.rglob("*"))
     pickles = [p for p in files if p.suffix.lower() in PICKLES and not p.name.startswith(".")]
     if pickles:
@@ -173,10 +173,10 @@ def refuse_pickles(path: Path) -> None:
 
 
 class ArrayFile:
-    """An array (rows, width) of a file.
+    """An array (rows, width) in a file.
 
-    `open_rows` returns the array. It is called for each read, because a data set may have more files than a process
-    may map. An array that cannot be mapped (`is_packed`) is kept in memory once it was read.
+    `open_rows` returns the array. It is called for each read, because a data set may have more files than a process can
+    memory-map. An array that cannot be mapped (`is_packed`) stays in memory after the first read.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class ArrayFile:
         self._cached: NDArray[Any] | None = None
 
     def open(self) -> NDArray[Any]:
-        """Return the whole array, mapped where that is possible."""
+        """Return the whole array, memory-mapped if possible."""
         if not self._is_packed:
             return self._open_rows()
         if self._cached is None:
@@ -200,12 +200,12 @@ class ArrayFile:
 
 
 class FeatureRows:
-    """Features (L, D) of a video as float32: the arrays of some files, side by side.
+    """Features (L, D) of a video as float32, from one or more arrays in files.
 
     Args:
-        files: The arrays, joined along D. Without any, D is 0.
+        files: The arrays, joined along D. Without arrays, D is 0.
         length: L. The arrays may have more rows.
-        is_checked: Raise RecipeError for rows that are not finite, as in files that other programs wrote.
+        is_checked: Raise RecipeError for rows with NaN or infinity; used for files of other programs.
     """
 
     ndim = 2
@@ -213,7 +213,7 @@ class FeatureRows:
     def __init__(self, files: Sequence[ArrayFile], length: int, is_checked: bool = False):
         self.files, self._is_checked = files, is_checked
         self.shape = (length, sum(file.shape[1] for file in files))
-        # Float16 features are exact in half the memory.
+        # Float16 features stay float16, which is exact and needs half the memory.
         self.dtype = np.dtype(np.float16 if {file.dtype for file in files} == {np.dtype(np.float16)} else np.float32)
 
     def __len__(self) -> int:
@@ -224,8 +224,8 @@ class FeatureRows:
         return self if length is None else FeatureRows(self.files, min(len(self), length), self._is_checked)
 
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
-        """Return rows by any index of numpy. Raises RecipeError where they cannot be read, or are not finite."""
-        # A model without a long memory asks for no rows of it: no file is opened for that.
+        """Return rows by any numpy index. Raises RecipeError if they cannot be read, or are not finite."""
+        # A model without a long memory requests no rows for it; do not open files then.
         if not self.files or (isinstance(key, np.ndarray) and not key.size):
             return np.broadcast_to(np.float32(0), self.shape)[key]
         parts = []
@@ -250,9 +250,9 @@ class FeatureRows:
 
 
 def open_file(path: Path, hint: str = REPAIR) -> ArrayFile:
-    """Open the array of features in an .npy, .npz, .pt or .pth file; no code in it is run.
+    """Open the array of features in an .npy, .npz, .pt or .pth file, without executing code in it.
 
-    Raises RecipeError, with `hint`, where the file is missing or damaged or does not hold one array (rows, width).
+    Raises RecipeError, with `hint`, if the file is missing or damaged or does not contain one array (rows, width).
     """
     try:
         if path.suffix == ".npy":
@@ -298,7 +298,8 @@ def _unpack(
 
 
 def _open_tensor(path: Path) -> NDArray[Any]:
-    """Return the tensor of a file of torch, or the one (rows, width) in its table, mapped where it can be."""
+    """Return the tensor of a torch file, or the only (rows, width) tensor in its dict, memory-mapped if possible."""
+
     import torch
 
     from lstr.loaded_checkpoint import check_deflated
@@ -308,7 +309,7 @@ def _open_tensor(path: Path) -> NDArray[Any]:
         check_deflated(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except Exception as error:  # a file that is not a pickle fails in as many ways as it has bytes
+    except Exception as error:  # unpickling arbitrary bytes can raise any type
         raise RecipeError(
             f"{path} holds no tensor that can be read without running code in it.",
             "save the tensor alone: torch.save(features, 'VIDEO.pt').",

@@ -1,9 +1,9 @@
-"""Feature folders: a directory per stream, an array per video, and the recipe that made them.
+"""Feature folders: a subfolder per stream, an array per video, and the recipe.
 
 Layout: `recipe.json`, `calibration.pt` (random weights only), `rgb_*/ID.npy`, `flow_*/ID.npy`, `records/ID.json`
-(written last: a video with a record is done), `videos.jsonl`, `failed.jsonl`. Other programs write folders without
-recipe.json. Those with `rgb_*` and `flow_*` of .npy files are taken as features of 4 chunks a second, as published
-ones are; any other folder of .npy, .npz and .pt files needs a rate (`feature_files`).
+(written last: a video with a record is done), `videos.jsonl`, `failed.jsonl`. Folders of other programs have no
+recipe.json. If they have `rgb_*` and `flow_*` with .npy files, they are read as features with 4 chunks per second, like
+the published features; any other folder of .npy, .npz and .pt files needs a rate (`feature_files`).
 """
 
 import shlex
@@ -43,32 +43,32 @@ from lstr.pipelines.features.output_folder import read_recipe, read_record
 from lstr.pipelines.model_files.networks import ALLOW, ARRAYS, mismatch_warnings, recipe_of, store_in_words
 from lstr.pipelines.progress import ProgressCallback
 
-MAX_DIFFERENCE = 4  # rows by which two streams of a video may differ, because programs round its end in several ways
+MAX_DIFFERENCE = 4  # rows by which two streams of a video may differ, because programs round its end differently
 
 
 @dataclass(frozen=True)
 class FeatureFolder:
-    """Feature folders, one or several of one recipe, opened for reading."""
+    """One or more feature folders of one recipe, opened for reading."""
 
     paths: tuple[Path, ...]
     # The folder of each stream, in the order of STREAMS, in the first of `paths`
     folders: Mapping[str, Path]
     # The files of each stream, by video id
     files: Mapping[str, Mapping[str, Path]]
-    # None for features that other programs made
+    # None for features of other programs
     recipe: Recipe | None
-    # The description of features that are not in the layout above; None for those that are
+    # The description of features that are not in the layout above; None for this layout
     stated: Stated | None = None
     _widths: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def path(self) -> Path | str:
-        """The path; of several folders their paths in words."""
+        """The path; for several folders a text with their paths."""
         return self.paths[0] if len(self.paths) == 1 else ", ".join(map(str, self.paths))
 
     @property
     def clock(self) -> Clock:
-        """The times of its chunks. Raises RecipeError where the rate is not known."""
+        """The clock of its chunks. Raises RecipeError if the rate is unknown."""
         if self.stated is None:
             return CLOCK
         if (clock := self.stated.clock) is None:
@@ -79,7 +79,7 @@ class FeatureFolder:
         return clock
 
     def on(self, clock: Clock) -> "FeatureFolder":
-        """Return this folder with the clock of a model. Raises RecipeError where its own is another one."""
+        """Return this folder with the clock of a model. Raises RecipeError if it has a different clock."""
         if self.stated and not self.stated.clock:
             return replace(self, stated=replace(self.stated, rate=str(clock.rate), offset=str(clock.offset)))
         if self.clock != clock:
@@ -94,7 +94,7 @@ class FeatureFolder:
         return self
 
     def describe(self) -> dict[str, Any] | None:
-        """Return what a model records about features of other people: rate, name, widths and formats."""
+        """Return the description of other programs' features for a model: rate, name, widths and formats."""
         if self.stated is None:
             return None
         clock = self.stated.clock.to_dict() if self.stated.clock else {}
@@ -108,13 +108,13 @@ class FeatureFolder:
         return tuple(dict.fromkeys(folder.name for folder in self.folders.values()))
 
     def only(self, streams: Collection[str]) -> "FeatureFolder":
-        """Return this folder without other streams than these."""
+        """Return this folder with only these streams."""
         folders = {stream: path for stream, path in self.folders.items() if stream in streams}
         files = {stream: self.files[stream] for stream in folders}
         return replace(self, folders=folders, files=files, recipe=self.recipe and self.recipe.narrowed([*folders]))
 
     def ids(self) -> list[str]:
-        """Return the videos that have the arrays of all streams, and a record where there is a recipe, sorted."""
+        """Return the sorted ids of videos with the arrays of all streams, and with a record if there is a recipe."""
         shared = set.intersection(*(set(files) for files in self.files.values())) if self.files else set()
         if self.stated is not None and not shared:
             missing = "no video with features of all streams" if len(self.files) > 1 else "no features"
@@ -130,9 +130,9 @@ class FeatureFolder:
         return len(next(iter(self.arrays(video_id).values())))
 
     def load(self, video_id: str) -> tuple[FeatureRows, FeatureRows]:
-        """Return what a model takes as RGB (L, D) and as flow (L, D); (L, 0) for what the folder lacks.
+        """Return a model's inputs, RGB (L, D) and flow (L, D); (L, 0) for a missing input.
 
-        Streams other than flow are RGB, joined in the order of STREAMS. Raises as `arrays`.
+        All streams except flow are joined in the order of STREAMS to RGB. Raises as `arrays`.
         """
         arrays = self.arrays(video_id)
         length, is_checked = len(next(iter(arrays.values()))), self.stated is not None
@@ -141,9 +141,9 @@ class FeatureFolder:
         return rgb, flow
 
     def arrays(self, video_id: str) -> dict[str, FeatureRows]:
-        """Return the features (L, D) of each stream, which are read when rows of them are.
+        """Return the features (L, D) of each stream, which are read lazily.
 
-        Raises RecipeError where they are missing, damaged, of unequal length, or of another length than recorded.
+        Raises RecipeError if they are missing or damaged, or if their lengths differ or contradict the record.
         """
         if self.stated is not None and not all(video_id in files for files in self.files.values()):
             raise RecipeError(f"{self.path} has no features of {video_id!r}.", "list its videos with `lstr info`.")
@@ -168,9 +168,9 @@ class FeatureFolder:
         return {stream: FeatureRows([file], length, self.stated is not None) for stream, file in found.items()}
 
     def _width(self, stream: str) -> int:
-        """Return the width of a stream of other people. The first call reads the header of each file.
+        """Return the width of a stream of another program. The first call reads the header of each file.
 
-        Raises RecipeError for a video with another width than most.
+        Raises RecipeError for a video with a different width than most videos.
         """
         if stream not in self._widths:
             widths = {video_id: open_file(self.files[stream][video_id]).shape[1] for video_id in self.ids()}
@@ -202,9 +202,9 @@ class FeatureFolder:
 def open_folders(
     paths: Sequence[str | Path], rgb: str | None = None, flow: str | None = None, stated: Stated = NOTHING
 ) -> FeatureFolder:
-    """Open one feature folder, or several of one recipe that are read as one.
+    """Open one feature folder, or several folders of one recipe as one.
 
-    Raises as `open_features`, and RecipeError where recipes, streams or rates differ, or two folders have a video.
+    Raises as `open_features`, and RecipeError if recipes, streams or rates differ, or if a video is in two folders.
     """
     opened = [open_features(path, rgb, flow, stated) for path in paths]
     first = opened[0]
@@ -242,13 +242,13 @@ def open_features(
 
     Args:
         path: The folder.
-        rgb: Name of the folder of RGB features, where there are several.
+        rgb: Name of the subfolder of RGB features, if there are several.
         flow: The same for flow.
-        stated: The description of features of other people.
+        stated: The user's description of features of other programs.
 
     Raises:
         MissingPathError: The folder does not exist.
-        RecipeError: It holds no features, several of one stream, networks, or pickles.
+        RecipeError: It contains no features, several folders of one stream, networks, or pickles.
     """
     path = Path(path)
     if path.is_file():
@@ -274,7 +274,7 @@ def open_features(
         folders = {stream: path / name for stream, name in made.items()}
         arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
         return FeatureFolder((path,), folders, arrays, recipe)
-    # The layout of published features is so common that it needs no rate: 4 rows a second.
+    # The layout of the published features implies their rate, 4 rows per second.
     folders = stream_folders(path, named)
     if stated == NOTHING and any(ids_below(f) for f in folders.values() if f.name.startswith(("rgb_", "flow_"))):
         arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
@@ -291,15 +291,15 @@ def open_features(
 
 
 def is_feature_folder(path: Path) -> bool:
-    """Return whether a path holds features, rather than videos or a run."""
+    """Return whether a path contains features, rather than videos or a run."""
     if not path.is_dir():
-        return path.suffix.lower() in PICKLES and path.is_file()  # `open_features` says what to do about one
+        return path.suffix.lower() in PICKLES and path.is_file()  # `open_features` reports it with a hint
     if is_weights_folder(path):
         return False
     if (path / "recipe.json").exists() or any(any(path.glob(f"{stream}_*/")) for stream in MODEL_STREAMS):
         return True
-    # Folders of features of other people, or only files of features and notes, but not a run's models
-    with suppress(RecipeError):  # several of one stream: a person chooses
+    # Subfolders of other programs' features, or only files of features and notes, but no models of a run
+    with suppress(RecipeError):  # several folders of one stream: the user has to choose
         if stream_folders(path, {}):
             return True
         files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
@@ -311,13 +311,13 @@ def is_feature_folder(path: Path) -> bool:
 def verify(
     folder: FeatureFolder, progress: ProgressCallback = lambda *_: None
 ) -> tuple[dict[str, int], list[dict[str, str]], int]:
-    """Read every array of a feature folder: lengths, recipe, numbers that are not finite, rows of zeros, hashes.
+    """Read every array of a feature folder and check lengths, recipe, NaN and infinity, rows of zeros, and hashes.
 
-    `progress` counts videos. A folder from elsewhere has no records, so only its arrays are read.
+    `progress` counts videos. Folders of other programs have no records, so only their arrays are checked.
 
     Returns:
-        The chunks of each video without a fault; the faults, each with the `id` of a video, the `stream` (empty if the
-        fault concerns no single array) and `what` is wrong; and how many arrays were compared with their hash.
+        The number of chunks of each video without an error; the errors, each with the `id` of a video, the `stream`
+        (empty if no single array is affected) and a description `what`; and the number of arrays with a checked hash.
     """
     chunks, found, n_hashed = dict[str, int](), list[dict[str, str]](), 0
     recipe = folder.recipe
@@ -373,8 +373,8 @@ def verify(
 def check_recipe(loaded: Checkpoint, folder: FeatureFolder, allow: bool = False) -> list[str]:
     """Raise RecipeError, with the difference, if features and checkpoint have different recipes; return warnings.
 
-    What the checkpoint does not take may differ. With `allow` the difference is a warning. Features of other people
-    have no recipe: arrays with other names than those of the training are worth a warning.
+    Streams that the checkpoint does not use may differ. With `allow` a difference is only a warning. Features of other
+    programs have no recipe; then different folder names than in training are a warning.
     """
     trained, recipe = recipe_of(loaded), folder.recipe
     theirs = folder.describe()
@@ -396,7 +396,7 @@ def check_recipe(loaded: Checkpoint, folder: FeatureFolder, allow: bool = False)
             "if another network made them, the scores are wrong."
         ]
     shared = set(recipe.streams) & set(trained.streams)
-    # whatever folds the features are from, those of a video that no network has seen are those of `sha256`
+    # folds do not matter, because the features of new videos come from the networks of `sha256`
     used = (recipe.narrowed(trained.streams) if shared else recipe).without_folds()
     different = differences(used, trained.without_folds())
     if different and not allow:

@@ -1,7 +1,7 @@
-"""The feature folder that an extraction writes, on this machine or at an fsspec URL.
+"""The output folder of an extraction, local or at an fsspec URL.
 
-A video's record is written last. Stored files may be incomplete: a video is done only if its record names this source
-and this recipe, and its arrays have the recorded length and rows.
+A video's record is written last. Files may be incomplete or outdated, so a video is done only if its record names this
+source and this recipe, and its arrays have the recorded length and rows.
 """
 
 import io
@@ -24,7 +24,7 @@ from lstr.files.remote import Place, RemoteFile, content_of
 from lstr.loaded_checkpoint import is_tables
 from lstr.pipelines.features.feature_files import ids_below
 
-LOOKS = 32  # videos to look at in parallel: each look at a remote store waits for several requests
+LOOKS = 32  # videos checked in parallel, because each check of a remote folder waits for several requests
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -45,12 +45,12 @@ class OutputFolder:
         return self.path.joinpath("records", f"{video_id}.json")
 
     def find_record(self, video_id: str, source: Place) -> dict[str, Any] | None:
-        """Return the record of a video if this source (by size and time) is finished, with its arrays whole.
+        """Return the record of a video if its arrays are complete and the source has not changed (by size and time).
 
-        At a URL this takes eleven small requests. Raises MissingPathError where that cannot be reached.
+        At a URL this takes eleven small requests. Raises MissingPathError if the URL cannot be reached.
         """
         record = read_record(self.record(video_id))
-        # Whatever is odd here is extracted again: that is safe, and a wrong "done" is not.
+        # In doubt the video is extracted again, which is safe; a wrong "done" would not be.
         try:
             stat = source.stat()
             if not record or (record["bytes"], record["mtime"]) != (stat.st_size, stat.st_mtime):
@@ -66,10 +66,10 @@ class OutputFolder:
 
     @contextmanager
     def staged(self, video_id: str) -> Iterator["OutputFolder"]:
-        """Yield a folder on this machine for one video's arrays and record: this one, or one that is copied here.
+        """Yield a local folder for one video's arrays and record: this folder, or a temporary one that is uploaded.
 
-        The old record is removed first, so that a killed run does not leave old and new arrays under it. Raises
-        OutputError, also where the folder was deleted meanwhile.
+        The old record is removed first, so that a killed run does not leave it with a mix of old and new arrays. Raises
+        OutputError, also if the folder was deleted.
         """
         if isinstance(self.path, Path):
             check_exists(self.path / "recipe.json")
@@ -89,14 +89,14 @@ class OutputFolder:
             self.record(video_id).put(local.record(video_id))
 
     def compile(self) -> None:
-        """Write `videos.jsonl` from all readable records, if it would change: a finished folder may be read-only."""
+        """Write `videos.jsonl` from all readable records, only if it changes: a finished folder may be read-only."""
         videos = []
         if isinstance(self.path, Path):
             for video_id in sorted(ids_below(self.path / "records", ".json")):
                 is_whole = all(self.array(stream, video_id).exists() for stream in self.recipe.streams)
                 if is_whole and (record := read_record(self.record(video_id))):
                     videos.append(record)
-        else:  # to look for the arrays would take requests for each video
+        else:  # checking the arrays would take requests for each video
             for _, content in sorted(self.path.joinpath("records").contents().items()):
                 with suppress(ValueError):
                     videos.append(json.loads(content))
@@ -105,20 +105,20 @@ class OutputFolder:
 
 
 def _rows_and_signature(array: Place) -> tuple[int, str]:
-    """Return the number of rows of an array and its signature, for which three rows are read."""
+    """Return the number of rows of an array and its signature; reads three rows."""
     if isinstance(array, Path):
         mapped = open_array(array)
         return len(mapped), signature(mapped)
     shape, _, dtype = read_header(io.BytesIO(*array.ranges((0, HEADER_BYTES))))
     row = shape[1] * dtype.itemsize  # bytes
     first, middle, last = (HEADER_BYTES + row * k for k in (0, shape[0] // 2, shape[0] - 1))
-    # of the last row a byte more than it should have, so that a longer file is noticed
+    # read one byte after the last row, to detect a longer file
     rows = array.ranges((first, first + row), (middle, middle + row), (last, last + row + 1))
     return shape[0], signature_of(dtype, shape, len(rows[2]) - row, b"".join(rows))
 
 
 def map_in_threads(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with the result of `look`, in order; many at once, because most of it is waiting."""
+    """Yield each item with the result of `look`, in order; runs in many threads, because the calls mostly wait."""
     items = list(items)
     pool = ThreadPoolExecutor(LOOKS, "looks")
     try:
@@ -135,9 +135,9 @@ def open_output(path: Place) -> OutputFolder | None:
 
 
 def create_output(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -> OutputFolder:
-    """Open a feature folder for writing, here or elsewhere, and make it if it is new.
+    """Open a local or remote feature folder for writing, and create it if it does not exist.
 
-    Raises OutputError, and RecipeError, with the difference, if it holds features of another recipe.
+    Raises OutputError, and RecipeError, with the difference, if it contains features of another recipe.
     """
     if isinstance(path, Path) and path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file, not a folder.", "name a folder with -o.")
@@ -172,15 +172,15 @@ def read_record(place: Place) -> dict[str, Any] | None:
 
 
 def streams_trained_on(record: Mapping[str, Any] | None) -> Sequence[str] | None:
-    """Return the streams whose network was trained on the video of a record; None if it does not say."""
+    """Return the streams with networks that were trained on the video of a record; None if unknown."""
     streams = (record or {}).get("seen")
     return streams if isinstance(streams, list) else None
 
 
 def read_calibration(folder: Place) -> dict[str, Any]:
-    """Return the batch-norm statistics of the random networks that made a folder, by stream; empty otherwise.
+    """Return the batch-norm statistics of a folder's random networks, by stream; empty without random networks.
 
-    Raises RecipeError for a file of anything else. No code in it is run.
+    Raises RecipeError for other content. Code in the file is not executed.
     """
     path = folder.joinpath("calibration.pt")
     content = content_of(path)
@@ -195,7 +195,7 @@ def read_calibration(folder: Place) -> dict[str, Any]:
     try:
         if content.startswith(ZIP):
             check_deflated(path, io.BytesIO(content))
-        with suppress(Exception):  # a file that is not a pickle fails in as many ways as it has bytes
+        with suppress(Exception):  # unpickling arbitrary bytes can raise any type
             found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         for stream, tensors in found.items() if is_tables(found) else ():
             check_plain(path, {f"{stream}/{name}": tensor for name, tensor in tensors.items()})
@@ -207,7 +207,7 @@ def read_calibration(folder: Place) -> dict[str, Any]:
 
 
 def read_recipe(content: str | bytes, name: object) -> Recipe:
-    """Return the recipe in the content of a recipe.json; `name` is its path or URL. Raises RecipeError."""
+    """Parse the content of a recipe.json; `name` is its path or URL. Raises RecipeError."""
     try:
         return Recipe.from_dict(json.loads(content), name)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What `--recipe` means: a preset, a file of your own, or how existing features were made."""
+"""Resolve `--recipe`: a preset, a recipe file, or the recipe of existing features."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,24 +24,24 @@ from lstr.pipelines.model_files.model_file import is_meant_as_model, open_model
 from lstr.pipelines.model_files.networks import RECORD, find_networks, recorded_weights
 
 CHECKPOINTS = (".pt", ".pth", ".tar")
-COMPANIONS = ("calibration.pt", RECORD, DESCRIPTION)  # a recipe.json, which is not all of the recipe then
+COMPANIONS = ("calibration.pt", RECORD, DESCRIPTION)  # next to a recipe.json they are part of the recipe
 
 
 @dataclass(frozen=True)
 class StoredRecipe:
-    """A whole recipe, with its weights: that of a feature folder or a checkpoint."""
+    """A recipe with weights, from a feature folder or a checkpoint."""
 
     recipe: Recipe
-    # Where it was found, for people
+    # Its source, for messages
     origin: str
     # Batch-norm statistics of its random networks, by stream
     calibration: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    # Where the weights of its networks are, by stream, as far as that is known
+    # The weights files of its networks by stream, if known
     weights: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """`rgb`, `flow` or both."""
+        """The streams of the recipe."""
         return self.recipe.streams
 
     @property
@@ -51,9 +51,9 @@ class StoredRecipe:
 
 
 def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
-    """Return the name of the default recipe, and why: the one that the features in `output` were begun by.
+    """Return the name of the default recipe and the reason: the recipe of existing features in `output`.
 
-    For a new folder `faithful` on a GPU and `fast` on a CPU, where ten crops of flow take most of the time.
+    For a new folder it is `faithful` on a GPU and `fast` on a CPU, where ten crops of flow take most of the time.
     """
     begun = open_output(output)
     made = {stream: (part.network, part.crops) for stream, part in begun.recipe.parts.items()} if begun else {}
@@ -69,8 +69,8 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
 def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
     """Return the recipe of a preset or its name, a recipe file, feature folder, checkpoint or model file.
 
-    A weights folder and a model file bring their weights. Raises RecipeError, MissingPathError, WeightsError or
-    CheckpointError.
+    The result includes the weights of a weights folder or a model file. Raises RecipeError, MissingPathError,
+    WeightsError or CheckpointError.
     """
     if isinstance(name, Preset):
         return name
@@ -89,19 +89,19 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
     if is_meant_as_model(path):
         model = open_model(path)
         sources = model.network_sources()
-        # the networks of folds are not in it, and new videos need none of them
+        # a model file does not contain the networks of folds, and new videos do not need them
         return StoredRecipe(model.recipe.without_folds(), name, sources.calibration, sources.files)
     if path.suffix in CHECKPOINTS and path.is_file():
         loaded = checkpoint.load(path)
         if loaded.recipe is None:
             raise RecipeError(f"{path} does not record the recipe of its features.", f"choose: {', '.join(PRESETS)}.")
         known: dict[str, str | None] = {}
-        with suppress(WeightsError):  # gone: whoever needs them says so, where no others are named
+        with suppress(WeightsError):  # missing weights are an error only if they are used later
             known = find_networks(loaded)
         return StoredRecipe(Recipe.from_dict(loaded.recipe, path), name, loaded.calibration, known)
     if path.is_file():
         values = read_object(path) or {}
-        # A whole recipe, as features carry it, has the hashes of its weights.
+        # The recipe of features contains the hashes of weights.
         is_whole = any(isinstance(part := values.get(stream), dict) and "sha256" in part for stream in STREAMS)
         return StoredRecipe(Recipe.from_dict(values, path), name) if is_whole else read_preset(path)
     raise RecipeError(
@@ -118,17 +118,17 @@ def choose_recipe(
     algorithm: str | None = None,
     precision: str | None = None,
 ) -> Preset | StoredRecipe:
-    """Return a recipe with changes; None and `both` leave it as it is.
+    """Return a recipe with changes; None and `both` mean no change.
 
     Args:
-        name: As `find_recipe` takes it.
+        name: As for `find_recipe`.
         streams: `rgb` (all but flow), `flow` or `both`.
-        networks: Other networks, by stream; a name that ends in .py is the path of a config of mmaction2.
+        networks: Other networks by stream; a name that ends in .py is the path of an mmaction2 config.
         algorithm: Another algorithm of optical flow.
         precision: Another precision.
 
     Raises:
-        RecipeError: It is a whole recipe that says otherwise, or lacks a stream.
+        RecipeError: A recipe with weights contradicts the changes, or lacks a stream.
     """
     recipe = find_recipe(name)
     wanted = {stream: network for stream, network in (networks or {}).items() if network}
@@ -154,7 +154,7 @@ def choose_recipe(
     changes: dict[str, Any] = {}
     for stream, network in wanted.items():
         if network.endswith(".py"):
-            # only a name that a person gives becomes a path, and only a path is run as a config of mmaction2
+            # only a user's argument becomes a path, because a path is executed as an mmaction2 config
             network = str(Path(network).absolute())
         changes[stream] = replace(recipe.parts[stream], network=network, weights=None, mean=None, std=None)
     if algorithm:
@@ -165,9 +165,9 @@ def choose_recipe(
 
 
 def weights_for(recipe: Preset | StoredRecipe, chosen: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the paths of the weights by stream: those that are `chosen`, else those that the recipe names.
+    """Return the paths of weights by stream: the `chosen` ones, else the recipe's.
 
-    Raises WeightsError for weights of a stream that the recipe lacks, or that are not on this machine.
+    Raises WeightsError for weights of a stream that the recipe lacks, and for missing weights.
     """
     found: dict[str, str | None] = {}
     for stream in dict.fromkeys((*recipe.streams, *chosen)):

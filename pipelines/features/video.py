@@ -1,4 +1,4 @@
-"""The networks of an extraction, and one video to its arrays and its record: what every engine runs."""
+"""Build the networks of an extraction, and extract one video to its arrays and record; used by all engines."""
 
 import os
 import threading
@@ -43,16 +43,16 @@ from lstr.pipelines.progress import Progress
 from lstr.pipelines.sampled_inputs import sampled_inputs
 
 T = TypeVar("T")
-SAMPLED_VIDEOS = 50  # or up to twice as many, whose shapes tell the shape of all
+SAMPLED_VIDEOS = 50  # at least; up to twice this number of videos is probed for the most common aspect ratio
 CALIBRATION_CHUNKS = 256  # a few hundred are enough for a mean and a variance per channel
-CACHED_FOLDS = 4  # pairs of networks in memory besides that of all videos; each takes some 100 MB and a second to make
-MAX_NAME_BYTES = 250  # of a name that .json can be added to, on the usual file systems
+CACHED_FOLDS = 4  # pairs of fold networks in memory; each takes about 100 MB, and a second to build
+MAX_NAME_BYTES = 250  # leaves room for .json within the limit of file systems
 
 
 def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
-    """Return the ids to calibrate on: the training subset of a label file, or the lines of a text file.
+    """Return the ids of videos for calibration: the training subset of a label file, or the lines of a text file.
 
-    Raises MissingPathError if the file does not exist or names none of the videos.
+    Raises MissingPathError if the file does not exist or contains none of the videos.
     """
     if not calibrate.exists():
         raise MissingPathError(f"{calibrate} does not exist.", "give --calibrate a label file or a list of videos.")
@@ -76,9 +76,9 @@ def training_ids(calibrate: Path, videos: Mapping[str, Place]) -> list[str]:
 
 
 def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tuple[TwoStream, OutputFolder] | None:
-    """Return the networks and the folder as it was begun; None if it is new. Writes nothing, and opens no video.
+    """Return the networks and the output folder of an earlier run; None for a new folder. Writes and decodes nothing.
 
-    Raises RecipeError if its recipe is not what the options request, and MissingPathError as `training_ids`.
+    Raises RecipeError if its recipe differs from the options, and MissingPathError as `training_ids`.
     """
     output, recipe = options.output, options.recipe
     ids = tuple(training_ids(options.calibrate, videos)) if options.calibrate else ()
@@ -88,9 +88,9 @@ def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tup
     device, stored = choose_device(options.device), folder.recipe
     if isinstance(recipe, StoredRecipe):
         return _stored_networks(recipe, options, device)
-    # A folder keeps the frame size of its first run, so that all of its features are alike.
+    # A folder keeps the frame size of its first run, so that all its features are comparable.
     recipe = recipe.seeing_as(stored)
-    # Statistics of other networks do not fit: the recipes will differ, which create_output says.
+    # Do not use statistics of other networks; `create_output` will report that the recipes differ.
     before = {name: part.network for name, part in stored.parts.items()}
     alike = {name for name, part in recipe.parts.items() if part.network == before.get(name)}
     calibration = {stream: known for stream, known in read_calibration(output).items() if stream in alike}
@@ -108,7 +108,7 @@ def resume_networks(videos: Mapping[str, Place], options: ExtractOptions) -> tup
 def new_networks(
     videos: Mapping[str, Place], options: ExtractOptions, workers: FlowWorkers | None
 ) -> Generator[Progress, None, tuple[TwoStream, OutputFolder]]:
-    """Return the networks of a new folder and the folder, which is made; random ones are calibrated if requested.
+    """Build the networks for a new folder, calibrate random ones if requested, and create the folder.
 
     `workers` compute the recipe's flow. Raises RecipeError, WeightsError, VideoError or OutputError.
     """
@@ -117,7 +117,7 @@ def new_networks(
     if isinstance(recipe, StoredRecipe):
         return _stored_networks(recipe, options, device)
     if any(part.follows for part in recipe.parts.values()):
-        # Some of the videos here, spread over all of them; the first one if all are elsewhere.
+        # A sample of the local videos; the first video if all are remote.
         here = [source for source in videos.values() if not isinstance(source, RemoteFile)]
         sizes = []
         for source in here[:: max(1, len(here) // SAMPLED_VIDEOS)] or [*videos.values()][:1]:
@@ -131,7 +131,7 @@ def new_networks(
         images = yield from sampled_inputs(twostream, chosen, workers, CALIBRATION_CHUNKS, "calibration")
         for stream, part in twostream.recipe.parts.items():
             if part.weights == "random":
-                # Neighbours in time are alike: a batch must mix videos.
+                # Shuffled, because a batch must mix videos: consecutive chunks are similar.
                 order = np.random.default_rng(0).permutation(len(images[stream]))
                 twostream.calibrate(stream, np.stack([images[stream][i] for i in order]))
         calibrated = replace(sources, calibration=calibration_of(twostream), calibrated_on=tuple(ids))
@@ -140,7 +140,7 @@ def new_networks(
 
 
 def _stored_networks(stored: StoredRecipe, options: ExtractOptions, device: str) -> tuple[TwoStream, OutputFolder]:
-    """Return the networks of a whole recipe, checked against its hashes, and a folder of it."""
+    """Build the networks of a stored recipe, checked against its hashes, and return them with a folder for it."""
     if options.calibrate:
         raise RecipeError(f"{stored.origin} contains its own calibration.", "leave out --calibrate.")
     sources = WeightSources(options.weights, stored.calibration, stored.recipe.calibrated_on)
@@ -149,16 +149,19 @@ def _stored_networks(stored: StoredRecipe, options: ExtractOptions, device: str)
 
 
 class FoldNetworks:
-    """The networks of a recipe: `twostream`, and those of its folds, made when a video first needs them.
+    """The networks of a recipe, `twostream`, and the networks of its folds, built at their first use.
 
-    without: the fold that the networks of every video lack, 0 for those of all videos; None for the video's own. Raises
-    WeightsError if the weights lack what the recipe's folds need, or do not say what they have seen.
+    Args:
+        without: Use the networks that were trained without this fold for every video, 0 for the networks of all videos;
+            None chooses by video.
+
+    Raises WeightsError if the weights lack networks of the recipe's folds, or the ids of training videos.
     """
 
     def __init__(self, twostream: TwoStream, without: int | None = None):
         self.twostream, self.without = twostream, without
         self.recipe = twostream.recipe
-        # Cards of the streams whose weights say what they have seen
+        # Model cards by stream, for weights with known training videos
         self.cards: dict[str, tuple[ModelCard, ...]] = {}
         for stream in self.recipe.streams:
             source, folds = twostream.sources.files.get(stream), self.recipe.parts[stream].folds
@@ -176,13 +179,13 @@ class FoldNetworks:
         self._lock = threading.Lock()
 
     def of(self, video_id: str, sha256: str | None) -> tuple[TwoStream, dict[str, Any]]:
-        """Return the networks for a video of this id, and of a file with this SHA-256 if it is known.
+        """Return the networks for a video, by its id and its file's SHA-256 if known; and their part of the record.
 
-        The second is what the record says about them: their hashes, the fold that they lack, None for those of all
-        videos, and which of them have seen the video, if the weights say so. Raises WeightsError if a fold's file is
-        not the recipe's.
+        The record has their hashes, the fold that they were trained without (None for the networks of all videos), and
+        the streams that were trained on the video, if known. Raises WeightsError if the file of a fold does not belong
+        to the recipe.
         """
-        # Features of networks that were trained on the video look better than those of new videos.
+        # Features from networks that were trained on the video are better than features of new videos.
         twostream, fold = self.twostream, None
         seen: dict[str, Any] = {}
         if self.cards:
@@ -217,16 +220,16 @@ class FoldNetworks:
 
 @dataclass(frozen=True)
 class VideoExtractor:
-    """Extracts videos into a feature folder, in this process."""
+    """Extractor of videos into a feature folder, in this process."""
 
     folder: OutputFolder
     networks: FoldNetworks
     # None if the recipe has no flow
     flow: FlowWorkers | None
-    # Caches that may have a video's chunks already
+    # Caches that may contain a video's chunks
     caches: Sequence[ChunkCache] = ()
     allow_damaged: bool = False
-    # Videos at once by `engine`, which share the networks and the flow
+    # Number of videos that `engine` extracts at once, with shared networks and flow
     at_once: int = 1
 
     def engine(self, to_do: Mapping[str, Place]) -> Generator[Progress | Outcome, None, None]:
@@ -236,15 +239,15 @@ class VideoExtractor:
                 yield from self.extract(video_id, source)
             return
         shared = self.networks.twostream
-        shared.prepare(1, shared.batch)  # graphs are captured before any thread uses the GPU
+        shared.prepare(1, shared.batch)  # capture CUDA graphs before any thread uses the GPU
         makers = [partial(self.extract, video_id, source) for video_id, source in to_do.items()]
         with closing(merged(makers, self.at_once)) as events:
             yield from events
 
     def extract(self, video_id: str, source: Place) -> Generator[Progress | Outcome, None, None]:
-        """Extract one video that is not done; its failure is in its Outcome, the last event, and stops nothing.
+        """Extract one video that is not done; the last event is its Outcome, which also reports a failure.
 
-        Raises what would stop every other video too, as `failure_of`.
+        Raises only errors that affect all videos, as `failure_of`.
         """
         start = perf_counter()
         try:
@@ -263,19 +266,19 @@ class VideoExtractor:
     def _write(
         self, video_id: str, source: Path, origin: Mapping[str, Any], folder: OutputFolder
     ) -> Generator[Progress, None, tuple[dict[str, Any], str]]:
-        """Write one video's array of each stream, then its record; return that, and a warning.
+        """Write one video's array of each stream, then its record; return the record, and a warning.
 
-        `origin` is what the record says about a source that was copied here. Chunks are taken from a cache that has
-        them; if they are damaged they are removed, and the file is decoded. Nothing appears under a final name before
-        all arrays are whole. Raises VideoError if the video is damaged.
+        `origin` has the entries of the record about a downloaded source. Chunks come from a cache if it has them; if
+        these are damaged, they are removed, and the file is decoded. Files get their final names only when all arrays
+        are complete. Raises VideoError if the video is damaged.
         """
         stat = source.stat() if source.exists() else None
         sha256 = None
         if self.networks.cards or self.caches:
-            with suppress(OSError):  # opening it as a video says better why it cannot be read
+            with suppress(OSError):  # opening the video will report a better error
                 sha256 = sha256_of(source) if source.is_file() else None
         chosen, about_networks = self.networks.of(video_id, sha256)
-        twostream = copy(chosen)  # with seconds of its own
+        twostream = copy(chosen)  # a copy has separate timings
         start, note = perf_counter(), ""
         cached = None
         for cache in self.caches:
@@ -333,10 +336,10 @@ class VideoExtractor:
 
 @contextmanager
 def open_worker(config: ExtractOptions) -> Iterator[VideoExtractor]:
-    """Open an extractor of an existing feature folder, in a process that a job has started.
+    """Open an extractor for an existing feature folder, in a process that a job has started.
 
-    Raises MissingPathError if the folder is missing, RecipeError or WeightsError if its networks cannot be made here,
-    FlowError without the flow backend.
+    Raises MissingPathError if the folder is missing, RecipeError or WeightsError if its networks cannot be built, and
+    FlowError if the flow backend is missing.
     """
     folder = open_output(config.output)
     if folder is None:
@@ -360,9 +363,9 @@ def _write_arrays(
     name: str,
     announced: int,
 ) -> Generator[Progress, None, tuple[dict[str, dict[str, str]], int]]:
-    """Write a video's rows under their final names once they are whole; return fingerprints by stream and rows.
+    """Write a video's rows atomically; return fingerprints by stream, and the number of rows.
 
-    `name` is the video's, for messages; it should have `announced` chunks. Raises VideoError if it has no row.
+    `name` is the video's name for messages; it should have `announced` chunks. Raises VideoError without any row.
     """
     twostream.seconds = StepSeconds()
     with ExitStack() as stack:
@@ -387,10 +390,10 @@ def _write_arrays(
 
 
 def merged(makers: Iterable[Callable[[], Iterable[T]]], n: int) -> Generator[T, None, None]:
-    """Yield the items of many iterables as they come, `n` of these made at a time, each in its own thread.
+    """Yield the items of many iterables, in the order of their arrival; `n` iterables run at once, each in a thread.
 
-    Those of one iterable stay in order. What one raises ends all. Close the generator to let each thread close its own,
-    after the item it is at.
+    The items of one iterable stay in order. An error of one iterable ends all. Closing the generator closes the
+    iterables after their current items.
     """
     made: SimpleQueue[T | Future] = SimpleQueue()
     stopped = threading.Event()
@@ -405,7 +408,7 @@ def merged(makers: Iterable[Callable[[], Iterable[T]]], n: int) -> Generator[T, 
                     if stopped.is_set():
                         break
         except BaseException:
-            stopped.set()  # before this thread takes the next one
+            stopped.set()  # before this thread takes the next iterable
             raise
 
     with ThreadPoolExecutor(n, "merged") as pool:
@@ -418,7 +421,7 @@ def merged(makers: Iterable[Callable[[], Iterable[T]]], n: int) -> Generator[T, 
                 item = made.get()
                 if isinstance(item, Future):
                     left -= 1
-                    item.result()  # raises what ended it
+                    item.result()  # raises the error that ended it
                 else:
                     yield item
         finally:

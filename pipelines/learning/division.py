@@ -1,4 +1,4 @@
-"""Which videos the networks and models learn from, and which ones measure the result."""
+"""Divide videos into training, validation and testing, or into folds."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,22 +9,21 @@ from lstr.labels.video_ids import check_match, recording_of
 from lstr.pipelines.training.training_videos import actions_of, round_robin
 
 TRAINING, VALIDATION, TESTING = "training", "validation", "testing"
-HELD_OUT_SHARE = 4  # one recording of so many is held out for testing
-MIN_RECORDINGS_TO_VALIDATE = 15  # with fewer training recordings, each one is needed to learn from
-VALIDATION_SHARE = 5  # one training recording of so many chooses epochs and thresholds
+HELD_OUT_SHARE = 4  # one in this number of recordings is held out for testing
+MIN_RECORDINGS_TO_VALIDATE = 15  # with fewer training recordings, all are needed for training
+VALIDATION_SHARE = 5  # one in this number of training recordings chooses epochs and thresholds
 N_FOLDS = 3
 
 
 @dataclass(frozen=True)
 class Division:
-    """Labels whose subsets are training, validation (may be empty) and testing."""
+    """A division of labelled videos into training, validation (may be empty) and testing."""
 
     labels: Labels
     sentence: str
-    """How the result is measured, for people."""
+    """How the result is measured, as a sentence."""
     folds: int = 0
-    """Folds of the training videos, each scored by networks and models that have not seen it; 0 if videos are held out
-    instead."""
+    """Number of folds for cross-validation over the training videos; 0 if videos are held out instead."""
 
     def of(self, subset: str) -> list[str]:
         """Return the sorted ids of a subset."""
@@ -32,21 +31,21 @@ class Division:
 
 
 def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (), n_folds: int = 0) -> Division:
-    """Divide the labelled videos that are present into training, validation and testing.
+    """Divide the available labelled videos into training, validation and testing.
 
-    With folds, the networks learn from all videos except those that the labels call testing. Without folds, subsets
-    of the labels are kept; if there is no testing subset, validation is held out instead; if there is only one subset,
-    whole recordings are held out. If the labels call some videos training, videos of other subsets than validation and
-    testing are ignored.
+    With folds, the networks are trained on all videos except the testing subset. Without folds, the subsets of the
+    labels are used; without a testing subset, validation is held out instead; with only one subset, whole recordings
+    are held out. If the labels have a training subset, videos of subsets other than training, validation and testing
+    are ignored.
 
     Args:
         labels: The labels of all videos.
         present: Ids of the videos that can be read.
-        seen: Ids of videos that the initial networks have learnt from. They cannot be held out, so there are no folds.
+        seen: Ids of videos that the initial networks were trained on. They cannot be held out, so there are no folds.
         n_folds: The largest number of folds; 0 to hold videos out.
 
     Raises:
-        LabelsError: No video is left to learn from or to hold out.
+        LabelsError: No video is left for training or for testing.
     """
     check_match(labels.videos, present)
     subsets = {i: video.subset if labels.has_subsets else TRAINING for i, video in labels.videos.items()}
@@ -65,7 +64,7 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
     if n_folds and not {*seen} & {*named}:
         training = [i for i in named if i not in testing]
         folds = folds_of(training, n_folds)
-        # without a fold, some action must be left to learn
+        # the videos outside each fold must contain an action
         if not all(any(actions_of(labels, i) for i in training if i not in fold) for fold in folds):
             folds = []
     if folds:
@@ -103,9 +102,10 @@ def folds_of(ids: Sequence[str], n_folds: int = N_FOLDS) -> list[list[str]]:
 
 
 def hold_out_recordings(labels: Labels, ids: Sequence[str], known: Collection[str]) -> tuple[dict[str, str], str]:
-    """Return the subset of each id, whole recordings being held out, and a sentence that says so.
+    """Hold out whole recordings; return the subset of each id, and a sentence about it.
 
-    known: recordings that the initial networks have seen. Raises LabelsError if no recording can be held out.
+    `known` are recordings that the initial networks were trained on. Raises LabelsError if no recording can be held
+    out.
     """
     actions: dict[str, set[str]] = {}
     for video_id in ids:
@@ -126,10 +126,10 @@ def hold_out_recordings(labels: Labels, ids: Sequence[str], known: Collection[st
 
 
 def choose_recordings(actions: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:
-    """Choose recordings to hold out: evenly spaced, with most actions, and no action without another recording.
+    """Choose recordings to hold out: evenly spaced, with many actions; each action must remain in another recording.
 
-    actions: of each recording. known: recordings that are not chosen. Raises LabelsError if each other recording is the
-    only one of an action.
+    `actions` are the actions of each recording; `known` are recordings that must not be chosen. Raises LabelsError if
+    every other recording is the only one with some action.
     """
     names, step = list(actions), len(actions) / wanted
     evenly = [names[int(step * (at + 0.5))] for at in range(wanted)]
@@ -145,7 +145,7 @@ def choose_recordings(actions: Mapping[str, set[str]], wanted: int, known: Colle
         fitting = [name for name in order if name not in (*chosen, *known) and is_dispensable(name)]
         if not fitting:
             break
-        best = max(fitting, key=lambda name: len(actions[name] - covered))  # the first of equals, so evenly
+        best = max(fitting, key=lambda name: len(actions[name] - covered))  # the first of equals, for even spacing
         chosen.add(best)
         covered |= actions[best]
     if not chosen:

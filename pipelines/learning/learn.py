@@ -1,8 +1,8 @@
-"""The job of `lstr learn`: labelled videos to one model file, by a fixed plan.
+"""The job of `lstr learn`: train a model file on labelled videos, by a fixed plan.
 
-Labels are checked and divided, frames cached, the networks of the recipe finetuned, features computed, models trained
-and averaged, thresholds chosen, the result measured, and everything packed. With folds, networks and models are trained
-once on all videos, for the model file, and once without each fold, to score its videos.
+The steps are: check and divide labels, cache frames, finetune the networks of the recipe, compute features, train and
+average models, choose thresholds, measure the result, and pack everything. With folds, networks and models are trained
+once on all videos, for the model file, and once without each fold, to score the fold's videos.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -58,9 +58,9 @@ from lstr.pipelines.training.network_run import NetworkFiles
 from lstr.pipelines.training.run_folder import CONFIG, Step
 from lstr.pipelines.training.train import TrainOptions, train
 
-THRESHOLD_GROUPS = 10  # of videos; the thresholds of each group are chosen on the others
-# Entries of an evaluation with times and paths of this machine, which a model file leaves out so that the same
-# learning writes the same file.
+THRESHOLD_GROUPS = 10  # groups of videos; the thresholds of each group are chosen on the others
+# Entries of an evaluation with times and paths of this machine. They are not stored in a model file, so that equal runs
+# write equal files.
 LOCAL_ENTRIES = ("seconds", "checkpoint", "warnings")
 
 
@@ -70,14 +70,14 @@ class Learnt:
 
     model: Path
     about: Mapping[str, Any]
-    """What the model file says about itself, with `metrics` and `split`."""
+    """The content of model.json, with `metrics` and `split`."""
     report: Path | None
     """None if its folder was deleted or belongs to another learning."""
     failed: Sequence[Failed] = ()
     """Videos that were skipped because they cannot be read."""
 
     def lines(self) -> list[str]:
-        """Return the result in two sentences."""
+        """Summarise the result in two sentences."""
         metrics, split = self.about["metrics"], self.about["split"]
         prior = ""
         if "time_prior" in metrics:
@@ -92,10 +92,10 @@ Event = LabelFindings | Notice | Learning | StepProgress | Failed | Finished[Lea
 
 
 def learn(options: LearnOptions) -> Generator[Event, None, None]:
-    """Learn from labelled videos. The same options resume an earlier run, also with another time limit.
+    """Train a model file on labelled videos. The same options resume an earlier run, also with another time limit.
 
-    Yields LabelFindings, Notices, Learning before anything long, StepProgress, Failed for each unreadable video, and
-    Finished. Close the generator to end everything it started; finished parts are kept.
+    Yields LabelFindings and Notices, Learning before the first long step, StepProgress, Failed for each unreadable
+    video, and Finished. Close the generator to end all processes and threads; finished parts are kept.
 
     Raises:
         LabelsError, ConfigError: The labels or options cannot be used.
@@ -123,7 +123,7 @@ def learn(options: LearnOptions) -> Generator[Event, None, None]:
 
 
 class Learner:
-    """Runs the steps of a plan; `failed` has the videos that were skipped."""
+    """The execution of a plan; `failed` has the videos that were skipped."""
 
     def __init__(self, learning: Learning, options: LearnOptions, started: float):
         self.learning, self.options, self.started = learning, options, started
@@ -131,7 +131,7 @@ class Learner:
         self.failed: dict[str, Failed] = {**learning.failed}
 
     def run(self) -> Generator[StepProgress | Notice | Failed, None, tuple[Path, dict[str, Any]]]:
-        """Run all steps but packing; return the checkpoint and what the model file says about itself."""
+        """Run all steps except packing; return the checkpoint and the content of model.json."""
         try:
             yield from self.train_networks()
         except CacheError as error:  # its hint names an option of `lstr finetune`
@@ -141,7 +141,7 @@ class Learner:
         if self.plan.folds:
             of_networks = open_weights(self.workspace.weights).folds
             folds = {i: fold for i, fold in of_networks.items() if i in training}
-        else:  # models alone are trained in folds, to choose thresholds, unless validation videos do
+        else:  # train only models in folds, to choose thresholds, unless there are validation videos for it
             groups = [] if self.division.of(VALIDATION) else folds_of(training)
             folds = {i: at for at, ids in enumerate(groups, start=1) for i in ids}
         yield from self.train_models(folds)
@@ -172,7 +172,7 @@ class Learner:
             at_once=plan.at_once,
         )
         networks = [NetworkFiles(weights, name, fold or None) for name in plan.epochs for fold in range(1 + folds)]
-        # finished networks count whole, so that a resumed run shows its true progress
+        # count finished networks, so that a resumed run shows its true progress
         trained = {network.name: 1.0 for network in networks if network.is_finished()}
         total, done = 0, dict[str, int]()
         with closing(finetune(options)) as events:
@@ -196,7 +196,7 @@ class Learner:
                         yield from self.skip(event)
 
     def compute_features(self) -> Generator[StepProgress | Notice | Failed, None, None]:
-        """Compute features by networks that have not learnt from a video, and by those that models are trained on.
+        """Compute features with networks that were not trained on a video, and the features that models are trained on.
 
         Without folds, both are the same.
         """
@@ -262,9 +262,9 @@ class Learner:
     def measure(
         self, checkpoint: Path, folds: Mapping[str, int]
     ) -> Generator[StepProgress | Notice, None, dict[str, Any]]:
-        """Choose thresholds, write the report, and return what the model file says about itself.
+        """Choose thresholds, write the report, and return the content of model.json.
 
-        The testing videos are measured, or without any, the videos of all folds.
+        The testing videos are measured; without them, the videos of all folds.
         """
         yield self.plan.progress(THRESHOLDS)
         loaded, false_alarms, labels = load(checkpoint), self.options.false_alarms, self.division.labels
@@ -323,7 +323,7 @@ class Learner:
         return about
 
     def score_folds(self, folds: Mapping[str, int]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return scores (L, C) of the videos of all folds by models that lack them, and the mAP of each model."""
+        """Return scores (L, C) of the videos of all folds by models trained without them, and each model's mAP."""
         if not folds:
             return {}, []
         split = read_split(self.workspace.features, self.workspace.labels, TRAINING, skip_missing=True)
@@ -345,7 +345,7 @@ class Learner:
         return {video.id: rows[video.id] for video in videos}, tried
 
     def skip(self, event: Failed) -> Iterator[Failed]:
-        """Continue without a video. Raises VideoError if too few recordings are left for the folds."""
+        """Continue without a video. Raises VideoError if too few recordings remain for the folds."""
         if event.id in self.failed:
             return
         self.failed[event.id] = event

@@ -1,4 +1,4 @@
-"""The options of `lstr learn`, and the settings of networks that start from an earlier learning."""
+"""The options of `lstr learn`, and the settings of networks that are initialised from an earlier result."""
 
 import math
 from collections.abc import Mapping
@@ -23,17 +23,17 @@ IMAGE_SETTINGS = ("short_side", "crop", "height", "width", "margin")
 MAX_FOLDS = 10
 # Recipe, streams and flow algorithm.
 Features = tuple[str | Preset, str, Algorithm | None]
-# What is chosen if nothing is named, from ImageNet weights: of several recordings, and of a single one, as a model that
-# sees appearance overfits that.
+# Defaults, with ImageNet weights: for several recordings, and for a single one, which a model of appearance would
+# overfit.
 SEVERAL_RECORDINGS: Features = ("pretrained", "both", None)
 ONE_RECORDING: Features = ("difference", "both", None)
 
 
 @dataclass(frozen=True)
 class LearnOptions(VideoOptions):
-    """Which actions to learn from which videos; `lstr learn` has an option for each.
+    """Options of `lstr learn`.
 
-    settings: also `model.NAME` and `train.NAME` of the models that see the features.
+    `settings` may also contain `model.NAME` and `train.NAME` for the models on the features.
     """
 
     recipe: str | None = None
@@ -41,14 +41,14 @@ class LearnOptions(VideoOptions):
     stream: str | None = None
     """`rgb`, `flow` or `both`; None for all streams of a named recipe."""
     algorithm: Algorithm | None = None
-    """Algorithm of optical flow; None for that of a named recipe."""
+    """Algorithm of optical flow; None for the recipe's algorithm."""
     false_alarms: float | None = None
-    """Choose the thresholds that find most at so many false alarms an hour; None for the highest F1."""
+    """Maximum false alarms per hour for choosing thresholds; None for the highest F1."""
     folds: int | None = None
-    """Folds of the videos, each scored by networks and models that have not seen it, so that all videos can be learnt
-    from; 0 to hold videos out instead, None for 3, or for 0 if the time limit is too short."""
+    """Number of folds for cross-validation, so that all videos can be used for training; 0 to hold out videos instead,
+    None for 3, or for 0 if the time limit is too short."""
     at_once: Positive | None = None
-    """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""
+    """Networks of a stream that are trained in parallel on a CPU; None chooses the number."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Additional entries of the model file."""
 
@@ -71,7 +71,7 @@ class LearnOptions(VideoOptions):
 
     @property
     def model_settings(self) -> dict[str, str]:
-        """The settings of the models that see the features."""
+        """The settings of the models on the features."""
         chosen = {name: value for name, value in self.settings.items() if name.split(".")[0] in MODEL_SETTINGS}
         return ({"train.seed": str(self.seed)} if self.seed is not None else {}) | chosen
 
@@ -86,7 +86,7 @@ def initial_recipe(init: str | None) -> Recipe | None:
 
 
 def choose_features(options: LearnOptions, initial: Recipe | None) -> Features | None:
-    """Return recipe, streams and flow algorithm: the named ones or those of the initial networks; None for neither."""
+    """Return recipe, streams and flow algorithm, from the options or from the initial networks; None without both."""
     if options.recipe is not None:
         return options.recipe, options.stream or "both", options.algorithm
     if options.stream is None and options.algorithm is None:
@@ -98,10 +98,10 @@ def choose_features(options: LearnOptions, initial: Recipe | None) -> Features |
 
 
 def settings_of_networks(options: LearnOptions, initial: Recipe | None, features: Features) -> dict[str, str]:
-    """Return the settings of the networks. Networks of an earlier learning get gentle ones where none are set.
+    """Return the settings of the networks; networks of an earlier result are finetuned gently by default.
 
-    Gentle settings are a third of the learning rate and half of the epochs of their first training. initial: the recipe
-    of such networks, whose images keep their size. Raises what `trainable` and `initial_weights` raise.
+    Gentle means a third of the learning rate and half of the epochs of their first training. `initial` is the recipe of
+    such networks; their image sizes are kept. Raises as `trainable` and `initial_weights`.
     """
     own = options.network_settings
     if initial is None:
@@ -116,7 +116,7 @@ def settings_of_networks(options: LearnOptions, initial: Recipe | None, features
         first = defaults(stream, (begins.origin.dataset or "custom") if begins.origin else None, network)
         wanted = first.replace(lr=first.lr / 3, epochs=first.epochs // 2).to_dict()
         usual = defaults(stream, begins.dataset, network).to_dict()
-        # a network that was not trained at first is not trained now
+        # a network that was not trained the first time is not trained now
         kept = {*own, *IMAGE_SETTINGS} - ({"epochs"} if not first.epochs else set())
         gentle |= {f"{stream}.{n}": str(v) for n, v in wanted.items() if v != usual[n] and n not in kept}
     return {**gentle, "short_side": str(initial.short_side), "crop": str(initial.crop), **own}

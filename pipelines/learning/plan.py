@@ -1,4 +1,4 @@
-"""The plan of `lstr learn`: its steps and their times; and the working folder that keeps it."""
+"""The plan of `lstr learn`, with its steps and their times, and the working folder that stores it."""
 
 import json
 import os
@@ -35,25 +35,25 @@ STEP_NAMES = {
     MEASURE: "measure on held-out videos",
     PACK: "write the model file",
 }
-TIME_MARGIN = 1.2  # a plan takes at most this much longer than measured, so that a time limit holds
+TIME_MARGIN = 1.2  # safety factor on measured times, so that a time limit holds
 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step and the seconds that it takes."""
+    """A step and its estimated seconds."""
 
     key: str
     seconds: float
 
     @property
     def name(self) -> str:
-        """The step, for people."""
+        """The name of the step for messages."""
         return STEP_NAMES[self.key]
 
 
 @dataclass(frozen=True)
 class StepProgress:
-    """How much of a step is done, and the seconds that it and all later steps still take."""
+    """Progress of a step, and the remaining seconds of this and all later steps."""
 
     step: PlannedStep
     number: int
@@ -65,10 +65,10 @@ class StepProgress:
 
 @dataclass(frozen=True)
 class LearnPlan:
-    """The steps of a learning and what they work on."""
+    """The plan of a training job: its steps, data, networks and models."""
 
     videos: Mapping[str, int]
-    """The number of videos by subset; `chunks` alike."""
+    """Number of videos by subset; the same for `chunks`."""
     chunks: Mapping[str, int]
     n_classes: int
     split: str
@@ -83,23 +83,23 @@ class LearnPlan:
     preset: str
     """The training preset of the models."""
     bytes: int
-    """Disk space, about."""
+    """Approximate disk space in bytes."""
     threads: int = 1
-    """Threads of torch. A resumed run keeps the number, so that it ends in the same bits."""
+    """Threads of torch. A resumed run keeps this number, so that its result is equal to the bit."""
     at_once: int = 1
-    """Networks of a stream that are trained at once, each with `threads`."""
+    """Networks of a stream that are trained in parallel, each with `threads`."""
     budget: float | None = None
     """The time limit in seconds."""
     folds: int = 0
-    """Folds of the videos, each with its own networks and models; 0 if videos are held out instead."""
+    """Number of folds, each with separate networks and models; 0 if videos are held out instead."""
     recipe: str | None = None
     """How features are made, if the plan chose it."""
     is_one_recording: bool = False
-    """Whether all training videos are of one recording."""
+    """Whether all training videos belong to one recording."""
 
     @property
     def warning(self) -> str:
-        """Why thresholds may be poor; empty if they are chosen on videos that the networks have not seen."""
+        """The reason why thresholds may be poor; empty if they are chosen on videos that are new to the networks."""
         if self.folds or self.videos.get(VALIDATION) or not any(self.epochs.values()):
             return ""
         if self.is_one_recording:
@@ -114,7 +114,7 @@ class LearnPlan:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all steps."""
+        """Estimated seconds of all steps."""
         return sum(step.seconds for step in self.steps)
 
     def since(self, key: str) -> tuple[PlannedStep, ...]:
@@ -144,17 +144,17 @@ class Workspace:
         self.plan_file = self.path / "plan.json"
         self.labels = self.path / "labels.json"  # with their subsets
         self.weights, self.models = self.path / "weights", self.path / "models"
-        self.features = self.path / "features"  # of all videos, by networks that have not learnt from them
+        self.features = self.path / "features"  # of all videos, by networks that were not trained on them
         self.report = self.path / "report"  # of `lstr evaluate`
 
     def seen_features(self, fold: int) -> Path:
-        """Return the folder of features by the networks without a fold (0: of all), of videos that they learnt from."""
+        """Return the folder of the training videos' features by the networks without a fold (0: of all videos)."""
         return self.path / "seen" / (f"without_{fold}" if fold else "all")
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the folder has files that no learning has written."""
-        own = {"lock", self.labels.name}  # of a learning that was stopped at once, `lock` by an earlier version
+        """Return whether the folder contains files that `lstr learn` has not written."""
+        own = {"lock", self.labels.name}  # left by a run that stopped early; earlier versions wrote `lock`
         has_others = self.path.is_dir() and any(path.name not in own for path in self.path.iterdir())
         return has_others and not self.plan_file.is_file()
 
@@ -162,7 +162,7 @@ class Workspace:
     def locked(self) -> Iterator[None]:
         """Lock the folder; remove it at the end if it is empty.
 
-        Raises OutputError if another process holds it, or if it cannot be written.
+        Raises OutputError if another process has locked it, or if it cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ class Workspace:
         except OSError as error:
             raise unwritable(self.path.parent, error) from error
         try:
-            if not lock(handle):  # the system frees the lock of a killed process
+            if not lock(handle):  # the operating system releases the lock of a killed process
                 raise OutputError(
                     f"Another `lstr learn` is writing {self.path}.",
                     "wait until it is done, or name another file with -o.",
@@ -182,7 +182,7 @@ class Workspace:
             os.close(handle)
 
     def read_plan(self) -> tuple[str, str, LearnPlan] | None:
-        """Return the arguments of `write_plan`; None if there is no plan, or if another version wrote it."""
+        """Return the arguments of `write_plan`; None without a plan, or if another version wrote it."""
         try:
             content = json.loads(self.plan_file.read_text(encoding="utf-8"))
             plan = msgspec.convert(content["plan"], LearnPlan)
@@ -193,11 +193,11 @@ class Workspace:
     def write_plan(self, request: str, task: str, plan: LearnPlan, labels: Labels, is_resumed: bool) -> None:
         """Write labels and plan; remove the results of another plan unless this one is resumed. Raises OutputError.
 
-        request, task: hashes of what the plan was made for, with and without the time limit.
+        `request` and `task` are hashes of the inputs of the plan, with and without the time limit.
         """
         for name in () if is_resumed else ("weights", "features", "models", "seen", "report"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        write_labels(self.labels, labels)  # also if resumed: another learning may have been stopped after this line
+        write_labels(self.labels, labels)  # also if resumed, because another run may have stopped after this line
         write_json(self.plan_file, {"format": FORMAT, "request": request, "task": task, "plan": plan.to_dict()})
 
     def describe_data(self, labels: Labels, videos: Mapping[str, Place]) -> dict[str, Any]:

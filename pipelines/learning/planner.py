@@ -1,4 +1,4 @@
-"""Plans a learning: what each step takes on this machine, measured for a few seconds, within a time limit."""
+"""Plan a training job within a time limit, from the time of each step, which is measured for a few seconds."""
 
 import math
 from collections import Counter
@@ -50,36 +50,36 @@ from lstr.pipelines.training.recogniser import NetworksToTrain, make_optimiser, 
 from lstr.pipelines.training.training_videos import check_room, chunks_of
 from lstr.pipelines.training.window_samples import count_steps, draw_windows
 
-APPEARANCE = ("rgb", "grey")  # the streams that see how things look; the others see how they move
+APPEARANCE = ("rgb", "grey")  # streams of appearance; the others are streams of motion
 # The `model.` settings of an RNN; a model with other settings is an LSTR.
 RNN_SETTINGS = ("kind", "cell", "d_model", "dropout", "work_length", "rgb_dim", "flow_dim")
 
-# The share of their training that networks get at least in folds. With less time, videos are held out, so that one
-# network of each stream is trained instead of one for each fold. Two networks with an eighth of the training that they
-# had had by default had mAP .65 on UT-Interaction, and one network with a third of it .76.
+# Minimum share of the default training that networks get with folds. With less time, videos are held out, so that only
+# one network per stream is trained. On UT-Interaction two networks with an eighth of the default training had mAP .65,
+# and one network with a third of it had .76.
 MIN_SHARE = 2 / 3
-MIN_DRAWS = 96  # images per epoch; a time limit with room for fewer is refused
+MIN_DRAWS = 96  # images per epoch; a time limit that allows fewer is an error
 STEP_START_S, MODEL_START_S = 3.0, 1.0
 REPORT_S_PER_CHUNK = 0.02  # with resampling and figures
-FEATURES_SHARE = 0.2  # of the time of a training step, that an image takes as a feature; .16 measured
+FEATURES_SHARE = 0.2  # time of computing an image's features relative to a training step; 0.16 was measured
 TIMED_CHUNKS = 12  # of the first video
 # Seconds after which a step is not repeated; the first one warms up, and may be five times as slow.
 LONGEST_STEPS_S = (10.0, 2.0, 2.0)
 
 
 class Header(NamedTuple):
-    """What the header of a video says: chunks, and width and height in pixels at which flow is computed."""
+    """Number of chunks of a video by its header, and width and height in pixels at which flow is computed."""
 
     chunks: int
     size: tuple[int, int] | None = None
 
 
 def models_of(streams: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the streams of each model: one model of all, and one of motion alone if there is appearance too.
+    """Return the streams of each model: one model of all streams, and one of motion only if there is appearance too.
 
-    How things move holds better in another place than how they look: on actions of UT-Interaction that were recorded
-    elsewhere the model of motion had mAP .794, that of appearance .698, that of both .808, and the average of the first
-    and the last .818, as much as an average of six models.
+    Motion generalises better to other places than appearance. On actions of UT-Interaction that were recorded in
+    another place, mAP was .794 with motion, .698 with appearance and .808 with both. The average of the models of
+    motion and of both had .818, as much as an average of six models.
     """
     motion = tuple(stream for stream in streams if stream not in APPEARANCE)
     return (tuple(streams), motion) if motion and motion != tuple(streams) else (tuple(streams),)
@@ -104,10 +104,10 @@ def configure_models(
 
 
 class Planner:
-    """Plans a learning for this machine.
+    """Planner of a training job on this machine.
 
     Args:
-        headers: of all labelled videos that can be read.
+        headers: The headers of all readable labelled videos.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class Planner:
     def choose(
         self, division: Division, held_out: Division | None
     ) -> Generator[Notice, None, tuple[Division, LearnPlan]]:
-        """Measure this machine, and plan the best that the time limit allows, with fewer images or without folds.
+        """Measure this machine, and return the best plan within the time limit, with fewer images or without folds.
 
-        held_out: what takes the place of folds if the time is short, if anything may. Raises ConfigError for settings
-        of the models, TooShortError, OutputError and VideoError.
+        `held_out` is the alternative to folds if the time is short; None if there is no alternative. Raises ConfigError
+        for settings of the models, TooShortError, OutputError and VideoError.
         """
         # before measuring, so that a wrong setting is reported at once
         configure_models(self.options, self.networks.preset, self.lengths(division))
@@ -142,7 +142,7 @@ class Planner:
         return division, self.plan(division, is_last=True)
 
     def lengths(self, division: Division) -> list[int]:
-        """Return the chunks of each training video."""
+        """Return the number of chunks of each training video."""
         return [self.headers[i].chunks for i in division.of(TRAINING)]
 
     def measure(self, division: Division) -> None:

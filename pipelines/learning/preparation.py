@@ -1,4 +1,4 @@
-"""What `lstr learn` does before anything takes long: find videos, check and divide labels, measure, and plan."""
+"""Prepare `lstr learn` before the first long step: find videos, check and divide labels, measure, and plan."""
 
 import hashlib
 import json
@@ -36,12 +36,12 @@ from lstr.pipelines.training.recogniser import NetworksToTrain, settle
 from lstr.pipelines.training.run_folder import CONFIG
 from lstr.pipelines.training.training_videos import actions_of
 
-ANSWERED_FINDINGS = ("no subsets", "one subset")  # by folds, or by holding recordings out
+ANSWERED_FINDINGS = ("no subsets", "one subset")  # not reported, because folds or held-out recordings solve them
 
 
 @dataclass(frozen=True)
 class Learning:
-    """What is learnt from which videos, how, and where the result goes."""
+    """A prepared training job: videos, settings, plan and output."""
 
     model: Path
     workspace: Workspace
@@ -54,14 +54,14 @@ class Learning:
     features: Features
     device: str
     request: str
-    """A hash of all inputs; learnings with the same hash have the same result."""
+    """A hash of all inputs; jobs with the same hash have the same result."""
     task: str
     """The same without the time limit."""
     plan: LearnPlan
     is_resumed: bool
     """Whether an earlier run has started this plan."""
     is_finished: bool
-    """Whether the model file is the one that this plan makes."""
+    """Whether the model file is already the result of this plan."""
 
 
 def plan(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed | Learning, None, None]:
@@ -205,7 +205,7 @@ def check_division(options: LearnOptions, division: Division) -> None:
 
 
 def seen_videos(videos: Mapping[str, Place], networks: NetworksToTrain) -> set[str]:
-    """Return the ids of videos that the initial weights have learnt from, by id or by content."""
+    """Return the ids of videos that the initial weights were trained on, found by id or by content."""
     known = {name for begins in networks.initial.values() for pair in begins.seen.items() for name in pair}
     if not known:
         return set()
@@ -241,7 +241,7 @@ def hash_of(
     division: Division,
     videos: Mapping[str, Place],
 ) -> str:
-    """Return a hash of all inputs: learnings with the same hash have the same result."""
+    """Return a hash of all inputs: jobs with the same hash have the same result."""
     # not the cache and the number of networks at once, which change only how long it takes
     # a recipe file may have another content the next time
     is_of_file = any(isinstance(name, str) and name not in PRESETS for name, *_ in named)

@@ -1,1 +1,1 @@
-"""Model files: all that a trained system needs in one."""
+"""Model files: everything that a trained system needs, in one file."""

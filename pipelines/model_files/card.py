@@ -1,4 +1,4 @@
-"""A model file in words: its model card in Markdown, made from model.json, and phrases for the commands."""
+"""Model cards in Markdown, generated from model.json, and descriptions of model files for commands."""
 
 import math
 import re
@@ -19,15 +19,15 @@ from lstr.timeline import DEFAULT
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 SUBSETS = ("training", "validation", "testing")
 SYSTEMS = {"lstr": "this model", "time_prior": "time prior", "chance": "chance"}
-MAX_VIDEOS = 20  # that the card names; model.json has all
+MAX_VIDEOS = 20  # listed on the card; model.json has all
 WHERE = {
     "inside": "its weights are in this file",
     "random": "with random weights, made from their seed",
     "published": "with the published weights",
 }
-# Markdown's characters within a line; a low line is one only at the edge of a word.
+# Special characters of Markdown within a line; an underscore only at the edge of a word.
 STEERING = re.compile(r"[\\`*\[\]<>&~$]|(?<![^\W_])_|_(?![^\W_])")
-# Markdown's characters at the beginning of a line.
+# Special characters of Markdown at the beginning of a line.
 BEGINNING = re.compile(r"[#>+=-]|(?<=\d)[.)](?=\s|$)")
 
 
@@ -211,7 +211,7 @@ def plain_line(text: object) -> str:
 
 
 def escaped(text: object) -> str:
-    """Return text on one line that Markdown shows as it is."""
+    """Escape a text for one line of Markdown."""
     line = STEERING.sub(r"\\\g<0>", plain_line(text))
     start = BEGINNING.match(line) or re.match(r"\d{1,9}[.)](?=\s|$)", line)
     return f"{line[: start.end() - 1]}\\{line[start.end() - 1 :]}" if start else line

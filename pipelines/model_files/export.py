@@ -1,4 +1,4 @@
-"""The export job: a model file to one of graphs, written only if both give the same scores for the same chunks."""
+"""The export job: convert a model file to graphs, after checking that both give the same scores."""
 
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
@@ -39,12 +39,12 @@ from lstr.pipelines.model_files.packing import change_model, free_path
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 
-# Largest difference in probability between torch and the graphs: that of a stream from batch computation
+# Maximum difference in probability between torch and the graphs, the same as between streaming and batch computation
 TOLERANCE = 1e-5
-# Compared steps after the memory is full, when the oldest chunks have left it in every place
+# Compared steps after the memory is full, so that the oldest chunks have been replaced in every slot
 STEPS_AFTER_MEMORY = 200
 STEPS_PER_PROGRESS = 20
-# What writes and what runs graphs; either is installed with the extra `onnxruntime`.
+# The packages that write and run graphs; the extra `onnxruntime` installs both.
 PACKAGES = ("onnx", "onnxruntime")
 DRAWN = SceneConfig(n_videos=1, n_testing=1)
 
@@ -63,10 +63,16 @@ def export(
         streams: Streams of one call of the step's graph; a file serves any number, in groups of this size.
         n_chunks: Chunks of the videos to compare on.
 
-    Yields Progress and Notice, and last Finished with the ModelFile, in which `exported["alike"]` says how far the
-    scores differ. Raises CheckpointError for a file that is exported already, is not a model file, or whose graphs
-    differ from it; WeightsError if it does not hold its networks, ConfigError for a kind whose step cannot be a graph,
-    NetworkRuntimeError without ONNX Runtime, VideoError, OutputError.
+    Yields:
+        Progress and Notice, and at the end Finished with the ModelFile; `exported["alike"]` is the difference of
+        scores.
+
+    Raises:
+        CheckpointError: It is not a model file, is exported already, or the scores of the graphs differ.
+        WeightsError: It does not contain its networks.
+        ConfigError: The kind of model cannot be exported.
+        NetworkRuntimeError: ONNX Runtime is not installed.
+        VideoError, OutputError: A video cannot be read, or the output cannot be written.
     """
     if not 1 <= streams <= MAX_STREAMS:
         raise ConfigError(f"streams is {streams}.", f"Give a whole number from 1 to {MAX_STREAMS}.")
@@ -93,13 +99,13 @@ def export(
         )
     yield Progress("graphs", 0, 1 + len(model.networks))
     graphs = {STEP: make_graph(loaded.model, step)}
-    # ONNX Runtime has no product of bfloat16 on a processor.
+    # ONNX Runtime does not support bfloat16 on a CPU.
     precision = INT8 if recipe.precision == INT8 else "float32"
     exact = build_as(replace(recipe, precision=precision), model.network_sources(), "cpu")
     for done, stream in enumerate(exact.recipe.streams, start=1):
         yield Progress("graphs", done, 1 + len(model.networks))
         graphs[stream] = make_network_graph(exact.job(stream))
-    # Graphs are checked as on loading, so that no file is written that `lstr detect` would refuse.
+    # Check graphs as on loading, so that `lstr detect` will accept the file.
     for name, graph in graphs.items():
         try:
             check_graph(graph, f"{name}{GRAPH}")
@@ -111,7 +117,7 @@ def export(
     theirs, ours = yield from _features_of_both(videos, n_chunks, exact, converted)
     lengths = np.linalg.norm(theirs, axis=1) * np.linalg.norm(ours, axis=1)
     cosine = float(((theirs * ours).sum(1) / np.maximum(lengths, 1e-12)).min())
-    # Values of int8 networks near an edge of two steps may fall to either, so torch's features are scored by both.
+    # Values of int8 networks between two steps may round differently, so both score torch's features.
     whole = precision != INT8
     runner = open_step(step, graphs[STEP])
     first, later, n_steps = yield from _differences(loaded.model, runner, theirs, ours if whole else theirs)

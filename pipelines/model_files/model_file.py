@@ -1,8 +1,8 @@
-"""The model file, `.lstr`: a checkpoint, the networks of its features, and what is known of both, in one file.
+"""The model file, `.lstr`: a checkpoint, the networks of its features, and their metadata in one file.
 
-`model.json` has classes, recipe, thresholds, metrics and the videos that model and networks have seen; `card.md` says
-the same to people. `lstr.extractors.networks.archive` holds what may be read of a file from a stranger. Torch is needed
-for the tensors of its model alone.
+`model.json` has classes, recipe, thresholds, metrics and the training videos of model and networks; `card.md` presents
+them to the user. `lstr.extractors.networks.archive` reads untrusted files safely. Torch is needed only for the tensors
+of the model.
 """
 
 import json
@@ -68,7 +68,7 @@ class _Document(TypedDict):
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model file of which model.json is read; weights are read, and checked by hash, when they are needed."""
+    """An opened model file. Only model.json is read; weights are read, and checked by hash, at their first use."""
 
     path: Path
     # The content of model.json.
@@ -268,7 +268,7 @@ def open_model(path: str | Path) -> ModelFile:
 def open_checkpoint(
     path: str | Path, overrides: Mapping[str, str] | None = None, device: str | None = None
 ) -> Checkpoint:
-    """Return a checkpoint, or that of a model file, with its model on `device` (a GPU if there is one).
+    """Load a checkpoint or the checkpoint of a model file, with its model on `device` (None: the GPU if there is one).
 
     Raises CheckpointError and DeviceError.
     """
@@ -319,10 +319,10 @@ def load_exported(model: ModelFile) -> Checkpoint:
 
 
 def validation_videos(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the videos that chose the epoch, as far as they are recorded.
+    """Return the recorded ids of the videos that chose the epoch.
 
     Args:
-        metrics: Those of a checkpoint, as `lstr train` writes them.
+        metrics: The metrics of a checkpoint, as written by `lstr train`.
         about: The model.json of `lstr learn`; empty for other files.
     """
     subsets = about.get("videos")
@@ -331,7 +331,7 @@ def validation_videos(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> l
 
 
 def assumptions_of(loaded: Checkpoint) -> list[str]:
-    """Return a sentence on the settings that a published checkpoint lacks; nothing if all are known."""
+    """Return a sentence about settings that are missing in a published checkpoint; empty if all are known."""
     if not loaded.assumed:
         return []
     values = ", ".join(f"{name} {value}" for name, value in loaded.assumed.items())

@@ -1,6 +1,6 @@
-"""The feature networks that a checkpoint or model file needs: where they are, and whether they are the right ones.
+"""Find the feature networks that a checkpoint or model file needs, and check that they are the right ones.
 
-Their places are recorded next to the features and in the run, and networks are found again by their hash.
+Their paths are recorded next to the features and in the run; networks are also found by their hash.
 """
 
 import os
@@ -34,7 +34,7 @@ ARRAYS = "arrays"  # entry of a checkpoint's data: the names of the folders that
 
 
 def record_weights(folder: Place, files: Mapping[str, str | None]) -> None:
-    """Write into a feature folder where the weights of its networks are, if it would change."""
+    """Write the paths of the networks' weights to a feature folder, if they have changed."""
     places = {stream: os.path.abspath(path) for stream, path in files.items() if path}
     if not places:
         return
@@ -43,7 +43,7 @@ def record_weights(folder: Place, files: Mapping[str, str | None]) -> None:
 
 
 def recorded_weights(path: Path) -> dict[str, str]:
-    """Return where the weights of a feature folder's networks were, by stream; empty if it does not say."""
+    """Return the recorded paths of the weights of a feature folder's networks, by stream; empty without a record."""
     places = read_object(path / RECORD) or {}
     return {stream: place for stream, place in places.items() if isinstance(place, str)}
 
@@ -59,10 +59,10 @@ def run_record(features: Path, run: Path) -> dict[str, dict[str, dict[str, str]]
 
 
 def find_networks(loaded: Checkpoint, streams: Collection[str] = STREAMS) -> dict[str, str | None]:
-    """Return where the weights of the networks of a checkpoint's features are, by stream; None if nothing says it.
+    """Return the paths of the weights of a checkpoint's feature networks, by stream; None if unknown.
 
-    Looks where its run recorded them, for published ones in the home folder, and for weights folders next to the run.
-    Raises WeightsError if the recorded ones are gone, or are others now.
+    Searches the paths recorded by the run, published weights in the home folder, and weights folders next to the run.
+    Raises WeightsError if recorded weights are missing or have changed.
     """
     if loaded.recipe is None:
         return {}
@@ -146,7 +146,7 @@ def recipe_of(loaded: Checkpoint) -> Recipe | None:
 
 
 def streams_of_checkpoint(loaded: Checkpoint) -> tuple[str, ...]:
-    """Return the streams whose features a checkpoint takes; none if it does not say."""
+    """Return the input streams of a checkpoint; empty if unknown."""
     recipe = recipe_of(loaded)
     return recipe.streams if recipe else ()
 
@@ -162,7 +162,7 @@ def store_in_words(store: Mapping[str, Any]) -> str:
 
 
 def mismatch_warnings(loaded: Checkpoint, different: list[str]) -> list[str]:
-    """Return the warning that a recipe is another than that of a checkpoint, if there are differences."""
+    """Return a warning if a recipe differs from the checkpoint's recipe."""
     if not different:
         return []
     return [
@@ -177,7 +177,7 @@ def networks_of(
     algorithm: str | None = None,
     allow: bool = False,
 ) -> tuple[TwoStream, list[str]]:
-    """Return the feature networks that a checkpoint needs for raw video, of the streams its model takes, and warnings.
+    """Return the feature networks of a checkpoint's input streams, for raw video, and warnings.
 
     Args:
         loaded: The checkpoint.
@@ -188,7 +188,7 @@ def networks_of(
 
     Raises:
         CheckpointError: It does not record its recipe.
-        RecipeError: The networks are not those of its recipe.
+        RecipeError: The networks do not match its recipe.
         WeightsError: The weights are missing.
     """
     recipe = recipe_of(loaded)

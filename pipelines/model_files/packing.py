@@ -309,10 +309,10 @@ def metrics_from(path: str | Path) -> dict[str, Any]:
 
 
 def unpack_model(path: str | Path, folder: str | Path) -> Path:
-    """Write checkpoint.pt, card.md and, if networks are inside, the weights folder `weights` into a folder; return it.
+    """Unpack a model file to checkpoint.pt, card.md and, if it has networks, the folder `weights`; return the folder.
 
-    The tensors are those of the file to the bit. Raises CheckpointError or WeightsError for a file that cannot be read,
-    OutputError for a folder that has such files already or cannot be written.
+    Tensors are equal to the bit. Raises CheckpointError or WeightsError for a file that cannot be read, and OutputError
+    if the folder already contains such files or cannot be written.
     """
     model, folder = open_model(path), Path(folder)
     taken = next((folder / name for name in ("checkpoint.pt", CARD, "weights") if (folder / name).exists()), None)

@@ -1,4 +1,4 @@
-"""The quantisation job: a model file to one whose feature networks compute in int8, with ranges measured on videos."""
+"""The quantisation job: convert the feature networks of a model file to int8, with ranges measured on videos."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -23,9 +23,9 @@ from lstr.pipelines.model_files.packing import change_model, free_path
 from lstr.pipelines.progress import Finished, Notice, Progress
 from lstr.pipelines.sampled_inputs import sampled_inputs
 
-CHUNKS = 400  # half for the ranges, half to compare on
+CHUNKS = 400  # half for measuring ranges, half for the comparison
 BATCH = 8  # chunks at a time
-DEVICE = "cpu"  # int8 serves processors
+DEVICE = "cpu"  # int8 networks run on CPUs
 
 
 def quantise(
@@ -35,13 +35,18 @@ def quantise(
     n_chunks: int = CHUNKS,
     runtime: str = AUTO,
 ) -> Generator[Any, None, None]:
-    """Measure the ranges of a model's networks on videos, and write the model with them in int8.
+    """Measure the ranges of a model's networks on videos, and write the model with int8 networks.
 
-    `n_chunks` are sampled, spread evenly over the videos. Half of them give the ranges; on the others the cosine to the
-    float32 features is measured. Yields
-    Progress and Notice, and last Finished with the ModelFile, whose entry `int8` has the cosines. Raises
-    CheckpointError, RecipeError for a model that is in int8 already, VideoError if no video can be read, WeightsError,
-    OutputError or NetworkRuntimeError.
+    `n_chunks` chunks are sampled evenly from the videos. One half gives the ranges; on the other half the cosine
+    between int8 and float32 features is measured.
+
+    Yields:
+        Progress and Notice, and at the end Finished with the ModelFile; its entry `int8` has the cosines.
+
+    Raises:
+        RecipeError: The model is in int8 already.
+        VideoError: No video can be read.
+        CheckpointError, WeightsError, OutputError, NetworkRuntimeError: A file or runtime cannot be used.
     """
     videos = find_videos(paths)
     model = open_model(model_path)

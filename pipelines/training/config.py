@@ -1,4 +1,4 @@
-"""How to train: settings, and the presets that name them."""
+"""Training settings and their presets."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from lstr.settings import Amount, Count, Positive, PositiveAmount, Settings, Sha
 
 
 class TrainConfig(Settings, frozen=True):
-    """How to train; `--set train.NAME=VALUE` changes an entry. The defaults are the paper's (section 4.2)."""
+    """Training settings; `--set train.NAME=VALUE` changes one. The defaults are the paper's (section 4.2)."""
 
     prefix: ClassVar[str] = "train."
 
@@ -23,15 +23,15 @@ class TrainConfig(Settings, frozen=True):
     batch_size: Positive = 16
     """Windows per step, of all processes together."""
     accumulate: Positive = 1
-    """Pieces that each process computes its part of a batch in, one after the other: the same step in less memory."""
+    """Number of pieces in which each process computes its part of a batch: the same step with less memory."""
     lr: PositiveAmount = 5e-5
     weight_decay: Amount = 5e-5
     optimiser: Literal["adam", "adamw"] = "adam"
     """`adam` (paper), whose decay is part of the gradient, or `adamw`, whose decay is not."""
     warmup: Share = 0.4
-    """Share of all steps in which the rate rises."""
+    """Share of all steps with a rising learning rate."""
     warmup_epochs: Amount = 0.0
-    """Epochs in which the rate rises, however many the run has (published code); 0 is as `warmup` says."""
+    """Number of epochs with a rising learning rate (published code); 0 uses `warmup`."""
     schedule: Literal["paper", "published", "onecycle", "tenths", "constant"] = "paper"
     """`paper`: from 0 linearly to `lr`, then half a cosine to 0. `published` (code): half a cosine over all steps,
     times a rise from 0.3 to 1, so that `lr` itself is never reached. `onecycle`: half a cosine from a 25th of `lr` to
@@ -43,47 +43,46 @@ class TrainConfig(Settings, frozen=True):
     stride: Positive = 4
     """Chunks between the ends of two windows, where `windows` is `every`."""
     tails: bool = True
-    """Whether `tiled` windows reach each video's end, and videos shorter than a window are seen; the published code
-    does neither."""
+    """Whether `tiled` windows include each video's end and videos shorter than a window; the published code includes
+    neither."""
     targets: Literal["multi-hot", "unit"] = "multi-hot"
     """`multi-hot`: a chunk with several actions weighs more (paper). `unit`: its targets have length 1 (MiniROAD)."""
     ambiguous: Literal["ignored", "class"] = "ignored"
-    """`ignored`: such chunks are no part of the loss (published code). `class`: one like any other (MiniROAD)."""
+    """`ignored`: ambiguous chunks are not in the loss (published code). `class`: a class like others (MiniROAD)."""
     long_sampling: Literal["consistent", "stretched"] = "consistent"
-    """`consistent`: the long memory's grid is the one at test time. `stretched` (published code): a short past fills
-    all slots with repeats, which it never does at test time; on an anchored grid, as TeSTra's code, the slots are
-    spread over the whole range, before the video too."""
+    """`consistent`: the long memory is sampled as at test time. `stretched` (published code): a short past is repeated
+    to fill all slots, which never happens at test time; on an anchored grid, as in TeSTra's code, the slots are spread
+    over the whole range, including the time before the video."""
     standardise: bool = False
     """Train on features of zero mean and unit variance; the checkpoint's first layers have absorbed it."""
     hide_long: Share = 0.0
     """Share of the long memory's slots hidden at random from each window. A model overfits few videos
     through its long memory: this lessens it, and no long memory (`model.long_length=0`) avoids it."""
     clip: Amount = 0.0
-    """Norm that gradients are cut to; 0 leaves them as they are."""
+    """Maximum norm of gradients; 0 disables clipping."""
     average: Share = 0.0
-    """What a step leaves of the moving average of the weights, which evaluation and checkpoints then have in their
-    place: 0.999 as published of MAT and CMeRT; 0 for the weights themselves."""
+    """Decay per step of the moving average of the weights, which evaluation and checkpoints then use: 0.999 as
+    published for MAT and CMeRT; 0 disables it."""
     precision: Literal["float32", "bf16"] = "float32"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32."""
     max_steps: Count = 0
-    """Steps the run and its schedule end after, where that is earlier than the last epoch; 0 is no limit."""
+    """Maximum number of steps, also for the schedule; 0 disables the limit."""
     eval_every: Count = 0
     """Epochs between two evaluations on the validation videos; 0 is never."""
     metric: Literal["mAP", "mcAP"] = "mAP"
-    """What the best checkpoint is chosen by: `mAP` or `mcAP`."""
+    """Metric for choosing the best checkpoint: `mAP` or `mcAP`."""
     patience: Count = 0
     """Evaluations without a better one after which the run ends; 0 is never."""
     deterministic: bool = False
-    """Let PyTorch use algorithms alone that give the same bits each time; slower on a GPU, needless on a CPU."""
+    """Use only deterministic algorithms of PyTorch; slower on a GPU, unnecessary on a CPU."""
     seed: Count = 0
     log_every: Positive = 10
     """Steps between two lines of the log. A run can be resumed from any of them."""
     teacher: Count = 0
-    """Chunks of the future that a teacher sees of each chunk: a model of the same kind that is trained first, and whose
-    scores are trained on in addition to the labels. After Zhao et al. (arXiv 2011.09158), the details are ours. 0 is
-    none."""
+    """Future chunks that a teacher sees; 0 trains without a teacher. A teacher is a model of the same kind that is
+    trained first; its scores are training targets too (after Zhao et al., arXiv 2011.09158; the details are new)."""
     save_seconds: Amount = 30.0
-    """Seconds between two saves, more where a save takes over a twentieth of that; has no part in the result."""
+    """Seconds between two saves, or more if saving takes over 5 % of the time; does not affect the result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,16 +111,16 @@ def presets() -> dict[str, tuple[WindowConfig, TrainConfig]]:
 
 
 SMALL_UP_TO = 14_400  # chunks: one hour
-# Chunks of it, 16 s, that a kind with a long memory has if its preset has none. LSTR alone was measured without.
+# Chunks (16 s) of long memory for kinds that need one, if the preset has none. Only LSTR was measured without one.
 LONG_MEMORY = 64
-# The most that the small preset of a kind has of each.
+# Maximum sizes in the small preset of a kind.
 SMALL_SIZES = {
     **dict.fromkeys(("d_model", "d_feedforward", "decoder_feedforward", "d_token"), 128),
     **dict.fromkeys(("n_heads", "decoder_heads"), 4),
     **{"work_length": 32, "long_length": LONG_MEMORY, "n0": 8, "n1": 8, "l_enc": 1, "l_dec": 2},
     **{"n_generated": 8, "l_gen": 1, "future": 16, "groups": 0},
 }
-# What the small preset of a kind has of its published training: the windows, and what is learnt of each chunk.
+# Settings that the small preset of a kind takes from its published training: windows and targets.
 OWN_TRAINING = ("windows", "targets", "ambiguous")
 
 
@@ -144,10 +143,10 @@ def preset_for(n_chunks: int, settings: Mapping[str, str] = MappingProxyType({})
 def preset_named(name: str) -> tuple[WindowConfig, TrainConfig]:
     """Return both configurations of a preset. Raises ConfigError for an unknown one.
 
-    KIND-small that no kind defines is the kind as published, except for SMALL_SIZES, trained as `lstr-small`,
-    except for OWN_TRAINING; nothing of it was measured. Without published settings it has those of `thumos14`. Dropout
-    is that of `rnn-small`, and there are no groups of long-memory slots (MAT), for training hides slots until no window
-    has any. Of windows at `every` chunk a quarter is drawn, in a quarter of the epochs, so that it takes about as long.
+    If a kind does not define KIND-small, this is the published kind with SMALL_SIZES, trained as `lstr-small` with
+    OWN_TRAINING; it was not measured. Without published settings, `thumos14` is the base. Dropout is as in `rnn-small`.
+    There are no groups of long-memory slots (MAT), because training would hide all slots of a window. With windows at
+    `every` chunk, a quarter of them is drawn in a quarter of the epochs, so that the time is about the same.
     """
     known = presets()
     name = "rnn-small" if name == "small" else name  # its earlier name, in the files of runs
@@ -231,9 +230,9 @@ def without_removed(train: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_config(path: str | Path) -> dict:
-    """Return `model`, `train`, `preset` and `store` of a file that `--print-config` or a run wrote.
+    """Read `model`, `train`, `preset` and `store` from a file that `--print-config` or a run wrote.
 
-    The preset is None if the file names an unknown one; the store describes foreign features. Raises ConfigError.
+    An unknown preset is returned as None; the store describes features of other programs. Raises ConfigError.
     """
     try:
         content = json.loads(read_text(Path(path)))

@@ -1,4 +1,4 @@
-"""The job of finetuning: labelled videos to a weights folder, on one process or on those that torchrun started."""
+"""The finetuning job: train feature networks on labelled videos, with one process or with torchrun."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -45,12 +45,12 @@ from lstr.settings import Positive, check_fields
 
 @dataclass(frozen=True)
 class VideoOptions:
-    """The options of every job that learns from labelled videos."""
+    """Options of all jobs that train on labelled videos."""
 
     videos: Sequence[str]
     """Files, folders, patterns, URLs."""
     labels: str | Sequence[str]
-    """Labels of any form, see `read_label_file`; if several files have a video, the last one counts."""
+    """Label files of any format, see `read_label_file`; if several files have a video, the last one counts."""
     output: str | Path
     """Folder for weights, or a model file; its parts are kept in a folder next to it."""
     lists: Sequence[str] = ()
@@ -155,13 +155,14 @@ Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Step | 
 
 
 def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
-    """Train the networks, or resume a training. Started by torchrun, rank 0 alone yields events, and writes.
+    """Train the networks, or resume a training. With torchrun, only rank 0 yields events and writes files.
 
-    With a time limit, a network ends with the epoch that reaches its share of the time after the chunks are computed.
+    With a time limit, a network stops after the epoch that exceeds its share of the time; computing chunks does not
+    count. Close the generator to stop; finished parts are kept.
 
-    Yields LabelFindings and Notices; Failed for each video that cannot be read; Filling, then Progress by video id and
-    an Outcome of each video whose chunks are in the cache, and an empty Filling; Progress by network after each step, a
-    Step after each epoch; and Finished with Finetuned. Close the generator to end it; finished parts are kept.
+    Yields LabelFindings and Notices; Failed for each unreadable video; Filling, then Progress by video id and an
+    Outcome for each video with cached chunks, and an empty Filling; Progress by network after each step, a Step after
+    each epoch; and Finished with Finetuned.
 
     Raises:
         CheckpointError, ConfigError, LabelsError, OutputError, RecipeError, VideoError, WeightsError: inputs and

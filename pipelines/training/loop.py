@@ -114,10 +114,10 @@ class Run:
         return sum(values), length
 
     def train_steps(self, log: Callable[[Step], None] | None) -> Iterator[Progress | Step]:
-        """Train from `position` to the end: Progress after each step, a Step after each log line.
+        """Train from `position` to the end; yield Progress after each step, and a Step after each log line.
 
-        Each process of a run goes through the same steps; `log` is None except on rank 0. It is called before the state
-        that follows is saved, so that no line is lost between the two.
+        All processes of a run take the same steps; only rank 0 has a `log`. It is called before the next state is
+        saved, so that no line is lost.
         """
         position, is_over = self.position, self._is_over()
         since, saved, save_took = perf_counter(), perf_counter(), 0.0
@@ -181,12 +181,12 @@ class Run:
 
 
 def learning_rate(step: int, steps: int, lr: float, warmup: float, kind: str = "paper") -> float:
-    """Rate of one of `steps` steps, whose highest rate is `lr`.
+    """Return the learning rate of one of `steps` steps; `lr` is the highest rate.
 
-    warmup: share of the steps in which the rate rises. kind: `paper`, from 0 linearly to `lr`, then half a cosine to 0
-    (paper, section 4.2); `published`, half a cosine over all steps, times a rise from 0.3 to 1, both a step ahead, for
-    the published scheduler counts its own beginning; `onecycle`, half a cosine from `lr` / 25 up to `lr`, then one
-    down to 1 / 250,000 of it (GateHUB's code, by PyTorch's defaults); or `constant`.
+    `warmup` is the share of steps with a rising rate. `kind` is `paper`: from 0 linearly to `lr`, then half a cosine to
+    0 (paper, section 4.2); `published`: half a cosine over all steps, times a rise from 0.3 to 1, both one step ahead,
+    because the published scheduler counts its initialisation; `onecycle`: half a cosine from `lr` / 25 up to `lr`, then
+    one down to `lr` / 250,000 (GateHUB's code, PyTorch's defaults); or `constant`.
     """
     if kind == "constant":
         return lr
@@ -206,9 +206,9 @@ def learning_rate(step: int, steps: int, lr: float, warmup: float, kind: str = "
 
 
 def rates(config: TrainConfig, steps: int, epoch_steps: int) -> Callable[[int], float]:
-    """The learning rate of each step of a run of `steps`, whose first epoch has `epoch_steps`.
+    """Return the learning rate as a function of the step, for `steps` steps and `epoch_steps` in the first epoch.
 
-    The published schedule takes every epoch to be as long as the first, so it may end a few steps from the run's end.
+    The published schedule assumes that all epochs are as long as the first, so it may end a few steps off.
     """
     planned = steps
     if config.schedule == "published":

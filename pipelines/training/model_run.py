@@ -188,7 +188,7 @@ class Learner(Run):
         return loss, norm, batch.n_windows
 
     def loss(self, piece: Piece, totals: list[float], n_windows: int) -> Tensor:
-        """Return a piece's part of the loss of a batch of `n_windows`, of which `totals` outputs count."""
+        """Return a piece's part of a batch's loss, for `n_windows` and `totals`, the numbers of outputs that count."""
         windows, supervision = self.move(piece)
         if self.config.standardise:
             windows = standardise(windows, self.mean, self.std)
@@ -214,12 +214,12 @@ class Learner(Run):
 
 
 class ModelRun(Learner):
-    """A model in training in a run folder, with the videos that choose its best checkpoint, if any.
+    """A model in training in a run folder, with optional videos for choosing its best checkpoint.
 
     Args:
-        settings: everything that makes the run what it is, for the checkpoints.
-        state: what the run has saved; None for a run that starts.
-        learner: the other arguments of `Learner`.
+        settings: All settings that define the run, for the checkpoints.
+        state: The saved state of the run; None for a new run.
+        learner: The other arguments of `Learner`.
     """
 
     def __init__(
@@ -257,9 +257,9 @@ class ModelRun(Learner):
         return len(jobs), read_ahead(jobs[at.batch :][: self.steps - at.step], self.make_batch, readers)
 
     def evaluate(self, epoch: int, values: dict) -> dict:
-        """Return mAP, mcAP and AP per class of the validation videos; write best.pt if the metric was never as high.
+        """Return mAP, mcAP and AP per class of the validation videos; write best.pt if the metric has improved.
 
-        A mean is None if no chunk could be scored.
+        Means are None without a scored chunk.
         """
         assert self.validation is not None, "the plan of a run without validation videos has no evaluation"
         exported = self.export()
@@ -310,7 +310,7 @@ class ModelRun(Learner):
 
 
 def make_adam(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Adam:
-    """Return Adam, or AdamW, whose decay is not part of the gradient (Loshchilov and Hutter 2019)."""
+    """Return Adam, or AdamW with decoupled weight decay (Loshchilov and Hutter 2019)."""
     decay = {"adam": config.weight_decay, "adamw": 0.0}[config.optimiser]
     optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, fused=True, weight_decay=decay)
 

@@ -1,4 +1,4 @@
-"""How the feature networks are trained: settings, with defaults found on a few dozen short videos."""
+"""Training settings of the feature networks, with defaults found on a few dozen short videos."""
 
 import math
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ OneOrMore = Annotated[float, Meta(ge=1)]
 
 
 class FinetuneConfig(Settings, frozen=True):
-    """How to train one stream's recogniser; `--set NAME=VALUE` changes an entry."""
+    """Training settings of one stream's recogniser; `--set NAME=VALUE` changes one."""
 
     epochs: Count = 30
-    """0 leaves the network as it begins."""
+    """Number of epochs; 0 keeps the initial weights."""
     draws: Count = 0
     """Samples per epoch; 0 for as many as the training videos have chunks, and `fewest_draws` at least."""
     fewest_draws: Positive = 512  # or an epoch of a few short videos would be a handful of steps
@@ -56,8 +56,8 @@ class FinetuneConfig(Settings, frozen=True):
     brightness: Amount = 0.0
     """Levels of 255 by which images of any kind are made brighter or darker."""
     shake: Share = 0.0
-    """The largest step of a camera that shakes, from frame to frame, as a share of the width: half of the samples of
-    `grey`, `difference` and `change` are moved by up to so much. 0 is a camera that stands still."""
+    """Largest simulated camera movement between frames, relative to the width; half of the samples of `grey`,
+    `difference` and `change` are shifted. 0 disables it."""
     balanced: Amount = 1.0
     """The power of a class's number of samples that its chances are divided by: with 1 (or true) every class is drawn
     as often as any other, with 0 (or false) as often as it is there, and 0.5 lies between."""
@@ -71,10 +71,10 @@ class FinetuneConfig(Settings, frozen=True):
     """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
     crop: Positive = 64
     height: Count = 0
-    """Pixels of what the network sees of the whole picture, and of `width`; 0 for the square of `crop` pixels."""
+    """Height of the network's input from the whole frame, in pixels, like `width`; 0 for a square of `crop` pixels."""
     width: Count = 0
     margin: OneOrMore = 1.15
-    """How many times larger than height and width the picture is made, whose middle the features see."""
+    """The frame is resized to this many times height and width; features use its centre."""
     precision: Literal["fast", "float32", "bf16"] = "fast"
     """`bf16` computes in bfloat16 where that is safe (autocast); weights and optimiser stay float32. `fast` does so
     where device and network gain by it, and `float32` never does."""
@@ -116,12 +116,12 @@ class FinetuneConfig(Settings, frozen=True):
 
     @property
     def view(self) -> View:
-        """How a picture is fitted, and its middle cut out."""
+        """How an image is resized and its centre is cropped."""
         return View(self.size, 1, short_side=None if self.height else self.short_side, margin=self.margin)
 
     @property
     def training_view(self) -> View:
-        """How a picture is fitted when a part is cut from it to learn from."""
+        """How an image is resized for training, before a random crop."""
         if self.height:
             return View(self.size, 1, margin=self.crop_range or self.margin)
         return View(self.size, 1, short_side=round(self.short_side * (self.crop_range or 1)))
@@ -212,7 +212,7 @@ def trainable_network(network: str, stream: str = "rgb") -> Network:
 
 
 def defaults(stream: str, begun: str | None, network: Network = RESNET50) -> FinetuneConfig:
-    """The settings of a stream whose first weights were trained on a data set (`begun`), or are random."""
+    """Return the default settings of a stream, for initial weights from a data set (`begun`) or random ones (None)."""
     if begun == "imagenet":
         # Grey images are like those of ImageNet, and of few videos a network learns the place and the people: on three
         # folds of UT-Interaction grey with difference had per-frame mAP .716 after 2 epochs, .781 without training.

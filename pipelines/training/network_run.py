@@ -91,7 +91,7 @@ class NetworkFiles:
 
 @dataclass(frozen=True)
 class Training:
-    """Everything that makes the networks what they are."""
+    """All inputs that define the trained networks."""
 
     networks: NetworksToTrain
     labels: Labels
@@ -282,7 +282,7 @@ class NetworkRun(Run):
         return learning_rate(at, steps, config.lr, warmup)
 
     def batches(self) -> tuple[int, Iterator[Images]]:
-        """Return the number of batches of an epoch, and those of the next one; epochs are saved whole."""
+        """Return the number of batches per epoch, and the batches of the next epoch; only complete epochs are saved."""
         self.model.train()
         for norm in self.kept:  # all batch norms but the first keep their statistics (TSN, section 3.3)
             norm.eval()

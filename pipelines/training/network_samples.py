@@ -1,8 +1,8 @@
-"""Labelled segments of cached videos as the samples that TSN recognisers learn from (Wang et al. 2016, section 3).
+"""Training samples of TSN recognisers from labelled segments of cached videos (Wang et al. 2016, section 3).
 
-A sample is a segment cut in equal parts, with a chunk drawn at random from each; or a single chunk. Stretches without a
-label are cut in pieces as long as a typical action, and are a class of their own. Every draw follows from (seed, epoch,
-sample), so a resumed run draws what it would have drawn.
+A sample is a segment that is cut in equal parts, with a random chunk from each part; or a single chunk. Unlabelled
+parts of videos are cut in pieces as long as a typical action, and form a separate class. Every draw depends only on
+(seed, epoch, sample), so a resumed run draws the same samples.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""The feature networks of a finetuning: one after the other or several at once, on one process or many; resumable.
+"""Train the feature networks of a finetuning job, in sequence or in parallel, with one or more processes; resumable.
 
-The threads of one network wait for each other after every layer, and much longer if other programs run: on two quiet
-cores, two networks at once take 0.7 of the time that they take one after the other. So networks that are trained at
-once each have a process, `main`, to which its parent sends the arguments of `train_network`.
+The threads of one network wait for each other after every layer, and much longer if other programs run: on two idle
+cores, two networks in parallel take 0.7 of the time of training them in sequence. Therefore each parallel network has a
+process, `main`, which gets the arguments of `train_network` from its parent.
 """
 
 import json

@@ -115,7 +115,7 @@ def report_lost_ranks() -> Iterator[None]:
 def distributed_model(model: torch.nn.Module, unused: bool) -> torch.nn.Module:
     """Return the model with its gradients averaged over all processes.
 
-    unused: whether some parameters may have no part in a batch, as those of a GRU that has nothing to sum up.
+    `unused` is whether some parameters may be unused in a batch, for example in a GRU without input.
     """
     if world_size() == 1:
         return model

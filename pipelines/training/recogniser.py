@@ -52,12 +52,12 @@ def initial_weights(preset: Preset, shared: str | None, by_stream: Mapping[str, 
     """Return the initial weights of each stream of a preset.
 
     Args:
-        shared: of all streams that they fit: the path of a weights file or folder, the name or recipe of fetched
-            weights, or `random`; None for those of the preset.
-        by_stream: the same of one stream alone, which they must fit.
+        shared: Weights for all streams that they fit: the path of a weights file or folder, the name or recipe of
+            published weights, or `random`; None for the weights of the preset.
+        by_stream: The same for single streams, which they must fit.
 
     Raises:
-        WeightsError, MissingPathError: there are no such weights, or they do not fit.
+        WeightsError, MissingPathError: The weights do not exist, or do not fit.
     """
     for stream in STREAMS:
         if by_stream.get(stream) and stream not in preset.streams:

@@ -108,14 +108,14 @@ class RunFolder:
             raise CheckpointError(f"{self.path} already contains a run.", hint)
 
     def begin(self, settings: dict[str, Any], resume: bool, upgrade: Callable[[dict], dict] = dict) -> None:
-        """Start a run with these settings, or check that they are those of the run that is resumed.
+        """Start a run with these settings, or check that a resumed run has the same settings.
 
         Args:
-            settings: everything that the result depends on, and `made_by`, which may differ.
-            upgrade: turns the settings of a run of an earlier version into those that this version would have written.
+            settings: Everything that affects the result, and `made_by`, which may differ.
+            upgrade: Converts the settings of a run of an earlier version to this version.
 
         Raises:
-            CheckpointError: a run is in the way, or had other settings.
+            CheckpointError: The folder has a run that is not to be resumed, or a run with other settings.
         """
         # temporary files of a process that was killed while it wrote
         sweep(self.path)

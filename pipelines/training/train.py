@@ -1,10 +1,10 @@
-"""The job of training: features and labels to a checkpoint, on one process or on those that torchrun started.
+"""The training job: train a checkpoint on features and labels, with one process or with torchrun.
 
-A model may have a teacher: a model of the same kind that sees some of the future, and from whose scores it learns.
-After Zhao et al., Privileged Knowledge Distillation for Online Action Detection (arXiv 2011.09158), of which no code
-was found: the details are ours. A teacher is the same network, read late: its window is some chunks longer, and its
-output at the latest chunk is about a chunk before, with what came after in view. Trained first, it scores the training
-videos once; the model then learns from these scores in addition to the labels. The checkpoint has nothing of it.
+A model may have a teacher: a model of the same kind that sees some of the future. This follows Zhao et al., Privileged
+Knowledge Distillation for Online Action Detection (arXiv 2011.09158); their code was not found, so the details are
+ours. A teacher is the same network with a delay: its window is some chunks longer, and its output at the latest chunk
+predicts an earlier chunk. It is trained first and scores the training videos once; these scores are then training
+targets of the model in addition to the labels. The checkpoint does not contain the teacher.
 """
 
 import hashlib
@@ -128,7 +128,7 @@ class Task:
         check_teacher(self.model, self.config, max((len(video.features) for video in self.split.videos), default=0))
 
     def settings(self, device: str) -> dict:
-        """Return everything that makes the run what it is, as config.json and the checkpoint carry it."""
+        """Return all settings that define the run, as in config.json and the checkpoint."""
         split, preset = self.split, self.preset
         videos = [(video.id, len(video.features)) for video in split.videos]
         labels = hashlib.sha256()

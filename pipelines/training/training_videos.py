@@ -72,9 +72,9 @@ def hold_out(ids: Collection[str], shows: Mapping[str, set[str]]) -> tuple[str, 
 def parts_of(
     labels: Labels, videos: Collection[str], subset: str, eval_subset: str | None
 ) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the sorted ids for training, for validation, of neither subset, and those whose videos are missing.
+    """Return the sorted ids for training, for validation, in neither subset, and without a video file.
 
-    eval_subset: None for `validation`, if the labels have it. Raises LabelsError if a named subset has no video.
+    `eval_subset` None means `validation` if the labels have it. Raises LabelsError if a named subset has no video.
     """
     subset, eval_subset = subset_named(subset), eval_subset and subset_named(eval_subset)
     if subset == eval_subset:
@@ -240,10 +240,10 @@ def check_room(n_videos: int, needed: int, size: int) -> None:
 def fill(
     videos: Mapping[str, SoundVideo], cache: ChunkCache, workers: FlowWorkers | None, failed: FailureLog
 ) -> Generator[Filling | Progress | Outcome | Notice | Failed, None, dict[str, CachedVideo]]:
-    """Return the chunks of each video, computed if the cache lacks them or they are damaged; Progress by video id.
+    """Return the chunks of each video; compute missing and damaged ones, with Progress by video id.
 
-    Videos that cannot be read to their end are added to `failed`. What was computed is kept whatever happens later.
-    Raises VideoError if no video can be read to its end, and as `failure_of`.
+    Videos that cannot be read to their end are added to `failed`. Computed chunks stay in the cache. Raises VideoError
+    if no video can be read to its end, and as `failure_of`.
     """
     keep, cached, n_made = {video.sha256 for video in videos.values()}, dict[str, CachedVideo](), 0
     yield Filling({video_id: video.n_chunks for video_id, video in videos.items()})
@@ -294,6 +294,6 @@ def find_cached(cache: ChunkCache, videos: Mapping[str, str]) -> dict[str, Cache
 
 
 def find_chunks(cache: ChunkCache, sha256: str) -> CachedVideo | None:
-    """Return the cached chunks of a video file; also those of a recipe that keeps more than is needed."""
+    """Return the cached chunks of a video file, also from a cache with more planes than needed."""
     caches = (ChunkCache(cache.root, made) for made in serving(cache.recipe))
     return next((found for place in caches if (found := place.find(sha256))), None)

@@ -174,7 +174,7 @@ def map_piece(piece: Piece, change: Callable[[Tensor], Tensor]) -> Piece:
 
 @dataclass(frozen=True)
 class Batch:
-    """One process's share of an optimiser step, in pieces that go through the model one after the other; on the CPU."""
+    """One process's share of an optimiser step, on the CPU, in pieces that the model processes in sequence."""
 
     pieces: list[Piece]
     # of all processes together
