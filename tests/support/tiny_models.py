@@ -56,7 +56,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"kind": "miniroad", "anticipation": 2},
     {"kind": "trn", "anticipation": 2, "d_token": 6, "shared_classifier": True, "decoder_from": 0},
     {"kind": "testra", "grid": "anchored", "decay": 0.9, "anticipation": 2},
-    {"kind": "gatehub", "n_heads": 2, "d_model": 160, "n0": 8},  # long enough for a stream to keep parts of its gates
+    {"kind": "gatehub", "n_heads": 2, "d_model": 160, "n0": 8, "long_stride": 1},  # a stream keeps parts of its gates
     {"kind": "oadtr", "anticipation": 2, "decoder_heads": 2, "decoder_feedforward": 8},
     {"kind": "cmert", "grid": "anchored", "context": 2, "anticipation": 2, "refine_times": 3},
     {"kind": "mat", "grid": "sliding", "groups": 2, "l_stage1": 2, "refinements": 3, "anticipation": 2},

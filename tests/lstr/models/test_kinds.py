@@ -9,7 +9,7 @@ import torch
 
 from lstr import batch, checkpoint, kinds, streaming
 from lstr.errors import ConfigError, LstrError
-from lstr.kinds import KINDS, configure, make_model
+from lstr.kinds import KINDS, configure
 from lstr.models.cuda_graphs import CapturedStep
 from lstr.models.kind import Model
 from lstr.models.layers import keep
@@ -276,9 +276,3 @@ def test_a_new_kind_is_one_class(mean, tmp_path):
     for setting, value in (("anticipation", 2), ("gru", True)):
         with pytest.raises(ConfigError, match=setting):
             configure(kind="mean", **{setting: value})
-
-
-def test_only_a_gpu_captures():
-    model = make_model(configure(kind="rnn", rgb_dim=5, flow_dim=3, d_model=16), 5).eval()
-    with pytest.raises(LstrError):
-        streaming.capture(model, streaming.create(model))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from lstr import streaming
 from lstr.batch import predict, predict_ahead
-from lstr.models import colar
+from lstr.models import colar, gatehub
 from lstr.models.convolutional import same_run
 from lstr.models.encoder_decoder import rewards
 from lstr.models.layers import PackedLinear
@@ -20,7 +20,7 @@ from lstr.pipelines.training.window_samples import hide_slots, make_targets
 from lstr.windows import indices as memory
 from lstr.windows.windows import Supervision, gather, join, loss_of
 from tests.support.published_sets import supervised_windows
-from tests.support.tiny_models import run, scores_of, tiny, unsettled, video
+from tests.support.tiny_models import check_streams, run, scores_of, tiny, unsettled, video
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.9])
@@ -34,6 +34,15 @@ def test_a_chunk_leaves_the_memory_of_a_testra_stream(decay):
     apart = (scores[:, 0] - scores[:, 1]).abs().amax(dim=1) > 1e-6
     # in the work memory for 4 chunks, then in every fourth long memory, 4 times
     assert apart.nonzero()[:, 0].tolist() == [8, 9, 10, 11, 15, 19, 23, 27]
+
+
+@pytest.mark.parametrize("changes", [{"grid": "sliding"}, {"grid": "anchored"}, {"l_dec": 1}, {"l_dec": 3}], ids=str)
+def test_a_gatehub_stream_that_keeps_parts_of_its_gates_equals_the_whole_video(changes, monkeypatch):
+    monkeypatch.setattr(gatehub, "MAX_RECOMPUTED", 0)
+    model = unsettled(tiny(kind="gatehub", **changes))
+    torch.nn.init.normal_(model.latents)  # or each query would be like each other
+    assert "history" in model.begin(1)
+    check_streams(model, [(31, 19), (50,)])
 
 
 def test_a_gatehub_loss_of_sure_scores_has_a_slope():
