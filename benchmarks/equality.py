@@ -341,7 +341,7 @@ def counted(parts: Parts) -> str:
 
 
 def difference(old: Parts, new: Parts) -> str:
-    """Which parts differ, are gone or are new."""
+    """Return which parts differ, are gone or are new."""
     kept = [name for name in old if name in new]
     told = {
         f"of {counted(old)} differ": [name for name in kept if old[name] != new[name]],

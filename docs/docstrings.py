@@ -68,5 +68,5 @@ def clean_help(app, context, lines: list[str]) -> None:
 
 
 def _markup(line: str) -> bool:
-    """Whether sphinx-click made the line itself."""
+    """Return whether sphinx-click made the line itself."""
     return line.lstrip().startswith(("..", ":", "-", "**")) or not line.strip()

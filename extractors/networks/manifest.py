@@ -95,7 +95,7 @@ def read_pins() -> dict[str, str]:
 
 
 def published_by_hash(sha256: str) -> PublishedFile | None:
-    """Return the published file with this SHA-256, independent of its current name; None if there is no such file."""
+    """Return the published file with this SHA-256, independent of its current name; None for other files."""
     return next((e for e in read_manifest() if e.sha256_prefix and sha256.startswith(e.sha256_prefix)), None)
 
 

@@ -127,7 +127,7 @@ def weights_by_stream(named: Iterable[str], streams: Collection[str] = MODEL_STR
     """Return paths by stream for values of `--weights`: STREAM=NAME, or NAME for all its streams that are in `streams`.
 
     NAME is as for `find_weights`; the stream of a file follows from its content. Raises WeightsError if the stream is
-    unclear or there is no network, and as `find_weights`.
+    unclear or a network is missing, and as `find_weights`.
     """
     found: dict[str, str | None] = {}
     for text in named:

@@ -154,8 +154,8 @@ def write_weights(
 def open_weights(path: str | Path) -> WeightsFolder:
     """Open a finished weights folder that has the files of all its networks.
 
-    Raises MissingPathError if there is no folder, and WeightsError if it is unfinished, damaged, of another kind, or
-    lacks a file.
+    Raises MissingPathError if the folder does not exist, and WeightsError if it is unfinished, damaged, of another
+    kind, or lacks a file.
     """
     path = Path(path)
     if not path.is_dir():

@@ -131,7 +131,7 @@ class FirstPicture:
 def first_picture(path: Path, skip_damaged: bool = False) -> FirstPicture:
     """Decode up to the first frame, or with `skip_damaged` up to the first undamaged frame.
 
-    Raises VideoError if there is no such frame; errors of PyAV are passed on.
+    Raises VideoError without such a frame; errors of PyAV are passed on.
     """
     with open_container(path) as container:
         stream = best_video(container, str(path))

@@ -134,7 +134,7 @@ class Track:
         )
 
     def has_batch(self, largest: int) -> bool:
-        """Whether a batch of its chunks is waiting."""
+        """Return whether a batch of its chunks is waiting."""
         chunks, wanted = self.source.chunks, self.source.batch or largest
         if chunks is None or self.stops or self.pending + len(self.decisions) >= DECIDED_AHEAD:
             return False

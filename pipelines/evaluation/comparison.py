@@ -90,7 +90,7 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     Raises:
         SeenError: No video is left.
         CheckpointError: The models have different classes.
-        MissingPathError, LabelsError, OutputError: As the extraction, whose other errors are passed on.
+        MissingPathError, LabelsError, OutputError: An input or the output cannot be used; also as the extraction.
     """
     if options.output:
         check_writable(Path(options.output))

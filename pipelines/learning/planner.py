@@ -126,8 +126,8 @@ class Planner:
     ) -> Generator[Notice, None, tuple[Division, LearnPlan]]:
         """Measure this machine, and return the best plan within the time limit, with fewer images or without folds.
 
-        `held_out` is the alternative to folds if the time is short; None if there is no alternative. Raises ConfigError
-        for settings of the models, TooShortError, OutputError and VideoError.
+        `held_out` is the alternative to folds if the time is short; None without an alternative. Raises ConfigError for
+        settings of the models, TooShortError, OutputError and VideoError.
         """
         # before measuring, so that a wrong setting is reported at once
         configure_models(self.options, self.networks.preset, self.lengths(division))

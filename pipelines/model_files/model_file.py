@@ -129,7 +129,7 @@ class ModelFile:
             return card_of(self.about, self.path.name)
 
     def has_inside(self, stream: str) -> bool:
-        """Whether it holds the weights of a stream's network."""
+        """Return whether it holds the weights of a stream's network."""
         return self.networks.get(stream) == "inside"
 
     def checkpoint(self, device: str | None = None, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
@@ -210,7 +210,7 @@ def published_file(part: NetworkRecipe, stream: str) -> PublishedFile | None:
 
 
 def is_model(path: str | Path) -> bool:
-    """Whether a path is a model file, by its content."""
+    """Return whether a path is a model file, by its content."""
     return is_archive(path)
 
 
