@@ -81,23 +81,6 @@ def test_no_more_is_made_than_asked_for():
     items.close()
 
 
-def test_closing_ends_every_stage_and_closes_the_source_in_its_own_thread():
-    closed_in = []
-
-    def source():
-        try:
-            while True:
-                yield 0
-        finally:
-            closed_in.append(threading.current_thread().name)
-
-    items = ahead(ahead(source(), 2, "inner"), 2, "outer")
-    next(items)
-    items.close()
-    assert closed_in == ["inner"]
-    assert not running("inner") and not running("outer")
-
-
 SIDE = 32
 RGB = NetworkRecipe("tiny", "custom", "", 10, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=6, bgr=True)
 FLOW = NetworkRecipe("tiny", "custom", "", 10, (128.0,) * 10, (1.0,) * 10, width=6)

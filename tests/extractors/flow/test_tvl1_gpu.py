@@ -20,7 +20,6 @@ from lstr.extractors.flow.tvl1_cluster import (
     THREADS,
     ClusterKernel,
     Limits,
-    choose_layout,
     compile_source,
     layouts,
     source,
@@ -187,13 +186,6 @@ def test_any_number_of_blocks_gives_the_same(h, w, host):
     assert {4, 8} <= set(fitting)
     for blocks in fitting:
         assert np.array_equal(solved(frames, host.solver(blocks))[0], want), f"{blocks} blocks"
-
-
-def test_what_does_not_fit():
-    assert layouts(480, 640, HOPPER) == [] and choose_layout(480, 640, 80, HOPPER) is None
-    assert choose_layout(180, 320, 80, BEFORE_HOPPER) is None, "one block without its neighbours"
-    assert choose_layout(60, 80, 80, BEFORE_HOPPER) == layouts(60, 80, HOPPER)[0]
-    assert layouts(17, 3000, HOPPER) == [], "bands of one row are no neighbours of the rows that a median needs"
 
 
 @pytest.mark.long

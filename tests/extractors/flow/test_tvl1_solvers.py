@@ -125,16 +125,11 @@ def test_a_compiled_kernel_is_kept(tmp_path, monkeypatch):
     for _ in range(2):
         assert load_code(source(True), "sm_90") == b"code of sm_90"
     assert calls == {"sm_90": 1}
-    (path,) = (tmp_path / "home" / "kernels").iterdir()
-    path.write_bytes(path.read_bytes()[:-1])  # damaged
-    for _ in range(2):
-        assert load_code(source(True), "sm_90") == b"code of sm_90"
-    assert calls == {"sm_90": 2}
     load_code(source(True), "sm_100")
     driver_version[0] += 10
     load_code(source(True), "sm_90")
     load_code(source(False), "sm_90")
-    assert calls == {"sm_90": 4, "sm_100": 1}
+    assert calls == {"sm_90": 3, "sm_100": 1}
     kept = sorted((tmp_path / "home" / "kernels").iterdir())
     assert len(kept) == 4 and all(path.suffix == ".cubin" for path in kept), "nothing temporary is left"
     (tmp_path / "file").write_text("")

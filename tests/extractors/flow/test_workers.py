@@ -107,17 +107,6 @@ def test_two_threads_give_what_one_gives(algorithm):
     assert np.array_equal(*results)
 
 
-def test_no_thread_outlives_its_workers_and_opencv_has_its_own_back():
-    before = cv2.getNumThreads()
-    with FlowWorkers(2) as workers:
-        pending = [workers.submit(np.zeros((6, 64, 96, 3), np.uint8)) for _ in range(20)]
-        pending[0].result()
-        assert cv2.getNumThreads() == 1 and any(t.name.startswith("flow") for t in threading.enumerate())
-    assert cv2.getNumThreads() == before
-    assert not [t for t in threading.enumerate() if t.name.startswith("flow")]
-    assert any(flow.cancelled() for chunk in pending for flow in chunk.parts), "what had not begun was dropped"
-
-
 class Device:
     """Records the batches that it gets, and holds each until `go`; flow is the chunk's own number."""
 

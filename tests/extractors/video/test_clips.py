@@ -87,16 +87,6 @@ def test_it_is_bounded_and_in_order_whatever_comes(streams, coming, most_bytes, 
         assert len(keys) < 2 or kept[-1].dts - keys[1] < most_seconds * TICKS, "the oldest group is of use"
 
 
-def test_packets_that_only_point_at_pictures_are_not_kept():
-    """As FFmpeg's own test pictures are: a copy would outlive what it points at."""
-    ring = PacketRing(2**20, 1.0)
-    with av.open("testsrc=size=64x48:rate=5", format="lavfi") as container:
-        packet = next(container.demux(video=0))
-        with pytest.raises(ValueError):
-            ring.take(packet, packet.stream, 0.0)
-    assert ring.after(0) == []
-
-
 @pytest.mark.parametrize(
     ("name", "codec", "tag"),
     [

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.errors import NetworkRuntimeError
-from lstr.extractors.networks import converted_networks
 from lstr.extractors.networks import runtime as runtimes
 from lstr.extractors.networks.archive import write_archive
 from lstr.extractors.networks.build import build_network, fingerprint, network_recipe, randomise
@@ -100,16 +98,6 @@ def test_int8_is_rounded_once_and_stored_as_whole_numbers(runtime):
     check_graph(graph, "x")
     assert len(graph) < 0.4 * len(larger)
     assert cosine(open_graph(graph, "rgb", runtime)(images), by_torch(whole, images)) > 0.99
-
-
-def test_int8_that_would_be_clipped_is_refused(monkeypatch):
-    pytest.importorskip("openvino")
-    job = job_of("shufflenetv2", "rgb", 1)
-    graph = make_network_graph(in_int8(job, images_of(job, 2)))
-    monkeypatch.setattr(converted_networks, "multiplies_int8", lambda: False)
-    with pytest.raises(NetworkRuntimeError, match="clip") as caught:
-        open_graph(graph, "rgb", "openvino")
-    assert "ONNX Runtime" in caught.value.hint
 
 
 WITHOUT_TORCH = """
