@@ -103,17 +103,20 @@ def test_other_labels_begin_again(videos, learnt, tmp_path):
 
 @pytest.mark.slow
 def test_another_time_resumes_what_was_begun(videos, tmp_path):
-    """Once networks are trained, with the plan that they began with; a shorter one starts over."""
+    """Once networks are trained, with the plan that they began with; a finished file is learnt again."""
     chosen = options(videos, tmp_path / "drawn.lstr", seconds=600.0)
-    planned, trained = [], []
-    for step, seconds in (("compute features", 600.0), ("train the model", 900.0), ("compute frames", 300.0)):
+
+    def begun(step, seconds):
         events = until(step, replace(chosen, seconds=seconds))
-        planned.append(next(event for event in events if isinstance(event, Learning)))
         weights = (tmp_path / "drawn.learn" / "weights").glob("*.pth")
-        trained.append({path: path.stat().st_mtime_ns for path in weights})
-    first, second, third = planned
-    assert trained[0] == trained[1] != {}
-    assert second.is_resumed and second.plan == replace(first.plan, budget=900.0) and not third.is_resumed
+        found = next(event for event in events if isinstance(event, Learning))
+        return found, {path: path.stat().st_mtime_ns for path in weights}
+
+    first, trained = begun("compute features", 600.0)
+    second, kept = begun("train the model", 900.0)
+    assert second.is_resumed and second.plan == replace(first.plan, budget=900.0) and trained == kept != {}
+    run(replace(chosen, seconds=900.0))
+    assert not begun("compute frames", 300.0)[0].is_resumed
 
 
 @pytest.mark.slow
