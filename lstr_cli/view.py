@@ -5,7 +5,7 @@ terminal is too low for that, each source gets one line.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 
 from rich.console import Group, RenderableType
@@ -35,10 +35,9 @@ class View:
     view stays as it was last, and a summary of each source is printed.
     """
 
-    def __init__(self, beside_results: bool = False, clock: Callable[[], float] = monotonic):
-        self.clock = clock
+    def __init__(self, beside_results: bool = False):
         self.sources: list[Progress] = []
-        self._printed = clock()
+        self._printed = monotonic()
         self._console = error = console.err
         self._shows_events = error.is_terminal and not beside_results
         self._live = None
@@ -72,14 +71,14 @@ class View:
             return
         for event in decision.events if self._shows_events else ():
             console.say(f"{clock(event.time):>9}  {clean(source.status.name)}  {event_text(event)}")
-        now = self.clock()
+        now = monotonic()
         if now - self._printed >= console.PLAIN_SECONDS:
             self._printed = now
             console.say(source.line(now))
 
     def draw(self) -> Group:
         """Return what the terminal shows now; Live cuts what is below its last line."""
-        sources, now, height = list(self.sources), self.clock(), self._console.height
+        sources, now, height = list(self.sources), monotonic(), self._console.height
         for source in sources:
             source.refresh()
         n_lines = sum(2 + len(source.actions()) for source in sources)
@@ -113,7 +112,7 @@ class Progress(Sink):
         self._is_live = source.refresh is not None
         # brings the status of a live source up to date, also while nothing is decided
         self.refresh = source.refresh or (lambda: None)
-        self._rate(self._view.clock())
+        self._rate(monotonic())
         self._view.sources.append(self)
 
     def take(self, decision: Decision) -> None:
