@@ -37,7 +37,6 @@ from lstr.extractors.networks.weights_file import (
     fingerprint_of,
     network_file,
     read_card,
-    read_content,
     read_state_dict,
 )
 from lstr.extractors.recipe import NetworkRecipe
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from lstr.extractors.presets import StreamPreset
 
 SEED = 2021  # of random weights
-ALIGNMENT = "align"  # entry of a weights file of a fold that an earlier version wrote, next to its state_dict
 
 
 class Change(nn.Module):
@@ -126,8 +124,6 @@ def build_network(
         whole = backbone = backbone_of(stream, part, entry)
     if path:
         inflated = load_weights(backbone, path, entry, inflate=entry.inflates)
-        if fold and (alignment := read_alignment(path)):
-            backbone = nn.Sequential(backbone, alignment)
         card = read_card(path)
         part = replace(part, weights=card.name if card else dataset_of(path), seed=None, calibrated_on=())
         part = replace(part, stem=MEAN if inflated else None)
@@ -208,23 +204,6 @@ def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path:
                 found, needs = ("RGB" if stream == "rgb" else stream for stream in streams)
                 shapes += f" ({found} weights offered as {needs} weights)"
             raise WeightsError(f"{path}: {name} is {shapes}.", hint)
-
-
-def read_alignment(path: str | Path) -> nn.Conv2d | None:
-    """Return the linear map (D, D) that a fold's network applies to its features; None if the file has no such map.
-
-    Raises WeightsError if it cannot be read.
-    """
-    content = read_content(path, mapped=True)
-    if not isinstance(content, Mapping) or ALIGNMENT not in content:
-        return None
-    try:
-        weight, bias = content[ALIGNMENT]["weight"], content[ALIGNMENT]["bias"]
-        layer = nn.Conv2d(weight.shape[1], weight.shape[0], 1)  # applied to maps; they are averaged afterwards
-        layer.load_state_dict({"weight": weight[..., None, None], "bias": bias})
-    except (TypeError, KeyError, AttributeError, IndexError, RuntimeError) as error:
-        raise WeightsError(f"{path} has an alignment that cannot be read.", "train it again.") from error
-    return layer
 
 
 def identify(path: str | Path, wanted: Network | None = None) -> tuple[str, str]:

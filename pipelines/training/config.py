@@ -204,31 +204,6 @@ def changes_from(preset: str, model: WindowConfig, train: TrainConfig) -> dict[s
     return {f"{part}.{name}": ours[name] for part, theirs, ours in pairs for name in ours if ours[name] != theirs[name]}
 
 
-# Settings of earlier versions, each with its default
-REMOVED = {
-    "background": "all",
-    "shots": 0,
-    "text": "",
-    "teacher_stages": 1,
-    "teacher_weight": 1.0,
-    "temperature": 2.0,
-}
-
-
-def without_removed(train: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored training settings without those that no longer exist.
-
-    Raises ConfigError where one of these was changed from its default.
-    """
-    for name, default in REMOVED.items():
-        if train.get(name, default) != default:
-            raise ConfigError(
-                f"train.{name} is {train[name]!r}, which is not a setting of this version of lstr.",
-                "use the lstr version that wrote the configuration, or train with other settings.",
-            )
-    return {name: value for name, value in train.items() if name not in REMOVED}
-
-
 def read_config(path: str | Path) -> dict:
     """Read `model`, `train`, `preset` and `store` from a file that `--print-config` or a run wrote.
 
@@ -240,7 +215,6 @@ def read_config(path: str | Path) -> dict:
         found["store"] = dict(content.get("data", {}).get("store", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not the configuration of a run ({error}).", "give a RUN/config.json.") from error
-    found["train"] = without_removed(found["train"])
     found["preset"] = str(content.get("preset"))
     try:
         preset_named(found["preset"])

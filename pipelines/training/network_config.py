@@ -171,19 +171,6 @@ PICTURES = FinetuneConfig(
 )
 
 
-# Settings of earlier versions, each with the value that is a constant now
-REMOVED = {"warmup": 0.05, "clip": 20.0, "eval_every": 2, "patience": 0, "chosen_by": "mAP"}
-
-
-def with_new_defaults(before: dict) -> dict:
-    """Return the config.json of a run of an earlier version with the settings of this one."""
-    streams = {}
-    for stream, values in before["streams"].items():
-        kept = {name: value for name, value in values.items() if REMOVED.get(name, ...) != value}
-        streams[stream] = {**FinetuneConfig().to_dict(), **kept}
-    return {**before, "streams": streams}
-
-
 def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | None], algorithm: str | None) -> Preset:
     """The preset or recipe file that features will be made by, with other networks or flow; `choose_recipe` has both.
 

@@ -21,7 +21,6 @@ from lstr.extractors.twostream import build_twostream
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.training import ranks
-from lstr.pipelines.training.network_config import with_new_defaults
 from lstr.pipelines.training.network_run import NetworkFiles, Training, train_network
 from lstr.pipelines.training.run_folder import NETWORK_STATES, RunFolder, Step
 
@@ -108,7 +107,7 @@ def train_networks(
     """
     settings = training.settings(device)
     if ranks.is_first():
-        RunFolder(folder).begin(settings, resume, with_new_defaults)
+        RunFolder(folder).begin(settings, resume)
     ranks.wait_for_all()
     if ranks.from_first(lambda: is_weights_folder(folder)):
         yield Finished(open_weights(folder))

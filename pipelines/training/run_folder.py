@@ -6,7 +6,7 @@ after an error in the first step.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from lstr.files.content import append_jsonl, keep_jsonl, write_json
 
 CONFIG, LOG = "config.json", "metrics.jsonl"
 NETWORK_STATES = "training"
+NOT_COMPARED = (("data", "features"), ("train", "save_seconds"))  # settings that do not affect the result
 # Files that show that a run has begun: states of a model, of its teacher and of networks, and finished networks.
 STATES = ("resume.pt", "teacher-*/resume.pt", f"{NETWORK_STATES}/[!.]*", DESCRIPTION)
 MAX_CHANGES, MAX_CHARACTERS = 5, 60  # of a value, in an error message
@@ -107,12 +108,11 @@ class RunFolder:
             hint = "resume it with --resume, or choose another folder with -o."
             raise CheckpointError(f"{self.path} already contains a run.", hint)
 
-    def begin(self, settings: dict[str, Any], resume: bool, upgrade: Callable[[dict], dict] = dict) -> None:
+    def begin(self, settings: dict[str, Any], resume: bool) -> None:
         """Start a run with these settings, or check that a resumed run has the same settings.
 
         Args:
             settings: Everything that affects the result, and `made_by`, which may differ.
-            upgrade: Converts the settings of a run of an earlier version to this version.
 
         Raises:
             CheckpointError: The folder has a run that is not to be resumed, or a run with other settings.
@@ -125,10 +125,14 @@ class RunFolder:
         self.check_free(resume)
         file, now = self.path / CONFIG, json.loads(json.dumps(settings))  # lists for tuples, as the file has them
         try:
-            before = upgrade(dict(json.loads(file.read_text(encoding="utf-8"))))
+            before = dict(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise CheckpointError(f"{file} cannot be read ({error}).", "use another folder.") from error
-        if changed := find_changes({**before, "made_by": now["made_by"]}, now):
+        before["made_by"] = now["made_by"]
+        for part, name in NOT_COMPARED:
+            if name in now.get(part, {}) and name in before.get(part, {}):
+                before[part][name] = now[part][name]
+        if changed := find_changes(before, now):
             shown = "; ".join(changed[:MAX_CHANGES]) + ("; …" if len(changed) > MAX_CHANGES else "")
             raise CheckpointError(
                 f"{self.path} was started with other settings ({shown}).",

@@ -28,7 +28,6 @@ from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.streams import STREAMS, streams_of_model
 from lstr.files.atomic import check_exists
-from lstr.kinds import configure
 from lstr.labels.check import stop_at_errors
 from lstr.pipelines.features.dataset import Split, describe_overlap, network_overlap, read_dataset, streams_of
 from lstr.pipelines.features.feature_files import NOTHING, Stated, split_settings
@@ -44,7 +43,6 @@ from lstr.pipelines.training.config import (
     preset_named,
     read_config,
     resolve,
-    without_removed,
 )
 from lstr.pipelines.training.model_run import ModelRun
 from lstr.pipelines.training.run_folder import RunFolder, Step, open_events
@@ -275,7 +273,7 @@ def train_model(task: Task, folder: Path, device: str = "cpu", resume: bool = Fa
     config, videos = task.config, task.split.narrowed(task.model).videos
     settings, kept = task.settings(device), RunFolder(folder)
     if ranks.is_first():
-        kept.begin(settings, resume, lambda before: upgrade(before, settings))
+        kept.begin(settings, resume)
     ranks.wait_for_all()
     state = kept.read_state()
     soft = (yield from train_teacher(task, folder, device)) if config.teacher else None
@@ -329,18 +327,3 @@ def train_teacher(task: Task, folder: Path, device: str) -> Generator[Step, None
         trained.unlink(missing_ok=True)  # taken for a model of its kind, it would be late
     ranks.wait_for_all()
     return checkpoint.read(path)["scores"]
-
-
-def upgrade(before: dict, now: dict) -> dict:
-    """Return the settings of a run of an earlier version as this version would have written them.
-
-    A setting that did not exist has its default. What has no part in the result is taken from `now`, and what an
-    earlier version did not state.
-    """
-    unstated = {name: now["data"].get(name) for name in ("labels_sha256", ARRAYS)}
-    data = {**unstated, **before["data"], "features": now["data"]["features"]}
-    if store := data.get("store"):  # earlier runs state the order of the axes too
-        data["store"] = {name: value for name, value in store.items() if name not in ("layouts", "key")}
-    train = TrainConfig().to_dict() | without_removed(before["train"]) | {"save_seconds": now["train"]["save_seconds"]}
-    model = configure(now["model"]["kind"]).to_dict() | before["model"]
-    return {**now, "model": model, "train": train, "data": data}

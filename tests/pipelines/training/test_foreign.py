@@ -9,10 +9,7 @@ import lstr
 from lstr.batch import predict
 from lstr.chunk import Clock
 from lstr.errors import CheckpointError, LabelsError, RecipeError, VideoError
-from lstr.kinds import configure
 from lstr.pipelines.model_files.packing import write_model
-from lstr.pipelines.training.config import TrainConfig
-from lstr.pipelines.training.train import upgrade
 from tests.support.foreign_stores import FORMATS, SEGMENTS, TINY, rows_of, write_labels, write_set, write_store
 
 
@@ -131,10 +128,6 @@ def test_a_run_resumes_with_the_same_features_alone(tmp_path):
     again = lstr.train(store, labels, tmp_path / "again", config=tmp_path / "run" / "config.json", device="cpu")
     with lstr.load(again.checkpoint) as model:
         assert model.clock == Clock(Fraction(15, 2)), "a config.json says it too"
-    same = {"model": configure("rnn").to_dict(), "train": TrainConfig().to_dict()}
-    settings = {**same, "data": {"features": "features", "store": {"rate": "15/2"}}}
-    before = {**settings, "data": {"store": {"rate": "15/2", "layouts": {"rgb": "TD"}, "key": "features"}}}
-    assert upgrade(before, settings)["data"]["store"] == {"rate": "15/2"}, "of an earlier version"
 
 
 def test_ids_that_differ_are_suggested(tmp_path):

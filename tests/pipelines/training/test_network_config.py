@@ -1,20 +1,15 @@
 """Settings of the training of networks: defaults by their first weights, one stream or both, sizes, precision."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from lstr.errors import CheckpointError, ConfigError, RecipeError
+from lstr.errors import ConfigError, RecipeError
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.presets import PRESETS, StreamPreset
-from lstr.pipelines.progress import result_of
 from lstr.pipelines.training import network_config
 from lstr.pipelines.training.network_config import PICTURES, FinetuneConfig, defaults, resolve, trainable
-from lstr.pipelines.training.networks import train_networks
 from lstr.pipelines.training.recogniser import FACTOR, NetworksToTrain, initial_weights, make_optimiser, recogniser
-from lstr.pipelines.training.run_folder import CONFIG, Step
-from tests.support.planted import planted_training
 
 FAST = PRESETS["fast"]
 NOTHING = dict.fromkeys(("rgb", "flow"))
@@ -108,19 +103,3 @@ def test_rates_of_body_and_head():
     assert set(found.values()) == {1}
     plain = make_optimiser(recogniser("rgb", preset, 3, FinetuneConfig()), FinetuneConfig())
     assert len(plain.param_groups) == 1
-
-
-def test_a_run_of_an_earlier_version_resumes(tmp_path):
-    job = planted_training(("flow",), epochs=1, draws=8)
-    training = train_networks(job, tmp_path)
-    while not isinstance(next(training), Step):
-        pass
-    training.close()
-    settings = json.loads((tmp_path / CONFIG).read_text())
-    for name in ("head_lr", "samples"):
-        del settings["streams"]["flow"][name]
-    settings["streams"]["flow"] |= {"warmup": 0.05, "clip": 20.0, "eval_every": 2, "patience": 0, "chosen_by": "mAP"}
-    (tmp_path / CONFIG).write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError, match=r"flow\.head_lr"):
-        list(train_networks(planted_training(("flow",), epochs=1, draws=8, head_lr=1.0), tmp_path, resume=True))
-    result_of(train_networks(job, tmp_path, resume=True), lambda event: None)

@@ -15,13 +15,13 @@ import torch
 
 from lstr.batch import predict
 from lstr.checkpoint import load
-from lstr.errors import CheckpointError, ConfigError, LstrError, OutputError
+from lstr.errors import CheckpointError, LstrError, OutputError
 from lstr.kinds import make_model
 from lstr.pipelines.evaluation.scoring import score_split
 from lstr.pipelines.features.dataset import LabelledVideo, Split, TwoStreamArray, read_split
 from lstr.pipelines.progress import Finished, Notice, result_of
 from lstr.pipelines.provenance import git_revision
-from lstr.pipelines.training.config import read_config, resolve
+from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.model_run import ModelRun
 from lstr.pipelines.training.run_folder import Step
 from lstr.pipelines.training.train import Task, Trained, TrainOptions, planned_settings, train, train_model
@@ -229,29 +229,14 @@ def test_an_average_of_the_weights_is_saved_and_not_trained_on(split, tmp_path):
     assert torch.equal(saved["classifier.weight"], states[0]["average"]["classifier.weight"])
 
 
-def test_a_run_of_an_earlier_version_resumes(split, tmp_path):
+def test_a_run_resumes_with_the_settings_of_its_result_alone(split, tmp_path):
     changes = {**EACH_STEP, "train.epochs": "1"}
     model, config = resolve("lstr-small", {**TINY_SETTINGS, **changes}, split.dims)
     running = train_model(Task(split, model, config), tmp_path)
     list(islice(running, 3))
     running.close()
-    config_file = tmp_path / "config.json"
-    settings = json.loads(config_file.read_text())
-    del settings["train"]["average"], settings["model"]["gru"]
-    settings["train"] |= {"background": "all", "shots": 0, "temperature": 2.0}  # settings that earlier versions had
-    config_file.write_text(json.dumps(settings))
-    state = torch.load(tmp_path / "resume.pt", weights_only=True)
-    position = {n: v for n, v in json.loads(state["position"]).items() if n not in ("best_epoch", "seconds")}
-    torch.save(state | {"position": json.dumps(position), "settings": "{}"}, tmp_path / "resume.pt")
     with pytest.raises(CheckpointError, match=r"train\.average"):
         trained(split, {**changes, "train.average": "0.5"}, tmp_path, resume=True)
-    written = json.loads(config_file.read_text())
-    config_file.write_text(json.dumps({**written, "train": {**written["train"], "shots": 4}}))
-    with pytest.raises(ConfigError, match=r"train\.shots"):
-        read_config(config_file)
-    config_file.write_text(json.dumps({**written, "train": {**written["train"], "shots": 0}}))
-    assert "shots" not in read_config(config_file)["train"]
-    config_file.write_text(json.dumps(written))
     seldom = {**changes, "train.save_seconds": "99"}  # which has no part in the result
     assert trained(split, seldom, tmp_path, resume=True)[0][-1].step == 12
 
