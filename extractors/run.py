@@ -193,7 +193,7 @@ class TwoStream:
         self.device = device
         crops = max(recipe.parts[stream].crops for stream in networks)
         self.batch = max(1, IMAGES[device.partition(":")[0]] // crops)
-        """Chunks that go through the networks together if so many are available."""
+        """Maximum number of chunks that go through the networks together."""
         self.sources = sources or WeightSources()
         self.options = options or RunOptions()
         self.seconds = StepSeconds()

@@ -177,7 +177,7 @@ def average(models: Sequence[Model], columns: Sequence[Columns], rgb_dim: int, f
     """
     members = tuple(Member(model.config, seen) for model, seen in zip(models, columns, strict=True))
     if len({model.n_classes for model in models}) != 1:
-        raise ConfigError("The models score different numbers of classes.", "Average models of the same classes.")
+        raise ConfigError("The models score different numbers of classes.", "average models of the same classes.")
     config = AverageConfig(members=members, rgb_dim=rgb_dim, flow_dim=flow_dim)
     made = Average(config, models[0].n_classes)
     for own, model in zip(made.members, models, strict=True):

@@ -37,20 +37,20 @@ def predict_ahead(
     """
     config = model.config
     if model.training:
-        raise LstrError("The model is in training mode, so its scores are random.", "Call model.eval() first.")
+        raise LstrError("The model is in training mode, so its scores are random.", "call model.eval() first.")
     if isinstance(features, np.ndarray):
         try:
             features = tensor_of(features).float()
         except ValueError as error:
-            raise LstrError(f"The features are no numbers: {error}.", "Use features of real numbers.") from error
+            raise LstrError(f"The features are not numbers: {error}.", "use features of real numbers.") from error
     if features.ndim != 2 or features.shape[1] != config.input_dim:
         raise LstrError(
             f"Features have shape {tuple(features.shape)}, the model takes (chunks, {config.input_dim}).",
-            "Join rgb and flow in this order, from the recipe the model was trained on.",
+            "join rgb and flow in this order, from the recipe the model was trained on.",
         )
     if not torch.isfinite(features).all():
         bad = int((~torch.isfinite(features)).any(dim=1).nonzero()[0])
-        raise LstrError(f"The features of chunk {bad} are not finite.", "Extract this video again.")
+        raise LstrError(f"The features of chunk {bad} are not finite.", "extract this video again.")
     if len(features) == 0:
         return torch.zeros(0, 1 + config.n_ahead, model.n_classes)
     features = features.to(model.classifier.weight)

@@ -69,7 +69,7 @@ def save(
     if len(classes) != model.n_classes:
         raise CheckpointError(
             f"The model scores {model.n_classes} classes but {len(classes)} names were passed.",
-            "Pass one name for each column of the scores.",
+            "pass one name for each column of the scores.",
         )
     entries = {
         "classes": list(classes),
@@ -84,7 +84,7 @@ def save(
             content[name] = json.dumps(value, default=lambda scalar: scalar.item())
         except (TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise CheckpointError(
-                f"The checkpoint's {name} cannot be stored as JSON ({error}).", "Use numbers, text and lists only."
+                f"The checkpoint's {name} cannot be stored as JSON ({error}).", "use numbers, text and lists only."
             ) from error
     tables = {stream: dict(tensors) for stream, tensors in (calibration or {}).items()}
     for table in (*tables.values(), weights := dict(model.state_dict())):
@@ -105,7 +105,7 @@ def write_atomically(path: str | Path, content: Any) -> None:
             write_tensors(temporary, content)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
-            f"The checkpoint {path} cannot be written ({error}).", "Give an existing folder with free space."
+            f"The checkpoint {path} cannot be written ({error}).", "give an existing folder with free space."
         ) from error
 
 
@@ -125,32 +125,32 @@ def read(path: str | Path) -> Any:
     path = Path(path)
     if path.is_dir():
         inside = next((path / name for name in ("checkpoint.pt", "best.pt") if (path / name).is_file()), None)
-        hint = f"Give a file, such as {inside}." if inside else "Give the checkpoint.pt that `lstr train` wrote."
+        hint = f"give a file, such as {inside}." if inside else "give the checkpoint.pt that `lstr train` wrote."
         raise CheckpointError(f"{path} is a folder, not a checkpoint.", hint)
     # Opening a FIFO would wait for a writer.
     if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path} is not a regular file.", "Give a file on a disk.")
+        raise CheckpointError(f"{path} is not a regular file.", "give a file on a disk.")
     try:
         with path.open("rb") as file:
             head = file.read(2)
     except FileNotFoundError as error:
-        raise CheckpointError(f"Checkpoint not found: {path}.", "Train one with: lstr train, or lstr demo") from error
+        raise CheckpointError(f"Checkpoint not found: {path}.", "train one with: lstr train, or lstr demo") from error
     except OSError as error:
         raise CheckpointError(
-            f"The checkpoint {path} cannot be read ({error}).", "Check the file's permissions."
+            f"The checkpoint {path} cannot be read ({error}).", "check the file's permissions."
         ) from error
     if head == b"PK" and not zipfile.is_zipfile(path):
         raise CheckpointError(f"The checkpoint {path} is cut short.", FETCH_AGAIN)
     if head == b"PK":
         check_deflated(path)
     elif head != b"\x80\x02":
-        raise CheckpointError(f"{path} is not a checkpoint.", "Give a .pt or .pth file that torch.save wrote.")
+        raise CheckpointError(f"{path} is not a checkpoint.", "give a .pt or .pth file that torch.save wrote.")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} holds Python objects, and reading those can run any code.",
-            "Load it where you trust it, keep only tensors, numbers and text, and save it again with torch.save.",
+            "load it where you trust it, keep only tensors, numbers and text, and save it again with torch.save.",
         ) from error
     # A damaged file fails in as many ways as it has bytes.
     except Exception as error:
@@ -176,7 +176,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
     if not tensors or not has_type(tensors, dict[str, Tensor]):
         raise CheckpointError(
             f"{path} holds no table of tensors named {TENSORS}.",
-            "Give a file that lstr train or the published code saved.",
+            "give a file that lstr train or the published code saved.",
         )
     check_plain(path, tensors)
     found, fitting, calibration, assumed = content.get("format", PUBLISHED), list[str](), {}, dict[str, Any]()
@@ -188,13 +188,13 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         config = change(trained, overrides)
         if {config.kind, trained.kind} == {"lstr", "testra"}:  # the same tensors, with another meaning
             raise CheckpointError(
-                f"{path} is of kind {trained.kind}, not {config.kind}.", "Leave model.kind as it was trained."
+                f"{path} is of kind {trained.kind}, not {config.kind}.", "leave model.kind as it was trained."
             )
         parts = read_entries(path, content)
         classes = tuple(parts.pop("classes"))
         calibration = content.get(CALIBRATION, {})
         if not is_tables(calibration):
-            raise CheckpointError(f"{path}: calibration is not tables of tensors.", "Save it again with lstr train.")
+            raise CheckpointError(f"{path}: calibration is not tables of tensors.", "save it again with lstr train.")
         for stream, table in calibration.items():
             check_plain(path, {f"calibration/{stream}/{name}": tensor for name, tensor in table.items()})
     elif found == PUBLISHED:
@@ -207,7 +207,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         parts = {"recipe": None, "metrics": {}, "extra": {} if epoch is None else {"epoch": epoch}, "versions": {}}
     else:
         raise CheckpointError(
-            f"{path} has the format {found!r}, this version reads {FORMAT!r}.", "Update lstr, or save it again."
+            f"{path} has the format {found!r}, this version reads {FORMAT!r}.", "update lstr, or save it again."
         )
     kind = KINDS[config.kind].published
     for name, value in kind.shapes(tensors).items() if kind and config.has_sizes_in_tensors else ():
@@ -217,13 +217,13 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         if wanted != value:
             raise CheckpointError(
                 f"{path}: {name} is {wanted} in the configuration but {value} in the tensors.",
-                f"Leave {name} as it was trained, or give another checkpoint.",
+                f"leave {name} as it was trained, or give another checkpoint.",
             )
     scored = len(tensors[CLASSIFIER if CLASSIFIER in tensors else f"members.0.{CLASSIFIER}"])
     if len(classes) != scored:
         raise CheckpointError(
             f"{path} names {len(classes)} classes but its classifier has {scored} rows.",
-            "Save the checkpoint again with the classes it was trained on.",
+            "save the checkpoint again with the classes it was trained on.",
         )
     try:
         chunks = config.n_long + config.work_length + config.context
@@ -231,7 +231,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         if (numbers := chunks * max(config.d_model, config.input_dim)) > REMEMBERED:
             raise CheckpointError(
                 f"{path}: a stream of its model would remember {chunks} chunks, which take {numbers >> 28} GB.",
-                "Give a checkpoint of a shorter memory.",
+                "give a checkpoint of a shorter memory.",
             )
         with Bounded(path, tensors):
             model = make_model(config, len(classes))
@@ -253,17 +253,17 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[st
     for what, names in (("lacks", set(expected) - set(tensors)), ("has unknown", set(tensors) - set(expected))):
         if names:
             shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            raise CheckpointError(f"{path} {what} tensors: {shown}.", "Give a checkpoint of the LSTR architecture.")
+            raise CheckpointError(f"{path} {what} tensors: {shown}.", "give a checkpoint of the LSTR architecture.")
     check_plain(path, tensors, expected)
     for name, tensor in tensors.items():
         shape = expected[name].shape
         if tensor.shape != shape and (name != TABLE or tensor.shape[1:] != shape[1:]):
             raise CheckpointError(
                 f"{path}: {name} has shape {tuple(tensor.shape)}, the model takes {tuple(shape)}.",
-                "Give a checkpoint of this configuration.",
+                "give a checkpoint of this configuration.",
             )
         if not torch.isfinite(tensor).all():
-            raise CheckpointError(f"{path}: {name} holds values that are not finite.", "Give an earlier checkpoint.")
+            raise CheckpointError(f"{path}: {name} holds values that are not finite.", "give an earlier checkpoint.")
 
 
 def check_plain(path: object, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor] | None = None) -> None:
@@ -283,7 +283,7 @@ def check_plain(path: object, tensors: Mapping[str, Tensor], expected: Mapping[s
             if tensor.dtype in types:
                 continue
             fault = f"of type {tensor.dtype}, which no such tensor is"
-        hint = "Give a file that lstr train or the published code saved."
+        hint = "give a file that lstr train or the published code saved."
         raise CheckpointError(f"{path}: {name} is {fault}.", hint)
 
 
@@ -313,7 +313,7 @@ class Bounded(TorchFunctionMode):
         if self.made > self.most_made or self.numbers > self.most_numbers:
             raise CheckpointError(
                 f"{self.path}: its configuration asks for a model far larger than its tensors are.",
-                "Give a checkpoint of this configuration.",
+                "give a checkpoint of this configuration.",
             )
         return function(*args, **(kwargs or {}))
 

@@ -84,7 +84,7 @@ class WindowConfig(Settings, frozen=True):
         if self.kind != kind:
             raise ConfigError(
                 f"kind is {self.kind!r}, and these are the settings of {kind}.",
-                "Call lstr.kinds.configure, which takes the kind by name.",
+                "call lstr.kinds.configure, which takes the kind by name.",
             )
         self.check()
 
@@ -92,18 +92,18 @@ class WindowConfig(Settings, frozen=True):
         """Raise ConfigError for settings that exclude each other; a kind adds its own checks."""
         super().__post_init__()
         if self.rgb_dim + self.flow_dim == 0:
-            raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "Keep at least one of the two streams.")
+            raise ConfigError("rgb_dim is 0 and flow_dim is 0.", "keep at least one of the two streams.")
         if self.uses.heads:
             self.check_heads("n_heads")
         if self.long_length % self.long_stride:
             raise ConfigError(
                 f"long_length is {self.long_length}, which long_stride {self.long_stride} does not divide.",
-                f"Use a long_length that is a multiple of {self.long_stride}.",
+                f"use a long_length that is a multiple of {self.long_stride}.",
             )
         if self.anticipation and not self.uses.anticipation:
             raise ConfigError(
                 f"anticipation is {self.anticipation}, and kind {self.kind} predicts no future.",
-                "Use a kind that does, for example lstr, to anticipate.",
+                "use a kind that does, for example lstr, to anticipate.",
             )
 
     def check_heads(self, name: str) -> None:
@@ -112,11 +112,11 @@ class WindowConfig(Settings, frozen=True):
         if heads and self.d_model % heads:
             raise ConfigError(
                 f"d_model is {self.d_model}, which {name} {heads} does not divide.",
-                f"Choose {name} among the divisors of {self.d_model}.",
+                f"choose {name} among the divisors of {self.d_model}.",
             )
         if self.d_model % 2:
             raise ConfigError(
-                f"d_model is {self.d_model}.", "Give an even number: positions come in sine-cosine pairs."
+                f"d_model is {self.d_model}.", "give an even number: positions come in sine-cosine pairs."
             )
 
     @property

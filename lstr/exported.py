@@ -221,17 +221,17 @@ def _join_features(about: StepDescription, rgb: ArrayLike | None, flow: ArrayLik
         if width == 0:
             continue
         if values is None:
-            raise LstrError(f"The model takes {name} features but the chunk has none.", f"Extract {name} features too.")
+            raise LstrError(f"The model takes {name} features but the chunk has none.", f"extract {name} features too.")
         part = np.asarray(values)
         if part.dtype.kind not in "biuf":
-            raise LstrError(f"The {name} features are no numbers ({part.dtype}).", "Use features of real numbers.")
+            raise LstrError(f"The {name} features are not numbers ({part.dtype}).", "use features of real numbers.")
         if part.shape != (n, width):
             raise LstrError(
                 f"The {name} features have shape {part.shape}, the stream takes ({n}, {width}).",
-                "Use features from the recipe the model was trained on, one row per stream.",
+                "use features from the recipe the model was trained on, one row per stream.",
             )
         parts.append(part.astype(np.float32, copy=False))
     features = np.concatenate(parts, axis=1)
     if not np.isfinite(features).all():
-        raise LstrError("The features of the chunk are not finite.", "Leave this chunk out, or extract it again.")
+        raise LstrError("The features of the chunk are not finite.", "leave this chunk out, or extract it again.")
     return features

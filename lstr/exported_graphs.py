@@ -48,7 +48,7 @@ def describe(model: Model, n_streams: int = 1) -> StepDescription:
     Raises ConfigError for a number of streams that no graph takes, and for a kind whose plans no file can hold.
     """
     if not 1 <= n_streams <= MAX_STREAMS:
-        raise ConfigError(f"A step of {n_streams} streams cannot be exported.", f"Give 1 to {MAX_STREAMS}.")
+        raise ConfigError(f"A step of {n_streams} streams cannot be exported.", f"give 1 to {MAX_STREAMS}.")
     config, kept = model.config, {}
     check_known(model.planner)
     for name, tensor in model.begin(1).items():
@@ -135,7 +135,7 @@ def _traced(model: Model, plan: Plan, tensors: Tensors) -> Any:
             first = str(error).partition("\n")[0]
             raise ConfigError(
                 f"ONNX lacks an operation of the step of kind {model.config.kind} ({first}).",
-                "Run it with torch, or write that operation otherwise.",
+                "run it with torch, or write that operation otherwise.",
             ) from error
     return onnx.load_model_from_string(file.getvalue()).graph
 

@@ -73,7 +73,7 @@ class Kinds(Mapping[str, "Kind"]):
             self._others[name],
             "kind",
             lambda kind: kind if getattr(kind, "name", None) == name else None,
-            "a lstr.models.kind.Kind whose configuration has that name as `kind`",
+            "a lstr.models.kind.Kind with that name as `kind` of its configuration",
             ConfigError,
         )
 
@@ -94,7 +94,7 @@ def kind_named(name: Any) -> Kind:
     """Return the kind of a name. Raises ConfigError that lists all known ones."""
     if not isinstance(name, str) or name not in KINDS:
         raise ConfigError(
-            f"kind is {name!r}.", f"Choose one of: {', '.join(KINDS)}; another package's needs that package."
+            f"kind is {name!r}.", f"choose one of: {', '.join(KINDS)}; another package's needs that package."
         )
     return KINDS[name]
 
@@ -108,7 +108,7 @@ def usable() -> dict[str, Kind]:
             found[name] = KINDS[name]
         # A broken kind of another package must not stop the use of others.
         except ConfigError as error:
-            warnings.warn(f"{error} {error.hint}", stacklevel=2)
+            warnings.warn(f"{error} hint: {error.hint}", stacklevel=2)
     return found
 
 
@@ -151,7 +151,7 @@ def from_json(text: Any) -> WindowConfig:
     try:
         values = msgspec.convert(json.loads(text), dict[str, Any])
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"The configuration is not a JSON object ({error}).", "Save the checkpoint again.") from error
+        raise ConfigError(f"The configuration is not a JSON object ({error}).", "save the checkpoint again.") from error
     config = kind_named(values.get("kind", "lstr")).config
     return build(config, values, strict=True)
 
@@ -162,11 +162,11 @@ def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
     for name in (name for name in values if name not in known):
         having = {other: config for other in OURS if name in defaults(config := KINDS[other].config)}
         if not having:
-            raise ConfigError(f"Unknown setting: {name!r}.", f"Choose one of: {', '.join(known)}.")
+            raise ConfigError(f"Unknown setting: {name!r}.", f"choose one of: {', '.join(known)}.")
         for config in having.values():
             if convert(config, name, values[name]) != defaults(config)[name]:
                 shown = str(values[name]).lower() if isinstance(values[name], bool) else repr(values[name])
-                raise ConfigError(f"{name} is {shown} and kind is {kind}.", f"Only kind {' or '.join(having)} has it.")
+                raise ConfigError(f"{name} is {shown} and kind is {kind}.", f"only kind {' or '.join(having)} has it.")
     return {name: value for name, value in values.items() if name in known}
 
 
@@ -188,7 +188,7 @@ def read_published(
     named, known = changes.get("kind"), published_kinds()
     fitting = [name for name, published in known.items() if published.fits(tensors)]
     if not named and len(fitting) > 1 and FIRST not in fitting:
-        raise CheckpointError(f"{path} fits kinds {' and '.join(fitting)}.", f"Add --set model.kind={fitting[0]}")
+        raise CheckpointError(f"{path} fits kinds {' and '.join(fitting)}.", f"add --set model.kind={fitting[0]}")
     kind = named or (fitting[0] if len(fitting) == 1 else FIRST)
     published, others = kind_named(kind).published or known[FIRST], [] if named else fitting
     try:
@@ -197,7 +197,7 @@ def read_published(
         if missing := [name for name in ("d_model", "input_dim", *published.needed) if name not in found]:
             raise CheckpointError(
                 f"{path} lacks the tensors that give {', '.join(missing)}.",
-                "Give a checkpoint of the LSTR architecture.",
+                "give a checkpoint of the LSTR architecture.",
             )
         try:
             config = change(published.config, {**published.settings(found, renamed, changes), **changes})
@@ -205,11 +205,11 @@ def read_published(
             hint = error.hint
             # Any divisor would load, but all except one give other scores.
             if "n_heads" in str(error):
-                hint = "Add --set model.n_heads=… with the heads that it was trained with: no tensor shows them."
+                hint = "add --set model.n_heads=… with the heads that it was trained with: no tensor shows them."
             raise type(error)(f"{path}: {error}", hint) from error
     except (LookupError, RuntimeError, TypeError) as error:
         missing_one = f"{path}: a published tensor is missing, or has another shape ({error})."
-        raise name_kind(CheckpointError(missing_one, "Fetch or copy the file again."), kind, others) from error
+        raise name_kind(CheckpointError(missing_one, "fetch or copy the file again."), kind, others) from error
     except LstrError as error:
         raise name_kind(error, kind, others) from error
     assumed = {name: getattr(config, name) for name in published.unknown if name not in changes}

@@ -80,7 +80,7 @@ class Checkpoint:
             return Clock.from_dict(self.store) if self.store else CLOCK
         except ValueError as error:
             raise CheckpointError(
-                f"{self.path} states an invalid rate of features ({error}).", "Fetch or copy the file again."
+                f"{self.path} states an invalid rate of features ({error}).", "fetch or copy the file again."
             ) from error
 
 
@@ -100,10 +100,10 @@ def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
         msgspec.convert(found["extra"].get(name) or {}, dict[str, Rule])
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"{path}: {name} is missing or damaged ({error}).", "Save the checkpoint again with lstr train."
+            f"{path}: {name} is missing or damaged ({error}).", "save the checkpoint again with lstr train."
         ) from error
     if fault := fault_of_rules(found["classes"], found["extra"].get("thresholds")):
-        raise CheckpointError(f"{path} cannot be used: {fault}.", "Save the checkpoint again with lstr train.")
+        raise CheckpointError(f"{path} cannot be used: {fault}.", "save the checkpoint again with lstr train.")
     return found
 
 
@@ -144,9 +144,9 @@ def check_deflated(path: object, content: IO[bytes] | None = None) -> None:
             claimed = sum(info.file_size for info in container.infolist())
             size = content.seek(0, 2) if content else Path(str(path)).stat().st_size
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}).", "Fetch or copy it again.") from error
+        raise CheckpointError(f"{path} is damaged ({error}).", "fetch or copy it again.") from error
     if claimed > size:
         raise CheckpointError(
             f"{path} is compressed ({size} bytes, {claimed} uncompressed).",
-            "Save it again with torch.save, which does not compress.",
+            "save it again with torch.save, which does not compress.",
         )

@@ -64,7 +64,7 @@ def check_fields(config: Any) -> None:
         raise _error(kind, values, error) from error
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{getattr(kind, 'prefix', '')}{name} is {value}.", "Give a finite number.")
+            raise ConfigError(f"{getattr(kind, 'prefix', '')}{name} is {value}.", "give a finite number.")
 
 
 @cache
@@ -99,7 +99,7 @@ def build(kind: type[Config], values: Mapping[str, Any], strict: bool = False) -
     types = field_types(kind)
     for name in values:
         if name not in types:
-            raise ConfigError(f"Unknown setting: {name!r}.", f"Choose one of: {', '.join(types)}.")
+            raise ConfigError(f"Unknown setting: {name!r}.", f"choose one of: {', '.join(types)}.")
     read = dict(values) if strict else {name: _read(value, types[name]) for name, value in values.items()}
     try:
         return msgspec.convert(read, kind, strict=strict)
@@ -165,7 +165,7 @@ def _error(kind: type, values: Mapping[str, Any], error: Exception) -> ConfigErr
     """Return the error of a wrong value, from the message of msgspec: "Expected `int` >= 1 - at `$.n_heads`"."""
     name = str(error).partition("$.")[2].strip("`").partition("[")[0].partition(".")[0]
     if name not in values:
-        return ConfigError(f"A setting is wrong: {error}.", "Give it a value of its type.")
+        return ConfigError(f"A setting is wrong: {error}.", "give it a value of its type.")
     words = describe(field_types(kind)[name])
     return ConfigError(
         f"{getattr(kind, 'prefix', '')}{name} is {brief(values[name])}.",

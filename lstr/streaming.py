@@ -192,7 +192,7 @@ def capture(model: Model, state: StreamState) -> None:
     """
     _check_model(model, state.config)
     if not can_capture(model):
-        raise LstrError("Only steps on a GPU can be captured.", "Move the model first: model.to('cuda').")
+        raise LstrError("Only steps on a GPU can be captured.", "move the model first: model.to('cuda').")
     from lstr.models.cuda_graphs import CapturedStep
 
     captured = CapturedStep(model, state.constants, state.tensors)
@@ -225,13 +225,13 @@ def restore(path: str | Path, model: Model) -> StreamState:
     """
     saved = checkpoint.read(path)
     if not isinstance(saved, dict) or saved.get("format") != STATE_FORMAT:
-        raise LstrError(f"{path} is not a saved stream.", "Pass a file that lstr.streaming.save wrote.")
+        raise LstrError(f"{path} is not a saved stream.", "pass a file that lstr.streaming.save wrote.")
     if saved.get("precision", "float32") != "float32":  # earlier versions had streams in bf16
-        raise LstrError(f"The stream in {path} has weights in {saved['precision']}.", "Start it again with create.")
+        raise LstrError(f"The stream in {path} has weights in {saved['precision']}.", "start it again with create.")
     try:
         _check_model(model, from_json(saved["config"]))
         if saved["weights"] != _hash_weights(model):
-            hint = "Restore it with the model that it was saved with, or start it again with create."
+            hint = "restore it with the model that it was saved with, or start it again with create."
             raise LstrError(f"The stream in {path} belongs to a model of this shape with other weights.", hint)
         chunks = saved["chunks"]
         if chunks.dtype != torch.int64 or chunks.ndim != 1 or chunks.stride() != (1,) or (chunks < 0).any():
@@ -244,7 +244,7 @@ def restore(path: str | Path, model: Model) -> StreamState:
                 raise ValueError(f"{name} has another shape or type")
             tensor.copy_(values)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
-        raise CheckpointError(f"The stream in {path} is damaged ({error}).", "Start it again with create.") from error
+        raise CheckpointError(f"The stream in {path} is damaged ({error}).", "start it again with create.") from error
     return state
 
 
@@ -260,9 +260,9 @@ def _check_model(model: Model, config: WindowConfig | None = None) -> None:
     if not isinstance(model, Model):
         raise LstrError(f"{type(model).__name__} is not a model.", "give `model` of what lstr.load returns.")
     if model.training:
-        raise LstrError("The model is in training mode, so its scores are random.", "Call model.eval() first.")
+        raise LstrError("The model is in training mode, so its scores are random.", "call model.eval() first.")
     if config is not None and model.config != config:
-        raise LstrError("The stream belongs to a model of another shape.", "Make a stream of this model with create.")
+        raise LstrError("The stream belongs to a model of another shape.", "make a stream of this model with create.")
 
 
 def _join_features(model: Model, rgb: Any, flow: Any, n_streams: int) -> Tensor:
@@ -272,20 +272,20 @@ def _join_features(model: Model, rgb: Any, flow: Any, n_streams: int) -> Tensor:
         if width == 0:
             continue
         if values is None:
-            raise LstrError(f"The model takes {name} features but the chunk has none.", f"Extract {name} features too.")
+            raise LstrError(f"The model takes {name} features but the chunk has none.", f"extract {name} features too.")
         try:
             part = values if isinstance(values, Tensor) and not values.is_complex() else tensor_of(values)
         except ValueError as error:
-            hint = "Use features of real numbers."
-            raise LstrError(f"The {name} features are no numbers: {error}.", hint) from error
+            hint = "use features of real numbers."
+            raise LstrError(f"The {name} features are not numbers: {error}.", hint) from error
         if part.shape != (n_streams, width):
             raise LstrError(
                 f"The {name} features have shape {tuple(part.shape)}, the stream takes ({n_streams}, {width}).",
-                "Use features from the recipe the model was trained on, one row per stream.",
+                "use features from the recipe the model was trained on, one row per stream.",
             )
         parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
     features = torch.cat(parts, dim=1)  # (B, D)
     # On their own device: moving them first would wait for the GPU.
     if not torch.isfinite(features).all():
-        raise LstrError("The features of the chunk are not finite.", "Leave this chunk out, or extract it again.")
+        raise LstrError("The features of the chunk are not finite.", "leave this chunk out, or extract it again.")
     return features

@@ -254,7 +254,7 @@ def demo(output):
     """Draw a small labelled set of videos, learn from most of them, and detect on the others.
 
     Takes two minutes on two CPU cores and 300 MB of disk, and downloads nothing. It runs `lstr learn` and `lstr detect
-    -m`, as on your own videos; its model has only seen drawings. Run it again to resume after an interruption.
+    -m`, as on your own videos; its model was trained on rendered figures. Run it again to resume after an interruption.
 
     \b
     Examples:
@@ -274,5 +274,7 @@ def demo(output):
     for line in learnt.lines():
         console.show(line)
     console.show(f"open: {index}")
-    console.say(f"took {console.clock(monotonic() - start)}; the model, {learnt.model}, has only seen drawings")
+    console.say(
+        f"took {console.clock(monotonic() - start)}; the model, {learnt.model}, was trained on rendered figures"
+    )
     console.say("next, with videos of your own: lstr learn VIDEOS LABELS -o my.lstr")

@@ -190,7 +190,7 @@ def check_options(kind: Any, options: Mapping[str, Any], call: str) -> dict[str,
     for name in options:
         if name not in names:
             others = ' Other settings are given as settings={"NAME": VALUE}.' if "settings" in names else ""
-            raise ConfigError(f"lstr.{call} has no argument {name!r}.", f"Choose one of: {', '.join(names)}.{others}")
+            raise ConfigError(f"lstr.{call} has no argument {name!r}.", f"choose one of: {', '.join(names)}.{others}")
     # Settings are text on the command line, and the same parser checks them here.
     settings = options.get("settings", {})
     if not isinstance(settings, Mapping):

@@ -74,7 +74,7 @@ def describe_models(kind: str | None = None) -> Iterator[dict[str, Any]]:
     Raises ConfigError for an unknown kind.
     """
     if kind is not None and kind not in KINDS:
-        raise ConfigError(f"Unknown kind: {kind!r}.", f"Choose one of: {', '.join(KINDS)}.")
+        raise ConfigError(f"Unknown kind: {kind!r}.", f"choose one of: {', '.join(KINDS)}.")
     for name, described in (usable() if kind is None else {kind: KINDS[kind]}).items():
         yield {
             "kind": name,

@@ -58,7 +58,7 @@ class Video:
     clock: str
     """`container`, or `average rate` if the timestamps are missing or not in the order of the frames."""
     damage: str
-    """Description of damaged packets, in a phrase; empty if there is no damage."""
+    """Description of damaged packets, in a phrase; empty for a whole file."""
     left_out: int
     """Number of packets before the first decodable frame; they are never shown."""
     keys: NDArray[np.int64]

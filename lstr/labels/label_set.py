@@ -103,7 +103,7 @@ def labels_of(
     for name, video in stated.items():
         if not video.subset and has_subsets and not lenient:
             raise LabelsError(
-                f"{where}, video {name!r}: the subset is missing.", 'Give "training", "validation" or "testing".'
+                f"{where}, video {name!r}: the subset is missing.", 'give "training", "validation" or "testing".'
             )
         subset = subset_named(video.subset) if has_subsets else "training"
         if video.subset and subset != video.subset:
@@ -139,17 +139,17 @@ def read_activitynet(
     if not isinstance(entries, dict):
         raise LabelsError(
             f'The label file {where} has no object "database".',
-            'Use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.',
+            'use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.',
         )
     videos = {name: _entry(f"{where}, video {name!r}", entry, with_results) for name, entry in entries.items()}
     names = content.get("classes")
     if names is None:
         return videos, None
     if not isinstance(names, list) or not all(map(is_name, names)):
-        hint = 'Write "classes": ["Background", "Name", ...].'
+        hint = 'write "classes": ["Background", "Name", ...].'
         raise LabelsError(f"{where}: classes is {brief(names)}, not a list of names.", hint)
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise LabelsError(f"{where}: classes holds {', '.join(twice)} more than once.", "Keep each name once.")
+        raise LabelsError(f"{where}: classes holds {', '.join(twice)} more than once.", "keep each name once.")
     return videos, tuple(names)
 
 
@@ -167,22 +167,22 @@ def read_json(path: Path) -> Any:
         content = dict(pairs)
         if len(content) < len(pairs):
             twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-            raise LabelsError(f"The label file {path} has {twice!r} twice in one object.", "Join the two entries.")
+            raise LabelsError(f"The label file {path} has {twice!r} twice in one object.", "join the two entries.")
         return content
 
     try:
         text = read_text(path, "utf-8-sig")
     except FileNotFoundError as error:
-        raise LabelsError(f"The label file {path} does not exist.", "Check the path of the labels.") from error
+        raise LabelsError(f"The label file {path} does not exist.", "check the path of the labels.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise LabelsError(
-            f"The label file {path} cannot be read ({error}).", "Give a readable file in UTF-8, such as JSON or CSV."
+            f"The label file {path} cannot be read ({error}).", "give a readable file in UTF-8, such as JSON or CSV."
         ) from error
     try:
         return json.loads(text, object_pairs_hook=build_object)
     except (ValueError, RecursionError) as error:
         raise LabelsError(
-            f"The label file {path} is not JSON ({error}).", "Convert other forms with: lstr labels convert"
+            f"The label file {path} is not JSON ({error}).", "convert other forms with: lstr labels convert"
         ) from error
 
 
@@ -193,7 +193,7 @@ def select(labels: Labels, subset: str) -> Labels:
     if not videos:
         known = sorted({video.subset for video in labels.videos.values()})
         raise LabelsError(
-            f"No video is in the subset {subset!r}.", f"Subsets in the labels: {', '.join(known) or 'none'}."
+            f"No video is in the subset {subset!r}.", f"subsets in the labels: {', '.join(known) or 'none'}."
         )
     return replace(labels, videos=videos)
 
@@ -214,7 +214,7 @@ def targets(video: VideoLabels, classes: tuple[str, ...], n_chunks: int, clock: 
     column = {name: index for index, name in enumerate(classes)}
     for segment in video.segments:
         if segment.label not in column:
-            raise LabelsError(f"The label {segment.label!r} is not among the classes.", f"Known: {', '.join(classes)}.")
+            raise LabelsError(f"The label {segment.label!r} is not among the classes.", f"known: {', '.join(classes)}.")
         if segment.label != BACKGROUND:
             first, end = clock.first(segment.start), clock.end(segment.end)
             result[max(0, first) : max(0, end), column[segment.label]] = 1
@@ -245,15 +245,15 @@ def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
 def _entry(where: str, entry: Any, with_scores: bool) -> VideoLabels:
     """Parse the labels in the JSON object of a video. Raises LabelsError."""
     if not isinstance(entry, dict):
-        raise LabelsError(f"{where}: the entry is not an object.", 'Give it "subset", "duration" and "annotations".')
+        raise LabelsError(f"{where}: the entry is not an object.", 'give it "subset", "duration" and "annotations".')
     subset, duration = entry.get("subset"), entry.get("duration")
     if subset not in (None, "") and not is_name(subset):
-        raise LabelsError(f"{where}: subset is {brief(subset)}.", 'Give "training", "validation" or "testing".')
+        raise LabelsError(f"{where}: subset is {brief(subset)}.", 'give "training", "validation" or "testing".')
     if duration is not None and not (is_time(duration) and duration >= 0):
-        raise LabelsError(f"{where}: duration is {brief(duration)}.", "Give the video's seconds, or omit duration.")
+        raise LabelsError(f"{where}: duration is {brief(duration)}.", "give the video's seconds, or omit duration.")
     annotations = entry.get("annotations", [])
     if not isinstance(annotations, list):
-        raise LabelsError(f"{where}: annotations is not a list.", 'Give [{"label", "segment": [start, end]}, ...].')
+        raise LabelsError(f"{where}: annotations is not a list.", 'give [{"label", "segment": [start, end]}, ...].')
     segments = tuple(_segment(f"{where}, annotation {i}", item, with_scores) for i, item in enumerate(annotations))
     return VideoLabels(subset or "", None if duration is None else float(duration), segments)
 
@@ -263,17 +263,17 @@ def _segment(where: str, item: Any, with_score: bool) -> Segment:
     label = item.get("label") if isinstance(item, dict) else None
     if not is_name(label):
         wrong = f"is {brief(label)}, which no file can hold" if isinstance(label, str) and label else "is missing"
-        raise LabelsError(f"{where}: the label {wrong}.", 'Write {"label": "Name", "segment": [start, end]}.')
+        raise LabelsError(f"{where}: the label {wrong}.", 'write {"label": "Name", "segment": [start, end]}.')
     written = item.get("segment")
     times = []
     for value in written if isinstance(written, list) else ():
         seconds = clock_seconds(value) if isinstance(value, str) else None  # of "0:01:02.5"
         times.append(value if seconds is None else seconds)
     if len(times) != 2 or not all(is_time(value) for value in times):
-        hint = "Give [start, end] as two finite numbers of seconds."
+        hint = "give [start, end] as two finite numbers of seconds."
         raise LabelsError(f"{where}: segment is {brief(written)}.", hint)
     score = item.get("score") if with_score else None
     if score is not None and not is_time(score):
-        raise LabelsError(f"{where}: score is {brief(score)}.", "Give a finite number, or omit score.")
+        raise LabelsError(f"{where}: score is {brief(score)}.", "give a finite number, or omit score.")
     subject = item.get("subject")
     return Segment(float(times[0]), float(times[1]), label, score, subject if is_name(subject) else "")

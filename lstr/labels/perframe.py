@@ -59,17 +59,17 @@ def read_data_info(
     classes = entry["class_names"]
     named = isinstance(classes, list) and all(map(is_name, classes))
     if not named or len(set(classes)) < len(classes) or classes[:1] != [BACKGROUND]:
-        raise LabelsError(f"{path}, {name}: class_names is not a list of names.", f'Begin it with "{BACKGROUND}".')
+        raise LabelsError(f"{path}, {name}: class_names is not a list of names.", f'begin it with "{BACKGROUND}".')
     ignored = entry.get("ignore_index", -1)
     if isinstance(ignored, int) and 0 <= ignored < len(classes) and classes[ignored] != AMBIGUOUS:
         raise LabelsError(
             f"{path}, {name}: ignore_index {ignored} is the class {classes[ignored]!r}.",
-            f'Only "{AMBIGUOUS}" can be ignored; give that class this name.',
+            f'only "{AMBIGUOUS}" can be ignored; give that class this name.',
         )
     rate, wanted = entry.get("fps", FEATURES_PER_SECOND), float(clock.rate)
     is_rate = isinstance(rate, int | float) and 0 < rate <= MOST_RATE
     if not is_rate or (abs(rate - wanted) > SAME_RATE and not any_rate):
-        raise LabelsError(f"{path}, {name}: {rate} targets a second.", f"Make targets of {wanted:g} a second.")
+        raise LabelsError(f"{path}, {name}: {rate} targets a second.", f"make targets of {wanted:g} a second.")
     own = clock if abs(rate - wanted) <= SAME_RATE else Clock(Fraction(rate).limit_denominator(1001))
     root = entry.get("data_root")
     near = [base / root for base in (Path(), path.parent, path.parent.parent)] if isinstance(root, str) else []
@@ -78,7 +78,7 @@ def read_data_info(
     for subset, key in SUBSETS.items():
         named = entry.get(key, [])
         if not isinstance(named, list):
-            raise LabelsError(f"{path}, {name}: {key} is not a list of videos.", "Write a list of their ids.")
+            raise LabelsError(f"{path}, {name}: {key} is not a list of videos.", "write a list of their ids.")
         check_ids(named, f"{path}, {name}, {key}")
         for video in named:
             found = next((file for folder in folders if (file := folder / f"{video}.npy").exists()), None)
@@ -92,14 +92,14 @@ def read_data_info(
         where = f"in {', '.join(map(str, folders))}" if folders else f"because no folder {TARGETS} exists"
         raise LabelsError(
             f"{path}, {name}: {len(missing)} videos have no targets {where}: {', '.join(missing[:3])}.",
-            f"Put them in {TARGETS}/ next to the features, or skip these videos with --set skip_missing=true.",
+            f"put them in {TARGETS}/ next to the features, or skip these videos with --set skip_missing=true.",
         )
     return Labels(tuple(classes), videos)
 
 
 def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None) -> str:
     if dataset is not None and dataset not in content:
-        raise LabelsError(f"{path} has no data set {dataset!r}.", f"It has {', '.join(content)}.")
+        raise LabelsError(f"{path} has no data set {dataset!r}.", f"it has {', '.join(content)}.")
     if dataset is not None:
         return dataset
     if len(content) == 1:
@@ -112,7 +112,7 @@ def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset:
     ]
     if len(fitting) != 1:
         raise LabelsError(
-            f"{path} has the data sets {', '.join(content)}.", f"Choose: --set dataset={next(iter(content))}"
+            f"{path} has the data sets {', '.join(content)}.", f"choose: --set dataset={next(iter(content))}"
         )
     return fitting[0]
 
@@ -122,10 +122,10 @@ def _read(path: Path, n_classes: int) -> NDArray[Any]:
     try:
         targets = open_array(path)
     except (OSError, ValueError, EOFError) as error:
-        raise LabelsError(f"The targets {path} cannot be read ({error}).", "Copy or make the file again.") from error
+        raise LabelsError(f"The targets {path} cannot be read ({error}).", "copy or make the file again.") from error
     if targets.ndim != 2 or targets.shape[1] != n_classes:
         raise LabelsError(
             f"The targets {path} have shape {targets.shape}, data_info names {n_classes} classes.",
-            f"Give an array (chunks, {n_classes}).",
+            f"give an array (chunks, {n_classes}).",
         )
     return targets

@@ -46,12 +46,12 @@ def per_frame(
     if scores.ndim != 2 or scores.shape != targets.shape or scores.shape[1] != len(classes):
         raise LstrError(
             f"Scores have shape {scores.shape} and targets {targets.shape}, for {len(classes)} classes.",
-            "Score and label the same chunks with the same classes.",
+            "score and label the same chunks with the same classes.",
         )
     if np.isnan(scores).any():
         raise LstrError(
             f"Scores are NaN in {int(np.isnan(scores).any(axis=1).sum())} of {len(scores)} chunks.",
-            "Check the features for values that are not finite, and the checkpoint.",
+            "check the features for values that are not finite, and the checkpoint.",
         )
     on = targets > 0
     keep = counted(on, classes, ignore)
@@ -351,7 +351,7 @@ def chance(train_targets: Sequence[NDArray[Any]], n: int) -> NDArray[np.float32]
     `train_targets` has an array (L, C) for each training video. Raises LstrError without training chunks.
     """
     if not sum(len(video) for video in train_targets):
-        raise LstrError("Without a training chunk no class can be counted.", "Use labels with a training subset.")
+        raise LstrError("Without a training chunk no class can be counted.", "use labels with a training subset.")
     prior = np.concatenate(list(train_targets)).mean(axis=0, dtype=np.float64).astype(np.float32)
     return np.tile(prior, (n, 1))
 

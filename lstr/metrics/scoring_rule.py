@@ -27,9 +27,9 @@ class ScoringRule:
     """every: all chunks. long videos: all chunks of videos that fill a work memory. whole windows: chunks at the end of
     a complete work memory, followed by all chunks that the model predicts and one more. after the first: all chunks
     except the first of each video."""
-    ambiguous: Literal["ignored", "left out alone", "left out oldest", "negative"]
-    """ignored: ambiguous chunks are in no metric. left out alone: chunks with only the ambiguous label are excluded.
-    left out oldest: chunks are excluded if the first chunk of their work memory has only this label. negative: no chunk
+    ambiguous: Literal["ignored", "exclude alone", "exclude oldest", "negative"]
+    """ignored: ambiguous chunks are in no metric. exclude alone: chunks with only the ambiguous label are excluded.
+    exclude oldest: chunks are excluded if the first chunk of their work memory has only this label. negative: no chunk
     is excluded. Except for `ignored`, the other chunks lose this label, and scores are a softmax without this class."""
 
     work_length: int = 1
@@ -54,10 +54,10 @@ class ScoringRule:
             keep = (chunk >= self.work_length - 1) & (chunk < length - 1 - self.n_ahead)
         else:
             keep = chunk >= (self.chunks == "after the first")
-        if AMBIGUOUS in classes and self.ambiguous.startswith("left out"):
+        if AMBIGUOUS in classes and self.ambiguous.startswith("exclude"):
             on = np.asarray(targets) > 0
             alone = on[:, classes.index(AMBIGUOUS)] & (on.sum(axis=1) == 1)
-            if self.ambiguous == "left out oldest":
+            if self.ambiguous == "exclude oldest":
                 alone = np.concatenate([np.zeros(self.work_length - 1, dtype=bool), alone])[:length]
             keep &= ~alone
         return keep

@@ -69,7 +69,7 @@ class Colar(FixedWindow):
         self.keeps_convolved = config.work_length > 4
         """Whether streams keep the convolutions: in a shorter window all of them change with every chunk."""
 
-    scoring_rule = ScoringRule("Colar", "whole windows", "left out alone")
+    scoring_rule = ScoringRule("Colar", "whole windows", "exclude alone")
 
     @torch.no_grad()
     def absorb(self, mean: Tensor, std: Tensor) -> None:
@@ -271,7 +271,7 @@ class PublishedColar(Published):
         if "exemplars" not in tensors:
             raise CheckpointError(
                 "The file of a published Colar model does not contain its exemplars.",
-                "Add them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), with shape (classes, exemplars, "
+                "add them: torch.save({**torch.load(FILE), 'exemplars': tensor}, NEW), with shape (classes, exemplars, "
                 "D). The authors publish them as a separate file; `lstr.models.colar.choose_exemplars` computes them "
                 "from training chunks.",
             )

@@ -43,7 +43,7 @@ class FATSConfig(WindowConfig, frozen=True):
 
     kind: str = "fats"
     generated: Size = 12
-    """Chunks whose features it imagines."""
+    """Number of future chunks that it predicts the features of."""
     runs: Size = 4
     """Beginnings that it averages over."""
 

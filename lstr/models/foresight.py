@@ -58,12 +58,12 @@ class ForesightConfig(WindowConfig, frozen=True):
         if not self.long_length:
             raise ConfigError(
                 f"long_length is 0 and kind is {self.kind}.",
-                "Give it a long memory, for example --set model.long_length=64: it generates the future from that.",
+                "give it a long memory, for example --set model.long_length=64: it generates the future from that.",
             )
         if self.anticipation > self.future:
             raise ConfigError(
                 f"anticipation is {self.anticipation} and future {self.future}.",
-                f"Give a future of at least {self.anticipation}.",
+                f"give a future of at least {self.anticipation}.",
             )
 
 

@@ -91,7 +91,7 @@ class GateHUB(Model):
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(d_model, n_classes)
 
-    scoring_rule = ScoringRule("GateHUB", "after the first", "left out oldest")
+    scoring_rule = ScoringRule("GateHUB", "after the first", "exclude oldest")
 
     def forward(self, windows: Windows) -> Tensor:
         """Return logits (B, W, C) of every work slot."""

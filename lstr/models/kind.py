@@ -95,7 +95,7 @@ class Model(nn.Module, ABC):
     scoring_rule: ClassVar[ScoringRule | None] = None
     """Which chunks its published code scores, if it was published."""
     plans: ClassVar[type[Planner]]
-    """The form of its plans, whose numbers are settings."""
+    """The form of its plans; their numbers are settings."""
 
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__()

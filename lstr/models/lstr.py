@@ -67,12 +67,12 @@ class LSTRConfig(WindowConfig, frozen=True):
         if self.encoder == "joined" and self.integration != "cross-attention":
             raise ConfigError(
                 f'encoder is "joined", so integration cannot be {self.integration!r}.',
-                "Leave integration at its default: one self-attention model covers both memories.",
+                "leave integration at its default: one self-attention model covers both memories.",
             )
         if self.anticipation and self.integration == "mlp":
             raise ConfigError(
                 f"anticipation is {self.anticipation}, and integration mlp has no decoder for tokens of the future.",
-                "Choose another integration.",
+                "choose another integration.",
             )
 
     @property

@@ -113,7 +113,7 @@ class MATConfig(ForesightConfig, frozen=True):
         if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
             raise ConfigError(
                 f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
-                "Give a divisor of the slots that is no more than the slots of a group; or 0 for no groups.",
+                "give a divisor of the slots that is no more than the slots of a group; or 0 for no groups.",
             )
 
     @property

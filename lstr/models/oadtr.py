@@ -102,7 +102,7 @@ class OadTR(FixedWindow):
         self.now = nn.Linear(2 * d_model, n_classes)
         self.classifier = nn.Linear(d_model, n_classes)
 
-    scoring_rule = ScoringRule("OadTR", "whole windows", "left out alone")
+    scoring_rule = ScoringRule("OadTR", "whole windows", "exclude alone")
 
     def outputs(self) -> Outputs:
         """Return the newest chunk and the chunks after it; their mean has half the weight in the loss."""

@@ -143,7 +143,7 @@ class Published:
         elif not {"rgb_dim", "flow_dim"} <= set(changes):
             raise CheckpointError(
                 f"It takes features {input_dim} wide, which may be split in several ways.",
-                "Add --set model.rgb_dim=… and --set model.flow_dim=…",
+                "add --set model.rgb_dim=… and --set model.flow_dim=…",
             )
         return known
 

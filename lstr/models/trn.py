@@ -32,8 +32,8 @@ class TRNConfig(WindowConfig, frozen=True):
     shared_classifier: bool = False
     """Whether the decoder scores by the classifier of the present (published code)."""
     decoder_from: Literal[0, 1] = 1
-    """Chunks ahead that the first step of the decoder is about: 1 (paper), or 0, the chunk itself (published code),
-    whose own score is not the decoder's."""
+    """Chunks ahead that the first step of the decoder predicts: 1 (paper), or 0 for the chunk itself (published code);
+    the score of that chunk does not come from the decoder."""
 
 
 class TRN(Recurrent):

@@ -33,7 +33,7 @@ def work_start(T: ArrayLike, config: Lengths) -> Indices:
     """
     ends = np.asarray(T, dtype=np.int64)
     if (ends < 0).any():
-        raise LstrError(f"No window ends at chunk {int(ends.min())}.", "Count chunks from 0.")
+        raise LstrError(f"No window ends at chunk {int(ends.min())}.", "count chunks from 0.")
     return np.maximum(ends - config.work_length + 1, 0)
 
 

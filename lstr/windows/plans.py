@@ -347,4 +347,4 @@ def check_known(planner: Planner) -> None:
     if type(planner) not in forms:
         known = ", ".join(form.__name__ for form in forms)
         name = type(planner).__name__
-        raise ConfigError(f"A file cannot hold the plan {name}.", f"Use one of lstr.windows.plans: {known}.")
+        raise ConfigError(f"A file cannot hold the plan {name}.", f"use one of lstr.windows.plans: {known}.")

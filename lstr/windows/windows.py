@@ -126,7 +126,7 @@ def gather(
     if ends.size and not (0 <= ends.min() and ends.max() < len(features)):
         raise LstrError(
             f"Windows end at chunks {ends.min()} to {ends.max()} of a video of {len(features)}.",
-            "Count chunks from 0, and end windows inside the video.",
+            "count chunks from 0, and end windows inside the video.",
         )
     return window_indices(ends, config, stretched).gather(features)
 
@@ -284,7 +284,7 @@ def multi_hot_cross_entropy(
     if logits.shape != targets.shape:
         raise LstrError(
             f"Logits have shape {tuple(logits.shape)} and targets {tuple(targets.shape)}.",
-            "Make the targets with the classes the model was made for.",
+            "make the targets with the classes the model was made for.",
         )
     n_classes = logits.shape[-1]
     logits = logits.reshape(-1, n_classes)  # (N, C)

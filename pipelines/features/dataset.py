@@ -310,7 +310,7 @@ def check_overlap(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
     if not allow:
         raise SeenError(
             f"The {sentence}",
-            "measure with `lstr learn`, whose networks have not seen the video, or add --allow-seen.",
+            "measure with `lstr learn`, which uses networks that have not seen the video, or add --allow-seen.",
         )
     return [f"{loaded.path}: the {sentence}"]
 

@@ -89,7 +89,7 @@ def split_settings(settings: Mapping[str, str]) -> tuple[Stated, dict[str, str]]
     names = [field.name for field in fields(Stated)]
     if unknown := next((name for name in own if name not in names), None):
         choices = ", ".join(PREFIX + name for name in names)
-        raise ConfigError(f"Unknown setting: {PREFIX}{unknown}.", f"Choose one of: {choices}.")
+        raise ConfigError(f"Unknown setting: {PREFIX}{unknown}.", f"choose one of: {choices}.")
     return Stated(**own), {name: text for name, text in settings.items() if not name.startswith(PREFIX)}
 
 

@@ -27,7 +27,7 @@ class TrainConfig(Settings, frozen=True):
     lr: PositiveAmount = 5e-5
     weight_decay: Amount = 5e-5
     optimiser: Literal["adam", "adamw"] = "adam"
-    """`adam` (paper), whose decay is part of the gradient, or `adamw`, whose decay is not."""
+    """`adam` (paper, weight decay is part of the gradient) or `adamw` (decoupled weight decay)."""
     warmup: Share = 0.4
     """Share of all steps with a rising learning rate."""
     warmup_epochs: Amount = 0.0
@@ -96,12 +96,12 @@ def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> Non
         able = ", ".join(name for name, kind in usable().items() if kind.config.uses.teacher)
         raise ConfigError(
             f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
-            f"Set train.teacher to 0, or use one of the kinds {able}.",
+            f"set train.teacher to 0, or use one of the kinds {able}.",
         )
     if config.teacher and config.teacher >= longest:
         raise ConfigError(
             f"train.teacher is {config.teacher}, and the longest training video has {longest} chunks.",
-            "Give fewer chunks, such as --set train.teacher=8.",
+            "give fewer chunks, such as --set train.teacher=8.",
         )
 
 

@@ -134,7 +134,7 @@ class FinetuneOptions(VideoOptions):
     rgb_network: str | None = None
     flow_network: str | None = None
     algorithm: Algorithm | None = None
-    """Algorithm of optical flow; None for that of the recipe."""
+    """Algorithm of optical flow; None for the one in the recipe."""
     resume: bool = False
     at_once: Positive | None = None
     """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""

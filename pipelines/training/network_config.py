@@ -59,14 +59,14 @@ class FinetuneConfig(Settings, frozen=True):
     """Largest simulated camera movement between frames, relative to the width; half of the samples of `grey`,
     `difference` and `change` are shifted. 0 disables it."""
     balanced: Amount = 1.0
-    """The power of a class's number of samples that its chances are divided by: with 1 (or true) every class is drawn
-    as often as any other, with 0 (or false) as often as it is there, and 0.5 lies between."""
+    """How evenly classes are drawn: the probability of a class is divided by its number of samples to this power. 1 (or
+    true) draws all classes equally often, 0 (or false) in proportion to their samples."""
     crop_range: Amount = 0.0
     """How many times larger than `short_side`, or than height and width, images are before what the network sees is cut
     from anywhere in them; 0 cuts parts of TSN's four sizes in 13 places."""
     zoom: OneOrMore = 1.0
-    """How many times nearer than the camera another one may be: the size of what is cut is drawn too, between what
-    the network sees, made smaller by this factor, and all of the image that `crop_range` makes. 1 cuts what it sees."""
+    """Maximum zoom of crops, as if the camera were nearer: the size of a crop is drawn between the input of the network
+    divided by this factor and the whole image of `crop_range`. 1 always takes the input of the network."""
     short_side: Positive = 64
     """Pixels that an image is fitted to, and the sides of what is cut from it. The features will be made so too."""
     crop: Positive = 64

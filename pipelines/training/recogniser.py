@@ -43,7 +43,7 @@ class Initial:
     seen: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each video file, by id, that these weights have seen as far as they say."""
     origin: Origin | None = None
-    """The published file that they are or began with, whose licence applies to the trained network too."""
+    """The published file of the weights, or of the initial weights; its licence applies to the trained network too."""
     dataset: str | None = None
     """What the weights were trained on: a published data set such as `imagenet`, or `custom`."""
 

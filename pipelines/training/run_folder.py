@@ -94,7 +94,7 @@ class RunFolder:
     state: str = "resume.pt"
     """The file of its state, below `path`"""
     stage: str = ""
-    """What is trained (`Step.stage`), where the folder is that of several trainings"""
+    """What is trained (`Step.stage`), in a folder of several trainings"""
 
     def has_state(self) -> bool:
         """Return whether the run has a state to resume from."""

@@ -69,7 +69,7 @@ class TrainOptions:
     preset: str | None = None
     """None for a preset that suits the amount of training video."""
     config: str | Path | None = None
-    """The config.json of another run, whose settings and preset count."""
+    """The config.json of another run, to start from its settings and preset."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """By `model.NAME` and `train.NAME`, in addition to preset and config; `features.NAME` describes features of other
     people (`lstr.pipelines.features.feature_files.Stated`)."""
