@@ -1,6 +1,7 @@
 """Labelling in a real headless Chromium: by hand, and with the proposals of a model."""
 
 import json
+import socket
 import subprocess
 import sys
 
@@ -102,7 +103,10 @@ def test_label(tab, folder, tmp_path):
     ours = {"format": "lstr-labels/1", "actions": [], "subjects": EVIL}
     other = {"annotations": marks, "comment": EVIL[0], "complete": True}
     (tmp_path / "labels.json").write_text(json.dumps({"lstr": ours, "database": {OTHER: other}}))
-    with label([str(folder)], tmp_path / "labels.json") as labelling:
+    with socket.socket() as free:  # the default port may be that of another test when the server starts again
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with label([str(folder)], tmp_path / "labels.json", port=port) as labelling:
         page = tab(labelling)
         for keys, number in (((), 0), (["ArrowRight"] * 4, 4), (["ArrowRight"] * 3, 7), (["ArrowLeft"], 6)):
             press(page, *keys)
@@ -121,7 +125,7 @@ def test_label(tab, folder, tmp_path):
     for key in ("Home", "n", "ArrowRight", "n"):  # which nobody can save now
         page.keyboard.press(key)
     until(page, "asked.length > 1 && !$('unsaved').hidden")
-    with label([str(folder)], tmp_path / "labels.json") as labelling:
+    with label([str(folder)], tmp_path / "labels.json", port=port) as labelling:
         until(page, "!asked.length && $('unsaved').hidden")
         assert written(labelling) == sorted([*before, ("Background", 0, times[1])]), "the open tab goes on"
         page.close()
