@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,6 @@ def build_page(
         is_served: The page comes from a server of this machine, and may ask it for more.
         values: What the template shows.
     """
-    from jinja2 import Environment, FileSystemLoader  # here: a job without a page does not wait for it
-
     # colours of classes come with the data
     variables = [f"  --{name}: light-dark({day}, {night});\n" for name, (day, night) in NEUTRALS.items()]
     variables.append(f"  --truth: {TRUTH};\n  --no-action: {NO_ACTION};\n  --detection: {DETECTION};\n")
@@ -68,8 +67,7 @@ def build_page(
     images = "img-src data: 'self'" if is_served else "img-src data:"
     allowed = ["connect-src 'self'", "media-src 'self'"] if is_served else ["media-src file: 'self' blob:"]
     policy = ["default-src 'none'", f"style-src {hashes[0]}", images, f"script-src {hashes[1]}", *allowed]
-    templates = Environment(loader=FileSystemLoader(WEB), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return templates.select_template([f"{name}.html", "frame.html"]).render(
+    return find_template(name).render(
         page=name,
         title=title,
         policy="; ".join([*policy, "base-uri 'none'", "form-action 'none'"]),
@@ -79,6 +77,15 @@ def build_page(
         media=media,
         **values,
     )
+
+
+@cache
+def find_template(name: str) -> Any:
+    """Return the template of a page, which is compiled once for all its pages."""
+    from jinja2 import Environment, FileSystemLoader  # here: a job without a page does not wait for it
+
+    templates = Environment(loader=FileSystemLoader(WEB), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return templates.select_template([f"{name}.html", "frame.html"])
 
 
 def read_part(name: str) -> str:
