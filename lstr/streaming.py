@@ -28,7 +28,7 @@ from lstr.kinds import from_json
 from lstr.models.kind import Model
 from lstr.models.layers import Tensors, keep
 from lstr.settings import to_json
-from lstr.windows.plans import Planner, needed
+from lstr.windows.plans import Plan, Planner, needed
 
 if TYPE_CHECKING:  # on a CPU no step is captured
     from lstr.models.cuda_graphs import CapturedStep
@@ -157,14 +157,13 @@ def step_streams(
         tensors = {name: tensor[place] for name, tensor in state.tensors.items()}  # views of consecutive streams
         device, chunk = model.classifier.weight.device, int(state.chunks[which[0]])
         if len(which) > 1:
-            arrays = needed(state.planner(state.chunks[which]))
-            plan = {name: torch.from_numpy(values).to(device) for name, values in arrays.items()}
+            plan = _as_tensors(needed(state.planner(state.chunks[which])), device)
         else:
             plans = state.plans.get(which[0], {})
             # The stream has used up its plans, or started over.
             if chunk not in plans:
                 ahead = enumerate(state.planner.ahead(chunk, PLANNED_CHUNKS), chunk)
-                plans = {k: {name: torch.from_numpy(a).to(device) for name, a in own.items()} for k, own in ahead}
+                plans = {k: _as_tensors(own, device) for k, own in ahead}
                 state.plans[which[0]] = plans
             plan = plans[chunk]
         features = features.to(model.classifier.weight)
@@ -254,6 +253,10 @@ def _hash_weights(model: Model) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def _as_tensors(plan: Plan, device: torch.device) -> Tensors:
+    return {name: torch.from_numpy(values).to(device) for name, values in plan.items()}
 
 
 def _check_model(model: Model, config: WindowConfig | None = None) -> None:
