@@ -26,13 +26,7 @@ from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import FPS, GAP_SECONDS, SILENCE_S, Chunk, Gap, merge_gaps
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
-from lstr.extractors.video.reader import (
-    PacketSink,
-    PyAVReader,
-    SourceFrame,
-    chunks_of,
-    stretches,
-)
+from lstr.extractors.video.reader import PacketSink, PyAVReader, SourceFrame, chunks_of, stretches
 from lstr.files.names import shown
 
 if TYPE_CHECKING:  # most sources have no zones

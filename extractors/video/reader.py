@@ -305,8 +305,9 @@ def shrink(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]
         return image
     if image.shape[1] % size[0] or image.shape[0] % size[1]:
         # float32 gives the same pixels in two thirds of the time; for integer factors OpenCV is faster on bytes
-        image = image.astype(np.float32)
-    return np.asarray(cv2.convertScaleAbs(cv2.resize(image, size, interpolation=cv2.INTER_AREA)), np.uint8)
+        averaged = cv2.resize(image.astype(np.float32), size, interpolation=cv2.INTER_AREA)
+        return np.asarray(cv2.convertScaleAbs(averaged), np.uint8)
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 class FrameReader(PyAVReader):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 import msgspec
 
@@ -37,9 +37,6 @@ from lstr.files.names import is_slug
 from lstr.labels.segment import is_name
 from lstr.loaded_checkpoint import CALIBRATION, FORMAT, Checkpoint, Rule, fault_of_rules
 from lstr.loaded_checkpoint import TENSORS as OF_MODEL
-
-if TYPE_CHECKING:
-    pass
 
 STEP = "lstr"  # name of the graph of a model's step; those of networks have the names of their streams
 MODEL = f"lstr{TENSORS}"
