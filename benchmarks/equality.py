@@ -1,13 +1,13 @@
-"""Show that two commits give equal results: features, training, finetuning, learning, detection, evaluation.
+"""Compare the results of two commits: features, training, finetuning, learning, detection and evaluation.
 
     python benchmarks/equality.py record TREE -o before.json       about two minutes on two cores
     python benchmarks/equality.py compare before.json after.json
 
-TREE is a checkout; its code is run through its commands and `import lstr` alone, so that modules may have moved. What
-is compared is SHA-256 of arrays, tensors and entries (benchmarks/fingerprints.py), on one machine, with one thread of
-torch, fixed seeds, and a fresh folder for all that is kept. What a machine would choose by itself and results depend
-on is chosen here: precisions, and the plan of `lstr learn`, which without --time follows from settings and the one
-thread. `compare` says what differs, and leaves the reason to people.
+TREE is a checkout. Its code runs through its commands and `import lstr` only, so modules may move between commits. The
+comparison is by SHA-256 of arrays, tensors and JSON entries (benchmarks/fingerprints.py), on one machine, with one
+torch thread, fixed seeds, and an empty home folder. Choices that depend on the machine are fixed here: precisions, and
+the plan of `lstr learn`, which without --time depends only on settings and the number of threads. `compare` lists the
+differences and does not explain them.
 """
 
 import argparse
@@ -35,12 +35,12 @@ KINDS = Path(__file__).with_name("equality_kinds.py")
 LIBRARIES = ("torch", "torchvision", "numpy", "openvino", "av", "decord", "opencv-contrib-python", "scikit-learn")
 NOT_PASSED_ON = ("LSTR_CHECKPOINT", "LSTR_DECODER", "LSTR_DEBUG", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-NAMED = 4  # parts that differ are named, at most
+NAMED = 4  # parts that differ are names_text, at most
 WHERE = "import lstr, lstr_cli; print(lstr.__file__); print(lstr_cli.__file__)"
 
 VIDEOS = {"fall-14": "training", "fall-16": "training", "fall-18": "training", "fall-15": "testing"}
 """About two seconds each, by subset"""
-SEEN = "fall-16"
+SHORTEST = "fall-16"
 """The shortest of them"""
 CLASSES = ("falling", "lying")
 FEATURE_VIDEOS = {f"video-{n}": subset for n, subset in enumerate(["training"] * 4 + ["validation", "testing"])}
@@ -50,21 +50,21 @@ CHUNKS = 72  # of a video of features, 18 s
 
 @dataclass(frozen=True)
 class Job:
-    """A command and what it leaves behind."""
+    """A command and the results that are compared."""
 
     name: str
     words: str
-    """Of the command line, below a folder with the inputs; `python FILE …` for a script"""
+    """The command line, run in a folder with the inputs; `python FILE …` for a script"""
     results: str = ""
     """Patterns of the files that are compared"""
     apart: str = ""
-    """What is an item of its own: files of a `suffix`, files of a `folder`, or nothing"""
+    """Which files make separate items: each `suffix`, each `folder`, or empty for one item"""
     piped: str = ""
-    """The file on standard input"""
+    """File for standard input"""
     lines: bool = False
-    """Whether standard output is JSON lines, which are compared"""
+    """Whether standard output is JSON lines to compare"""
     document: str = ""
-    """The file that standard output is kept in, which is compared"""
+    """File for standard output, which is compared"""
 
 
 SMALL = "--set model.d_model=32 --set model.n_heads=4 --set model.d_feedforward=32 --set train.batch_size=4"
@@ -81,7 +81,7 @@ LABELLED = "features --labels features.json"
 
 
 def jobs() -> list[Job]:
-    """All that is compared, in an order in which each finds what it needs."""
+    """Return all jobs, ordered so that each finds its inputs."""
     training = [
         Job(
             f"train {kind}",
@@ -92,11 +92,11 @@ def jobs() -> list[Job]:
     ]
     best = "evaluate run-lstr/checkpoint.pt"
     return [
-        Job("features faithful", f"extract videos/{SEEN}.mp4 -o faithful --recipe faithful", "faithful/*/*.npy"),
+        Job("features faithful", f"extract videos/{SHORTEST}.mp4 -o faithful --recipe faithful", "faithful/*/*.npy"),
         Job("features smallest", "extract videos -o small --recipe smallest", "small/*/*.npy small/recipe.json"),
         Job(
             "features fast, bf16, torch",
-            f"extract videos/{SEEN}.mp4 -o fast --recipe fast --set recipe.precision=bf16 --set runtime=torch",
+            f"extract videos/{SHORTEST}.mp4 -o fast --recipe fast --set recipe.precision=bf16 --set runtime=torch",
             "fast/*/*.npy fast/recipe.json",
         ),
         *training,
@@ -114,7 +114,7 @@ def jobs() -> list[Job]:
         ),
         Job(
             "features of finetuned networks",
-            f"extract videos/{SEEN}.mp4 -o finetuned --recipe weights",
+            f"extract videos/{SHORTEST}.mp4 -o finetuned --recipe weights",
             "finetuned/*/*.npy",
         ),
         Job(
@@ -149,9 +149,9 @@ def jobs() -> list[Job]:
 
 
 def write_videos(output: Path) -> str:
-    """Write videos/ID.mp4, videos.json, pipe.mkv and own.json, a recipe; returns which videos: `real` or `drawn`.
+    """Write videos/ID.mp4, videos.json, pipe.mkv and the recipe own.json; return `real` or `drawn`.
 
-    Real ones are those of UR Fall below $LSTR_SHARED/data; they hold labels of two classes, and so do drawn ones.
+    The real videos are from UR Fall below $LSTR_SHARED/data. Both sets have labels of two classes.
     """
     real = Path(os.environ.get("LSTR_SHARED", SHARED)) / "data" / "urfall"
     (output / "videos").mkdir(parents=True)
@@ -169,12 +169,12 @@ def write_videos(output: Path) -> str:
     database = {video: {**entries[video], "subset": subset} for video, subset in VIDEOS.items()}
     (output / "videos.json").write_text(json.dumps({"database": database}))
     (output / "own.json").write_text(json.dumps({"based_on": "fast", "precision": "float32"}))
-    pass_on(output / "videos" / "fall-15.mp4", output / "pipe.mkv")
+    remux(output / "videos" / "fall-15.mp4", output / "pipe.mkv")
     return "real" if real.is_dir() else "drawn"
 
 
 def draw_video(path: Path, seed: int, seconds: float = 2.0) -> None:
-    """A grey square that falls over noise, and lies then."""
+    """Write a video of a grey square that falls over noise and then stays on the ground."""
     random = np.random.default_rng(seed)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mpeg4", rate=30)
@@ -188,8 +188,8 @@ def draw_video(path: Path, seed: int, seconds: float = 2.0) -> None:
         container.mux(stream.encode())
 
 
-def pass_on(source: Path, output: Path) -> None:
-    """The same packets in Matroska, which a pipe can be read from as it comes."""
+def remux(source: Path, output: Path) -> None:
+    """Copy the packets into Matroska, which can be read from a pipe."""
     with av.open(str(source)) as read, av.open(str(output), "w", format="matroska") as written:
         stream = written.add_stream_from_template(read.streams.video[0])
         for packet in read.demux(read.streams.video[0]):
@@ -199,7 +199,7 @@ def pass_on(source: Path, output: Path) -> None:
 
 
 def write_features(output: Path) -> None:
-    """Write features/FOLDER/ID.npy, as a folder from elsewhere, and features.json with their labels."""
+    """Write features/FOLDER/ID.npy in a foreign layout, and features.json with their labels."""
     random = np.random.default_rng(29)
     directions = {name: random.standard_normal((1 + len(CLASSES), width)) for name, width in WIDTHS.items()}
     database = {}
@@ -219,7 +219,7 @@ def write_features(output: Path) -> None:
 
 
 def environment(tree: Path, work: Path) -> dict[str, str]:
-    """Of a command: the code of a tree, one thread of torch, no GPU, and a home of its own."""
+    """Return the environment of a command: the code of a tree, one torch thread, no GPU, and a separate home."""
     kept = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
     fixed = {"CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8", "COLUMNS": "120"}
@@ -227,16 +227,16 @@ def environment(tree: Path, work: Path) -> dict[str, str]:
 
 
 def check_tree(tree: Path, work: Path) -> None:
-    """Raises SystemExit where another lstr than that of the tree would run."""
+    """Raise SystemExit if Python would import lstr from another folder than the tree."""
     words = [sys.executable, "-P", "-c", WHERE]
-    told = subprocess.run(words, env=environment(tree, work), cwd=work, capture_output=True, text=True)
-    found = [Path(line).resolve() for line in told.stdout.split()]
-    if told.returncode or not all(path.is_relative_to(tree) for path in found):
-        raise SystemExit(f"{tree} is no checkout of lstr: {told.stderr or told.stdout}")
+    result = subprocess.run(words, env=environment(tree, work), cwd=work, capture_output=True, text=True)
+    found = [Path(line).resolve() for line in result.stdout.split()]
+    if result.returncode or not all(path.is_relative_to(tree) for path in found):
+        raise SystemExit(f"{tree} is not a checkout of lstr: {result.stderr or result.stdout}")
 
 
 def run(job: Job, tree: Path, work: Path) -> tuple[dict[str, Parts], str]:
-    """The items of a job, {name: parts}, and why it failed, else nothing."""
+    """Run a job; return its items as {name: parts}, and the reason if it failed, else an empty string."""
     words = job.words.split()
     command = ["-P", *(words[1:] if words[0] == "python" else ["-m", "lstr_cli.main", *words])]
     with ExitStack() as stack:
@@ -247,19 +247,19 @@ def run(job: Job, tree: Path, work: Path) -> tuple[dict[str, Parts], str]:
     folders = {str(work): "WORK", str(tree): "TREE"}
     if done.returncode:
         reason = " ".join(done.stderr.decode(errors="replace").strip().splitlines()[-3:])
-        return found_items(job, work, folders), f"exit code {done.returncode}: {reason}"
+        return result_items(job, work, folders), f"exit code {done.returncode}: {reason}"
     items: dict[str, Parts] = {}
     if job.lines:
         items[job.name] = lines_parts(done.stdout.decode(), folders)
     if job.document:
         (work / job.document).write_bytes(done.stdout)
         items |= {f"{job.name}, printed": file_content(work / job.document, folders)[""]}
-    items |= found_items(job, work, folders)
+    items |= result_items(job, work, folders)
     return items, "" if items else f"it left no {job.results}"
 
 
-def found_items(job: Job, work: Path, folders: Mapping[str, str]) -> dict[str, Parts]:
-    """The items in the files that a job has left."""
+def result_items(job: Job, work: Path, folders: Mapping[str, str]) -> dict[str, Parts]:
+    """Return the items in the result files of a job."""
     items: dict[str, Parts] = {}
     found = {path for pattern in job.results.split() for path in work.glob(pattern) if path.is_file()}
     for path in sorted(found):
@@ -271,7 +271,7 @@ def found_items(job: Job, work: Path, folders: Mapping[str, str]) -> dict[str, P
 
 
 def record(tree: Path, work: Path, only: str = "") -> dict[str, Any]:
-    """Run all jobs, or those whose name contains `only`, in a folder; the record."""
+    """Run all jobs, or those with `only` in their name, in the folder `work`; return the record."""
     start = perf_counter()
     check_tree(tree, work)
     inputs = write_videos(work)
@@ -288,7 +288,7 @@ def record(tree: Path, work: Path, only: str = "") -> dict[str, Any]:
             print(f"{job.name}: {reason or f'{perf_counter() - before:.1f} s'}", flush=True)
     return {
         "format": FORMAT,
-        "about": {"inputs": inputs, **about()},
+        "about": {"inputs": inputs, **environment_versions()},
         "tree": str(tree),
         "commit": commit(tree),
         "seconds": round(perf_counter() - start),
@@ -297,8 +297,8 @@ def record(tree: Path, work: Path, only: str = "") -> dict[str, Any]:
     }
 
 
-def about() -> dict[str, Any]:
-    """What results may depend on beside the code."""
+def environment_versions() -> dict[str, Any]:
+    """Return the machine and versions that results may depend on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     versions = {name: version(name) for name in LIBRARIES}
@@ -306,13 +306,13 @@ def about() -> dict[str, Any]:
 
 
 def commit(tree: Path) -> str:
-    """The commit of a checkout, with a + where files differ from it."""
-    told = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=tree, capture_output=True, text=True)
-    return told.stdout.strip()
+    """Return the commit of a checkout, with a + if files differ from it."""
+    result = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=tree, capture_output=True, text=True)
+    return result.stdout.strip()
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[str], bool]:
-    """One line an item, and whether all are equal; a job that failed in either is not."""
+    """Return one line per item, and whether all are equal; a job that failed in either record is not equal."""
     lines = [f"before: {before['commit']}, after: {after['commit']}"]
     for name, value in before["about"].items():
         if after["about"].get(name) != value:
@@ -325,7 +325,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[s
     for name in dict.fromkeys([*before["items"], *after["items"]]):
         old, new = before["items"].get(name), after["items"].get(name)
         if old == new:
-            lines.append(f"equal    {name} ({counted(old or {})})")
+            lines.append(f"equal    {name} ({count_text(old or {})})")
             continue
         equal = False
         if old is None or new is None:
@@ -335,42 +335,42 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[s
     return lines, equal
 
 
-def counted(parts: Parts) -> str:
-    """As in "3 parts"."""
+def count_text(parts: Parts) -> str:
+    """Return a count such as "3 parts"."""
     return f"{len(parts)} part{'s' * (len(parts) != 1)}"
 
 
 def difference(old: Parts, new: Parts) -> str:
     """Return which parts differ, are gone or are new."""
     kept = [name for name in old if name in new]
-    told = {
-        f"of {counted(old)} differ": [name for name in kept if old[name] != new[name]],
+    result = {
+        f"of {count_text(old)} differ": [name for name in kept if old[name] != new[name]],
         "gone": [name for name in old if name not in new],
         "new": [name for name in new if name not in old],
     }
-    return "; ".join(f"{len(names)} {what}{named(names)}" for what, names in told.items() if names)
+    return "; ".join(f"{len(names)} {what}{names_text(names)}" for what, names in result.items() if names)
 
 
-def named(names: Iterable[str]) -> str:
-    """The first names, as in " (a, b, …)"; nothing for a part without a name."""
+def names_text(names: Iterable[str]) -> str:
+    """Return the first names, such as " (a, b, …)"; empty for parts without names."""
     known = [name for name in names if name]
     shown = [*known[:NAMED], *(["…"] if len(known) > NAMED else [])]
     return f" ({', '.join(shown)})" if shown else ""
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A record. Raises SystemExit for another file."""
+    """Return a record. Raise SystemExit for any other file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SystemExit(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise SystemExit(f"{path} is no record of benchmarks/equality.py.")
+        raise SystemExit(f"{path} is not a record of benchmarks/equality.py.")
     return content
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Record or compare; 1 where a job failed or an item differs."""
+    """Record or compare; return 1 if a job failed or an item differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record", help="run everything with the code of a checkout")

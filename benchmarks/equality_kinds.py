@@ -1,9 +1,9 @@
-"""Each kind of model through `import lstr` alone: trained for two steps, evaluated, and streamed.
+"""Train, evaluate and stream each kind of model through `import lstr`, for benchmarks/equality.py.
 
     python -P benchmarks/equality_kinds.py FEATURES LABELS OUTPUT
 
-OUTPUT gets PRESET/checkpoint.pt, evaluation.json and stream.npy (chunks, streams, classes) for each of PRESETS. The
-exit code is 1 where one of them has failed.
+Each of PRESETS is trained for two steps. OUTPUT gets PRESET/checkpoint.pt, evaluation.json and stream.npy (chunks,
+streams, classes). The exit code is 1 if one of them failed.
 """
 
 import json
@@ -50,7 +50,7 @@ STREAMS = 2  # that step together
 
 
 def stream(checkpoint: Path, features: Path) -> np.ndarray:
-    """Scores (chunks, streams, classes) of the first videos, chunk after chunk."""
+    """Return scores (chunks, streams, classes) of the first videos, computed chunk by chunk."""
     model = lstr.load(checkpoint).model
     folders = (features / "rgb_kinetics_resnet50", features / "flow_kinetics_bninception")
     videos = [path.name for path in sorted(folders[0].iterdir())[:STREAMS]]
@@ -60,7 +60,7 @@ def stream(checkpoint: Path, features: Path) -> np.ndarray:
 
 
 def run(preset: str, features: Path, labels: Path, output: Path) -> None:
-    """Train, evaluate and stream the kind of a preset."""
+    """Train, evaluate and stream the model of a preset."""
     settings = {**SIZE, **STEPS, **PRESETS[preset]}
     trained = lstr.train(features, labels, output / preset, preset=preset, settings=settings, device="cpu")
     result = lstr.evaluate(trained.checkpoint, features, labels, subset="testing", resamples=0, device="cpu")
@@ -69,7 +69,7 @@ def run(preset: str, features: Path, labels: Path, output: Path) -> None:
 
 
 def main() -> int:
-    """Run all of them."""
+    """Run all presets; return 1 if one failed."""
     warnings.simplefilter("ignore")
     features, labels, output = map(Path, sys.argv[1:])
     failed = 0

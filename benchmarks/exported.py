@@ -1,16 +1,15 @@
-"""What a model costs to install, to start and to run: with torch, and exported without it; benchmarks/exported.json.
+"""Measure size, start-up, speed and memory of a model with torch and exported without it; writes exported.json.
 
 For each runtime: megabytes of a small environment, seconds from the start of `lstr detect` to its first decision on a
-file, how many times real time it then decides, and peak memory; then the same for cameras played in real time, with lag
-and cores (many_streams.py). Model files are given by name, or have random weights at the recipe's cost and the paper's
-size.
+file, the real-time factor, and peak memory; then the same for cameras played in real time, with lag and cores
+(many_streams.py). Models are named files, or have random weights at the cost of a recipe and the size of the paper.
 
     python benchmarks/exported.py --small SMALL/bin/python [--model live=FILE.lstr] [--recipes fast live]
     python benchmarks/exported.py --small SMALL/bin/python --small-openvino OTHER/bin/python
 
-SMALL is an environment with `lstr-video[run]` alone, the other one has OpenVINO besides; FULL, this one where it is not
-named, has what `make install` brings, whose size is in install.json. Runtimes take turns, so that what else the machine
-does meets each of them.
+SMALL is an environment with `lstr-video[run]` only; OTHER also has OpenVINO. --full names the environment of
+`make install` (default: this one); its size is in install.json. Runtimes are measured in turns, so that other load on
+the machine affects all of them.
 """
 
 import argparse
@@ -37,7 +36,7 @@ from lstr.pipelines.provenance import about_machine, peak_memory_mb
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run a model: in which environment, from which file, and with which options."""
+    """One way to run a model: environment, file and options."""
 
     name: str
     python: str
@@ -45,12 +44,12 @@ class Way:
     options: tuple[str, ...] = ()
 
     def command(self, files: dict[bool, Path], video: Path) -> list[str]:
-        """`lstr detect` of a file."""
+        """Return the `lstr detect` command for a video."""
         model = str(files[self.exported])
         return [self.python, "-m", "lstr_cli.main", "detect", str(video), "-m", model, *self.options]
 
     def scores(self, files: dict[bool, Path], video: Path, folder: Path) -> np.ndarray:
-        """Probabilities (chunks, classes) of a file."""
+        """Return probabilities (chunks, classes) of a video."""
         output = folder / self.name
         subprocess.run([*self.command(files, video), "-f", "npy", "-o", str(output)], check=True, capture_output=True)
         (path,) = output.glob("*.scores.npy")
@@ -61,7 +60,7 @@ class Way:
 
 @dataclass
 class Run:
-    """What came of one detection of a file."""
+    """The measurements of one detection of a file."""
 
     first: float = 0.0
     """Seconds from the start of the command to the first decision."""
@@ -73,7 +72,7 @@ class Run:
 
 
 def detect(command: list[str]) -> Run:
-    """Decide on one file, and look at what that took."""
+    """Detect on one file and measure it."""
     found, start = Run(), monotonic()
     process = subprocess.Popen([*command, "-f", "jsonl"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout
@@ -94,7 +93,7 @@ def detect(command: list[str]) -> Run:
 
 
 def row(runs: list[Run]) -> dict:
-    """One stream from a file: medians of the runs."""
+    """Return the medians of the runs on a file."""
     median = {
         name: statistics.median(getattr(run, name) for run in runs)
         for name in ("first", "seconds", "processor_seconds", "peak_megabytes")
@@ -110,7 +109,7 @@ def row(runs: list[Run]) -> dict:
 
 
 def models_of(options: argparse.Namespace, folder: Path) -> dict[str, dict[bool, Path]]:
-    """By name: the model file, and (True) what `lstr export` makes of it."""
+    """Return by name the model file (False) and its export (True)."""
     found = {name: {False: Path(path)} for name, _, path in (word.partition("=") for word in options.model)}
     for recipe in options.recipes:
         if recipe not in found:
@@ -126,7 +125,7 @@ def models_of(options: argparse.Namespace, folder: Path) -> dict[str, dict[bool,
 
 
 def measure(ways: list[Way], files: dict[bool, Path], video: Path, films: list[Film], o: argparse.Namespace) -> dict:
-    """All ways with one model, in turns; scores are compared with those of the first."""
+    """Measure one model in all environments, in turns; compare scores with those of the first."""
     runs: dict[str, list[Run]] = {way.name: [] for way in ways}
     for _ in range(o.turns):
         for way in ways:

@@ -1,12 +1,12 @@
-"""What `lstr learn` makes of two small public sets when every video teaches and is held out once, in three folds.
+"""Measure `lstr learn` on two small public sets: every video is used for training, and held out once in three folds.
 
 python benchmarks/few_videos.py SHARED/data --work WORK [--time 12m] [--recipe NAME] [--sets urfall] [--seeds 0 1 2]
 
-With --pictures also the timelines of three sequences of UT-Interaction in docs/images, as the last seed has them: of a
-video by what lacks it.
+--pictures also draws the timelines of three sequences of UT-Interaction into docs/images, each as detected by the
+models of the fold that holds it out, with the last seed.
 
-Adds to few-videos.json; what is learnt in the work folder is not learnt again. The sets' own division into training and
-testing has no part: all videos count. A machine that does other work learns less in the same time.
+Results are added to few-videos.json; a model that is already in WORK is not trained again. The training and testing
+subsets of the sets are ignored. With --time, a busy machine trains less.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SETS = {"ut_interaction": "UT-Interaction", "urfall": "UR Fall Detection"}
 
 
 def timed(name: str, work: Path, *words: object) -> float:
-    """Seconds that a command takes, or took before; it ends this program where it fails."""
+    """Return the seconds that a command takes, or took in an earlier run; exit if it fails."""
     times = work / f"{name}.seconds"
     if not times.exists():
         print("lstr", *words, file=sys.stderr)
@@ -48,7 +48,7 @@ def timed(name: str, work: Path, *words: object) -> float:
 
 
 def all_training(labels: Path, folder: Path) -> Path:
-    """The labels with every video for training, in a folder of the work."""
+    """Write the labels with every video for training into the work folder; return the path."""
     content = json.loads(labels.read_text())
     for video in content["database"].values():
         video["subset"] = "training"
@@ -58,7 +58,7 @@ def all_training(labels: Path, folder: Path) -> Path:
 
 
 def described(model: Path, seconds: float) -> dict:
-    """What a model file says of its own quality, of what was tried, and how long it took to make."""
+    """Return what a model file states about its accuracy, its variants, and its training time."""
     about = open_model(model).about
     metrics, plan = about["metrics"], json.loads((model.with_suffix(".learn") / "plan.json").read_text())["plan"]
     events, rates = metrics["events"], "false_alarms_per_hour"
@@ -85,12 +85,12 @@ def described(model: Path, seconds: float) -> dict:
 
 
 def f1_of(events: dict) -> dict:
-    """F1 by overlap, and by the seconds that a start may be off."""
+    """Return F1 by overlap, and by the tolerance of a start in seconds."""
     return {name: {least: {"f1": one["f1"]} for least, one in events[name].items()} for name in ("iou", "onset")}
 
 
 def draw_timelines(report: Path) -> None:
-    """The timelines of the pictured sequences as the page of a learning shows them."""
+    """Draw the timelines of the pictured sequences from the report page."""
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', report.read_text(), re.DOTALL)
     assert data is not None
     page = json.loads(data[1])
@@ -114,7 +114,7 @@ def draw_timelines(report: Path) -> None:
 
 
 def main() -> None:
-    """Learn what is not yet learnt in the work folder, then write the record."""
+    """Train the models that are missing in the work folder, then write the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("data", type=Path, help="folder with ut_interaction/ and urfall/")
     parser.add_argument("--work", type=Path, required=True)

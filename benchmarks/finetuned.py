@@ -1,14 +1,14 @@
-"""Train both feature networks on folds of two sets of real videos, and write benchmarks/finetuned.json.
+"""Train both feature networks on folds of two sets of real videos; writes finetuned.json.
 
-Every command is one that a user types. Of each fold the other videos train the networks (`lstr finetune`, no video
-chooses the epoch), those make features of all videos (`lstr extract`), and the same other videos train what stands on
-the features; a fold's own videos are scored by models and networks that never saw them, and the scores of all folds
-are pooled before the metrics. The random networks differ in their weights alone: same sizes, batch-norm statistics
-calibrated on the same videos. Nothing was chosen on the scored videos of UR Fall; on UT-Interaction the settings of
-the networks were looked for on its second fold, which is why each fold's figure stands beside the pooled one.
+All steps are commands that a user can type. For each fold, the networks are trained on the other videos (`lstr
+finetune`, without choosing an epoch), compute features of all videos (`lstr extract`), and the models are trained on
+the features of the same other videos. The videos of the fold are scored by models and networks that were not trained on
+them. Scores of all folds are pooled before the metrics. The random networks differ only in their weights: they have the
+same sizes, and batch-norm statistics calibrated on the same videos. No setting was chosen on UR Fall; the settings of
+the networks were chosen on the second fold of UT-Interaction, so the record also has the figures of each fold.
 
-Intervals are over the videos, resampled together for all systems and averaged over seeds. What is already in WORK is
-kept: a run that was stopped goes on where it was.
+Intervals are over videos, resampled together for all systems and averaged over seeds. Results in WORK are reused, so an
+interrupted run resumes.
 
     nice python benchmarks/finetuned.py SHARED/data --work WORK [--sets ut_interaction] [--streams flow]
 """
@@ -60,9 +60,9 @@ SIZES = {"short_side": 64, "crop": 64}
 
 
 class HeldOut:
-    """Trains on some videos of a folder and scores others, remembering what it has done in `kept`.
+    """Train on some videos of one or several feature folders and score others; results are stored in `kept`.
 
-    Each of several folders has streams of its own.
+    The streams of several folders are joined.
     """
 
     def __init__(self, folder: FeatureFolder, labels: Labels, preset: str, kept: Path, *others: FeatureFolder):
@@ -76,7 +76,7 @@ class HeldOut:
             self.videos[video_id] = LabelledVideo(video_id, array, targets(entry, labels.classes, len(array)))
 
     def scores(self, settings: Settings, seed: int, training: Sequence[str], testing: Sequence[str]) -> Scores:
-        """Scores of the testing videos by a model of these settings that was trained on the training videos."""
+        """Return the scores of the testing videos by a model with these settings, trained on the training videos."""
         made_by = json.dumps([dict(settings), seed, sorted(training), sorted(testing), self.preset], sort_keys=True)
         path = self.kept / f"{hashlib.sha256(made_by.encode()).hexdigest()[:16]}.npz"
         if not path.exists():
@@ -95,7 +95,7 @@ class HeldOut:
             return {i: file[f"of {i}"] for i in testing}
 
     def trained(self, settings: Settings, seed: int, training: list, testing: list) -> list[np.ndarray]:
-        """Scores of the testing videos by a new model."""
+        """Train a model and return its scores of the testing videos."""
         split, run = Split(self.folder, self.labels, training), self.kept / "run"
         model, config = resolve(self.preset, {**settings, "train.seed": str(seed)}, split.dims)
         shutil.rmtree(run, ignore_errors=True)
@@ -105,13 +105,13 @@ class HeldOut:
         return [predict(loaded.model, video.features[:]).numpy() for video in testing]
 
     def per_frame(self, scores: Scores) -> dict:
-        """mAP, mcAP and per class over all chunks of the scored videos."""
+        """Return mAP, mcAP and per-class AP over all chunks of the scored videos."""
         truth = np.concatenate([self.videos[i].targets for i in scores])
         return metrics.per_frame(np.concatenate([*scores.values()]), truth, self.labels.classes)
 
 
 def running_mean(rows: np.ndarray, n: int) -> np.ndarray:
-    """Mean of each row (L, D) and the up to n − 1 before it."""
+    """Return the mean of each row of (L, D) and up to n − 1 rows before it."""
     total = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, 0, dtype=np.float64)])
     k = np.arange(len(rows))
     first = np.maximum(k - n + 1, 0)
@@ -121,7 +121,7 @@ def running_mean(rows: np.ndarray, n: int) -> np.ndarray:
 def linear_scores(
     training: list[LabelledVideo], testing: list[LabelledVideo], n: int, penalty: float
 ) -> list[np.ndarray]:
-    """Ridge regression of the targets on the mean of the last n chunks' features: what needs no memory."""
+    """Return scores of a ridge regression from the mean of the last n chunks' features to the targets."""
     rows = np.concatenate([running_mean(video.features[:], n) for video in training])
     wanted = np.concatenate([video.targets for video in training]).astype(float)
     mean, std, prior = rows.mean(0), rows.std(0) + 1e-6, wanted.mean(0)
@@ -131,7 +131,7 @@ def linear_scores(
 
 
 def judge(held: HeldOut, scores: dict[str, list[Scores]], against: str) -> dict:
-    """{system: {mAP, mcAP, interval, ahead of `against`, by seed, per class}} of scores, a seed."""
+    """Return for each system mAP, mcAP, intervals, the difference to `against`, mAP by seed, and AP by class."""
     ids = list(scores[against][0])
     truth = [held.videos[i].targets for i in ids]
     draws = intervals.draw(len(ids), RESAMPLES)
@@ -171,12 +171,12 @@ def judge(held: HeldOut, scores: dict[str, list[Scores]], against: str) -> dict:
 
 
 def folds_of(ids: list[str]) -> list[list[str]]:
-    """Every third video of the sorted ids."""
+    """Return the folds: every third video of the sorted ids."""
     return [ids[fold::N_FOLDS] for fold in range(N_FOLDS)]
 
 
 def write_labels(source: Path, testing: list[str], output: Path) -> None:
-    """The labels of a set with a fold's videos as testing, all others as training."""
+    """Write the labels of a set with the fold's videos for testing and all others for training."""
     document = json.loads(source.read_text())
     for video_id, entry in document["database"].items():
         entry["subset"] = "testing" if video_id in testing else "training"
@@ -184,7 +184,7 @@ def write_labels(source: Path, testing: list[str], output: Path) -> None:
 
 
 def lstr(*words: object) -> float:
-    """Run a command of lstr; seconds it took."""
+    """Run a command of lstr; return its seconds."""
     print("  lstr", *words, flush=True)
     start = perf_counter()
     subprocess.run([sys.executable, "-m", "lstr_cli.main", *map(str, words)], check=True)
@@ -192,7 +192,7 @@ def lstr(*words: object) -> float:
 
 
 def make_features(videos: Path, labels: Path, work: Path, cache: Path, streams: tuple[str, ...], size: dict) -> dict:
-    """Networks and features of a fold in WORK/{random,finetuned}_{stream}; the time that the commands record."""
+    """Make the networks and features of a fold in WORK/{random,finetuned}_{stream}; return recorded seconds."""
     seconds = {}
     for stream in streams:
         weights, kept = work / f"weights_{stream}", ["--set", f"cache={cache}"]
@@ -214,8 +214,8 @@ def make_features(videos: Path, labels: Path, work: Path, cache: Path, streams: 
     return seconds
 
 
-def held_out(folders: list[Path], labels: Path, kept: Path) -> HeldOut:
-    """What trains and scores on the streams of some feature folders together."""
+def open_held_out(folders: list[Path], labels: Path, kept: Path) -> HeldOut:
+    """Return a HeldOut on the joined streams of some feature folders."""
     first, *others = (open_features(path) for path in folders)
     return HeldOut(first, read_labels(labels), PRESET, kept, *others)
 
@@ -223,7 +223,7 @@ def held_out(folders: list[Path], labels: Path, kept: Path) -> HeldOut:
 def score_set(
     options: argparse.Namespace, name: str, streams: tuple[str, ...]
 ) -> tuple[dict[str, dict], dict, dict[str, list[str]]]:
-    """{row: {system: [scores of all videos, a seed]}}, seconds by fold, and the videos of each fold."""
+    """Return {row: {system: [scores by seed]}}, seconds by fold, and the videos of each fold."""
     source, size = options.data / name, SIZES
     ids = sorted(read_labels(source / "labels.json").videos)
     rows: dict[str, dict[str, list[Scores]]] = {}
@@ -239,7 +239,7 @@ def score_set(
         for weights in ("random", "finetuned"):
             for label, parts in inputs.items():
                 folders = [work / f"{weights}_{stream}" for stream in parts]
-                held = held_out(folders, labels, work / f"scores_{weights}_{label}")
+                held = open_held_out(folders, labels, work / f"scores_{weights}_{label}")
                 row = rows.setdefault(f"{weights} {label}", {})
                 for system, settings in SYSTEMS.items():
                     runs = range(1 if "penalty" in settings else options.seeds)
@@ -271,7 +271,7 @@ def main() -> None:
         rows, seconds, folds = score_set(options, name, tuple(options.streams))
         flat = {f"{row}: {system}": runs for row, systems in rows.items() for system, runs in systems.items()}
         last = options.work / name / f"fold_{N_FOLDS}"
-        held = held_out([last / f"finetuned_{options.streams[0]}"], last / "labels.json", last / "unused")
+        held = open_held_out([last / f"finetuned_{options.streams[0]}"], last / "labels.json", last / "unused")
         against = f"random {'both' if len(options.streams) > 1 else options.streams[0]}: lstr"
         record[name] = {
             "folds": folds,

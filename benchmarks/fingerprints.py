@@ -1,7 +1,7 @@
-"""What a file holds as SHA-256 of its parts, without what differs from run to run: dates, speed, versions, paths.
+"""SHA-256 of the parts of a file, without parts that vary between runs: dates, speed, versions, paths.
 
-A part is a tensor, an array, a top-level entry of a JSON document, or the whole text. Parts of one sort are together:
-the tensors of a checkpoint and its entries, the data of a page and the page around them.
+A part is a tensor, an array, a top-level entry of a JSON document, or a whole text. Parts are grouped by sort: the
+tensors and the entries of a checkpoint, the data of a page and its markup.
 """
 
 import hashlib
@@ -53,24 +53,24 @@ DRAWN_NAME = re.compile(r'(?<=["#])[pm][0-9a-f]{10}(?=["#)])')  # matplotlib dra
 
 
 def sha256(content: bytes) -> str:
-    """Of some bytes, in hex."""
+    """Return the SHA-256 of some bytes in hex."""
     return hashlib.sha256(content).hexdigest()
 
 
 def array_digest(array: np.ndarray) -> str:
-    """Of type, shape and values; the layout in memory has no part in it."""
+    """Hash an array's type, shape and values, whatever its layout in memory."""
     return sha256(f"{array.dtype.newbyteorder('=')} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
 
 
 def tensor_digest(tensor: torch.Tensor) -> str:
-    """Of type, shape and values, also of types that numpy lacks."""
+    """Hash a tensor's type, shape and values, also of types that numpy lacks."""
     values = tensor.detach().cpu().contiguous()
     content = values.flatten().view(torch.uint8).numpy().tobytes()
     return sha256(f"{values.dtype} {tuple(values.shape)} ".encode() + content)
 
 
 def cleaned(value: Any, folders: Mapping[str, str]) -> Any:
-    """A JSON value without what varies; `folders` are paths and what stands for them."""
+    """Return a JSON value without varying entries; paths in `folders` are replaced by their names."""
     if isinstance(value, Mapping):
         return {name: cleaned(entry, folders) for name, entry in value.items() if not _varies(name, entry)}
     if isinstance(value, list):
@@ -91,43 +91,43 @@ def _placed(text: str, folders: Mapping[str, str]) -> str:
 
 
 def json_digest(value: Any, folders: Mapping[str, str]) -> str:
-    """Of a JSON value without what varies; the order of entries has no part in it."""
+    """Hash a JSON value without varying entries, whatever the order of entries."""
     return sha256(json.dumps(cleaned(value, folders), sort_keys=True).encode())
 
 
 def document_parts(value: Any, folders: Mapping[str, str]) -> Parts:
-    """Of each top-level entry of a JSON object, or of another value as a whole."""
+    """Hash each top-level entry of a JSON object, or another value as a whole."""
     if not isinstance(value, dict):
         return {"": json_digest(value, folders)}
     return {name: json_digest(entry, folders) for name, entry in value.items() if not _varies(name, entry)}
 
 
 def lines_parts(text: str, folders: Mapping[str, str]) -> Parts:
-    """Of JSON lines, together."""
+    """Hash JSON lines as one part."""
     return {"": json_digest([json.loads(line) for line in text.splitlines()], folders)}
 
 
 def text_parts(text: str, folders: Mapping[str, str]) -> Parts:
-    """Of a text without dates."""
+    """Hash a text without its dates."""
     return {"": sha256(DATE.sub("DATE", _placed(text, folders)).encode())}
 
 
 def page_content(text: str, folders: Mapping[str, str]) -> Content:
-    """Of the data that a page shows, and of the page around them."""
+    """Hash the data of a page and its markup separately."""
     found = PAGE_DATA.search(text)
     data = {"data": document_parts(json.loads(found[2]), folders)} if found else {}
     return {**data, "page": text_parts(PAGE_DATA.sub(r"\1</script>", text), folders)}
 
 
 def drawing_parts(text: str, folders: Mapping[str, str]) -> Parts:
-    """Of an SVG, its drawn names numbered."""
+    """Hash an SVG with its random names replaced by numbers."""
     names = dict.fromkeys(DRAWN_NAME.findall(text))
     numbers = {name: f"{name[0]}{number}" for number, name in enumerate(names)}
     return text_parts(DRAWN_NAME.sub(lambda name: numbers[name[0]], text), folders)
 
 
 def checkpoint_content(path: Path, folders: Mapping[str, str]) -> Content:
-    """Of each tensor and entry of a .pt or .pth file."""
+    """Hash each tensor and entry of a .pt or .pth file."""
     content: Content = {TENSORS: {}, ENTRIES: {}}
     for name, value in _flat(torch.load(path, map_location="cpu", weights_only=True)):
         if isinstance(value, torch.Tensor):
@@ -149,7 +149,7 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def model_file_content(path: Path, folders: Mapping[str, str]) -> Content:
-    """Of each tensor of a .lstr file, and of each entry of its model.json; its card says the same to people."""
+    """Hash each tensor of a .lstr file and each entry of its model.json, which its card repeats as text."""
     content: Content = {TENSORS: {}, ENTRIES: {}}
     with zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
@@ -162,7 +162,7 @@ def model_file_content(path: Path, folders: Mapping[str, str]) -> Content:
 
 
 def video_parts(path: Path) -> Parts:
-    """Of a video's frames as they are decoded."""
+    """Hash the decoded frames of a video."""
     whole = hashlib.sha256()
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
@@ -178,7 +178,7 @@ TEXTS: dict[str, Callable[[str, Mapping[str, str]], Parts]] = {
 
 
 def file_content(path: Path, folders: Mapping[str, str]) -> Content:
-    """Of a file, by its suffix; what is not known is a text."""
+    """Hash a file by its suffix; an unknown suffix is text."""
     match path.suffix:
         case ".pt" | ".pth":
             return checkpoint_content(path, folders)

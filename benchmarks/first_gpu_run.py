@@ -1,12 +1,12 @@
-"""The first ten minutes of lstr on a machine with a GPU: do its tests pass, and how fast is each part.
+"""Run the tests and measure the speed of each part on a machine with a GPU, in ten minutes.
 
-python benchmarks/first_gpu_run.py prepare [FILE...]       # at home: fills .gpu/ with what the other machine may lack
-python3 benchmarks/first_gpu_run.py [STEP...] [-o FOLDER]  # there, with .gpu/ carried along; `make gpu-run` is the same
-python benchmarks/first_gpu_run.py --dry-run               # anywhere: each step, small and on the processor
+python benchmarks/first_gpu_run.py prepare [FILE...]       # here: fills .gpu/ with packages that the machine may lack
+python3 benchmarks/first_gpu_run.py [STEP...] [-o FOLDER]  # there, with .gpu/ copied along; same as `make gpu-run`
+python benchmarks/first_gpu_run.py --dry-run               # on any machine: each step, small and on the CPU
 
-That machine may be lent, bare but for torch, OpenCV, pytest and a compiler, and nothing can be fetched there. So each
-step is a process with a time limit of its own, one that fails stops none, and FOLDER/results.json is whole after each.
-FILEs are videos and, for a step that learns from all of them, labels.json.
+The machine needs torch, OpenCV, pytest and a compiler, and no network. Each step is a process with a time limit, a
+failed step does not stop the others, and FOLDER/results.json is complete after each step. FILEs are videos, and
+labels.json for the step that trains on all of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAST = 15  # lines of a step's output that are shown
 
 
 def prepare(files: list[Path], python: str) -> None:
-    """Wheels of the versions that are installed here, for another Python, and videos to measure on."""
+    """Download wheels of the versions installed here for another Python, and copy videos to measure on."""
     shutil.rmtree(CARRIED, ignore_errors=True)
     (CARRIED / "videos").mkdir(parents=True)
     (CARRIED / ".gitignore").write_text("*\n")
@@ -47,8 +47,8 @@ def prepare(files: list[Path], python: str) -> None:
     print(f"{sum(file.stat().st_size for file in CARRIED.rglob('*') if file.is_file()) >> 20} MiB in {CARRIED}")
 
 
-def lacking() -> list[Path]:
-    """The carried wheels of packages that this Python does not have."""
+def missing_wheels() -> list[Path]:
+    """Return the downloaded wheels of packages that this Python lacks."""
     found = []
     for wheel in sorted(CARRIED.glob("wheels/*.whl")):
         try:
@@ -59,7 +59,7 @@ def lacking() -> list[Path]:
 
 
 def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
-    """Each step's time limit in seconds and its command, in their order; what is measured is named first."""
+    """Return the time limit in seconds and the command of each step; names say what is measured."""
     lstr = [sys.executable, "-m", "lstr_cli.main"]
     flow = ["env", f"LSTR_FLOW_BACKEND={'native' if dry else 'cuda'}"]
     own = [sys.executable, __file__, *(["--dry-run"] if dry else []), "-o", work, "--step"]
@@ -114,7 +114,7 @@ def commands(work: Path, dry: bool) -> dict[str, tuple[int, list[str | Path]]]:
 
 
 def machine(work: Path, dry: bool) -> dict:
-    """The GPU, how fast it copies its memory, and what is installed."""
+    """Describe the GPU, its copy speed, and the installed software."""
     import torch
 
     from lstr.pipelines.provenance import about_machine
@@ -129,8 +129,8 @@ def machine(work: Path, dry: bool) -> dict:
 
 
 def install(work: Path, dry: bool) -> dict:
-    """What lacks, of the carried wheels, into a folder of the run; the compiled kernel, into the tree."""
-    wheels = lacking()
+    """Install missing wheels into a folder of the run, and build the compiled kernel in the tree."""
+    wheels = missing_wheels()
     if wheels:
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", work / "site"]
         subprocess.run([*command, *wheels], check=True)
@@ -142,7 +142,7 @@ def install(work: Path, dry: bool) -> dict:
 
 
 def inputs(work: Path, dry: bool) -> dict:
-    """Drawn videos, and drawn features at the published widths with labels."""
+    """Render videos, and draw features at the published widths with labels."""
     import numpy as np
 
     from lstr.pipelines.scenes import SceneConfig, render_scenes
@@ -160,7 +160,7 @@ def inputs(work: Path, dry: bool) -> dict:
 
 
 def flow(work: Path, dry: bool) -> dict:
-    """Each kernel of TV-L1: whether it equals the compiled one, and pairs a second by chunks a batch; then threads."""
+    """Compare each TV-L1 kernel with the compiled one; measure pairs per second by batch size and threads."""
     import numpy as np
     import torch
 
@@ -193,7 +193,7 @@ def flow(work: Path, dry: bool) -> dict:
 
 
 def networks(work: Path, dry: bool) -> dict:
-    """Chunks a second of the feature networks by precision and batch, and how far TF32 is from the processor."""
+    """Measure chunks per second of the networks by precision and batch, and the difference of TF32 to the CPU."""
     import numpy as np
     import torch
 
@@ -229,7 +229,7 @@ STEPS: dict[str, Callable[[Path, bool], dict]] = {
 
 
 def timed(work: Callable[[], object], device: str, rounds: int) -> float:
-    """Seconds a round, after one that is not counted."""
+    """Return the seconds of a round, after one warm-up round."""
     import torch
 
     def wait() -> None:
@@ -249,7 +249,7 @@ def timed(work: Callable[[], object], device: str, rounds: int) -> float:
 
 
 def run(wanted: list[str], output: Path, dry: bool, budget: float) -> bool:
-    """Every step, and `results.json` after each: how it ended, what it measured. Returns whether all ended well."""
+    """Run the steps and write `results.json` after each: exit code, seconds, record. Return whether all succeeded."""
     (output / "logs").mkdir(parents=True, exist_ok=True)
     paths = os.pathsep.join([str(ROOT), str(output / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = os.environ | {"PYTHONPATH": paths, "LSTR_HOME": str(output / "home"), "LSTR_DECODER": "pyav"}
@@ -286,7 +286,7 @@ def run(wanted: list[str], output: Path, dry: bool, budget: float) -> bool:
 
 
 def main() -> None:
-    """Prepare, run, or be one step of a run."""
+    """Prepare, run all steps, or run as one step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="STEP", help="`prepare` and videos, or the steps to run")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "build" / "gpu-run")

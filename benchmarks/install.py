@@ -1,8 +1,8 @@
-"""Install a fresh clone with `make install`, and record how long that takes and how large it is.
+"""Install a fresh clone with `make install`, and record its duration and size.
 
 python benchmarks/install.py [-o RECORD]
 
-What the time is depends on the network; packages that pip has in its cache are not fetched again.
+The duration depends on the network; packages in pip's cache are not downloaded again.
 """
 
 import argparse
@@ -20,7 +20,7 @@ GPU_PACKAGES = ("nvidia", "triton", "cuda")  # which torch's CPU build does not 
 
 
 def megabytes(folder: Path) -> int:
-    """What its files hold, links not followed."""
+    """Return the size of a folder's files, without following links."""
     return round(sum(p.lstat().st_size for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()) / 1e6)
 
 

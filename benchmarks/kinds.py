@@ -1,9 +1,9 @@
-"""Every kind of model on the same features of real videos, by one protocol: benchmarks/kinds.json.
+"""Compare all kinds of model on the same features of real videos with one protocol; writes kinds.json.
 
-The features are those of `lstr learn --recipe smallest`, from networks that never saw the videos they are judged on.
-Each kind has a few candidates of size and memory; the one that a fold uses is the one that does best on the other
-folds. All else is the preset `lstr-small`. Scores of all folds are pooled before the metrics, three seeds are averaged,
-and intervals resample the videos for all kinds together. What is already in WORK is kept.
+The features are from `lstr learn --recipe smallest`, by networks that were not trained on the scored videos. Each kind
+has a few candidate settings on top of the preset `lstr-small`; a fold uses the candidate with the best mean on the
+other folds. Scores of all folds are pooled before the metrics, three seeds are averaged, and intervals resample the
+videos for all kinds together. Results in WORK are reused.
 
     nice python benchmarks/kinds.py SHARED/data --work WORK [--kinds lstr miniroad]
 """
@@ -52,7 +52,7 @@ CANDIDATES = {
 
 
 def score(held: list[HeldOut], folds: list[list[str]], candidates: list[Settings], seeds: int) -> tuple[list, dict]:
-    """Scores of all videos, a seed each, with the candidate each fold uses and what was found of all of them."""
+    """Return scores of all videos by seed, with the chosen candidate of each fold and the results of all candidates."""
     ids = [i for fold in folds for i in fold]
     parts = [(one, [i for i in ids if i not in fold], fold) for one, fold in zip(held, folds, strict=True)]
     tried = np.array([[one.per_frame(one.scores(c, 0, *on))["mAP"] for one, *on in parts] for c in candidates])

@@ -1,8 +1,8 @@
-"""How fast the model decides, measured on this machine: benchmarks/lstr-step.json.
+"""Measure the speed of a model's steps on this machine; writes lstr-step.json.
 
-Weights, features and memories are random numbers, for speed does not depend on them. Every ratio is to the window
-recomputed at each chunk, measured in the same run: rows take turns in short rounds, so that whatever else the machine
-does hits all of them alike. What is measured so far is in the record from the first part on.
+Weights, features and memories are random, because speed does not depend on them. Every ratio is to a full recomputation
+of the window at each chunk, in the same run: rows are measured in turns of short rounds, so that other load on the
+machine affects all of them. The record is written from the first part on.
 
     python benchmarks/lstr_step.py [RECORD.json] [--device cpu] [--seconds 2] [-c run/checkpoint.pt]
 """
@@ -52,7 +52,7 @@ Rounds = dict[str, list[list[float]]]
 
 @dataclass(frozen=True)
 class Row:
-    """Something that is timed step by step."""
+    """A step that is timed."""
 
     step: Callable[[], object]
     burst: int = 1
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ModelBench:
-    """Which model is measured, and for how long."""
+    """Which model to measure, and for how long."""
 
     config: WindowConfig = LSTRConfig()
     n_classes: int = len(THUMOS_CLASSES)
@@ -74,11 +74,10 @@ class ModelBench:
 
 
 def bench_lstr(options: ModelBench) -> Iterator[Progress | Finished[dict]]:
-    """Measure an LSTR of one shape: headline rows, memory lengths and designs; gives the record.
+    """Measure an LSTR of one shape: headline rows, memory lengths and designs; the last event has the record.
 
-    Where a GPU is and no device is named, "gpu" holds the same rows
-    measured on it. Raises CheckpointError for a shape without streaming to measure, DeviceError for a device that is
-    not there.
+    If no device is named and there is a GPU, the entry "gpu" has the same rows measured on it. Raises CheckpointError
+    for a model without long memory to stream, and DeviceError for a device that does not exist.
     """
     device = choose_device(options.device) if options.device else "cpu"
     config = options.config
@@ -104,7 +103,7 @@ def bench_lstr(options: ModelBench) -> Iterator[Progress | Finished[dict]]:
 
 
 def n_parts(options: ModelBench) -> int:
-    """How often `measure` yields."""
+    """Return the number of parts that `measure` yields."""
     config, devices = options.config, 2 if _adds_gpu(options) else 1
     return devices * (ROUNDS + len(_lengths(config)) + len(designs(config)))
 
@@ -118,7 +117,7 @@ def _name_of(device: str) -> dict[str, str]:
 
 
 def measure(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
-    """Every row on a device into `rows`, and into its "gpu" those on the GPU where none was named and one is."""
+    """Measure every row on a device into `rows`, and if no device was named, on the GPU into its entry "gpu"."""
     yield from measure_on(device, options, rows)
     if _adds_gpu(options):
         rows["gpu"] = _name_of("cuda")
@@ -126,7 +125,7 @@ def measure(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
 
 
 def measure_on(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
-    """Every row on one device, put into `rows` as it comes."""
+    """Measure every row on one device into `rows`."""
     config, n_classes = options.config, options.n_classes
     rows |= yield from headline(config, n_classes, options.seconds, device)
     few = options.seconds * FEW_SHARE
@@ -141,7 +140,7 @@ def measure_on(device: str, options: ModelBench, rows: dict) -> Measuring[None]:
 
 
 def headline(config: WindowConfig, n_classes: int, seconds: float, device: str) -> Measuring[dict]:
-    """The window recomputed, and the streams that replace it, in the same rounds."""
+    """Measure the recomputed window and the streams that replace it, in the same rounds."""
     fixed = build(config.replace(grid="fixed"), n_classes, device)
     sliding = build(config.replace(grid="sliding"), n_classes, device)
     first = filled(streaming.create(fixed))
@@ -174,7 +173,7 @@ def headline(config: WindowConfig, n_classes: int, seconds: float, device: str) 
 
 
 def memory_row(config: WindowConfig, n_classes: int, seconds: float, device: str) -> dict:
-    """A stream with a long memory of config.long_length chunks: what grows with it, and what does not."""
+    """Measure a stream with a long memory of config.long_length chunks: time and bytes."""
     model = build(config, n_classes, device)
     state = filled(streaming.create(model))
     rounds = whole(interleave({"stream": stream_row(model, state)}, seconds, FEW_ROUNDS, device))["stream"]
@@ -187,7 +186,7 @@ def memory_row(config: WindowConfig, n_classes: int, seconds: float, device: str
 
 
 def designs(config: WindowConfig) -> dict[str, WindowConfig]:
-    """The designs that the paper compares, by name; the first is the proposed."""
+    """Return the designs that the paper compares, by name; the first is the proposed one."""
     plain = {"grid": "fixed", "encoder": "two-stage", "integration": "cross-attention", "anticipation": 0}
     proposed = change(config, plain)
     encoders = {name: change(proposed, {"encoder": name}) for name in ENCODERS}
@@ -197,7 +196,7 @@ def designs(config: WindowConfig) -> dict[str, WindowConfig]:
 
 
 def design_row(config: WindowConfig, n_classes: int, seconds: float, device: str) -> dict:
-    """A design as a stream and, where it is an LSTR, as windows recomputed."""
+    """Measure a design as a stream and, for an LSTR, as recomputed windows."""
     model = build(config, n_classes, device)
     rows = {"stream": stream_row(model, filled(streaming.create(model)))}
     if config.kind == "lstr":  # the window of another kind is not what its stream computes
@@ -209,14 +208,14 @@ def design_row(config: WindowConfig, n_classes: int, seconds: float, device: str
 
 
 def stream_row(model: Model, state: StreamState) -> Row:
-    """A step of every stream of a state."""
+    """Return a row that steps every stream of a state."""
     config = model.config
     rgb, flow = torch.randn(len(state.chunks), config.input_dim).split([config.rgb_dim, config.flow_dim], dim=1)
     return Row(lambda: streaming.step(model, state, rgb, flow), config.long_stride)
 
 
 def recompute_row(model: Model) -> Row:
-    """The whole window of one chunk, both memories full: what a step costs without streaming."""
+    """Return a row that computes the whole window of one chunk, with both memories full."""
     last = full_age(model.config)
     windows = gather(torch.randn(last + 1, model.config.input_dim), [last], model.config)
     windows = windows.map(lambda tensor: tensor.to(model.classifier.weight.device))
@@ -229,7 +228,7 @@ def recompute_row(model: Model) -> Row:
 
 
 def by_kind(rounds: list[list[float]], config: WindowConfig) -> dict:
-    """Median milliseconds of the steps that update the long memory and of the others; None without such steps."""
+    """Return median milliseconds of steps that update the long memory and of other steps; None without such steps."""
     assert isinstance(config, LSTRConfig), "as `bench_lstr` asks for"
     first = full_age(config)
     plans = (Compressed.of(config)(np.array([first + i])) for i in range(config.long_stride))
@@ -240,13 +239,13 @@ def by_kind(rounds: list[list[float]], config: WindowConfig) -> dict:
 
 
 def _lengths(config: WindowConfig) -> list[int]:
-    """Long memories to compare, in chunks: multiples of the stride from an eighth to four times the model's own."""
+    """Return long memories to compare, in chunks: multiples of the stride, from 1/8 to 4 times the model's own."""
     stride = config.long_stride
     return sorted({max(1, int(config.n_long * share)) * stride for share in LENGTHS})
 
 
 def whole(parts: Measuring[Result]) -> Result:
-    """The result of a measurement whose parts nobody watches."""
+    """Run a measurement to its end and return the result."""
     while True:
         try:
             next(parts)
@@ -255,7 +254,7 @@ def whole(parts: Measuring[Result]) -> Result:
 
 
 def interleave(rows: dict[str, Row], seconds: float, n_rounds: int, device: str) -> Measuring[Rounds]:
-    """Seconds of every step, by row and round; yields after each round.
+    """Return the seconds of every step, by row and round; yield after each round.
 
     A row takes `seconds` in all rounds together, but at least one burst per round.
     """
@@ -281,9 +280,9 @@ def interleave(rows: dict[str, Row], seconds: float, n_rounds: int, device: str)
 
 
 def summary(rounds: list[list[float]], n_streams: int = 1) -> dict:
-    """Speed in steps of a stream per second, and the milliseconds of a step that takes all n_streams at once.
+    """Return steps per second of one stream, and milliseconds of a step of all n_streams.
 
-    The speed is that of the median round, as in `ratio`, so that one disturbed round does not make it.
+    The speed is of the median round, as in `ratio`, so that one disturbed round does not count.
     """
     ms = 1000 * np.concatenate(rounds)
     return {
@@ -296,7 +295,7 @@ def summary(rounds: list[list[float]], n_streams: int = 1) -> dict:
 
 
 def ratio(baseline: list[list[float]], rounds: list[list[float]], n_streams: int = 1) -> float:
-    """How many times as fast as the baseline: the median over rounds, in each of which both met the same machine."""
+    """Return the speed relative to the baseline: the median over rounds, which both ran under the same load."""
     each = [statistics.fmean(slow) / statistics.fmean(fast) for slow, fast in zip(baseline, rounds, strict=True)]
     return round(n_streams * statistics.median(each), 2)
 

@@ -1,13 +1,13 @@
-"""How many live streams one machine decides on: N cameras played in real time, `lstr detect` on all; writes the record.
+"""Measure how many live streams one machine can process: `lstr detect` on N simulated cameras in real time.
 
 python benchmarks/many_streams.py --model live=MODEL.lstr [--streams 1,2,4,8,16] [--seconds 60] [VIDEO…]
-python benchmarks/many_streams.py --model live=MODEL.lstr --streams 8 --seconds 600      ten minutes of eight
+python benchmarks/many_streams.py --model live=MODEL.lstr --streams 8 --seconds 600      eight for ten minutes
 python benchmarks/many_streams.py --recipe fast          networks and model with random weights, at the recipe's cost
 
-The cameras send 320×240 at 30 FPS from a server in this process, as MPEG-TS with each frame at its time, on the same
-cores as the detection. All begin at once, so that their chunks close together: harder than real cameras. The lag of a
-decision is the time from sending the frame that closes its chunk to the arrival of its line here.
-Decisions of the first seconds, while everything starts, are excluded from it and from the processor time.
+A server in this process sends 320×240 at 30 FPS as MPEG-TS, each frame on time, from the same cores. All cameras start
+together, so their chunks are complete at the same time, which is harder than with real cameras. The lag of a decision
+is the time from sending the last frame of its chunk to the arrival of its line. The first seconds, in which the
+processes start, count neither for lag nor for processor time.
 """
 
 import argparse
@@ -54,43 +54,43 @@ SIZE = (320, 240)  # pixels
 
 @dataclass(frozen=True)
 class Film:
-    """A stream that is ready to be sent: packets of MPEG-TS, a frame each, at an even rate."""
+    """A stream that is ready to be sent: MPEG-TS packets, one per frame, at a constant rate."""
 
     fps: int
     packets: list[bytes]
 
-    def sent(self) -> Iterator[tuple[float, bytes]]:
-        """Seconds from the connection to when a frame is due, and it."""
+    def schedule(self) -> Iterator[tuple[float, bytes]]:
+        """Yield packets with the seconds from the connection at which each is due."""
         return ((i / self.fps, packet) for i, packet in enumerate(self.packets))
 
     def closing(self, chunk: int) -> float:
-        """Seconds from the first frame to the one that closes a chunk, which is the first of a later chunk."""
+        """Return the seconds from the first frame to the one that completes a chunk, the first of a later chunk."""
         frame = (chunk + 1) * CHUNK * self.fps // 24 - 2
         while n_frames_until(Fraction(frame, self.fps)) < (chunk + 1) * CHUNK:
             frame += 1
         return frame / self.fps
 
 
-class Taken(BytesIO):
-    """What was written since the last look."""
+class PacketBuffer(BytesIO):
+    """A stream that returns what was written since the last call of `take`."""
 
     def take(self) -> bytes:
-        """It, which is then gone."""
+        """Return the written bytes and clear the buffer."""
         data = self.getvalue()
         self.seek(0)
         self.truncate()
         return data
 
     def seekable(self) -> bool:
-        """A stream is sent once."""
+        """Return False: a stream is sent once."""
         return False
 
 
 def make_film(video: Path, seconds: float, fps: int) -> Film:
-    """A video as a camera would send it, from its beginning again and again until the seconds are full."""
+    """Return a video as a camera sends it, repeated until it lasts `seconds`."""
     count = round(seconds * fps)
     once = _encoded(video, count, fps)
-    written, packets = Taken(), []
+    written, packets = PacketBuffer(), []
     with av.open(once) as source, av.open(written, "w", format="mpegts", options={"flush_packets": "1"}) as output:
         stream = output.add_stream_from_template(source.streams.video[0])
         while len(packets) < count:
@@ -108,7 +108,7 @@ def make_film(video: Path, seconds: float, fps: int) -> Film:
 
 
 def _encoded(video: Path, most: int, fps: int) -> BytesIO:
-    """At most so many frames of a video, at the size and in the manner of a camera."""
+    """Encode up to `most` frames of a video at the size and with the settings of a camera."""
     file = BytesIO()
     with av.open(str(video)) as source, av.open(file, "w", format="matroska") as output:
         stream = output.add_stream("libx264", rate=fps, options=CAMERA)
@@ -126,9 +126,9 @@ def _encoded(video: Path, most: int, fps: int) -> BytesIO:
 
 @dataclass
 class Server:
-    """Films by their numbers, at http://127.0.0.1:PORT/NUMBER; `began` has the time at which each one's play began.
+    """Films by number, at http://127.0.0.1:PORT/NUMBER; `began` has the start of each playback.
 
-    On the monotonic clock; a film that is requested twice begins anew, and counts in `visits`.
+    Times are monotonic. A film that is requested again starts over, and counts in `visits`.
     """
 
     port: int
@@ -139,13 +139,13 @@ class Server:
     a client which takes nothing."""
 
     def address(self, number: int) -> str:
-        """What a client opens."""
+        """Return the address that a client opens."""
         return f"http://127.0.0.1:{self.port}/{number}"
 
 
 @contextmanager
 def playing(films: Sequence[Film]) -> Iterator[Server]:
-    """A server that plays until the end of the context: each film from its first frame on to whoever connects."""
+    """Serve films until the end of the context; each plays from its first frame to whatever client connects."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=64)
     server = Server(listening.getsockname()[1])
     ended = threading.Event()
@@ -157,7 +157,7 @@ def playing(films: Sequence[Film]) -> Iterator[Server]:
             connection.sendall(HEAD)
             server.began[number] = start = monotonic()
             server.visits[number] = server.visits.get(number, 0) + 1
-            for due, packet in films[number].sent():
+            for due, packet in films[number].schedule():
                 if (wait := start + due - monotonic()) > 0:
                     sleep(wait)
                 connection.sendall(packet)
@@ -184,7 +184,7 @@ def playing(films: Sequence[Film]) -> Iterator[Server]:
 
 @dataclass
 class Streams:
-    """What came of one run: lags by stream in seconds, chunks by what became of them."""
+    """The measurements of one run: lags by stream in seconds, and missing chunks by reason."""
 
     lags: dict[int, list[float]] = field(default_factory=dict)
     missing: Counter = field(default_factory=Counter)
@@ -197,7 +197,7 @@ class Streams:
 
 
 def random_checkpoint(recipe: str, path: Path) -> Path:
-    """A model of the paper's size and networks of a recipe, all with random weights: they cost what trained ones do."""
+    """Write a model of the paper's size and networks of a recipe with random weights, which cost the same."""
     torch.manual_seed(0)
     twostream = build_twostream(PRESETS[recipe], WeightSources(), "cpu")
     model = make_model(configure(), N_CLASSES)
@@ -207,7 +207,7 @@ def random_checkpoint(recipe: str, path: Path) -> Path:
 
 
 def follow(process: subprocess.Popen, server: Server, films: list[Film]) -> Streams:
-    """Read a detection's lines as they come."""
+    """Read the lines of a detection as they are written."""
     streams, start = Streams(), monotonic()
     assert process.stdout
     for text in process.stdout:
@@ -230,18 +230,18 @@ def follow(process: subprocess.Popen, server: Server, films: list[Film]) -> Stre
 
 
 def processor_seconds(pid: int) -> float:
-    """What a running process has used so far."""
+    """Return the processor time of a running process."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / TICK
 
 
 def percentiles(lags: list[float]) -> dict[str, float]:
-    """In milliseconds."""
+    """Return the percentiles of lags in milliseconds."""
     return {name: round(float(np.percentile(lags, q)) * 1000, 1) for name, q in (("p50", 50), ("p95", 95), ("p99", 99))}
 
 
 def run(model: Path, films: list[Film], seconds: float, options: list[str], python: str = sys.executable) -> dict:
-    """One detection on so many streams for so long: the row of the record."""
+    """Detect on these films for some seconds; return the row of the record."""
     own = process_time()
     with playing(films) as server:
         addresses = [server.address(number) for number in range(len(films))]
@@ -282,7 +282,7 @@ def run(model: Path, films: list[Film], seconds: float, options: list[str], pyth
 
 
 def table(name: str, rows: list[dict]) -> str:
-    """What a person reads of it."""
+    """Return the rows as a text table."""
     head = f"{name:12} streams  p50 ms  p95 ms  p99 ms  dropped  processor s a video s  memory MB"
     lines = [
         f"{'':12} {row['streams']:7} "
@@ -295,7 +295,7 @@ def table(name: str, rows: list[dict]) -> str:
 
 
 def choose(options: argparse.Namespace, folder: Path) -> tuple[str, Path, str]:
-    """Name, file and weights of what decides."""
+    """Return the name, file and kind of weights of the model."""
     if options.recipe:
         return options.recipe, random_checkpoint(options.recipe, folder / "random.pt"), "random"
     name, _, path = options.model.partition("=")
@@ -303,7 +303,7 @@ def choose(options: argparse.Namespace, folder: Path) -> tuple[str, Path, str]:
 
 
 def merged(record: Path, name: str, about: dict, rows: list[dict]) -> dict:
-    """The record with these rows in the place of those of the same name, streams and seconds."""
+    """Return the record with these rows; they replace rows with the same name, streams and seconds."""
     runs = json.loads(record.read_text())["runs"] if record.exists() else {}
     new = {(row["seconds"], row["streams"]) for row in rows}
     kept = [row for row in runs.get(name, {}).get("rows", []) if (row["seconds"], row["streams"]) not in new]

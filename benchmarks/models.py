@@ -1,7 +1,6 @@
-"""How fast each kind of model decides at its published size, beside LSTR: benchmarks/models.json.
+"""Measure the speed of each kind of model at its published size, relative to LSTR; writes models.json.
 
-Weights, features and memories are random numbers, for speed does not depend on them. `lstr models` shows these speeds
-from then on.
+Weights, features and memories are random, because speed does not depend on them. `lstr models` shows these speeds.
 
     python benchmarks/models.py [RECORD.json] [--kinds rnn miniroad] [--training] [--seconds 5]
 """
@@ -41,7 +40,7 @@ VIDEOS, CHUNKS = 2, 4096
 
 @dataclass(frozen=True)
 class KindsBench:
-    """Which kinds are measured, and for how long."""
+    """Which kinds to measure, and for how long."""
 
     kinds: tuple[str, ...] = ()
     """None is all of them"""
@@ -65,9 +64,9 @@ class KindsBench:
 
 
 def bench_kinds(options: KindsBench) -> Iterator[Progress | Finished[dict]]:
-    """Measure a stream of each kind, and its training where that is wanted; gives the record.
+    """Measure a stream of each kind, and with `training` its training steps; the last event has the record.
 
-    Each kind takes turns with LSTR, so that their ratio does not depend on what else the machine does.
+    Each kind is measured in turns with LSTR, so that the ratio does not depend on other load on the machine.
     """
     threads = torch.get_num_threads()
     cores = [n for n in CORES if n <= (os.cpu_count() or 1)]
@@ -85,7 +84,7 @@ def bench_kinds(options: KindsBench) -> Iterator[Progress | Finished[dict]]:
 
 
 def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None]:
-    """The row of each kind into `rows`, one model after the other beside the one LSTR."""
+    """Measure each kind into `rows`, one at a time, next to the same LSTR."""
     found = rows["kinds"] = {}
     lstr = build(dict(options.shapes).get("lstr", KINDS["lstr"].published_size), len(THUMOS_CLASSES), "cpu")
     for kind, config in options.measured.items():
@@ -104,13 +103,13 @@ def measure(options: KindsBench, cores: list[int], rows: dict) -> Measuring[None
 
 
 class Meter:
-    """Processor time that a row's steps take, of all threads."""
+    """Processor time of a row's steps, over all threads."""
 
     def __init__(self, row: Row) -> None:
         self.row, self.seconds, self.steps = row, 0.0, 0
 
     def step(self) -> None:
-        """One step of the row."""
+        """Run one step of the row."""
         start = process_time()
         self.row.step()
         self.seconds += process_time() - start
@@ -118,7 +117,7 @@ class Meter:
 
 
 def stream_speed(model: Model, lstr: Model, seconds: float) -> Measuring[dict]:
-    """One stream of a model, in turns with one of an LSTR."""
+    """Measure one stream of a model in turns with one of an LSTR."""
     meter = Meter(stream_row(model, filled(streaming.create(model))))
     reference = stream_row(lstr, filled(streaming.create(lstr)))
     rows = {"lstr": reference, "own": Row(meter.step, meter.row.burst)}
@@ -128,7 +127,7 @@ def stream_speed(model: Model, lstr: Model, seconds: float) -> Measuring[dict]:
 
 
 def random_videos(config: WindowConfig, n_chunks: int) -> list[LabelledVideo]:
-    """Videos of random features, each chunk of one random class."""
+    """Return videos of random features; each chunk has one random class."""
     random = np.random.default_rng(0)
     videos = []
     for name in range(VIDEOS):
@@ -140,7 +139,7 @@ def random_videos(config: WindowConfig, n_chunks: int) -> list[LabelledVideo]:
 
 
 def training_speed(config: WindowConfig, train: TrainConfig, seconds: float) -> dict:
-    """Steps of training a second, with one thread that reads ahead, and the share of the time that is waited for it."""
+    """Measure training steps per second with one read-ahead thread, and the share of time that waits for it."""
     videos = random_videos(config, CHUNKS)
     learner = Learner(videos, THUMOS_CLASSES, config, train)
     drawn = [window for epoch in range(20) for window in draw_windows(videos, config, train, epoch)]

@@ -1,13 +1,13 @@
-"""The published LSTR code beside this one, on the same drawn videos and weights; writes published-parity.json.
+"""Compare with the published LSTR code on the same synthetic videos and weights; writes published-parity.json.
 
     git clone https://github.com/amazon-science/long-short-term-transformer THEIRS
-    pip install -e '.[parity]'                              what their code imports: yacs and tqdm
-    python benchmarks/published_parity.py THEIRS            a small model, under a minute
-    python benchmarks/published_parity.py THEIRS --size full   the published size, a quarter of an hour
+    pip install -e '.[parity]'                              what the published code imports: yacs and tqdm
+    python benchmarks/published_parity.py THEIRS            a small model, less than a minute
+    python benchmarks/published_parity.py THEIRS --size full   the published size, 15 minutes
 
-Their functions run as they are: loader, network, both kinds of inference, loss, optimiser, scheduler and metrics. They
-get drawn features in the published layout, and ours read the same files. Dropout is 0 while training, for the two draw
-it differently. Nothing of their code is kept here, and no test needs it.
+The published functions run unchanged: loader, network, both kinds of inference, loss, optimiser, scheduler and metrics.
+Both sides read the same random features in the published layout. Training uses a dropout of 0, because the two draw it
+differently. This repository contains none of that code, and no test needs it.
 """
 
 import argparse
@@ -50,7 +50,7 @@ NOTHING = torch.zeros(1), torch.ones(1)  # statistics that change no feature
 
 @dataclass(frozen=True)
 class Size:
-    """How large model and videos are."""
+    """The size of model and videos."""
 
     width: int = 64
     heads: int = 4
@@ -65,7 +65,10 @@ SIZES = {"small": Size(), "full": Size(width=1024, heads=16, memory=512, testing
 
 
 def draw_videos(folder: Path, size: Size) -> Path:
-    """Features and targets in the published layout; gives data_info.json. Every class is on in some test video."""
+    """Write random features and targets in the published layout; return data_info.json.
+
+    Each class occurs in a test video.
+    """
     random = np.random.default_rng(0)
     sets: dict[str, list[str]] = {}
     for key, lengths in (("train_session_set", size.training), ("test_session_set", size.testing)):
@@ -86,7 +89,7 @@ def draw_videos(folder: Path, size: Size) -> Path:
 
 
 class Theirs:
-    """The published code: its configuration, and what it computes."""
+    """The published code: its configuration and functions."""
 
     def __init__(self, source: Path, info: Path, size: Size):
         sys.path.insert(0, str(source / "src"))
@@ -105,40 +108,40 @@ class Theirs:
         self.quiet = logging.getLogger("theirs")
 
     def model(self) -> torch.nn.Module:
-        """A network with fresh weights, which its checkpoint file now holds."""
+        """Return a network with new weights, and write them to its checkpoint file."""
         torch.manual_seed(0)
         model = self.part("models").build_model(self.cfg, "cpu")
         torch.save({"epoch": 0, "model_state_dict": model.state_dict()}, self.cfg.MODEL.CHECKPOINT)
         return model
 
     def batch_scores(self, model: torch.nn.Module) -> dict[str, np.ndarray]:
-        """Probabilities (L, 22) of each test video by the batch evaluation."""
+        """Return probabilities (L, 22) of each test video by batch evaluation."""
         inference = self.part("engines.base_inferences.perframe_det_batch_inference")
         inference.do_perframe_det_batch_inference(self.cfg, model, "cpu", self.quiet)
         with Path(self.cfg.MODEL.CHECKPOINT).with_suffix(".pkl").open("rb") as file:  # written by the line above
             return pickle.load(file)["perframe_pred_scores"]
 
     def stream_scores(self, model: Any, video: str) -> np.ndarray:
-        """Probabilities (L, 22) of a test video by the stream, as it hands them to its metric."""
+        """Return probabilities (L, 22) of a test video by streaming, as passed to the metric."""
         cfg, step, found = self.cfg.clone(), model.stream_inference, []
         cfg.DATA.TEST_SESSION_SET = [video]
 
-        def kept(*inputs: Any) -> torch.Tensor:
+        def record(*inputs: Any) -> torch.Tensor:
             logits = step(*inputs)
             found.append(logits[0] if not found else logits[0, -1:])
             return logits
 
-        model.stream_inference = kept
+        model.stream_inference = record
         self.part("engines.lstr.lstr_inference").do_lstr_stream_inference(cfg, model, "cpu", self.quiet)
         return torch.cat(found).softmax(-1).numpy()
 
     def metric(self, name: str, what: str, scores: np.ndarray, targets: np.ndarray) -> Any:
-        """`perframe` or `perstage`, AP or cAP."""
+        """Return AP or cAP, by `perframe` or `perstage`."""
         return self.part("evaluation").compute_result[name](self.cfg, targets, scores, metrics=what)
 
 
 def compare_inference(theirs: Theirs, test: Split, size: Size) -> Iterator[tuple[str, float, str]]:
-    """Largest differences in probability, of the batch evaluation and of the stream."""
+    """Yield the largest differences in probability of batch evaluation and of streaming."""
     model, theirs_by_grid = theirs.model(), {}
     shape = {"n_heads": size.heads, "long_length": size.memory * FEATURES_PER_SECOND}
     for grid, wanted in (("sliding", "batch evaluation"), ("fixed", "stream")):
@@ -157,7 +160,7 @@ def compare_inference(theirs: Theirs, test: Split, size: Size) -> Iterator[tuple
 
 
 def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> Iterator[tuple[str, float, str]]:
-    """Windows, features, rates, losses and weights of the first steps, each side by its own code."""
+    """Yield differences of windows, features, learning rates, losses and weights in the first steps."""
     shape = {"d_model": size.width, "d_feedforward": size.width, "n_heads": size.heads, "dropout": 0}
     shape |= {"long_length": size.memory * FEATURES_PER_SECOND}
     model, config = resolve("thumos14-published", {f"model.{k}": str(v) for k, v in shape.items()}, train.dims)
@@ -167,9 +170,11 @@ def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> It
     lacking = _window_difference(data, train.videos, model)
     yield "windows of an epoch that one side lacks", lacking, f"{len(data)} windows"
     per_epoch = -(-len(data) // config.batch_size)
-    training, again = (TheirTraining(theirs, one, per_epoch) for one in (network, _a_rounding_away(network)))
+    training, again = (TheirTraining(theirs, one, per_epoch) for one in (network, _nudged(network)))
     learner = Learner(train.videos, THUMOS_CLASSES, model, config)
-    learner.model.load_state_dict(checkpoint.load(theirs.cfg.MODEL.CHECKPOINT, _said(model)).model.state_dict())
+    learner.model.load_state_dict(
+        checkpoint.load(theirs.cfg.MODEL.CHECKPOINT, _stated_settings(model)).model.state_dict()
+    )
     rate = rates(config, config.epochs * per_epoch, per_epoch)
     gaps = dict.fromkeys(("features and masks of a batch", "rates (relative)", "losses"), 0.0)
     losses: list[float] = []
@@ -197,12 +202,12 @@ def compare_training(theirs: Theirs, train: Split, size: Size, steps: int) -> It
         yield name, value, f"{steps} steps"
     yield "for scale: how far the loss fell", losses[0] - losses[-1], f"{steps} steps"
     many = f"{sum(p.numel() for p in network.parameters()):,} numbers"
-    yield "weights after the last step", _apart(network, learner.model), many
-    yield "for scale: theirs from theirs that began one rounding away", _apart(network, again.network), many
+    yield "weights after the last step", _largest_difference(network, learner.model), many
+    yield "for scale: theirs after a change by one rounding", _largest_difference(network, again.network), many
 
 
 class TheirTraining:
-    """A network of theirs, and what trains it."""
+    """A published network with its optimiser, scheduler and loss."""
 
     def __init__(self, theirs: Theirs, network: torch.nn.Module, per_epoch: int):
         self.network = network
@@ -211,7 +216,7 @@ class TheirTraining:
         self.criterion = theirs.part("criterions").build_criterion(theirs.cfg, "cpu")["MCE"]
 
     def step(self, target: torch.Tensor, *inputs: torch.Tensor) -> float:
-        """One step on a batch; its loss."""
+        """Train on one batch; return the loss."""
         loss = self.criterion(self.network(*inputs).reshape(-1, 22), target.reshape(-1, 22))
         self.optimiser.zero_grad()
         loss.backward()
@@ -221,22 +226,22 @@ class TheirTraining:
 
 
 @torch.no_grad()
-def _a_rounding_away(network: torch.nn.Module) -> torch.nn.Module:
-    """A copy whose weights are each moved by the smallest step of a float32."""
+def _nudged(network: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy with each weight moved by the smallest step of float32."""
     moved = copy.deepcopy(network)
     for tensor in moved.parameters():
         tensor.copy_(tensor.nextafter(torch.full_like(tensor, torch.inf)))
     return moved
 
 
-def _apart(one: torch.nn.Module, other: torch.nn.Module) -> float:
-    """The largest difference of two networks' weights, which have the same names."""
+def _largest_difference(one: torch.nn.Module, other: torch.nn.Module) -> float:
+    """Return the largest difference between the weights of two networks with the same names."""
     others = dict(other.named_parameters())
     return max(float((tensor - others[name]).detach().abs().max()) for name, tensor in one.named_parameters())
 
 
 def _window_difference(data: Any, videos: list[LabelledVideo], model: Any) -> float:
-    """Of the loader's windows to ours from the same offsets: how many are in one alone."""
+    """Return how many windows only one of the two loaders has, from the same offsets."""
     np.random.seed(0)
     lengths, ours = {video.id: len(video.features) for video in videos}, set()
     for video in data.sessions:
@@ -255,12 +260,12 @@ def _widen(gaps: dict[str, float], name: str, *values: float) -> None:
     gaps[name] = max(gaps[name], *values)
 
 
-def _said(model: Any) -> dict[str, Any]:
+def _stated_settings(model: Any) -> dict[str, Any]:
     return {name: getattr(model, name) for name in ("n_heads", "long_length", "dropout")}
 
 
 def compare_metrics(theirs: Theirs) -> Iterator[tuple[str, float, str]]:
-    """Largest differences of a class, on random scores with ambiguous chunks."""
+    """Yield the largest differences of a class on random scores with ambiguous chunks."""
     random = np.random.default_rng(1)
     on = np.repeat(random.integers(0, 22, 600), random.integers(2, 16, 600))
     targets, scores = np.eye(22)[on], random.random((len(on), 22))
@@ -276,7 +281,7 @@ def compare_metrics(theirs: Theirs) -> Iterator[tuple[str, float, str]]:
 
 
 def revision(source: Path) -> str:
-    """The commit of a checkout, or `unknown`."""
+    """Return the commit of a checkout, or `unknown`."""
     done = subprocess.run(["git", "-C", str(source), "rev-parse", "HEAD"], capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
 

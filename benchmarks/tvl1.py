@@ -1,4 +1,4 @@
-"""Pair the compiled TV-L1 kernel with OpenCV on the same real pairs in one run, one thread each; writes tvl1.json.
+"""Compare the compiled TV-L1 kernel with OpenCV on the same real frame pairs, one thread each; writes tvl1.json.
 
 python benchmarks/tvl1.py VIDEO... [--pairs 7] [--before KERNEL.so]
 """
@@ -25,20 +25,20 @@ SIZES = ((320, 180), (320, 240), (340, 256))
 
 
 def read_pairs(video: Path, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """n pairs of neighbouring RGB frames spread over a video."""
+    """Return n pairs of adjacent RGB frames, spread over a video."""
     chunks = [chunk.frames[:2] for chunk in chunks_of(FrameReader(probe(video)).frames(1920))]
     return [tuple(chunks[i]) for i in np.linspace(0, len(chunks) - 1, n).astype(int)]
 
 
 def timed(function, pairs) -> tuple[list[np.ndarray], float]:
-    """Flows and processor seconds."""
+    """Return the flows and the processor seconds."""
     start = process_time()
     flows = [function(a, b) for a, b in pairs]
     return flows, process_time() - start
 
 
 def grey_pairs(pairs, size: tuple[int, int]) -> list[tuple[np.ndarray, ...]]:
-    """Pairs of RGB frames in grey and of one size (width, height)."""
+    """Convert pairs of RGB frames to grey at one size (width, height)."""
     return [
         tuple(cv2.cvtColor(cv2.resize(f, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY) for f in pair)
         for pair in pairs
@@ -46,7 +46,7 @@ def grey_pairs(pairs, size: tuple[int, int]) -> list[tuple[np.ndarray, ...]]:
 
 
 def load_kernel(path: Path) -> ModuleType:
-    """Another build of the compiled kernel."""
+    """Load another build of the compiled kernel."""
     loader = ExtensionFileLoader("_tvl1", str(path.resolve()))
     module = module_from_spec(spec_from_loader("_tvl1", loader))
     loader.exec_module(module)
@@ -54,7 +54,7 @@ def load_kernel(path: Path) -> ModuleType:
 
 
 def against(before: ModuleType, grey, variant: str) -> dict:
-    """The kernel of today and one before on the same pairs in turns: the median ratio of their processor times."""
+    """Compare the current kernel with another build on the same pairs, in turns: the median ratio of processor time."""
     now, ratios, equal = workers._tvl1, [], 0
     for number, pair in enumerate(grey):
         kernels = (before, now) if number % 2 else (now, before)
@@ -72,7 +72,7 @@ def against(before: ModuleType, grey, variant: str) -> dict:
 
 
 def measure(pairs, size: tuple[int, int]) -> dict:
-    """Both kernels on grey pairs of one size (width, height)."""
+    """Measure both kernels on grey pairs of one size (width, height)."""
     grey = grey_pairs(pairs, size)
     theirs, slow = timed(opencv_flow, grey)
     ours, fast = timed(workers.native_flow, grey)

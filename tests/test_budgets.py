@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from io import StringIO
 from pathlib import Path
+from tokenize import COMMENT, generate_tokens
 
 import click
 import pytest
@@ -31,7 +33,7 @@ BUDGETS = {
     "private functions used once, percent": 42.5,  # target 25
     "dataclasses and structs": 179,  # target 150
     "fields of Config and Options classes": 321,  # target 250
-    "lines without a comment, percent": 97.8,  # target 97
+    "lines without a comment, percent": 95.5,  # target 97
     "documentation pages": 25,
     "words of README": 700,
     "rooms": 22,
@@ -78,7 +80,8 @@ def measured_sources() -> dict[str, float]:
     records = [c for c in classes if any("dataclass" in ast.unparse(d) for d in c.decorator_list)]
     records += [c for c in classes if any("Struct" in ast.unparse(base) for base in c.bases)]
     settings = [c for c in classes if c.name.endswith(("Config", "Options"))]
-    comments = sum(line.strip().startswith("#") for path in python for line in path.read_text().splitlines())
+    tokens = (token for path in python for token in generate_tokens(StringIO(path.read_text()).readline))
+    comments = sum(t.type == COMMENT and not t.string.startswith(("# type:", "# noqa", "#!")) for t in tokens)
     return {
         "product lines": lines([path for path in files(*PRODUCT) if path.suffix in SOURCES]),
         "product files": len(python),
