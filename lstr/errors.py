@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import reprlib
 from collections.abc import Sequence
+from pathlib import Path
 
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = 80
@@ -171,3 +173,17 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, for use inside a sentence."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def install_hint(extra: str) -> str:
+    """Return the pip command that adds an extra to lstr, from where it was installed."""
+    from importlib.metadata import distribution
+
+    clone = Path(__file__).parents[1]
+    if (clone / "setup.cfg").is_file():  # without -e pip would install a copy, which no `git pull` changes
+        return f"pip install -e '{clone}[{extra}]'"
+    origin = json.loads(distribution("lstr-video").read_text("direct_url.json") or "{}")  # written by pip, PEP 610
+    address = origin.get("url", "")
+    if source := origin.get("vcs_info"):
+        address = f"{source['vcs']}+{address}@{source['commit_id']}"
+    return f"pip install 'lstr-video[{extra}]{address and f' @ {address}'}'"

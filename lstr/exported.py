@@ -22,7 +22,7 @@ from msgspec import Meta
 from numpy.typing import ArrayLike, NDArray
 
 from lstr.config import Size, SizeOrZero, WindowConfig
-from lstr.errors import CheckpointError, LstrError
+from lstr.errors import CheckpointError, LstrError, install_hint
 from lstr.windows.plans import Form, Joined
 
 FEATURES, SCORES = "features", "scores"
@@ -151,8 +151,8 @@ def open_step(description: StepDescription, graph: bytes, threads: int = 1) -> E
     try:
         import onnxruntime
     except ImportError as error:
-        hint = 'pip install "lstr-video[onnxruntime]"'
-        raise LstrError("The package onnxruntime is not installed, which runs exported models.", hint) from error
+        message = "The package onnxruntime is not installed, which runs exported models."
+        raise LstrError(message, install_hint("onnxruntime")) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3  # errors

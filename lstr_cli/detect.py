@@ -61,7 +61,12 @@ STILL_ON = " (still on at the end)"
     multiple=True,
 )
 @option("--events-only", OUTPUT, "Leave decisions out of the JSONL, tens of MB a day of a camera.")
-@option("--json", OUTPUT, "Print one JSON timeline per source instead of a table.", "as_json")
+@option(
+    "--json",
+    OUTPUT,
+    "Print the timeline as JSON instead of a table; a list for a folder or several.",
+    "as_json",
+)
 @option("--on P", EVENTS, "Start an action at this score.  [default: 0.5]", type=AT_LEAST_0)
 @option("--off P", EVENTS, "End an action below this score.  [default: 0.35]", type=AT_LEAST_0)
 @option(
@@ -169,11 +174,16 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
     ended: list[Ended] = []
     with ExitStack() as stack:
         # tables come after the view, because both draw on the terminal; sources that failed have a table too
-        stack.callback(_show_ended, ended, as_json, lines is None)
+        stack.callback(_show_ended, ended, lines is None and not as_json)
+        if as_json:
+            is_list = len(sources) + len(others["names"]) > 1 or any(Path(source).is_dir() for source in sources)
+            stack.callback(_show_json, ended, is_list)
         job = stack.enter_context(closing(detect_sources(sources, chosen)))
         stack.enter_context(view)
         result = _follow(job, view, stack.enter_context(ThreadPoolExecutor(1, "messages")), ended)
         heard = interruption.accept_signal() if result.left else None
+    if result.comparison:
+        console.say(result.comparison)
     if result.index:
         console.say(f"index: {result.index}")
     if result.left and heard is not SIGINT:
@@ -186,7 +196,13 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         sys.exit(STALLED if result.stalled else console.PARTIAL_FAILURE)
 
 
-def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
+def _show_json(ended: "list[Ended]", is_list: bool) -> None:
+    timelines = [source.timeline for source in ended]
+    if is_list or timelines:
+        console.show_json(timelines if is_list else timelines[0])
+
+
+def _show_ended(ended: "list[Ended]", with_tables: bool) -> None:
     """Show the results of the sources that ended."""
     from lstr_cli.view import speed_text
 
@@ -194,9 +210,7 @@ def _show_ended(ended: "list[Ended]", as_json: bool, with_tables: bool) -> None:
         timeline, thresholds = source.timeline, source.timeline["thresholds"]
         best: Any = timeline.get("best")  # the highest score of an action
         name = timeline.get("name") or timeline["source"]
-        if as_json:
-            console.show_json(timeline)
-        elif with_tables and not timeline["segments"] and console.out.is_terminal:  # no rows would be an empty box
+        if with_tables and not timeline["segments"] and console.out.is_terminal:  # no rows would be an empty box
             console.show(f"{name}: {timeline['decided']} decisions, no action")
         elif with_tables:
             is_live, rows = "live" in timeline, []

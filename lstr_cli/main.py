@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import click
 
 from lstr import __version__
+from lstr.errors import install_hint
 from lstr.files.names import displayed
 from lstr_cli.interruption import HINT, Interruptions
 from lstr_cli.options import Group
@@ -57,7 +58,6 @@ UNPRINTED = "send it to a file or a terminal that has room; what the command wro
 MORE_MEMORY = "close other programs, or raise what this command may have (`ulimit -v`, the limit of the container)."
 # In what is raised where a library finds no room to be loaded in.
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
-NOT_SMALL = "pip install 'lstr-video[learn]' has all of it; a small install runs what `lstr export` wrote."
 DRAWN = "pip install matplotlib (only pages and videos do not need it)."
 # What a small install leaves out, by what is imported of it.
 PARTS = {
@@ -158,7 +158,8 @@ def _run(interruptions: Interruptions) -> int:
         elif isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED):
             code = _fail("Memory ran out.", MORE_MEMORY, 1)
         elif isinstance(error, ModuleNotFoundError) and (part := PARTS.get((error.name or "").partition(".")[0])):
-            code = _fail(f"This needs {part}, which is not installed.", DRAWN if part == "Matplotlib" else NOT_SMALL, 2)
+            whole = f"{install_hint('learn')} (a small install runs only what `lstr export` wrote)."
+            code = _fail(f"This needs {part}, which is not installed.", DRAWN if part == "Matplotlib" else whole, 2)
         else:
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report its output.", 1)

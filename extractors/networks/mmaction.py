@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from lstr.errors import ExtractorError, MissingPathError, RecipeError, first_line
+from lstr.errors import ExtractorError, MissingPathError, RecipeError, first_line, install_hint
 from lstr.extractors.networks.network import CHANNELS, Input, Network, quiet, torchvision_name
 from lstr.extractors.streams import model_stream
 from lstr.files.names import slug
@@ -29,7 +29,7 @@ try:
         from mmengine.config import Config
         from mmengine.registry import init_default_scope
 except ImportError as fault:
-    raise ExtractorError(f"mmaction2 cannot be imported ({fault}).", 'pip install "lstr-video[learn]"') from fault
+    raise ExtractorError(f"mmaction2 cannot be imported ({fault}).", install_hint("learn")) from fault
 
 CONFIGS = "name the config of a 2D recogniser, such as mmaction2's configs/recognition/tsn/*.py."
 SIDE = 224  # pixels of the image that shows the number of features; some backbones accept no other size

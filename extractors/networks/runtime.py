@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from lstr.errors import NetworkRuntimeError, OutputError
+from lstr.errors import NetworkRuntimeError, OutputError, install_hint
 from lstr.extractors.networks.crops import View
 from lstr.extractors.recipe import INT8, NetworkRecipe
 from lstr.files.atomic import replacing, sweep
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # converted networks run without torch
 
 RUNTIMES = ("torch", "openvino", "onnxruntime")
 AUTO = "auto"
-INSTALL = {"openvino": "pip install openvino", "onnxruntime": 'pip install "lstr-video[onnxruntime]"'}
 USE_TORCH = "leave it to torch: --set runtime=torch."
 
 IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
@@ -122,9 +121,8 @@ def choose_runtime(wanted: str, device: str) -> str:
     if wanted not in RUNTIMES:
         raise NetworkRuntimeError(f"Unknown runtime: {wanted}.", f"choose one of: {', '.join((AUTO, *RUNTIMES))}.")
     if not is_installed(wanted):
-        raise NetworkRuntimeError(
-            f"The runtime {wanted} is not installed.", f"{INSTALL[wanted]}, or --set runtime=auto."
-        )
+        command = install_hint(wanted) if wanted == "onnxruntime" else f"pip install {wanted}"
+        raise NetworkRuntimeError(f"The runtime {wanted} is not installed.", f"{command}, or --set runtime=auto.")
     if wanted != "torch" and device != "cpu":
         raise NetworkRuntimeError(f"The runtime {wanted} computes on the CPU, not on {device}.", "set LSTR_DEVICE=cpu.")
     return wanted

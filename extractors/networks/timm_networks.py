@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lstr.errors import RecipeError, first_line
+from lstr.errors import RecipeError, first_line, install_hint
 from lstr.extractors.networks.network import (
     FEW_WEIGHTS,
     FIVE_PIXELS,
@@ -57,7 +57,7 @@ def timm_network(name: str) -> Network:
     try:
         import timm
     except ImportError as error:
-        raise RecipeError(f"timm is not installed ({error}).", 'pip install "lstr-video[timm]"') from error
+        raise RecipeError(f"timm is not installed ({error}).", install_hint("timm")) from error
     if not timm.is_model(name) or ":" in name:  # timm would look up other prefixes over the network
         raise RecipeError(f"timm {timm.__version__} has no network {name!r}.", "see timm.list_models().")
     reason = ""

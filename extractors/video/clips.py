@@ -18,7 +18,7 @@ import numpy as np
 from av.video.reformatter import ColorRange, VideoReformatter
 from numpy.typing import NDArray
 
-from lstr.extractors.video.frames import upright, working_size
+from lstr.extractors.video.frames import GAP_SECONDS, upright, working_size
 from lstr.extractors.video.probe import aspect_of
 from lstr.extractors.video.reader import render
 
@@ -140,7 +140,8 @@ class PacketRing:
                 coding = coding_of(stream, units)
                 if extradata and extradata != coding.extradata:
                     coding = replace(coding, extradata=extradata, template=None)
-                if coding != self._coding:
+                # a new object also after an outage, so that no clip shows its last frame for as long as it lasted
+                if coding != self._coding or arrival - self._last[1] > GAP_SECONDS:
                     self._coding = coding
             self._stream = stream
         if stream is not self._stream or self._coding is None:  # skip packets before the first key frame

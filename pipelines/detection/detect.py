@@ -4,7 +4,9 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from lstr.errors import LstrError, StalledError, UnforeseenError
 from lstr.extractors.devices import choose_device, videos_at_once
@@ -12,6 +14,8 @@ from lstr.extractors.flow.workers import default_workers
 from lstr.extractors.networks.runtime import choose_runtime
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.files.atomic import check_writable
+from lstr.labels.label_set import Labels
+from lstr.labels.segment import Segment
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.pipelines.detection.decision import Ended, MakeSink, Opened
 from lstr.pipelines.detection.model import Networks, device_of, load_checkpoint, warnings_of
@@ -51,6 +55,8 @@ class Detected:
     """Whether a live source failed because it sent no frame for too long."""
     left: bool = False
     """Whether an interrupt ended the live sources."""
+    comparison: str = ""
+    """How many labelled actions were found, in a sentence; empty without labels."""
 
 
 DetectEvent = Event | Finished[Detected]
@@ -158,10 +164,34 @@ def detect_sources(
         yield from run.session(networks, options.at_once or most if len(videos) > 1 else 1, recorded)
         yield from run.session(networks, len(live), live)
     log.finish(run.timelines)
-    result = Detected(run.timelines, tuple(log.events), run.write_index(), run.stalled, run.interrupt is not None)
-    yield Finished(result)
+    compared = compare(run.timelines, output.labels, loaded.classes, options.limits.start) if output.labels else ""
+    failures = tuple(log.events)
+    yield Finished(
+        Detected(run.timelines, failures, run.write_index(), run.stalled, run.interrupt is not None, compared)
+    )
     if run.interrupt:
         raise run.interrupt
+
+
+def compare(timelines: Mapping[str, Mapping[str, Any]], labels: Labels, classes: Sequence[str], start: float) -> str:
+    """Return how many labelled actions timelines contain, in a sentence; empty if none of them has labels.
+
+    Actions of the labels and of the model (`classes`) count, from `start` on, in seconds.
+    """
+    if find_spec("scipy") is None:  # a small install cannot pair detections with labels
+        return ""
+    from lstr.metrics.actions import VideoEvents, measure_events, sentence
+
+    def after(segments: Iterable[Segment]) -> list[Segment]:
+        return [replace(s, start=max(0.0, s.start - start), end=s.end - start) for s in segments if s.end > start]
+
+    videos = [
+        VideoEvents(after(truth), after(map(Segment.from_dict, timeline["segments"])), timeline["duration"] - start)
+        for name, timeline in timelines.items()
+        if timeline and (truth := truth_of(labels, name)) is not None
+    ]
+    both = tuple(dict.fromkeys((*labels.classes, *classes)))
+    return f"{sentence(measure_events(videos, both))}." if videos else ""
 
 
 class _Run:

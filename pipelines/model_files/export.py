@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstr import __version__, exported, streaming
-from lstr.errors import CheckpointError, ConfigError, NetworkRuntimeError, WeightsError
+from lstr.errors import CheckpointError, ConfigError, NetworkRuntimeError, WeightsError, install_hint
 from lstr.exported import MAX_STREAMS, ExportedStep, open_step
 from lstr.exported_graphs import OPSET, describe, make_graph
 from lstr.extractors.flow.workers import flow_workers
@@ -80,8 +80,8 @@ def export(
     if model.exported is not None:
         raise CheckpointError(f"{model.path} is exported already.", "give the model file that it was exported from.")
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
-        hint = 'pip install "lstr-video[onnxruntime]"'
-        raise NetworkRuntimeError(f"The package {missing[0]} is not installed, which `lstr export` needs.", hint)
+        message = f"The package {missing[0]} is not installed, which `lstr export` needs."
+        raise NetworkRuntimeError(message, install_hint("onnxruntime"))
     if fetched := [stream for stream, where in model.networks.items() if where == "published"]:
         raise WeightsError(
             f"{model.path} does not contain its {fetched[0]} network, which its authors publish separately.",

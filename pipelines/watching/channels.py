@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote, urlsplit
 from msgspec import Meta
 
 import lstr
-from lstr.errors import ConfigError, DeliveryError
+from lstr.errors import ConfigError, DeliveryError, install_hint
 from lstr.pipelines.watching.config import Secret, Table
 from lstr.pipelines.watching.event import title
 from lstr.pipelines.watching.history import Notice
@@ -61,9 +61,7 @@ class AppriseNotifier(Notifier):
         try:
             import apprise
         except ImportError:
-            raise ConfigError(
-                "Apprise is not installed, which this channel needs.", "pip install 'lstr-video[watch]'"
-            ) from None
+            raise ConfigError("Apprise is not installed, which this channel needs.", install_hint("watch")) from None
         for logger in ("apprise", "urllib3"):  # both log addresses with their tokens
             logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
         asset = apprise.AppriseAsset()

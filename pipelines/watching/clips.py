@@ -1,8 +1,8 @@
 """Clips of events: the camera's own packets from before the event until after it, and an image at once.
 
 The folder has ID.mp4, ID.json and ID.jpg of each event. A clip begins with a key frame, and ends early where the camera
-changes its frame size or coding. One thread writes all of them. If clips cannot be written, the log has a line about it
-and events continue without them.
+changes its frame size or coding, or was lost for seconds. One thread writes all of them. If clips cannot be written,
+the log has a line about it and events continue without them.
 """
 
 import errno
@@ -266,7 +266,7 @@ class Clips:
                     self._drop(recording)  # the packets of its start can no longer come
                 return
             decided = time_at(packets, recording.decided)
-            # if the coding changed since, take that of the decision
+            # if the coding changed since, or the camera was lost, take that of the decision
             coding = next((p.coding for p in reversed(packets) if p.dts <= decided), packets[0].coding)
             first = next(p for p in packets if p.coding is coding)
             path = self.folder / f"{recording.event.id}{CLIP}"

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 import lstr
-from lstr.errors import ConfigError, DeliveryError, HistoryError, LstrError
+from lstr.errors import ConfigError, DeliveryError, HistoryError, LstrError, install_hint
 from lstr.pipelines.watching.config import Host, Port, Secret, Table
 from lstr.pipelines.watching.history import EventFilter, Notice
 from lstr.pipelines.watching.notifications import Delivery, Notifier, message_bytes
@@ -83,8 +83,7 @@ class MqttNotifier(Notifier):
             from paho.mqtt.client import Client
             from paho.mqtt.enums import CallbackAPIVersion
         except ImportError:
-            hint = "pip install 'lstr-video[watch]'"
-            raise ConfigError("MQTT needs paho-mqtt, which is not installed.", hint) from None
+            raise ConfigError("paho-mqtt is not installed, which this channel needs.", install_hint("watch")) from None
         # a random id: the broker disconnects a client whose id another one uses
         self._client: Any = Client(CallbackAPIVersion.VERSION2, client_id=f"lstr-{secrets.token_hex(6)}")
         self._client.suppress_exceptions = True  # an exception would end the thread of the connection

@@ -16,7 +16,7 @@ from lstr.extractors.video.inputs import LiveOptions, parse_live
 from lstr.extractors.video.zones import Zones
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.loaded_checkpoint import Checkpoint
-from lstr.pipelines.detection.decision import Ended, MakeSink, Opened, Status, Undecided
+from lstr.pipelines.detection.decision import Decision, Ended, MakeSink, Opened, Status, Undecided
 from lstr.pipelines.detection.model import Networks, find_checkpoint, load_checkpoint
 from lstr.pipelines.detection.options import NO_TIMELINE
 from lstr.pipelines.detection.session import Session
@@ -41,7 +41,7 @@ class Attempt:
     at: float = 0.0
     failures: int = 0
     opened: float = 0.0
-    # the error that the log has, if it could not be opened
+    # the error that the log has, until the source is decided again
     error: str = ""
     # whether it has ended by itself. An HLS event is a recording then, which is not decided again.
     is_over: bool = False
@@ -232,16 +232,19 @@ class Worker:
                 self._log(event.text)
             elif isinstance(event, Opened):
                 with self._changed:
-                    attempt = self._attempts.setdefault(event.id, Attempt())
-                    attempt.opened, attempt.error = monotonic(), ""
+                    self._attempts.setdefault(event.id, Attempt()).opened = monotonic()
                 self._dashboard.update_source(event.id, thresholds=rules)
                 if self._clips:
                     delays = [rule.min_length + rule.backdate for rule in rules.values()]
                     self._clips.set_delay(event.id, max(delays, default=0.0))
+            elif isinstance(event, Decision):
+                with self._changed:
+                    attempt = self._attempts.setdefault(event.source, Attempt())
+                    is_back, attempt.error = bool(attempt.error), ""
+                if is_back:  # not when it is opened: a camera that was found may send nothing
+                    self._log(f"{event.source}: connected again.")
             elif isinstance(event, Failed):
-                self._log(f"{event.id}: {event.reason}")
-                self._dashboard.update_source(event.id, trouble=event.reason)
-                self._schedule(event.id, failed=True)
+                self._fail(event.id, event.reason)
                 log.events.clear()  # it would grow for weeks
             elif isinstance(event, Ended | Undecided):
                 self._schedule(event.id)
@@ -249,6 +252,16 @@ class Worker:
     def _due(self) -> list[str]:
         now = monotonic()
         return [name for name in self._wanted if self._attempts.setdefault(name, Attempt()).at <= now]
+
+    def _fail(self, name: str, reason: str, hint: str = "") -> None:
+        """Log why a source cannot be read, once until it is decided again, and schedule the next attempt."""
+        with self._changed:
+            attempt = self._attempts.setdefault(name, Attempt())
+            is_new, attempt.error = attempt.error != reason, reason
+        if is_new:
+            self._log(f"{name}: {reason} {hint}".strip())
+        self._dashboard.update_source(name, trouble=reason)
+        self._schedule(name, failed=True)
 
     def _schedule(self, name: str, failed: bool = False) -> None:
         """Determine when a source that is over is opened again, if it is wanted then."""
@@ -279,11 +292,7 @@ class Worker:
             try:
                 live = parse_live(self._wanted[name].address)
             except LstrError as error:  # an unplugged camera
-                if attempt.error != str(error):
-                    attempt.error = str(error)
-                    self._log(f"{name}: {error} {error.hint}".strip())
-                self._dashboard.update_source(name, trouble=str(error))
-                self._schedule(name, failed=True)
+                self._fail(name, str(error), error.hint)
                 continue
             assert live, "the configuration was checked"
             self._inside.add(name)

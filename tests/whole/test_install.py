@@ -179,4 +179,4 @@ def test_what_needs_torch_says_what_to_install(small, small_set, exported, tmp_p
         ("quantise", whole, video, "-o", tmp_path / "again.lstr"),
         ("bench",),
     ):
-        assert "pip install 'lstr-video[learn]'" in small(*words, code=2)[1], words
+        assert "pip install 'lstr-video[learn]" in small(*words, code=2)[1], words

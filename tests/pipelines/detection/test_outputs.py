@@ -9,6 +9,7 @@ import torch
 
 from lstr.checkpoint import load, save
 from lstr.kinds import configure, make_model
+from lstr.labels.label_set import read_labels
 from lstr.pipelines.annotations.format import all_formats, format_named
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOptions
@@ -95,6 +96,14 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
     code, out, _ = lstr(*given, "-f", "jsonl", "--start", "0:01", "--duration", "1.75s")
     chunks = [line["chunk"] for line in map(json.loads, out.splitlines()) if "chunk" in line]
     assert code == 0 and chunks == [*range(4, 11)] * 4
+    code, out, err = lstr(*given, "--json", "--set", f"labels={small_set.labels}")
+    timelines = {timeline["source"].rpartition(":")[2]: timeline for timeline in json.loads(out)}
+    truth = {name: video.segments[0] for name, video in read_labels(small_set.labels).videos.items()}  # one in each
+    starts = {
+        name: [s["start"] for s in timelines[name]["segments"] if s["label"] == truth[name].label] for name in truth
+    }
+    found = sum(any(abs(start - truth[name].start) <= 1 for start in starts[name]) for name in truth)
+    assert code == 0 and f"{found} of {len(timelines)} " in err
     code, _, err = lstr(*given, "-o", tmp_path / "d", "-f", "mp4")
     assert code == 0 and "mp4" in err
     for wrong, named in (

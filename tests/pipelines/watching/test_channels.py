@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -11,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from lstr.errors import ConfigError
+from lstr import errors
+from lstr.errors import ConfigError, install_hint
 from lstr.pipelines.watching import channels
 from lstr.pipelines.watching.channels import (
     AppriseConfig,
@@ -86,7 +89,30 @@ def test_a_missing_extra_is_an_error_with_the_command(history, watch_config, mon
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError) as caught:
         Notifications(watch_config(a=channel).channels, history, print)
-    assert caught.value.hint == "pip install 'lstr-video[watch]'"
+    assert caught.value.hint == install_hint("watch")
+
+
+@pytest.mark.parametrize(
+    ("origin", "target"),
+    [
+        ({}, "lstr-video[watch]"),
+        ({"url": "file:///src"}, "lstr-video[watch] @ file:///src"),
+        (
+            {"url": "https://host/lstr", "vcs_info": {"vcs": "git", "commit_id": "1f2e"}},
+            "lstr-video[watch] @ git+https://host/lstr@1f2e",
+        ),
+    ],
+)
+def test_the_command_fits_the_installation(tmp_path, monkeypatch, origin, target):
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "lstr" / "errors.py"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "lstr_video-1.dist-info").mkdir()
+    (tmp_path / "lstr_video-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lstr-video\n")
+    (tmp_path / "lstr_video-1.dist-info" / "direct_url.json").write_text(json.dumps(origin))
+    assert shlex.split(install_hint("watch")) == ["pip", "install", target]
+    assert Requirement(target).extras == {"watch"}
+    (tmp_path / "setup.cfg").touch()
+    assert shlex.split(install_hint("watch")) == ["pip", "install", "-e", f"{tmp_path}[watch]"]
 
 
 def test_a_program_gets_the_event_and_no_shell(history, announce, event_of, tmp_path):

@@ -18,6 +18,8 @@ from tests.support.patience import until
 from tests.support.processes import room
 from tests.support.videos import write_video
 
+assert_equal = np.testing.assert_array_equal
+
 RATE, SECONDS = 10, 20
 
 
@@ -155,18 +157,22 @@ def test_a_long_event_has_a_clip_of_its_beginning(films, opened, history, monkey
     clips.end(camera.ended(event, 8))
 
 
-def test_a_clip_ends_where_the_camera_comes_back_with_another_size(films, opened, history):
-    clips = opened()
-    camera = Camera(clips, films["small"]).send(0, 6.5)
-    again = Camera(clips, films["large"])
-    again.began = camera.began
+@pytest.mark.parametrize(("size", "away"), [("large", 0), ("small", 44)])
+def test_a_clip_ends_where_the_camera_is_lost_or_comes_back_with_another_size(films, opened, history, size, away):
+    clips = opened(max_seconds=100.0)
+    camera, again = Camera(clips, films["small"], ago=10.0 + away).send(0, 6.5), Camera(clips, films[size])
+    event = begun(clips, history, camera.event(5.2, 6.0))
+    until(lambda: clips._recordings[event.id].file)
     again.send(7, 9.5)
-    event = whole(clips, history, camera)
-    assert {frame.shape for frame in frames_of(clips.path(event.id))} == {(48, 64, 3)}
-    later = whole(clips, history, camera, 7.6, 8.0, 8.2)
+    clips.end(camera.ended(event, away + 8.0))
+    later = whole(clips, history, again, 7.6, 8.0, 8.2)
+    source, large = frames_of(films["small"]), frames_of(films[size])
+    assert_equal(frames_of(clips.path(event.id)), source[30:65])
     shown = frames_of(clips.path(later.id))
-    assert {frame.shape for frame in shown} == {(80, 96, 3)} and len(shown) > 10, "that of its decision"
-    assert clips.said == []
+    assert len(shown) > 10
+    assert_equal(shown, large[70 : 70 + len(shown)])
+    seconds = [json.loads(clips.path(one.id).with_suffix(".json").read_text())["seconds"] for one in (event, later)]
+    assert seconds[0] < 3.7 and seconds[1] < 2.7 and clips.said == [], "no frame stands still"
 
 
 def configure(clips: Clips, max_bytes: int) -> None:

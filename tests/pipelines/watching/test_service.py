@@ -5,6 +5,7 @@ import socket
 import threading
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
@@ -130,6 +131,19 @@ def test_an_unplugged_camera_stops_no_other_and_is_logged_once(small_set, stream
             until(lambda: worker._attempts["cam"].failures > 4, LONG)
             assert watching.status()["hall"] is before, "the same stream"
     assert [text.partition(":")[0] for text in log if "/dev/video63" in text] == ["cam"], log
+
+
+@pytest.mark.long
+def test_an_outage_is_logged_once_and_so_is_its_end(small_set, stream, tmp_path):
+    log: list[str] = []
+    with served([TS_HEAD, stream, None], [b""], [b""], [TS_HEAD, stream, None]) as port:
+        path = write(tmp_path, small_set, {"hall": port})
+        path.write_text(path.read_text().replace("5m", "1s"))
+        with Service(read_config(path), log.append) as watching:
+            until(lambda: any("again" in text for text in log), LONG)
+            assert decided(watching) == {"hall"}
+    ours = [text for text in log if f":{port}/" in text or "again" in text]
+    assert ours and all(one != other for one, other in pairwise(ours)) and "again" in ours[-1], log
 
 
 @pytest.mark.slow
