@@ -175,6 +175,12 @@ class Group(click.Group):
 
     command_class = Command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their whole first sentence, which Click would cut."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(500)) for name, command in commands if command])
+
 
 def names_of(param: click.Parameter) -> list[tuple[str, str]]:
     """Return the settings that an option changes, as model.NAME, with descriptions; empty for other options."""

@@ -228,7 +228,7 @@ def open_model(path: str | Path) -> ModelFile:
     """
     path = Path(path)
     if not path.exists():
-        raise CheckpointError(f"{path} does not exist.", "check its path; `lstr pack` makes one.")
+        raise CheckpointError(f"{path} does not exist.", "check the path, or train a model with `lstr learn`.")
     # The file may be from a stranger: each entry is checked here, so that later code can rely on it.
     with refusals(path):
         archive = Archive(path)

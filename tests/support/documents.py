@@ -9,6 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from markdown_it import MarkdownIt
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "_generated" not in path.parts]
@@ -63,11 +65,24 @@ def pipeline(line: str) -> Iterator[list[str]]:
     yield words[: words.index(">")] if ">" in words else words
 
 
-def links(path: Path) -> list[str]:
-    """Targets of links and pictures that are files of the repository, without their anchors."""
-    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    targets = re.findall(r"\]\(([^)\s]+)\)", text)
-    return [target.partition("#")[0] for target in targets if "://" not in target and not target.startswith("#")]
+def links(path: Path) -> list[tuple[str, str]]:
+    """Return (text, target) of each link and image of a document, read as CommonMark."""
+    found = []
+    for token in MarkdownIt("commonmark").enable("table").parse(path.read_text(encoding="utf-8")):
+        children = token.children or []
+        for at, child in enumerate(children):
+            if child.type == "link_open":
+                end = next(k for k, other in enumerate(children[at:], at) if other.type == "link_close")
+                found.append(("".join(inner.content for inner in children[at:end]), child.attrs["href"]))
+            elif child.type == "image":
+                found.append((child.content, child.attrs["src"]))
+    return found
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a page's headings, as web views and Sphinx name them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def figures() -> Iterator[Figure]:

@@ -1,9 +1,12 @@
 """What README and docs show: commands exist, examples run, links lead somewhere, figures are those of the records."""
 
+import ast
 import json
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -16,6 +19,7 @@ from tests.support.documents import (
     NUMBER,
     ROOT,
     agrees,
+    anchors,
     block_with,
     blocks,
     commands,
@@ -32,6 +36,15 @@ FIGURES = list(figures())
 PYTHON = DOCS / "how-to" / "python.md"
 
 
+def parse(words: list[str]) -> None:
+    """Parse a command line without running it. Raises UsageError for an unknown command, option or setting."""
+    command, rest = cli, list(words)
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        _, command, rest = command.resolve_command(click.Context(command), rest)
+    if rest[:1] not in (["--help"], ["--version"]) and not isinstance(command, click.Group):
+        command.make_context(words[0], rest)
+
+
 @pytest.mark.parametrize(
     ("page", "words"), LINES, ids=lambda value: value if isinstance(value, str) else " ".join(value)
 )
@@ -39,18 +52,36 @@ def test_every_command_line_parses(page, words, tmp_path, monkeypatch, capsys):
     """The command exists and takes every option written; nothing is run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "videos.txt").write_text("game.mp4\n")  # which is read as it is parsed
-    command, rest = cli, list(words)
-    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-        name, group = rest.pop(0), command
-        command = group.get_command(click.Context(group), name)
-        assert command is not None, f"{page}: no command {name!r}"
-    if rest and rest[0] in ("--help", "--version"):
-        return
-    try:
-        command.make_context(words[0], rest)
-    except click.UsageError as error:
-        pytest.fail(f"{page}: {error.format_message()}")
+    parse(words)
     assert capsys.readouterr().err == "", "no word of an earlier version"
+
+
+def texts_of(path) -> Iterator[str]:
+    """Yield each string of a Python file; what an f-string fills in becomes X."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_the_commands_that_messages_name_can_be_typed(tmp_path, monkeypatch):
+    """Hints and help may leave arguments out (`lstr learn`), but name no unknown command, option or setting."""
+    monkeypatch.chdir(tmp_path)
+    files = [path for room in ("lstr", "extractors", "pipelines", "lstr_cli") for path in (ROOT / room).rglob("*.py")]
+    texts = {text for path in files if "`lstr " in path.read_text() for text in texts_of(path)}
+    named = {line for text in texts for line in re.findall(r"`lstr ([a-z][^`…]*)`", text)}
+    assert len(named) > 40
+    for line in sorted(named):
+        words = shlex.split(line.partition(" < ")[0])
+        try:
+            parse(words)
+        except click.BadParameter as error:  # an argument that is left out, or a placeholder such as OLD=NEW
+            assert error.param.name != "settings", f"lstr {line}: {error.format_message()}"
+        except click.BadOptionUsage as error:  # an option that is named without its value
+            assert words[-1] == error.option_name, line
+        except click.UsageError as error:
+            pytest.fail(f"lstr {line}: {error.format_message()}")
 
 
 def test_every_command_is_shown_and_in_the_reference():
@@ -63,8 +94,15 @@ def test_every_command_is_shown_and_in_the_reference():
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_links_lead_to_files(path):
-    assert [target for target in links(path) if not (path.parent / target).exists()] == []
+def test_links_have_a_text_and_lead_to_files(path):
+    """As a repository's web view shows them; an anchor is a heading of its page."""
+    for text, target in links(path):
+        assert text.strip(), f"the link to {target} has no text"
+        if "://" not in target:
+            name, _, anchor = target.partition("#")
+            page = path.parent / name if name else path
+            assert page.exists(), target
+            assert not anchor or anchor in anchors(page), target
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: f"{figure.page}: {figure.text}")
