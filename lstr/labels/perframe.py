@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK, FEATURES_PER_SECOND, Clock
 from lstr.chunk import MOST as MOST_RATE
-from lstr.errors import LabelsError
+from lstr.errors import LabelsError, brief
 from lstr.files.arrays import open_array
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels, VideoLabels, segments_of
 from lstr.labels.segment import is_name
@@ -17,6 +17,8 @@ from lstr.labels.video_ids import check_ids
 
 INFO = "data_info.json"
 TARGETS = "target_perframe"
+# Names of the list of classes: of LSTR and later code, and of TRN.
+CLASS_KEYS = ("class_names", "class_index")
 # Keys of the lists of videos; the published files have no validation list.
 SUBSETS = {"training": "train_session_set", "validation": "val_session_set", "testing": "test_session_set"}
 # Maximum difference of two rates in chunks per second that count as equal: 29.97 and 30000/1001.
@@ -24,9 +26,10 @@ SAME_RATE = 1e-3
 
 
 def is_data_info(content: Any) -> bool:
-    """Return whether JSON content is a published data_info: data sets by name, each with `class_names`."""
-    entries = list(content.values()) if isinstance(content, dict) else []
-    return bool(entries) and all(isinstance(entry, dict) and "class_names" in entry for entry in entries)
+    """Return whether JSON content is a published data_info: data sets by name, with classes or lists of videos."""
+    entries = content.values() if isinstance(content, dict) else ()
+    known = {*CLASS_KEYS, *SUBSETS.values()}
+    return any(isinstance(entry, dict) and known & entry.keys() for entry in entries)
 
 
 def read_data_info(
@@ -56,10 +59,9 @@ def read_data_info(
     """
     name = _choose(path, content, roots, dataset)
     entry = content[name]
-    classes = entry["class_names"]
-    named = isinstance(classes, list) and all(map(is_name, classes))
-    if not named or len(set(classes)) < len(classes) or classes[:1] != [BACKGROUND]:
-        raise LabelsError(f"{path}, {name}: class_names is not a list of names.", f'begin it with "{BACKGROUND}".')
+    if not isinstance(entry, dict):
+        raise LabelsError(f"{path}, {name}: {brief(entry)} is not a table.", "describe a data set there.")
+    classes = _read_classes(f"{path}, {name}", entry)
     ignored = entry.get("ignore_index", -1)
     if isinstance(ignored, int) and 0 <= ignored < len(classes) and classes[ignored] != AMBIGUOUS:
         raise LabelsError(
@@ -67,9 +69,13 @@ def read_data_info(
             f'only "{AMBIGUOUS}" can be ignored; give that class this name.',
         )
     rate, wanted = entry.get("fps", FEATURES_PER_SECOND), float(clock.rate)
-    is_rate = isinstance(rate, int | float) and 0 < rate <= MOST_RATE
-    if not is_rate or (abs(rate - wanted) > SAME_RATE and not any_rate):
-        raise LabelsError(f"{path}, {name}: {rate} targets a second.", f"make targets of {wanted:g} a second.")
+    if not isinstance(rate, int | float) or not 0 < rate <= MOST_RATE:
+        raise LabelsError(f"{path}, {name}: fps {brief(rate)} is not a valid rate.", "write the targets per second.")
+    if abs(rate - wanted) > SAME_RATE and not any_rate:
+        raise LabelsError(
+            f"{path}, {name}: the targets have {rate:g} rows per second, the features {wanted:g}.",
+            f"make targets of {wanted:g} rows per second.",
+        )
     own = clock if abs(rate - wanted) <= SAME_RATE else Clock(Fraction(rate).limit_denominator(1001))
     root = entry.get("data_root")
     near = [base / root for base in (Path(), path.parent, path.parent.parent)] if isinstance(root, str) else []
@@ -81,6 +87,8 @@ def read_data_info(
             raise LabelsError(f"{path}, {name}: {key} is not a list of videos.", "write a list of their ids.")
         check_ids(named, f"{path}, {name}, {key}")
         for video in named:
+            if video in videos or video in missing:
+                raise LabelsError(f"{path}, {name}: {video!r} is in two lists of videos.", "keep it in one of them.")
             found = next((file for folder in folders if (file := folder / f"{video}.npy").exists()), None)
             if found is None:
                 missing.append(video)
@@ -97,6 +105,24 @@ def read_data_info(
     return Labels(tuple(classes), videos)
 
 
+def _read_classes(where: str, entry: dict[str, Any]) -> list[str]:
+    """Return the classes of a data set, with the first one called Background."""
+    key = next((key for key in CLASS_KEYS if key in entry), None)
+    if key is None:
+        raise LabelsError(f"{where} has no class_names.", f'list the classes, beginning with "{BACKGROUND}".')
+    classes = entry[key]
+    if not isinstance(classes, list) or not classes:
+        raise LabelsError(f"{where}: {key} is {brief(classes)}, not a list of classes.", "write a list of names.")
+    if wrong := [value for value in classes if not is_name(value)]:
+        raise LabelsError(f"{where}: {brief(wrong[0])} in {key} is not a name.", "write a text that is not empty.")
+    if str(classes[0]).casefold() != BACKGROUND.casefold():
+        raise LabelsError(f"{where}: {key} begins with {classes[0]!r}.", f'put "{BACKGROUND}" first.')
+    classes = [BACKGROUND, *classes[1:]]
+    if twice := [value for value in classes if classes.count(value) > 1]:
+        raise LabelsError(f"{where}: {key} has {twice[0]!r} twice.", "give each class a name of its own.")
+    return classes
+
+
 def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None) -> str:
     if dataset is not None and dataset not in content:
         raise LabelsError(f"{path} has no data set {dataset!r}.", f"it has {', '.join(content)}.")
@@ -108,7 +134,8 @@ def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset:
     fitting = [
         name
         for name, entry in content.items()
-        if folders & {name.casefold(), Path(str(entry.get("data_root", ""))).name.casefold()}
+        if isinstance(entry, dict)
+        and folders & {name.casefold(), Path(str(entry.get("data_root", ""))).name.casefold()}
     ]
     if len(fitting) != 1:
         raise LabelsError(

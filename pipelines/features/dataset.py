@@ -5,6 +5,7 @@ excluded from their training. If features have no records, or if the training vi
 for published weights), the videos count as unseen.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from lstr.chunk import Clock
 from lstr.config import WindowConfig
 from lstr.errors import CheckpointError, LabelsError, RecipeError, SeenError, few
-from lstr.extractors.streams import STREAMS, streams_of_model
+from lstr.extractors.streams import MODEL_STREAMS, STREAMS, streams_of_model
 from lstr.labels.check import NOTE, OTHER_RATE, UNITS, UNLABELLED, Finding, check, check_set, in_order, stop_at_errors
 from lstr.labels.label_set import Labels, select, subset_named, targets, with_ambiguous
 from lstr.loaded_checkpoint import Checkpoint
@@ -35,6 +36,11 @@ class TwoStreamArray:
 
     def __init__(self, rgb: Any, flow: Any):
         self.rgb, self.flow = rgb, flow
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """The widths of the RGB and the flow features."""
+        return self.rgb.shape[1], self.flow.shape[1]
 
     def __len__(self) -> int:
         return len(self.rgb)
@@ -66,8 +72,7 @@ class Split:
     @property
     def dims(self) -> tuple[int, int]:
         """Return the widths of the RGB and the flow features."""
-        first = self.videos[0].features
-        return first.rgb.shape[1], first.flow.shape[1]
+        return self.videos[0].features.dims
 
     def only(self, streams: Collection[str]) -> "Split":
         """Return the same videos with the features of some streams; raises as `FeatureFolder.load`."""
@@ -86,11 +91,13 @@ class Split:
         if streams:
             return self.only(streams).narrowed(config)
         wanted = (config.rgb_dim, config.flow_dim)
-        if any(want not in (0, has) for want, has in zip(wanted, self.dims, strict=True)):
-            raise CheckpointError(
-                f"The model takes features of width {wanted}, {self.folder.path} holds {self.dims}.",
-                "give the feature folder of the checkpoint's recipe.",
-            )
+        for stream, want, has in zip(MODEL_STREAMS, wanted, self.dims, strict=True):
+            if want not in (0, has):
+                raise CheckpointError(
+                    f"The model takes {stream} features of width {want}; {self.videos[0].id!r} in {self.folder.path} "
+                    f"has {has}.",
+                    "give the feature folder of the checkpoint's recipe.",
+                )
         cut = []
         for video in self.videos:
             none = np.zeros((len(video.features), 0), np.float32)
@@ -190,8 +197,8 @@ class Dataset:
         missing = sorted(wanted.keys() - present)
         if missing and not skip_missing:
             raise LabelsError(
-                f"{self.source} names {len(missing)} {subset} videos that have no features in {self.folder.path}: "
-                f"{few(missing)}.",
+                f"{self.source} names {len(missing)} {subset} videos without features in {self.folder.path}: "
+                f"{few([self.folder.describe_missing(video_id) for video_id in missing])}.",
                 "extract them with `lstr extract`, or skip them with --set skip_missing=true.",
             )
         videos, clock = [], self.folder.clock
@@ -206,11 +213,15 @@ class Dataset:
                 f"No {subset} video of {self.source} has features in {self.folder.path}.",
                 "check that the video ids in the label file are the file names without suffix.",
             )
-        widths = {(video.features.rgb.shape[1], video.features.flow.shape[1]) for video in videos}
-        if len(widths) > 1:
-            raise RecipeError(
-                f"{self.folder.path} contains features of different widths: {sorted(widths)}.", "extract them again."
-            )
+        usual = Counter(video.features.dims for video in videos).most_common(1)[0][0]
+        for video in videos:
+            for stream, width, want in zip(MODEL_STREAMS, video.features.dims, usual, strict=True):
+                if width != want:
+                    raise RecipeError(
+                        f"{video.id!r} has {stream} features of width {width} in {self.folder.path}; most videos have "
+                        f"{want}.",
+                        "make the features of this video again, or remove it from the labels.",
+                    )
         return Split(self.folder, self.labels, videos)
 
     def check(self, subsets: Collection[str] = (), skip_missing: bool = False) -> list[Finding]:

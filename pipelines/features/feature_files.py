@@ -205,13 +205,12 @@ class FeatureRows:
     Args:
         files: The arrays, joined along D. Without arrays, D is 0.
         length: L. The arrays may have more rows.
-        is_checked: Raise RecipeError for rows with NaN or infinity; used for files of other programs.
     """
 
     ndim = 2
 
-    def __init__(self, files: Sequence[ArrayFile], length: int, is_checked: bool = False):
-        self.files, self._is_checked = files, is_checked
+    def __init__(self, files: Sequence[ArrayFile], length: int):
+        self.files = files
         self.shape = (length, sum(file.shape[1] for file in files))
         # Float16 features stay float16, which is exact and needs half the memory.
         self.dtype = np.dtype(np.float16 if {file.dtype for file in files} == {np.dtype(np.float16)} else np.float32)
@@ -221,7 +220,7 @@ class FeatureRows:
 
     def until(self, length: int | None) -> "FeatureRows":
         """Return the first rows, at most `length`."""
-        return self if length is None else FeatureRows(self.files, min(len(self), length), self._is_checked)
+        return self if length is None else FeatureRows(self.files, min(len(self), length))
 
     def __getitem__(self, key: Any) -> NDArray[np.float32]:
         """Return rows by any numpy index. Raises RecipeError if they cannot be read, or are not finite."""
@@ -236,11 +235,11 @@ class FeatureRows:
                 raise RecipeError(
                     f"{file.path} cannot be read any more ({error}).", "run the command again."
                 ) from error
-            if self._is_checked and not np.isfinite(rows).all():
+            if not np.isfinite(rows).all():
                 numbers, is_finite = np.atleast_1d(np.arange(len(self))[key]), np.isfinite(rows).all(axis=-1)
                 raise RecipeError(
-                    f"{file.path} has numbers that are not finite in row {numbers[~np.atleast_1d(is_finite)].min()}.",
-                    "make the features of this video again, or take it out of the labels.",
+                    f"{file.path} row {numbers[~np.atleast_1d(is_finite)].min()} has values that are not finite.",
+                    "make the features of this video again, or remove it from the labels.",
                 )
             parts.append(rows)
         return np.concatenate(parts, axis=-1, dtype=np.float32)

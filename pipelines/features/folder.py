@@ -121,6 +121,11 @@ class FeatureFolder:
             raise RecipeError(f"{self.path} contains {missing}.", f"give {FORMS}.")
         return sorted(i for i in shared if self.recipe is None or self.record(i).exists())
 
+    def describe_missing(self, video_id: str) -> str:
+        """Return an id, with the streams that it lacks if it has others."""
+        lacking = [stream for stream, files in self.files.items() if video_id not in files]
+        return f"{video_id} ({' and '.join(lacking)})" if 0 < len(lacking) < len(self.files) else video_id
+
     def lengths(self) -> dict[str, int]:
         """Return the number of chunks of each video. Raises as `arrays`."""
         return {video_id: self.length(video_id) for video_id in self.ids()}
@@ -135,9 +140,9 @@ class FeatureFolder:
         All streams except flow are joined in the order of STREAMS to RGB. Raises as `arrays`.
         """
         arrays = self.arrays(video_id)
-        length, is_checked = len(next(iter(arrays.values()))), self.stated is not None
+        length = len(next(iter(arrays.values())))
         parts = ([a.files[0] for s, a in arrays.items() if (s in PICTURES) is pictures] for pictures in (True, False))
-        rgb, flow = (FeatureRows(files, length, is_checked) for files in parts)
+        rgb, flow = (FeatureRows(files, length) for files in parts)
         return rgb, flow
 
     def arrays(self, video_id: str) -> dict[str, FeatureRows]:
@@ -151,11 +156,11 @@ class FeatureFolder:
         found = {stream: open_file(self.array(stream, video_id), repair) for stream in self.folders}
         lengths = {stream: file.shape[0] for stream, file in found.items()}
         length = min(lengths.values())
-        if max(lengths.values()) - length > (0 if self.stated is None else MAX_DIFFERENCE):
+        if max(lengths.values()) - length > (0 if self.recipe else MAX_DIFFERENCE):
             shown = " and ".join(f"{n} {stream}" for stream, n in lengths.items())
             raise RecipeError(
                 f"{video_id!r} has {shown} rows in {self.path}; all streams of a video must have one length.",
-                repair if self.stated is None else "give parts that were made at one rate, or one of them alone.",
+                repair if self.recipe else "give streams that were made at one rate, or one of them alone.",
             )
         record = self.read_record(video_id) if self.recipe else None
         if record and record.get("chunks", length) != length:
@@ -165,7 +170,7 @@ class FeatureFolder:
         if self.stated is not None:
             for stream in self.folders:
                 self._width(stream)
-        return {stream: FeatureRows([file], length, self.stated is not None) for stream, file in found.items()}
+        return {stream: FeatureRows([file], length) for stream, file in found.items()}
 
     def _width(self, stream: str) -> int:
         """Return the width of a stream of another program. The first call reads the header of each file.

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lstr.errors import LabelsError, RecipeError
+from lstr.errors import LabelsError, LstrError, RecipeError
 from lstr.kinds import configure
 from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, segments_of, targets
 from lstr.pipelines.features.dataset import read_dataset, read_split
@@ -57,6 +57,39 @@ def test_the_published_layout(tmp_path):
     assert [(f.severity, f.kind, f.video) for f in data.check()] == [("warning", "other length", "b")]
 
 
+def test_class_index_and_background_are_read(tmp_path):
+    """As the published file of TRN has them."""
+    root = features(tmp_path / "data" / "Mine", {"a": 40, "c": 22})
+    path = published(root, {"a": 40, "c": 22})
+    (entry,) = json.loads(path.read_text()).values()
+    entry["class_index"] = ["background", *entry.pop("class_names")[1:]]
+    path.write_text(json.dumps({"HDD": entry}))
+    assert read_dataset(root, path).labels.classes == tuple(CLASSES)
+    del entry["class_index"]
+    path.write_text(json.dumps({"HDD": entry}))
+    with pytest.raises(LabelsError, match="HDD"):
+        read_dataset(root, path)
+
+
+@pytest.mark.parametrize("fault", ["row", "width", "stream"])
+def test_a_fault_of_features_is_named(tmp_path, fault):
+    """The video, the stream, and the row; the commands on features read them through the same array."""
+    lengths = {name: 40 for name in "abcd"}
+    root = features(tmp_path / "data" / "Mine", lengths)
+    path = root / STREAMS[1][0] / "b.npy"
+    if fault == "stream":
+        path.unlink()
+    else:
+        array = np.load(path)
+        array[33, 1] = np.inf
+        np.save(path, array if fault == "row" else array[:, :3])
+    named = {"row": (str(path), "row 33"), "width": ("'b'", "flow", "width 3"), "stream": ("b (flow)",)}[fault]
+    with pytest.raises(LstrError) as caught:
+        for video in read_split(root, published(root, lengths), "training").videos:
+            video.features[:]
+    assert all(value in str(caught.value) for value in named) and caught.value.hint
+
+
 def test_segments_of_published_targets_give_the_same_targets(shared):
     path = shared / "data" / "thumos14" / "target_perframe" / "video_validation_0000051.npy"
     published = np.load(path)
@@ -78,10 +111,15 @@ def test_a_file_of_several_data_sets(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "value"),
     [
-        ({"class_names": ["A", "B"]}, "Background"),
+        ({"class_names": ["A", "B"]}, "'A'"),
+        ({"class_names": ["Background", "A", "A", "B"]}, "'A'"),
+        ({"class_names": ["Background", ""]}, "''"),
+        ({"class_names": "Background"}, "'Background'"),
         ({"class_names": ["Background", "A"]}, "shape"),
+        ({"fps": "4"}, "'4'"),
+        ({"train_session_set": ["a", "c"]}, "'c'"),
         ({"ignore_index": 2}, "Ambiguous"),
-        ({"fps": 5}, "4"),
+        ({"fps": 5}, "4 rows"),
         ({"train_session_set": ["a", "z"]}, "skip_missing=true"),
     ],
 )

@@ -91,7 +91,7 @@ def test_what_is_no_feature_folder(tmp_path):
         open_features(tmp_path / "none")
     with pytest.raises(RecipeError):
         open_features(tmp_path)
-    for name, length in (("rgb_x", 4), ("flow_x", 5)):
+    for name, length in (("rgb_x", 4), ("flow_x", 9)):
         (tmp_path / name).mkdir()
         np.save(tmp_path / name / "v.npy", np.zeros((length, 3)))
     with pytest.raises(RecipeError, match="v"):
