@@ -112,7 +112,7 @@ class Average(Model):
 
     def forward(self, windows: Windows) -> Any:
         """Raise ConfigError: only the members can be trained."""
-        raise ConfigError("An average is not trained.", PACK_AGAIN)
+        raise ConfigError("An average cannot be trained.", PACK_AGAIN)
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
         """See `Model.video_logits`."""

@@ -45,8 +45,8 @@ def predict_ahead(
             raise LstrError(f"The features are not numbers: {error}.", "use features of real numbers.") from error
     if features.ndim != 2 or features.shape[1] != config.input_dim:
         raise LstrError(
-            f"Features have shape {tuple(features.shape)}, the model takes (chunks, {config.input_dim}).",
-            "join rgb and flow in this order, from the recipe the model was trained on.",
+            f"The features have shape {tuple(features.shape)}, but the model takes (chunks, {config.input_dim}).",
+            "join rgb and flow in this order, from the recipe of the training features.",
         )
     if not torch.isfinite(features).all():
         bad = int((~torch.isfinite(features)).any(dim=1).nonzero()[0])

@@ -105,7 +105,7 @@ def write_atomically(path: str | Path, content: Any) -> None:
             write_tensors(temporary, content)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
-            f"The checkpoint {path} cannot be written ({error}).", "give an existing folder with free space."
+            f"The checkpoint {path} cannot be written ({error}).", "use an existing folder with free space."
         ) from error
 
 
@@ -125,11 +125,11 @@ def read(path: str | Path) -> Any:
     path = Path(path)
     if path.is_dir():
         inside = next((path / name for name in ("checkpoint.pt", "best.pt") if (path / name).is_file()), None)
-        hint = f"give a file, such as {inside}." if inside else "give the checkpoint.pt that `lstr train` wrote."
+        hint = f"use a file, such as {inside}." if inside else "use the checkpoint.pt that `lstr train` wrote."
         raise CheckpointError(f"{path} is a folder, not a checkpoint.", hint)
     # Opening a FIFO would wait for a writer.
     if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path} is not a regular file.", "give a file on a disk.")
+        raise CheckpointError(f"{path} is not a regular file.", "use a file on a disk.")
     try:
         with path.open("rb") as file:
             head = file.read(2)
@@ -140,17 +140,17 @@ def read(path: str | Path) -> Any:
             f"The checkpoint {path} cannot be read ({error}).", "check the file's permissions."
         ) from error
     if head == b"PK" and not zipfile.is_zipfile(path):
-        raise CheckpointError(f"The checkpoint {path} is cut short.", FETCH_AGAIN)
+        raise CheckpointError(f"The checkpoint {path} is truncated.", FETCH_AGAIN)
     if head == b"PK":
         check_deflated(path)
     elif head != b"\x80\x02":
-        raise CheckpointError(f"{path} is not a checkpoint.", "give a .pt or .pth file that torch.save wrote.")
+        raise CheckpointError(f"{path} is not a checkpoint.", "use a .pt or .pth file that torch.save wrote.")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"{path} holds Python objects, and reading those can run any code.",
-            "load it where you trust it, keep only tensors, numbers and text, and save it again with torch.save.",
+            f"{path} contains Python objects, which can run code when they are read.",
+            "if you trust it, load it with torch.load, and save only its tensors, numbers and text again.",
         ) from error
     # A damaged file fails in as many ways as it has bytes.
     except Exception as error:
@@ -175,8 +175,8 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
             content = {TENSORS: tensors}
     if not tensors or not has_type(tensors, dict[str, Tensor]):
         raise CheckpointError(
-            f"{path} holds no table of tensors named {TENSORS}.",
-            "give a file that lstr train or the published code saved.",
+            f"{path} has no table of tensors named {TENSORS}.",
+            "use a file that lstr train or the published code saved.",
         )
     check_plain(path, tensors)
     found, fitting, calibration, assumed = content.get("format", PUBLISHED), list[str](), {}, dict[str, Any]()
@@ -231,7 +231,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         if (numbers := chunks * max(config.d_model, config.input_dim)) > REMEMBERED:
             raise CheckpointError(
                 f"{path}: a stream of its model would remember {chunks} chunks, which take {numbers >> 28} GB.",
-                "give a checkpoint of a shorter memory.",
+                "use a checkpoint with a shorter memory.",
             )
         with Bounded(path, tensors):
             model = make_model(config, len(classes))
@@ -253,17 +253,17 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[st
     for what, names in (("lacks", set(expected) - set(tensors)), ("has unknown", set(tensors) - set(expected))):
         if names:
             shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            raise CheckpointError(f"{path} {what} tensors: {shown}.", "give a checkpoint of the LSTR architecture.")
+            raise CheckpointError(f"{path} {what} tensors: {shown}.", "use a checkpoint of the LSTR architecture.")
     check_plain(path, tensors, expected)
     for name, tensor in tensors.items():
         shape = expected[name].shape
         if tensor.shape != shape and (name != TABLE or tensor.shape[1:] != shape[1:]):
             raise CheckpointError(
-                f"{path}: {name} has shape {tuple(tensor.shape)}, the model takes {tuple(shape)}.",
-                "give a checkpoint of this configuration.",
+                f"{path}: {name} has shape {tuple(tensor.shape)}, but the model takes {tuple(shape)}.",
+                "use a checkpoint of this configuration.",
             )
         if not torch.isfinite(tensor).all():
-            raise CheckpointError(f"{path}: {name} holds values that are not finite.", "give an earlier checkpoint.")
+            raise CheckpointError(f"{path}: {name} contains values that are not finite.", "use an earlier checkpoint.")
 
 
 def check_plain(path: object, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor] | None = None) -> None:
@@ -275,15 +275,15 @@ def check_plain(path: object, tensors: Mapping[str, Tensor], expected: Mapping[s
         if tensor.is_meta or tensor.is_nested or tensor.is_quantized or tensor.layout != torch.strided:
             fault = "a meta, nested, sparse or quantised tensor, not a plain one"
         elif tensor.numel() * tensor.itemsize > tensor.untyped_storage().nbytes():
-            fault = f"a view of {tuple(tensor.shape)} on fewer numbers"
+            fault = f"a view of shape {tuple(tensor.shape)} with fewer stored numbers"
         else:
             types: tuple[torch.dtype, ...] = (*WEIGHTS, *WHOLE)
             if expected is not None:
                 types = WEIGHTS if expected[name].is_floating_point() else (expected[name].dtype,)
             if tensor.dtype in types:
                 continue
-            fault = f"of type {tensor.dtype}, which no such tensor is"
-        hint = "give a file that lstr train or the published code saved."
+            fault = f"of the unexpected type {tensor.dtype}"
+        hint = "use a file that lstr train or the published code saved."
         raise CheckpointError(f"{path}: {name} is {fault}.", hint)
 
 
@@ -312,8 +312,8 @@ class Bounded(TorchFunctionMode):
         self.numbers += math.prod(_sizes(values)) if first is None else first.numel()
         if self.made > self.most_made or self.numbers > self.most_numbers:
             raise CheckpointError(
-                f"{self.path}: its configuration asks for a model far larger than its tensors are.",
-                "give a checkpoint of this configuration.",
+                f"{self.path}: the configuration describes a much larger model than its tensors.",
+                "use a checkpoint of this configuration.",
             )
         return function(*args, **(kwargs or {}))
 

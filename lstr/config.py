@@ -83,7 +83,7 @@ class WindowConfig(Settings, frozen=True):
         kind = defaults(type(self))["kind"]
         if self.kind != kind:
             raise ConfigError(
-                f"kind is {self.kind!r}, and these are the settings of {kind}.",
+                f"These settings belong to kind {kind}, not {self.kind!r}.",
                 "call lstr.kinds.configure, which takes the kind by name.",
             )
         self.check()
@@ -97,13 +97,13 @@ class WindowConfig(Settings, frozen=True):
             self.check_heads("n_heads")
         if self.long_length % self.long_stride:
             raise ConfigError(
-                f"long_length is {self.long_length}, which long_stride {self.long_stride} does not divide.",
-                f"use a long_length that is a multiple of {self.long_stride}.",
+                f"long_length {self.long_length} is not a multiple of long_stride {self.long_stride}.",
+                f"set long_length to a multiple of {self.long_stride}.",
             )
         if self.anticipation and not self.uses.anticipation:
             raise ConfigError(
-                f"anticipation is {self.anticipation}, and kind {self.kind} predicts no future.",
-                "use a kind that does, for example lstr, to anticipate.",
+                f"Kind {self.kind} does not support anticipation {self.anticipation}.",
+                "set anticipation to 0, or use a kind that predicts the future, for example lstr.",
             )
 
     def check_heads(self, name: str) -> None:
@@ -111,12 +111,12 @@ class WindowConfig(Settings, frozen=True):
         heads = getattr(self, name)
         if heads and self.d_model % heads:
             raise ConfigError(
-                f"d_model is {self.d_model}, which {name} {heads} does not divide.",
-                f"choose {name} among the divisors of {self.d_model}.",
+                f"d_model {self.d_model} is not a multiple of {name} {heads}.",
+                f"set {name} to a divisor of {self.d_model}.",
             )
         if self.d_model % 2:
             raise ConfigError(
-                f"d_model is {self.d_model}.", "give an even number: positions come in sine-cosine pairs."
+                f"d_model {self.d_model} is odd.", "use an even number, because positions are sine-cosine pairs."
             )
 
     @property

@@ -151,7 +151,7 @@ def open_step(description: StepDescription, graph: bytes, threads: int = 1) -> E
     try:
         import onnxruntime
     except ImportError as error:
-        message = "The package onnxruntime is not installed, which runs exported models."
+        message = "Exported models need the package onnxruntime, which is not installed."
         raise LstrError(message, install_hint("onnxruntime")) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -165,7 +165,7 @@ def open_step(description: StepDescription, graph: bytes, threads: int = 1) -> E
     sides = ((session.get_inputs(), description.inputs()), (session.get_outputs(), description.outputs()))
     for tensors, stated in sides:
         if {tensor.name: (tuple(tensor.shape), ONNX_TYPES.get(tensor.type)) for tensor in tensors} != stated:
-            raise CheckpointError("The exported step has other tensors than its file states.", EXPORT_AGAIN)
+            raise CheckpointError("The tensors of the exported step do not match its description.", EXPORT_AGAIN)
     return ExportedStep(description, session)
 
 
@@ -227,11 +227,11 @@ def _join_features(about: StepDescription, rgb: ArrayLike | None, flow: ArrayLik
             raise LstrError(f"The {name} features are not numbers ({part.dtype}).", "use features of real numbers.")
         if part.shape != (n, width):
             raise LstrError(
-                f"The {name} features have shape {part.shape}, the stream takes ({n}, {width}).",
+                f"The {name} features have shape {part.shape}, but the stream takes ({n}, {width}).",
                 "use features from the recipe the model was trained on, one row per stream.",
             )
         parts.append(part.astype(np.float32, copy=False))
     features = np.concatenate(parts, axis=1)
     if not np.isfinite(features).all():
-        raise LstrError("The features of the chunk are not finite.", "leave this chunk out, or extract it again.")
+        raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
     return features

@@ -48,7 +48,7 @@ def describe(model: Model, n_streams: int = 1) -> StepDescription:
     Raises ConfigError for a number of streams that no graph takes, and for a kind whose plans no file can hold.
     """
     if not 1 <= n_streams <= MAX_STREAMS:
-        raise ConfigError(f"A step of {n_streams} streams cannot be exported.", f"give 1 to {MAX_STREAMS}.")
+        raise ConfigError(f"A step of {n_streams} streams cannot be exported.", f"use 1 to {MAX_STREAMS}.")
     config, kept = model.config, {}
     check_known(model.planner)
     for name, tensor in model.begin(1).items():

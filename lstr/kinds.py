@@ -94,7 +94,7 @@ def kind_named(name: Any) -> Kind:
     """Return the kind of a name. Raises ConfigError that lists all known ones."""
     if not isinstance(name, str) or name not in KINDS:
         raise ConfigError(
-            f"kind is {name!r}.", f"choose one of: {', '.join(KINDS)}; another package's needs that package."
+            f"Unknown kind of model: {name!r}.", f"choose one of: {', '.join(KINDS)}, or install its package."
         )
     return KINDS[name]
 
@@ -165,8 +165,10 @@ def _without_foreign(values: Mapping[str, Any], kind: str) -> dict[str, Any]:
             raise ConfigError(f"Unknown setting: {name!r}.", f"choose one of: {', '.join(known)}.")
         for config in having.values():
             if convert(config, name, values[name]) != defaults(config)[name]:
-                shown = str(values[name]).lower() if isinstance(values[name], bool) else repr(values[name])
-                raise ConfigError(f"{name} is {shown} and kind is {kind}.", f"only kind {' or '.join(having)} has it.")
+                raise ConfigError(
+                    f"Kind {kind} does not support {name} {json.dumps(values[name])}.",
+                    f"remove the setting, or use kind {' or '.join(having)}.",
+                )
     return {name: value for name, value in values.items() if name in known}
 
 
@@ -188,7 +190,7 @@ def read_published(
     named, known = changes.get("kind"), published_kinds()
     fitting = [name for name, published in known.items() if published.fits(tensors)]
     if not named and len(fitting) > 1 and FIRST not in fitting:
-        raise CheckpointError(f"{path} fits kinds {' and '.join(fitting)}.", f"add --set model.kind={fitting[0]}")
+        raise CheckpointError(f"{path} fits several kinds: {', '.join(fitting)}.", f"add --set model.kind={fitting[0]}")
     kind = named or (fitting[0] if len(fitting) == 1 else FIRST)
     published, others = kind_named(kind).published or known[FIRST], [] if named else fitting
     try:
@@ -196,8 +198,8 @@ def read_published(
         found = published.shapes(renamed)
         if missing := [name for name in ("d_model", "input_dim", *published.needed) if name not in found]:
             raise CheckpointError(
-                f"{path} lacks the tensors that give {', '.join(missing)}.",
-                "give a checkpoint of the LSTR architecture.",
+                f"{path} lacks the tensors that define {', '.join(missing)}.",
+                "use a checkpoint of the LSTR architecture.",
             )
         try:
             config = change(published.config, {**published.settings(found, renamed, changes), **changes})
@@ -205,7 +207,7 @@ def read_published(
             hint = error.hint
             # Any divisor would load, but all except one give other scores.
             if "n_heads" in str(error):
-                hint = "add --set model.n_heads=… with the heads that it was trained with: no tensor shows them."
+                hint = "add --set model.n_heads=… as it was trained; the tensors do not show it."
             raise type(error)(f"{path}: {error}", hint) from error
     except (LookupError, RuntimeError, TypeError) as error:
         missing_one = f"{path}: a published tensor is missing, or has another shape ({error})."

@@ -64,7 +64,7 @@ def check_fields(config: Any) -> None:
         raise _error(kind, values, error) from error
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{getattr(kind, 'prefix', '')}{name} is {value}.", "give a finite number.")
+            raise ConfigError(f"{getattr(kind, 'prefix', '')}{name} is {value}.", "use a finite number.")
 
 
 @cache

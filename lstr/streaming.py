@@ -225,16 +225,14 @@ def restore(path: str | Path, model: Model) -> StreamState:
     saved = checkpoint.read(path)
     if not isinstance(saved, dict) or saved.get("format") != STATE_FORMAT:
         raise LstrError(f"{path} is not a saved stream.", "pass a file that lstr.streaming.save wrote.")
-    if saved.get("precision", "float32") != "float32":  # earlier versions had streams in bf16
-        raise LstrError(f"The stream in {path} has weights in {saved['precision']}.", "start it again with create.")
     try:
         _check_model(model, from_json(saved["config"]))
         if saved["weights"] != _hash_weights(model):
             hint = "restore it with the model that it was saved with, or start it again with create."
-            raise LstrError(f"The stream in {path} belongs to a model of this shape with other weights.", hint)
+            raise LstrError(f"The stream in {path} belongs to a model with other weights.", hint)
         chunks = saved["chunks"]
         if chunks.dtype != torch.int64 or chunks.ndim != 1 or chunks.stride() != (1,) or (chunks < 0).any():
-            raise ValueError("chunks are not counts of 64 bits")
+            raise ValueError("the numbers of chunks are not 64-bit integers")
         state = create(model, len(chunks))
         state.chunks[:] = chunks.numpy()
         for name, tensor in state.tensors.items():
@@ -261,7 +259,7 @@ def _as_tensors(plan: Plan, device: torch.device) -> Tensors:
 
 def _check_model(model: Model, config: WindowConfig | None = None) -> None:
     if not isinstance(model, Model):
-        raise LstrError(f"{type(model).__name__} is not a model.", "give `model` of what lstr.load returns.")
+        raise LstrError(f"{type(model).__name__} is not a model.", "pass `lstr.load(FILE).model`.")
     if model.training:
         raise LstrError("The model is in training mode, so its scores are random.", "call model.eval() first.")
     if config is not None and model.config != config:
@@ -283,12 +281,12 @@ def _join_features(model: Model, rgb: Any, flow: Any, n_streams: int) -> Tensor:
             raise LstrError(f"The {name} features are not numbers: {error}.", hint) from error
         if part.shape != (n_streams, width):
             raise LstrError(
-                f"The {name} features have shape {tuple(part.shape)}, the stream takes ({n_streams}, {width}).",
+                f"The {name} features have shape {tuple(part.shape)}, but the stream takes ({n_streams}, {width}).",
                 "use features from the recipe the model was trained on, one row per stream.",
             )
         parts.append(part.to(parts[0].device if parts else part.device, model.classifier.weight.dtype))
     features = torch.cat(parts, dim=1)  # (B, D)
     # On their own device: moving them first would wait for the GPU.
     if not torch.isfinite(features).all():
-        raise LstrError("The features of the chunk are not finite.", "leave this chunk out, or extract it again.")
+        raise LstrError("The features of the chunk are not finite.", "skip this chunk, or extract it again.")
     return features

@@ -96,7 +96,7 @@ class Thresholds:
             wrong = self.off if 0 <= self.on <= 1 else self.on
             raise ConfigError(
                 f"The threshold {wrong:g} is out of range: scores are from 0 to 1.",
-                f"give scores, not percent, for example {EXAMPLE}.",
+                f"use scores, not percent, for example {EXAMPLE}.",
             )
         if self.off > self.on:
             raise ConfigError(
@@ -106,7 +106,7 @@ class Thresholds:
         lengths = {"A minimum length": self.min_length, "A gap": self.merge_gap, "A backdate": self.backdate}
         for name, length in lengths.items():
             if not 0 <= length < math.inf:
-                raise ConfigError(f"{name} of {length:g} s is not a valid length.", "give seconds from 0 up.")
+                raise ConfigError(f"{name} of {length:g} s is not a valid length.", "use seconds from 0 up.")
 
     def min_chunks(self, clock: Clock = CLOCK) -> int:
         """Return the minimum length of an action in chunks."""
@@ -143,7 +143,7 @@ def check_kinds(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if not isinstance(value, bool | np.bool_ if name == "highest" else int | float | np.number):
             kind = "true or false" if name == "highest" else "a number"
-            raise ConfigError(f"{name} is {value!r}, which is not {kind}.", "give values, not text.")
+            raise ConfigError(f"{name} is {value!r}, which is not {kind}.", "use values, not text.")
 
 
 DEFAULT = Thresholds()
@@ -227,13 +227,13 @@ class Timeline:
         wrong = f"of shape {scores.shape}" if scores.shape != (len(self.classes),) else ""
         if wrong or not (scores.min() >= 0 and scores.max() <= 1 + TOLERANCE):  # nor is NaN
             raise LstrError(
-                f"These scores of {len(self.classes)} classes are {wrong or 'not from 0 to 1'}.",
-                "push one score for each, from 0 to 1.",
+                f"The scores of {len(self.classes)} classes are {wrong or 'not between 0 and 1'}.",
+                "push one score between 0 and 1 per class.",
             )
         if chunk < self._newest:
             raise LstrError(
-                f"A chunk that ends at {time:g} s comes after one that ended later.",
-                "push chunks in order, each with the time of its end; `finish` ends a source.",
+                f"The chunk that ends at {time:g} s is out of order.",
+                "push chunks by increasing end time, and call `finish` at the end of a source.",
             )
         if self._seen_since is None or chunk > self._newest + 1:
             self._seen_since = chunk

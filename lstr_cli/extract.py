@@ -76,7 +76,7 @@ def command(videos, output, recipe, stream, weights, calibrate, lists, settings,
       lstr extract s3://bucket/videos -o s3://bucket/features --set engine=ray
     """
     if not videos and not lists:
-        raise click.UsageError("Give a video, a folder, a pattern or a --list.")
+        raise click.UsageError("Specify a video, a folder, a pattern or a --list.")
     console.say_waiting("loading networks…")
     from lstr.extractors.networks.published import weights_by_stream
     from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_sources

@@ -146,7 +146,7 @@ def finetune(videos, lists, init, stream, settings, as_json, **others):
       torchrun --nproc-per-node 8 --no-python lstr finetune videos/ --labels labels.json -o weights
     """
     if not videos and not lists:
-        raise click.UsageError("Give a video, a folder, a pattern or a --list.")
+        raise click.UsageError("Specify a video, a folder, a pattern or a --list.")
     from lstr.pipelines.training.finetune import Filling, FinetuneOptions
     from lstr.pipelines.training.finetune import finetune as job
     from lstr.pipelines.training.run_folder import Step

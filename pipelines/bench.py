@@ -105,7 +105,7 @@ def first_chunks(path: Path, long_side: int, n: int) -> Generator[Chunk, None, N
     """Yield the first n chunks. Raises VideoError if the video ends during the warm-up."""
     video = probe(path)
     if min(video.n_chunks, n) <= WARM_UP:
-        raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "give a longer --input.")
+        raise VideoError(f"{path} has {video.n_chunks} chunks, too few to measure.", "use a longer --input.")
     yield from islice(chunks_of(FrameReader(video).frames(long_side)), n)
 
 

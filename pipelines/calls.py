@@ -194,6 +194,6 @@ def check_options(kind: Any, options: Mapping[str, Any], call: str) -> dict[str,
     # Settings are text on the command line, and the same parser checks them here.
     settings = options.get("settings", {})
     if not isinstance(settings, Mapping):
-        raise ConfigError(f"The settings are {settings!r}.", 'give values by name, as settings={"NAME": VALUE}.')
+        raise ConfigError(f"The settings are {settings!r}.", 'use values by name, as settings={"NAME": VALUE}.')
     as_text = {name: str(value) for name, value in settings.items()}
     return {**options, **({"settings": as_text} if as_text else {})}

@@ -68,5 +68,5 @@ def sampled_inputs(
             found["flow"].append(twostream.views["flow"].cropped(NO_FRAMES, pending.result())[0])
         yield Progress(what, at, len(waiting))
     if not taken or (waiting and not found["flow"]):
-        raise VideoError(f"None of the videos for {what} can be read.", "give other videos.")
+        raise VideoError(f"None of the videos for {what} can be read.", "use other videos.")
     return found

@@ -165,7 +165,7 @@ def named_weights(
         return weights_by_stream([str(weights)], streams)
     if not isinstance(weights, Mapping) or not set(weights) <= set(STREAMS):
         raise ConfigError(
-            f"The weights are {brief(weights)}.", f"give a name, or names by stream: {', '.join(STREAMS)}."
+            f"The weights are {brief(weights)}.", f"use a name, or names by stream: {', '.join(STREAMS)}."
         )
     return {stream: find_weights(str(name), stream) if name else None for stream, name in weights.items()}
 
@@ -178,7 +178,7 @@ def _streams_of(name: str) -> list[str]:
         return held
     raise WeightsError(
         f"{name} contains no network weights.",
-        "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
+        "use a weights file, a folder of `lstr finetune`, or a model file with networks.",
     )
 
 

@@ -159,11 +159,11 @@ def open_weights(path: str | Path) -> WeightsFolder:
     """
     path = Path(path)
     if not path.is_dir():
-        raise MissingPathError(f"{path} is not a folder.", "give the folder that `lstr finetune` wrote.")
+        raise MissingPathError(f"{path} is not a folder.", "use the folder that `lstr finetune` wrote.")
     if not is_weights_folder(path):
         raise WeightsError(
             f"{path} is not a finished weights folder: it lacks {DESCRIPTION}.",
-            "give one that `lstr finetune` wrote, or finish its training with --resume.",
+            "use one that `lstr finetune` wrote, or finish its training with --resume.",
         )
     again = "use the version of lstr that wrote it, or train it again."
     about = _read(path / DESCRIPTION)

@@ -211,7 +211,7 @@ def find_sources(
         videos = {name: file for name, file in files.items() if is_video_name(name, suffixes)}
         if not videos:
             raise MissingPathError(
-                f"{folder} contains no video.", "give the address of a video or of a folder of videos."
+                f"{folder} contains no video.", "use the address of a video or of a folder of videos."
             )
         if tell and (others := files.keys() - videos.keys()):
             tell(describe_skipped(folder, others))

@@ -37,7 +37,7 @@ def _zone(value: Any, called: str) -> Zone:
     if not isinstance(value, list):
         raise ValueError(f"{called} is not a list of corners such as [[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]].")
     if not LEAST_CORNERS <= len(value) <= MOST_CORNERS:
-        raise ValueError(f"{called} has {len(value)} corners; give {LEAST_CORNERS} to {MOST_CORNERS}.")
+        raise ValueError(f"{called} has {len(value)} corners; use {LEAST_CORNERS} to {MOST_CORNERS}.")
     zone = tuple(_corner(corner, f"{called}, corner {n}") for n, corner in enumerate(value, 1))
     if _is_flat(zone) or not inside((zone,), SIDE, SIDE).any():
         raise ValueError(f"{called} encloses too small an area.")

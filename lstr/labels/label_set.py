@@ -103,7 +103,7 @@ def labels_of(
     for name, video in stated.items():
         if not video.subset and has_subsets and not lenient:
             raise LabelsError(
-                f"{where}, video {name!r}: the subset is missing.", 'give "training", "validation" or "testing".'
+                f"{where}, video {name!r}: the subset is missing.", 'use "training", "validation" or "testing".'
             )
         subset = subset_named(video.subset) if has_subsets else "training"
         if video.subset and subset != video.subset:
@@ -176,7 +176,7 @@ def read_json(path: Path) -> Any:
         raise LabelsError(f"The label file {path} does not exist.", "check the path of the labels.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise LabelsError(
-            f"The label file {path} cannot be read ({error}).", "give a readable file in UTF-8, such as JSON or CSV."
+            f"The label file {path} cannot be read ({error}).", "use a readable file in UTF-8, such as JSON or CSV."
         ) from error
     try:
         return json.loads(text, object_pairs_hook=build_object)
@@ -248,12 +248,12 @@ def _entry(where: str, entry: Any, with_scores: bool) -> VideoLabels:
         raise LabelsError(f"{where}: the entry is not an object.", 'give it "subset", "duration" and "annotations".')
     subset, duration = entry.get("subset"), entry.get("duration")
     if subset not in (None, "") and not is_name(subset):
-        raise LabelsError(f"{where}: subset is {brief(subset)}.", 'give "training", "validation" or "testing".')
+        raise LabelsError(f"{where}: subset is {brief(subset)}.", 'use "training", "validation" or "testing".')
     if duration is not None and not (is_time(duration) and duration >= 0):
-        raise LabelsError(f"{where}: duration is {brief(duration)}.", "give the video's seconds, or omit duration.")
+        raise LabelsError(f"{where}: duration is {brief(duration)}.", "use the video's seconds, or omit duration.")
     annotations = entry.get("annotations", [])
     if not isinstance(annotations, list):
-        raise LabelsError(f"{where}: annotations is not a list.", 'give [{"label", "segment": [start, end]}, ...].')
+        raise LabelsError(f"{where}: annotations is not a list.", 'use [{"label", "segment": [start, end]}, ...].')
     segments = tuple(_segment(f"{where}, annotation {i}", item, with_scores) for i, item in enumerate(annotations))
     return VideoLabels(subset or "", None if duration is None else float(duration), segments)
 
@@ -270,10 +270,10 @@ def _segment(where: str, item: Any, with_score: bool) -> Segment:
         seconds = clock_seconds(value) if isinstance(value, str) else None  # of "0:01:02.5"
         times.append(value if seconds is None else seconds)
     if len(times) != 2 or not all(is_time(value) for value in times):
-        hint = "give [start, end] as two finite numbers of seconds."
+        hint = "use [start, end] as two finite numbers of seconds."
         raise LabelsError(f"{where}: segment is {brief(written)}.", hint)
     score = item.get("score") if with_score else None
     if score is not None and not is_time(score):
-        raise LabelsError(f"{where}: score is {brief(score)}.", "give a finite number, or omit score.")
+        raise LabelsError(f"{where}: score is {brief(score)}.", "use a finite number, or omit score.")
     subject = item.get("subject")
     return Segment(float(times[0]), float(times[1]), label, score, subject if is_name(subject) else "")

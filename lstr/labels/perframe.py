@@ -153,6 +153,6 @@ def _read(path: Path, n_classes: int) -> NDArray[Any]:
     if targets.ndim != 2 or targets.shape[1] != n_classes:
         raise LabelsError(
             f"The targets {path} have shape {targets.shape}, data_info names {n_classes} classes.",
-            f"give an array (chunks, {n_classes}).",
+            f"use an array (chunks, {n_classes}).",
         )
     return targets

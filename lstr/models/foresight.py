@@ -57,13 +57,13 @@ class ForesightConfig(WindowConfig, frozen=True):
         super().check()
         if not self.long_length:
             raise ConfigError(
-                f"long_length is 0 and kind is {self.kind}.",
-                "give it a long memory, for example --set model.long_length=64: it generates the future from that.",
+                f"Kind {self.kind} needs a long memory, but long_length is 0.",
+                "set one, for example --set model.long_length=64.",
             )
         if self.anticipation > self.future:
             raise ConfigError(
-                f"anticipation is {self.anticipation} and future {self.future}.",
-                f"give a future of at least {self.anticipation}.",
+                f"anticipation is {self.anticipation}, but future is only {self.future}.",
+                f"set future to at least {self.anticipation}.",
             )
 
 

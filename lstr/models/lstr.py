@@ -66,13 +66,13 @@ class LSTRConfig(WindowConfig, frozen=True):
         super().check()
         if self.encoder == "joined" and self.integration != "cross-attention":
             raise ConfigError(
-                f'encoder is "joined", so integration cannot be {self.integration!r}.',
-                "leave integration at its default: one self-attention model covers both memories.",
+                f'Encoder "joined" does not support integration {self.integration!r}.',
+                "keep the default, because one self-attention model covers both memories.",
             )
         if self.anticipation and self.integration == "mlp":
             raise ConfigError(
-                f"anticipation is {self.anticipation}, and integration mlp has no decoder for tokens of the future.",
-                "choose another integration.",
+                f"Integration mlp has no decoder and does not support anticipation {self.anticipation}.",
+                "choose another integration, or set anticipation to 0.",
             )
 
     @property

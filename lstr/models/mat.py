@@ -112,8 +112,8 @@ class MATConfig(ForesightConfig, frozen=True):
         super().check()
         if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
             raise ConfigError(
-                f"groups is {self.groups}, and the long memory has {self.n_long} slots.",
-                "give a divisor of the slots that is no more than the slots of a group; or 0 for no groups.",
+                f"The long memory of {self.n_long} slots cannot be divided into {self.groups} groups.",
+                "choose a divisor of the slots with at least as many slots per group, or 0 for no groups.",
             )
 
     @property

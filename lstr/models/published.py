@@ -142,7 +142,7 @@ class Published:
             known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
         elif not {"rgb_dim", "flow_dim"} <= set(changes):
             raise CheckpointError(
-                f"It takes features {input_dim} wide, which may be split in several ways.",
+                f"The model takes {input_dim} features, and the widths of rgb and flow are unknown.",
                 "add --set model.rgb_dim=… and --set model.flow_dim=…",
             )
         return known

@@ -37,13 +37,13 @@ class TeSTraConfig(LSTRConfig, frozen=True):
         """See `WindowConfig.check`."""
         super().check()
         if self.gru:
-            raise ConfigError(f"gru is true and kind is {self.kind}.", "leave gru false, or use kind lstr.")
+            raise ConfigError(f"Kind {self.kind} does not support gru true.", "set gru to false, or use kind lstr.")
         fixed = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
         for name, value in fixed.items():
             if getattr(self, name) != value:
                 raise ConfigError(
-                    f"{name} is {getattr(self, name)!r} and kind is {self.kind}.",
-                    f"kind {self.kind} has {name} {value}.",
+                    f"Kind {self.kind} does not support {name} {getattr(self, name)!r}.",
+                    f"set {name} to {value!r}, or use kind lstr.",
                 )
 
     @property

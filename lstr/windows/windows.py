@@ -284,7 +284,7 @@ def multi_hot_cross_entropy(
     if logits.shape != targets.shape:
         raise LstrError(
             f"Logits have shape {tuple(logits.shape)} and targets {tuple(targets.shape)}.",
-            "make the targets with the classes the model was made for.",
+            "make the targets with the classes of the model.",
         )
     n_classes = logits.shape[-1]
     logits = logits.reshape(-1, n_classes)  # (N, C)

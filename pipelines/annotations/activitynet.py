@@ -54,7 +54,7 @@ class PerFrame(Format):
             read = read_data_info(folder / INFO, content, [folder], next(iter(content)), any_rate=True)
         except LabelsError as error:
             raise LabelsError(
-                f"{folder} contains no per-chunk targets: {error}", f"give a folder with {INFO} and {TARGETS}/."
+                f"{folder} contains no per-chunk targets: {error}", f"use a folder with {INFO} and {TARGETS}/."
             ) from error
         return AnnotationSet(read.videos, read.classes)
 

@@ -382,7 +382,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
             raise LabelsError(
                 f"The observation {observation.name!r} plays {len(files)} files in sequence, but the length of "
                 f"{missing!r} is missing.",
-                "give the project file (.boris) or a newer export, or make one observation for each file.",
+                "use the project file (.boris) or a newer export, or make one observation for each file.",
             )
         starts = list(accumulate((lengths[file] for file in files[:-1]), initial=0.0))  # of each file
         for bout in observation.bouts:

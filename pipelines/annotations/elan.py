@@ -40,7 +40,7 @@ class Elan(Format):
             raise LabelsError(f"The file is not XML ({error}).", "save it again in ELAN.") from error
         if root.tag != "ANNOTATION_DOCUMENT":
             raise LabelsError(
-                f"The root element of the file is {root.tag}; this is not an ELAN file.", "give an .eaf file."
+                f"The root element of the file is {root.tag}; this is not an ELAN file.", "use an .eaf file."
             )
         media = _media_of(root, Path(video_id).name)
         path, origin = media[0] if media else ("", 0)

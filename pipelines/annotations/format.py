@@ -234,7 +234,7 @@ class Format:
         Raises:
             LabelsError: The content is not valid.
         """
-        raise LabelsError(f"{self.name} cannot be read back from a file.", "give annotations of another format.")
+        raise LabelsError(f"{self.name} cannot be read back from a file.", "use annotations of another format.")
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         """Return the text of a file with all videos, or with the only one if the format has a file per video."""

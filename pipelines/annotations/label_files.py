@@ -92,7 +92,7 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
         raise LabelsError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
     if not found:
         _refuse_workbooks(files)
-        raise LabelsError(f"{folder} contains no annotations.", f"give files of {', '.join(readable())}.")
+        raise LabelsError(f"{folder} contains no annotations.", f"use files of {', '.join(readable())}.")
     annotated = AnnotationSet({})
     for path, form in found.items():
         video_id = path.relative_to(folder).parent / _stem(path)

@@ -28,7 +28,7 @@ def time_budget(labels: Labels) -> Table:
     """
     actions = actions_of(labels)
     if not actions:
-        raise LabelsError("No action is labelled.", "give a file with a label, see `lstr labels check FILE`.")
+        raise LabelsError("No action is labelled.", "use a file with a label, see `lstr labels check FILE`.")
     # by video, action and subject; None is a total
     seconds: dict[tuple[str | None, str, str | None], list[float]] = {(None, action, None): [] for action in actions}
     segments = [(name, s) for name, video in labels.videos.items() for s in video.segments if s.label in actions]
@@ -78,7 +78,7 @@ def compare_labels(path: str, other_path: str, videos: Sequence[str] = ()) -> tu
     """
     files = find_labelled_videos(videos)
     if videos and not files:
-        raise LabelsError(f"{few(list(videos))} contains no video.", "give video files or a folder of them.")
+        raise LabelsError(f"{few(list(videos))} contains no video.", "use video files or a folder of them.")
     first = read_label_file(path, present=files)
     second = read_label_file(other_path, present={**dict.fromkeys(first.videos), **files})
     names = [name for name in first.videos if name in second.videos]

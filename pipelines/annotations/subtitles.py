@@ -30,7 +30,7 @@ class Vtt(Format):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         if not file.text.startswith("WEBVTT"):
-            hint = "give a WebVTT file, or name its format with --from."
+            hint = "use a WebVTT file, or name its format with --from."
             raise LabelsError("The file does not begin with WEBVTT.", hint)
         segments = []
         for before, start, end, lines in _cues(file.text):
@@ -64,7 +64,7 @@ class Srt(Format):
             if label := _without(r"\{\\", "}", _without(SRT_TAG, ">", " ".join(lines))).strip():
                 segments.append(Segment(start, end, label))
         if not segments and file.text.strip():
-            raise LabelsError("The file contains no cue.", "give a SubRip file, or name its format with --from.")
+            raise LabelsError("The file contains no cue.", "use a SubRip file, or name its format with --from.")
         return AnnotationSet({video_id: VideoLabels(segments=tuple(segments))})
 
 

@@ -119,7 +119,7 @@ def parse_time(
         if int(frame) >= per_second:
             raise LabelsError(
                 f"Line {line}: {brief(cell)} is frame {frame} of a second with {per_second} frames.",
-                "give the rate of the times: `lstr labels convert FILE --frames 30 -o labels.json`.",
+                "state the rate of the times: `lstr labels convert FILE --frames 30 -o labels.json`.",
             )
         dropped = round(rate / DROPPED) * (minute - minute // 10) if mark == ";" else 0
         return ((minute * 60 + int(seconds)) * per_second + int(frame) - dropped) / rate

@@ -89,7 +89,7 @@ class Thumos(Format):
                     )
                 entry["segments"].append(Segment(start, end, label, number_of(cells[4], number)))
         if not read:
-            raise LabelsError(f"{file.path} contains no THUMOS file.", "give a folder of CLASS_val.txt files.")
+            raise LabelsError(f"{file.path} contains no THUMOS file.", "use a folder of CLASS_val.txt files.")
         return AnnotationSet({video: VideoLabels(**entry) for video, entry in found.items()}, tuple(names.values()))
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:

@@ -74,7 +74,7 @@ class EventLines(Format):
                 if number == len(lines):
                     break
                 raise LabelsError(
-                    f"Line {number} was not written by `lstr detect` ({error!r}).", "give an ID.jsonl it wrote."
+                    f"Line {number} was not written by `lstr detect` ({error!r}).", "use an ID.jsonl it wrote."
                 ) from error
         for label, entry in active.items():
             segments.append(Segment(entry["start"], max(time, entry["start"]), label, entry.get("score")))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # a file needs no reader of live sources
 
 DEFAULT_NETWORKS, DEFAULT_LIVE = NetworkOptions(), LiveOptions()
 STOP_S = 2.0  # FFmpeg may wait for longer than the readers of a session that ends
-TOO_SHORT = "give at least a quarter of a second of video after `--start`, or record it again."
+TOO_SHORT = "use at least a quarter of a second of video after `--start`, or record it again."
 REFRESH_SECONDS = 0.5  # after which statuses are renewed though nothing was decided
 
 

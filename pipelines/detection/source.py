@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # a video needs no feature folders, and no reader of live sou
 QUEUED = 8  # chunks read ahead of a batch: decoding goes on while the loop is busy
 # If the first steps between frames are all longer than two seconds, the times are not in seconds.
 FIRST_STEPS = 3
-PAIRS = "give pairs of a frame, uint8 (H, W, 3) RGB, and its time in seconds."
+PAIRS = "use pairs of a frame, uint8 (H, W, 3) RGB, and its time in seconds."
 
 
 class Source:
@@ -214,7 +214,7 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
             if time < last:
                 raise VideoError(
                     f"The time of frame {number} is {float(time):g} s, the one before {float(last):g} s.",
-                    "give times that do not decrease; start a new detection when a source starts over.",
+                    "use times that do not decrease; start a new detection when a source starts over.",
                 )
             if 0 < number <= FIRST_STEPS:
                 steps.append(time - last)
@@ -222,7 +222,7 @@ def source_frames(frames: Iterable[Any], long_side: int) -> Iterator[SourceFrame
                 times = ", ".join(f"{float(at):g}" for at in accumulate([first, *steps]))
                 raise VideoError(
                     f"The first frames are at {times} s, too far apart to show an action.",
-                    "give times in seconds: divide milliseconds by 1000.",
+                    "use times in seconds: divide milliseconds by 1000.",
                 )
             if 0 < time - last <= GAP_SECONDS:
                 step = time - last
@@ -240,7 +240,7 @@ def vector_rows(vectors: Iterable[Any], loaded: Checkpoint) -> Iterator[FeatureR
     """
     config, clock = loaded.config, loaded.clock
     widths = {stream: width for stream, width in (("rgb", config.rgb_dim), ("flow", config.flow_dim)) if width}
-    hint = f"give a vector of {sum(widths.values())} numbers for each chunk, or {widths} by stream."
+    hint = f"use a vector of {sum(widths.values())} numbers for each chunk, or {widths} by stream."
     with closed_after(iter(vectors)) as items:
         for chunk, item in enumerate(items):
             try:

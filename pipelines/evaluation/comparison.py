@@ -152,7 +152,7 @@ def unseen(videos: Mapping[str, Place], models: Sequence[ModelFile]) -> dict[str
         paths = " and by ".join(str(model.path) for model in models)
         raise SeenError(
             f"All {len(videos)} labelled videos were used to train {paths}.",
-            "give labelled videos that none of these models was trained on.",
+            "use labelled videos that none of these models was trained on.",
         )
     return left
 
@@ -170,7 +170,7 @@ def _check_classes(models: Sequence[ModelFile], labels: Labels, source: str) -> 
     if others := {*labels.classes} - {BACKGROUND, AMBIGUOUS} - known[0]:
         raise CheckpointError(
             f"{source} has classes that the models lack: {few(sorted(others))}.",
-            "give labels of the models' own classes.",
+            "use labels of the models' own classes.",
         )
 
 

@@ -96,7 +96,7 @@ class EvaluateOptions:
         if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
             raise ConfigError(
                 f"{self.false_alarms:g} is not a valid number of false alarms per hour.",
-                "give a number above 0, as --choose-thresholds and --false-alarms 1.",
+                "use a number above 0, as --choose-thresholds and --false-alarms 1.",
             )
 
 

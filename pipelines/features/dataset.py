@@ -96,7 +96,7 @@ class Split:
                 raise CheckpointError(
                     f"The model takes {stream} features of width {want}; {self.videos[0].id!r} in {self.folder.path} "
                     f"has {has}.",
-                    "give the feature folder of the checkpoint's recipe.",
+                    "use the feature folder of the checkpoint's recipe.",
                 )
         cut = []
         for video in self.videos:

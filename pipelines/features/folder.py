@@ -89,7 +89,7 @@ class FeatureFolder:
             )
             raise RecipeError(
                 f"The features in {self.path} are {ours}, and the model was trained on {theirs}.",
-                "give features that were made as its training features were.",
+                "use features that were made as its training features were.",
             )
         return self
 
@@ -118,7 +118,7 @@ class FeatureFolder:
         shared = set.intersection(*(set(files) for files in self.files.values())) if self.files else set()
         if self.stated is not None and not shared:
             missing = "no video with features of all streams" if len(self.files) > 1 else "no features"
-            raise RecipeError(f"{self.path} contains {missing}.", f"give {FORMS}.")
+            raise RecipeError(f"{self.path} contains {missing}.", f"use {FORMS}.")
         return sorted(i for i in shared if self.recipe is None or self.record(i).exists())
 
     def describe_missing(self, video_id: str) -> str:
@@ -160,7 +160,7 @@ class FeatureFolder:
             shown = " and ".join(f"{n} {stream}" for stream, n in lengths.items())
             raise RecipeError(
                 f"{video_id!r} has {shown} rows in {self.path}; all streams of a video must have one length.",
-                repair if self.recipe else "give streams that were made at one rate, or one of them alone.",
+                repair if self.recipe else "use streams that were made at one rate, or one of them alone.",
             )
         record = self.read_record(video_id) if self.recipe else None
         if record and record.get("chunks", length) != length:
@@ -221,14 +221,14 @@ def open_folders(
             different = "only one has a recipe.json"
             if first.recipe and other.recipe:
                 different = "; ".join(differences(first.recipe, other.recipe))
-            raise RecipeError(f"{both} features of different recipes ({different}).", "give features of one recipe.")
+            raise RecipeError(f"{both} features of different recipes ({different}).", "use features of one recipe.")
         if other.names != first.names or [*other.folders] != [*first.folders]:
             raise RecipeError(
                 f"{both} different features: {sorted({first.names, other.names})}.",
                 "name the same two in both with --set rgb_features=NAME and --set flow_features=NAME.",
             )
         if {one.stated and one.stated.clock for one in (first, other)} != {first.stated and first.stated.clock}:
-            raise RecipeError(f"{both} features of different rates.", "give features of one rate.")
+            raise RecipeError(f"{both} features of different rates.", "use features of one rate.")
         if twice := ids.intersection(other.ids()):
             where = ", ".join(map(str, paths))
             raise RecipeError(
@@ -259,7 +259,7 @@ def open_features(
     if path.is_file():
         refuse_pickles(path)
         raise MissingPathError(
-            f"{path} is a file, not a feature folder.", f"give {FORMS}, or what `lstr extract` wrote."
+            f"{path} is a file, not a feature folder.", f"use {FORMS}, or what `lstr extract` wrote."
         )
     if not path.is_dir():
         raise MissingPathError(
@@ -288,7 +288,7 @@ def open_features(
         refuse_pickles(path)
         raise RecipeError(
             f"{path} has no recipe.json and no folder named rgb_* or flow_*.",
-            f"give the folder that `lstr extract VIDEOS -o FEATURES --recipe MODEL` wrote with a model's networks, or "
+            f"use the folder that `lstr extract VIDEOS -o FEATURES --recipe MODEL` wrote with a model's networks, or "
             f"{FORMS}.",
         )
     files = find_files(path, folders)
@@ -389,7 +389,7 @@ def check_recipe(loaded: Checkpoint, folder: FeatureFolder, allow: bool = False)
         raise RecipeError(
             f"{foreign} {verb} features of other people{store_in_words(loaded.store or theirs or {})}, and {own} is of "
             "features that `lstr extract` makes.",
-            "give features and a model that belong together.",
+            "use features and a model that belong together.",
         )
     if not trained or not recipe:
         names = folder.only(streams_of_model(loaded.config.streams)).names

@@ -83,7 +83,7 @@ def find_recipe(name: str | Preset) -> Preset | StoredRecipe:
             trained = open_weights(folder)
             return StoredRecipe(trained.recipe, name, weights=dict.fromkeys(trained.recipe.streams, str(folder)))
         if not (features := open_output(folder)):
-            hint = "give a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
+            hint = "use a folder of features that `lstr extract` made, or of weights that `lstr finetune` finished."
             raise RecipeError(f"{folder} has no recipe.json.", hint)
         return StoredRecipe(features.recipe, name, read_calibration(folder), recorded_weights(folder))
     if is_meant_as_model(path):

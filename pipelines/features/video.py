@@ -169,7 +169,7 @@ class FoldNetworks:
                 raise WeightsError(
                     f"The recipe needs the {len(folds)} {stream} networks of its folds, but the weights given are "
                     f"{source or 'missing'}.",
-                    f"give the folder of these networks as --weights {stream}=DIR, or as --recipe DIR.",
+                    f"use the folder of these networks as --weights {stream}=DIR, or as --recipe DIR.",
                 )
             if folds and source:
                 self.cards[stream] = cards_of(source, stream, len(folds))
@@ -212,7 +212,7 @@ class FoldNetworks:
                     raise WeightsError(
                         f"{network_file(source, stream, fold)} is {parts[stream].sha256}, the "
                         f"features come from {part.weights} {part.folds[fold - 1]}.",
-                        f"give the folder they were made with as --weights {stream}=DIR.",
+                        f"use the folder they were made with as --weights {stream}=DIR.",
                     )
         whole = self.twostream
         return TwoStream(networks, self.recipe.having(parts), whole.device, sources, whole.options)

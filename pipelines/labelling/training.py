@@ -73,7 +73,7 @@ class Training:
         Raises RequestError if one is being trained, nothing is labelled or the time is out of range, OutputError.
         """
         if seconds is not None and not MIN_S <= seconds <= MAX_S:
-            raise RequestError("The time limit is out of range.", "give at least a minute, and at most a week.")
+            raise RequestError("The time limit is out of range.", "use at least a minute, and at most a week.")
         with self._lock:
             if self._process:
                 raise RequestError("A model is being trained already.", "wait until it is done, or cancel it.")

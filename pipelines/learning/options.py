@@ -58,10 +58,10 @@ class LearnOptions(VideoOptions):
         if self.false_alarms is not None and not 0 < self.false_alarms < math.inf:
             raise ConfigError(
                 f"{self.false_alarms:g} is not a valid number of false alarms per hour.",
-                "give a number above 0, for example --false-alarms 2.",
+                "use a number above 0, for example --false-alarms 2.",
             )
         if self.folds is not None and not (self.folds == 0 or 2 <= self.folds <= MAX_FOLDS):
-            raise ConfigError(f"folds is {self.folds}.", f"give 0, or a number from 2 to {MAX_FOLDS}.")
+            raise ConfigError(f"folds is {self.folds}.", f"use 0, or a number from 2 to {MAX_FOLDS}.")
 
     @property
     def network_settings(self) -> dict[str, str]:

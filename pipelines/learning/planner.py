@@ -197,7 +197,7 @@ class Planner:
                 raise TooShortError(
                     f"Learning{in_folds} takes at least {math.ceil(needed)} s on this machine, and the time limit is "
                     f"{options.seconds:g} s.",
-                    f"give --time {math.ceil(needed / 60)}m or more, or fewer videos.",
+                    f"use --time {math.ceil(needed / 60)}m or more, or fewer videos.",
                 )
             draws = min(draws, fitting)
         entries = [find_network(part.network) or RESNET50 for part in preset.parts.values()]

@@ -75,10 +75,10 @@ def export(
         VideoError, OutputError: A video cannot be read, or the output cannot be written.
     """
     if not 1 <= streams <= MAX_STREAMS:
-        raise ConfigError(f"streams is {streams}.", f"give a whole number from 1 to {MAX_STREAMS}.")
+        raise ConfigError(f"streams is {streams}.", f"use a whole number from 1 to {MAX_STREAMS}.")
     model = open_model(model_path)
     if model.exported is not None:
-        raise CheckpointError(f"{model.path} is exported already.", "give the model file that it was exported from.")
+        raise CheckpointError(f"{model.path} is exported already.", "use the model file that it was exported from.")
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         message = f"The package {missing[0]} is not installed, which `lstr export` needs."
         raise NetworkRuntimeError(message, install_hint("onnxruntime"))

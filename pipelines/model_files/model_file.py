@@ -85,7 +85,7 @@ class ModelFile:
         if self.about["recipe"] is None:
             raise CheckpointError(
                 f"{self.path} was trained on features from elsewhere, which lstr cannot compute from a video.",
-                "give `lstr detect` or `lstr evaluate` a store of such features instead of a video.",
+                "pass a store of such features to `lstr detect` or `lstr evaluate`, instead of a video.",
             )
         return Recipe.from_dict(self.about["recipe"], self.path).narrowed(self.networks)
 
@@ -169,7 +169,7 @@ class ModelFile:
         if self.exported is not None:
             raise CheckpointError(
                 f"{self.path} was exported: its graphs cannot be inspected or trained.",
-                "give the model file that it was exported from.",
+                "use the model file that it was exported from.",
             )
 
     def network_sources(self) -> WeightSources:

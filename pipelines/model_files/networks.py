@@ -196,12 +196,12 @@ def networks_of(
         raise CheckpointError(
             f"{loaded.path} was trained on features from elsewhere{store_in_words(loaded.store)}, which no network "
             "here computes from a video.",
-            "give a store of such features instead of a video.",
+            "use a store of such features instead of a video.",
         )
     if recipe is None:
         raise CheckpointError(
             f"{loaded.path} does not record the recipe of its features, so it cannot score raw video.",
-            "give a feature folder instead of a video, or train with `lstr train` on extracted features.",
+            "use a feature folder instead of a video, or train with `lstr train` on extracted features.",
         )
     requested = replace(recipe, flow_algorithm=ALGORITHMS[algorithm]) if algorithm and recipe.flow else recipe
     given = {stream: path for stream, path in weights.items() if path}
@@ -228,6 +228,6 @@ def networks_of(
     if different and not allow:
         raise RecipeError(
             f"The networks here are not those that {loaded.path} was trained with ({'; '.join(different)}).",
-            f"give the weights and the flow of its features, or add {ALLOW}.",
+            f"use the weights and the flow of its features, or add {ALLOW}.",
         )
     return twostream, mismatch_warnings(loaded, different)

@@ -56,7 +56,7 @@ from lstr.pipelines.model_files.model_file import (
 from lstr.pipelines.model_files.networks import find_networks
 
 AVERAGE_HINT = "average models that were trained with the same labels on features of the same networks."
-METRICS_HINT = "give what `lstr evaluate MODEL FEATURES --labels FILE --json` prints."
+METRICS_HINT = "use what `lstr evaluate MODEL FEATURES --labels FILE --json` prints."
 # Entries of model.json that only `write_model` makes
 OWN = tuple("lstr classes recipe config thresholds networks seen checkpoint members format".split())
 
@@ -292,7 +292,7 @@ def checkpoint_of(run: Path) -> Path:
         return run
     found = [path for name in ("best.pt", "checkpoint.pt") if (path := run / name).is_file()]
     if not found:
-        raise MissingPathError(f"{run} contains no checkpoint.", "give the folder that `lstr train` wrote.")
+        raise MissingPathError(f"{run} contains no checkpoint.", "use the folder that `lstr train` wrote.")
     return found[0]
 
 

@@ -55,12 +55,12 @@ def quantise(
     check_writable(output.absolute().parent)
     recipe = model.recipe.without_folds()
     if recipe.precision == INT8:
-        raise RecipeError(f"{model.path} is already in int8.", "give the model file that it was made from.")
+        raise RecipeError(f"{model.path} is already in int8.", "use the model file that it was made from.")
     exact = build_as(replace(recipe, precision="float32"), model.network_sources(), DEVICE)
     with torch_threads(1), flow_workers(recipe.algorithm) as workers:
         images = yield from sampled_inputs(exact, videos, workers, n_chunks, "chunks")
         if min(map(len, images.values())) < 2:
-            raise VideoError("The videos have a single chunk; int8 needs a few hundred.", "give more videos.")
+            raise VideoError("The videos have a single chunk; int8 needs a few hundred.", "use more videos.")
         parts: dict[str, Any] = {}
         for stream, network in exact.networks.items():
             part, chosen = exact.recipe.parts[stream], images[stream][::2]

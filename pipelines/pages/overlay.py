@@ -62,7 +62,7 @@ def write_overlay(
         OutputError: The file cannot be written.
     """
     if path.exists() and path.samefile(video):
-        raise OutputError(f"{path} is the video itself.", "give another name with -o.")
+        raise OutputError(f"{path} is the video itself.", "use another name with -o.")
     with replacing(path) as temporary:
         try:
             with (

@@ -87,7 +87,7 @@ class TrainConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.patience and not self.eval_every:
-            raise ConfigError("train.patience counts evaluations, but train.eval_every is 0.", "give --eval-every too.")
+            raise ConfigError("train.patience counts evaluations, but train.eval_every is 0.", "set --eval-every too.")
 
 
 def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> None:
@@ -101,7 +101,7 @@ def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> Non
     if config.teacher and config.teacher >= longest:
         raise ConfigError(
             f"train.teacher is {config.teacher}, and the longest training video has {longest} chunks.",
-            "give fewer chunks, such as --set train.teacher=8.",
+            "use fewer chunks, such as --set train.teacher=8.",
         )
 
 
@@ -214,7 +214,7 @@ def read_config(path: str | Path) -> dict:
         found: dict[str, Any] = {part: dict(content[part]) for part in ("model", "train")}
         found["store"] = dict(content.get("data", {}).get("store", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is not the configuration of a run ({error}).", "give a RUN/config.json.") from error
+        raise ConfigError(f"{path} is not the configuration of a run ({error}).", "use a RUN/config.json.") from error
     found["preset"] = str(content.get("preset"))
     try:
         preset_named(found["preset"])

@@ -75,7 +75,7 @@ class VideoOptions:
         """Raises ConfigError for a value out of range."""
         check_fields(self)
         if self.seconds is not None and self.seconds <= 0:
-            raise ConfigError(f"The time limit is {self.seconds:g} s.", "give a positive number of seconds.")
+            raise ConfigError(f"The time limit is {self.seconds:g} s.", "use a positive number of seconds.")
 
     def read(self, tell: Tell | None = None) -> tuple[dict[str, Place], Labels]:
         """Return the videos by id, and their labels; tell: as for `find_sources`."""

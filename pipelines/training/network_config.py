@@ -181,7 +181,7 @@ def trainable(recipe: str | Preset, stream: str, networks: Mapping[str, str | No
     if not isinstance(preset, Preset):
         raise RecipeError(
             f"{recipe} is a complete recipe with trained networks.",
-            f"choose one of {', '.join(PRESETS)}, or a recipe file; give weights with --init.",
+            f"choose one of {', '.join(PRESETS)}, or a recipe file; name weights with --init.",
         )
     for name in preset.streams:
         trainable_network(preset.parts[name].network, name)

@@ -215,7 +215,7 @@ class NetworkRun(Run):
         samples = samples_of({i: (self.labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, classes)
         if all(classes[sample.label] == BACKGROUND for sample in samples):
             sentence = f"No labelled action lies within the {len(learnt)} training videos."
-            raise LabelsError(sentence, "give times in seconds of each video.")
+            raise LabelsError(sentence, "use times in seconds of each video.")
         samples = single_chunks(samples) if self.config.samples == "chunks" else samples
         is_directed = training.networks.preset.algorithm != DIFFERENCE
         self.data = SampleSet(samples, learnt, self.stream, self.config, is_directed)

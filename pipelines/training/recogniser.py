@@ -87,11 +87,11 @@ def find_initial(named: str, stream: str, network: str) -> Initial:
         if not has:
             raise WeightsError(
                 f"{named} contains no network.",
-                "give a weights file, a folder of `lstr finetune`, or a model file with networks.",
+                "use a weights file, a folder of `lstr finetune`, or a model file with networks.",
             )
         fitting = [name for name in (stream, "rgb") if name in has]
         if not fitting:
-            raise UnfitError(f"{named} contains no {stream} network.", f"give --init {stream}=PATH, or random.")
+            raise UnfitError(f"{named} contains no {stream} network.", f"use --init {stream}=PATH, or random.")
         path = files[fitting[0]]
     else:
         path = Path(find_weights(named, "rgb" if {entry.stream for entry in published} == {"rgb"} else stream))
@@ -100,12 +100,12 @@ def find_initial(named: str, stream: str, network: str) -> Initial:
     if architecture != network:
         raise UnfitError(
             f"{path} holds a {architecture}, and the {stream} network here is a {network}.",
-            f"give weights of a {network} as --init {stream}=PATH, or train another network: "
+            f"use weights of a {network} as --init {stream}=PATH, or train another network: "
             f"--set recipe.{stream}.network={architecture}.",
         )
     if of != model_stream(stream) and not crossed:
         sentence = f"{path} holds {of} weights, which cannot initialise a network of the {stream} stream."
-        raise UnfitError(sentence, f"give {stream} weights, or random.")
+        raise UnfitError(sentence, f"use {stream} weights, or random.")
     card = read_card(path)
     return Initial(path, sha256_of(path), crossed, card.seen if card else {}, origin_of(path), dataset_of(path))
 

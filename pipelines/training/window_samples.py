@@ -56,7 +56,7 @@ def count_steps(videos: list[LabelledVideo], model: WindowConfig, train: TrainCo
         if not steps[-1]:
             raise ConfigError(
                 f"No window of {model.work_length} chunks fits into a video in epoch {epoch + 1}.",
-                "give --set train.tails=true, to use shorter videos and the ends of videos.",
+                "use --set train.tails=true, to use shorter videos and the ends of videos.",
             )
         if 0 < train.max_steps <= sum(steps):
             return train.max_steps, steps[0]

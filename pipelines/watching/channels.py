@@ -193,7 +193,7 @@ class WebhookNotifier(Notifier):
 
     def __init__(self, name: str, config: WebhookConfig):
         super().__init__(name, config)
-        hint = "give an address such as https://host/path as its url."
+        hint = "use an address such as https://host/path as its url."
         try:
             self._address = urlsplit(config.url)
             self._address.port  # noqa: B018  it raises for an invalid port

@@ -59,9 +59,9 @@ class Seconds(float):
     def _parse(cls, value: Any, folder: Path) -> "Seconds":
         found = parse_seconds(value) if isinstance(value, str) else value
         if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= MAX_SECONDS:
-            raise ValueError("give a time such as 90, '90s' or '1.5m', at most a year.")
+            raise ValueError("use a time such as 90, '90s' or '1.5m', at most a year.")
         if cls is Duration and not found:
-            raise ValueError("give a time above 0, such as 90, '90s' or '1.5m'.")
+            raise ValueError("use a time above 0, such as 90, '90s' or '1.5m'.")
         return cls(found)
 
 
@@ -76,7 +76,7 @@ class Size(int):
     def _parse(cls, value: Any, folder: Path) -> "Size":
         found = parse_bytes(value) if isinstance(value, str) else value
         if isinstance(found, bool) or not isinstance(found, int) or found < MIN_BYTES:
-            raise ValueError("give a size of at least 1MB, such as '10GB'.")
+            raise ValueError("use a size of at least 1MB, such as '10GB'.")
         return cls(found)
 
 

@@ -207,7 +207,6 @@ DAMAGE = [
     {"chunks": torch.tensor(3)},
     *({"tensors": tensors} for tensors in ({}, 2**70, None, torch.zeros(1, dtype=torch.cfloat), "narrow")),
     {"config": None},
-    {"precision": "bf16"},
     *({"config": f'{{"kind":"lstr","{name}":{n}}}'} for n in NUMBERS for name in ("long_length", "dropout")),
     *({"missing": name} for name in ("config", "chunks", "tensors", "weights")),
 ]

@@ -97,7 +97,7 @@ def test_a_kind_is_known_by_its_tensors(lstr, golden, tmp_path, name, stated, ou
     ("setting", "code", "named"),
     [
         ("model.d_model=512", 4, ("d_model", "512", "64")),
-        ("model.n_heads=3", 2, ("d_model is 64", "n_heads 3")),
+        ("model.n_heads=3", 2, ("d_model", "64", "n_heads", "3")),
         ("model.long_length=0", 4, ("long_memory",)),
         ("model.encoder=none", 4, ("enc_modules",)),
         ("model.kind=rnn", 4, ()),
