@@ -137,7 +137,7 @@ def test_json_round_trip_and_refusals():
         (configure(kind="testra", decay=0.5), {"kind": "lstr", "decay": "1"}, configure()),
         (configure(), {"n0": "8", "decay": "1.0"}, configure(n0=8)),
         (configure(kind="testra", decay=0.5), {"kind": "lstr"}, ["decay", "0.5", "lstr"]),
-        (configure(), {"exemplars": "3"}, ["exemplars", "'3'", "lstr"]),
+        (configure(), {"exemplars": "3"}, ["exemplars", "3", "lstr"]),
         (configure(), {"kind": "svm"}, ["kind", "'svm'"]),
         (configure(), {"kind": "rnn", "colour": "red"}, ["'colour'"]),
     ],
