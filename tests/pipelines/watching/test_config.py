@@ -122,26 +122,22 @@ def test_each_mistake_is_named_by_its_entry(write, text, entry):
     assert "--check" in raised.value.hint
 
 
-@pytest.mark.parametrize("content", [b"what?", b"\xff\xfe", None])
-def test_what_is_no_toml(write, content):
+UNREADABLE = {
+    "text": b"what?",
+    "bytes": b"\xff\xfe",
+    "missing": None,
+    "size": b"#" * 10_000_000,
+    "nested": b"a = " + b"{b = " * 600 + b"1" + b"}" * 600,
+    "unknown": b"\n".join(b"k%d = 1" % n for n in range(20_000)),
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_what_is_no_configuration(write, content):
     path = write("")
     path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(ConfigError, match=path.name):
+    with pytest.raises(ConfigError, match=path.name) as raised:
         read_config(path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "#" * 10_000_000,
-        f"a = {'{b = ' * 600}1{'}' * 600}",
-        "\n".join(f"k{n} = 1" for n in range(20_000)),
-    ],
-    ids=["size", "nested", "unknown"],
-)
-def test_a_file_that_is_made_to_take_long(write, text):
-    with pytest.raises(ConfigError) as raised:
-        read_config(write(text))
     assert len(str(raised.value)) < 20_000
 
 
