@@ -234,7 +234,7 @@ function key(event) {
     ArrowLeft: () => seek(event.shiftKey ? now - 1 : begin + (Math.ceil((now - begin) / step - 1e-6) - 1) * step),
     ArrowRight: () => seek(event.shiftKey ? now + 1 : begin + (stepFrom() + 1) * step),
     x: () => seekError(1), X: () => seekError(-1),
-    n: () => seek(neighbour(1) ?? now), p: () => seek(neighbour(-1) ?? now),
+    n: () => seekSegment(1), p: () => seekSegment(-1),
     ...zoomKeys,
   };
   if (event.target === $("surface")) {

@@ -143,8 +143,11 @@ function seekError(direction) {
   choose(entries.indexOf(error));
   seek(error.start);
 }
-/* The start of the segment before or after the cursor. */
-function neighbour(direction) {
-  const starts = entries.map(({ start }) => start).sort((one, other) => one - other);
-  return direction > 0 ? starts.find((start) => start > now + 1e-3) : starts.findLast((start) => start < now - 1e-3);
+/* To the segment that starts after the cursor, or before it. It is chosen, so that every key acts on the same one. */
+function seekSegment(direction) {
+  const inOrder = [...entries].sort(byStart);
+  const entry = direction > 0 ? inOrder.find(({ start }) => start > now + 1e-3) : inOrder.findLast(({ start }) => start < now - 1e-3);
+  if (!entry) return;
+  choose(entries.indexOf(entry));
+  seek(entry.start);
 }

@@ -80,6 +80,9 @@ def play_a_report(show, report) -> None:
         heard.append((page.locator("#error").text_content(), seconds(page)))
     assert [at for _, at in heard] == [0, 5, 6, 8, 8, 6]
     assert "hug" in heard[1][0] and "0:05.00" in heard[1][0] and heard[5] == heard[2]
+    for key in ("p", "p", "n"):  # the keys of errors and of segments move one selection
+        page.keyboard.press(key)
+        assert page.evaluate("entries[chosen].start") == seconds(page)
     until(page, "watchable")
     click_at(page, 1.7)
     page.click("#play")
