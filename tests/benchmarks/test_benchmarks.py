@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lstr.errors import ConfigError
 from lstr.kinds import KINDS
-from lstr.pipelines.models import describe_models
 from lstr.pipelines.progress import Finished, Progress
-from lstr_cli.main import cli
 from tests.support.benchmarks import benchmark
+from tests.support.documents import parse
 from tests.support.tiny_models import TINY
 
 bench = benchmark("models")
@@ -48,20 +46,6 @@ def test_every_kind_has_a_row(kinds):
     assert torch.get_num_threads() == 1, "as tests/conftest.py sets it"
 
 
-def test_training_is_measured_where_that_is_wanted():
-    options = bench.KindsBench(("red",), 0.001, True, shapes(["lstr", "red"]))
-    row = list(bench.bench_kinds(options))[-1].result["kinds"]["red"]
-    assert row["training"]["steps"] >= 1 and 0 <= row["training"]["data_wait"] <= 1
-
-
-@pytest.mark.parametrize("ask", [lambda kind: bench.KindsBench((kind,)), lambda kind: list(describe_models(kind))])
-def test_an_unknown_kind_is_an_error_that_names_the_known_ones(ask):
-    with pytest.raises(ConfigError, match="'gpt'") as failed:
-        ask("gpt")
-    assert [kind for kind in KINDS if kind not in failed.value.hint] == []
-    ask("rnn")
-
-
 ROOT = Path(__file__).resolve().parents[2]
 first_gpu_run = benchmark("first_gpu_run")
 
@@ -79,8 +63,7 @@ def test_the_commands_of_its_steps_can_be_given(tmp_path, dry, monkeypatch):
         words = list(map(str, command))
         assert limit > 0 and all(Path(word).is_file() for word in words if word.endswith(".py")), shlex.join(words)
         if "lstr_cli.main" in words:
-            first, *rest = words[words.index("lstr_cli.main") + 1 :]
-            cli.get_command(None, first).make_context(first, rest)
+            parse(words[words.index("lstr_cli.main") + 1 :])
             parsed += 1
     assert parsed == (4 if dry else 8)
 

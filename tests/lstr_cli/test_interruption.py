@@ -30,14 +30,8 @@ TIDY = "try:\n    print('up', flush=True)\n    time.sleep(60)\nfinally:\n"
 def run(body: str, *sent: signal.Signals, ready=heed_interrupts) -> tuple[int, str, str]:
     """Run a command, and send it signals, each after a line of its output; its code, the rest of output, errors."""
     code = COMMAND.format(body="".join(f"    {line}\n" for line in body.splitlines()))
-    how = {
-        "stdin": subprocess.PIPE,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-        "text": True,
-        "preexec_fn": ready,
-    }
-    with subprocess.Popen([sys.executable, "-c", code], **how) as process:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", code], text=True, preexec_fn=ready, **pipes) as process:
         for number in sent:
             process.stdout.readline()
             process.send_signal(number)

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from lstr.kinds import KINDS
 from lstr_cli.main import COMMANDS, cli
 from lstr_cli.options import MORE, Command, Option
-from tests.support.mistakes import mistake
+from tests.support.documents import parse
 
 
 def commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -117,23 +116,11 @@ def test_doctor(lstr, monkeypatch):
     assert code == 1 and "MISSING" in out and "opencv-contrib-python" in err
 
 
-def test_models_have_their_published_results(lstr):
-    code, out, _ = lstr("models", "miniroad", "--json")
-    one = json.loads(out)
-    assert code == 0 and (one["kind"], one["year"]) == ("miniroad", 2023)
-    assert one["parameters"] == 15_763_478 and one["multiply_adds"] == 15_751_168
-    assert one["presets"][0] == "miniroad-thumos14" and one["results"][0]["value"] == 71.8
-    mistake(lstr("models", "mini"), 2, *KINDS)
-
-
 def next_of(err: str) -> list[str]:
     """The command that is printed, which Click parses."""
     (line,) = [line for line in err.splitlines() if line.startswith("next: ")]
     words = shlex.split(line.removeprefix("next: "))
-    command, arguments = cli, words[1:]
-    while isinstance(command, click.Group):
-        command = command.get_command(click.Context(command), arguments.pop(0))
-    command.make_context("lstr", arguments)
+    parse(words[1:])
     return words
 
 

@@ -157,14 +157,6 @@ def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):
     assert list(tmp_path.glob("*/*")) == []
 
 
-@pytest.mark.long
-def test_one_bad_file_among_good_ones(lstr, small_set, bad, tmp_path):
-    shutil.copy(small_set.videos / "scene_00.mp4", bad / "empty" / "good.mp4")
-    shutil.copy(bad / "text.mp4", bad / "empty" / "text.mp4")
-    code, _, err = lstr("detect", bad / "empty", "-c", small_set.checkpoint, "-o", tmp_path / "t", "-f", "json")
-    assert code == 3 and (tmp_path / "t" / "good.json").exists() and err.count("failed: ") == 1
-
-
 def test_an_internal_error_is_reported(lstr, monkeypatch, small_set):
     def fail(*_):
         raise ZeroDivisionError("division by zero")

@@ -19,7 +19,7 @@ def lstr(*arguments, home: Path) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LSTR_HOME": str(home)})
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_demo_detects(tmp_path):
     home, output = tmp_path / "home", tmp_path / "demo"
     first = lstr("demo", "-o", output, home=home)

@@ -9,7 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 from markdown_it import MarkdownIt
+
+from lstr_cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -54,6 +57,15 @@ def commands(path: Path) -> list[list[str]]:
                 if "lstr" in words and words[0] not in ("cd", "git"):
                     found.append(words[words.index("lstr") + 1 :])
     return [words for words in found if words]
+
+
+def parse(words: list[str]) -> None:
+    """Parse a command line without running it. Raises UsageError for an unknown command, option or setting."""
+    command, rest = cli, list(words)
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        _, command, rest = command.resolve_command(click.Context(command), rest)
+    if rest[:1] not in (["--help"], ["--version"]) and not isinstance(command, click.Group):
+        command.make_context(words[0], rest)
 
 
 def pipeline(line: str) -> Iterator[list[str]]:

@@ -49,18 +49,7 @@ def assert_secret(*texts: str, folder: Path) -> list[Path]:
 @pytest.mark.slow
 def test_an_address_that_works_leaves_no_secret(small_set, address, tmp_path):
     """Everything that a run leaves, in every format, and all that FFmpeg may write to standard error."""
-    command = [
-        "-m",
-        "lstr_cli.main",
-        "detect",
-        address,
-        "-c",
-        small_set.checkpoint,
-        "-o",
-        tmp_path / "out",
-        "-f",
-        "all",
-    ]
+    command = ["-m", "lstr_cli", "detect", address, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "all"]
     environment = {**os.environ, "LSTR_DEBUG": "1"}
     ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment)
     assert ran.returncode == 0, ran.stderr

@@ -12,7 +12,7 @@ import click
 import pytest
 import torch
 
-from lstr_cli.main import COMMANDS, cli
+from lstr_cli.main import COMMANDS
 from tests.support.documents import (
     DOCS,
     DOCUMENTS,
@@ -26,6 +26,7 @@ from tests.support.documents import (
     figures,
     links,
     name_of,
+    parse,
     stands_in,
 )
 from tests.support.videos import remux
@@ -34,15 +35,6 @@ README = ROOT / "README.md"
 LINES = [(name_of(path), words) for path in DOCUMENTS for words in commands(path)]
 FIGURES = list(figures())
 PYTHON = DOCS / "how-to" / "python.md"
-
-
-def parse(words: list[str]) -> None:
-    """Parse a command line without running it. Raises UsageError for an unknown command, option or setting."""
-    command, rest = cli, list(words)
-    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-        _, command, rest = command.resolve_command(click.Context(command), rest)
-    if rest[:1] not in (["--help"], ["--version"]) and not isinstance(command, click.Group):
-        command.make_context(words[0], rest)
 
 
 @pytest.mark.parametrize(

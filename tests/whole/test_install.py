@@ -76,13 +76,6 @@ def test_a_wheel_works(installed, small_set, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_wheel_learns_and_detects(installed, tmp_path):
-    """The demo, which needs nothing but what is installed."""
-    installed(*LSTR, "demo", "-o", tmp_path / "demo")
-    assert [*(tmp_path / "demo").rglob("*.lstr")]
-
-
-@pytest.mark.slow
 def test_an_installation_without_a_compiler_succeeds(tmp_path):
     names = zipfile.ZipFile(build_wheel(tmp_path, CC="no-such-compiler")).namelist()
     assert "lstr/extractors/flow/tvl1.py" in names and not [n for n in names if n.endswith(".so")]

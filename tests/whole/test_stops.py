@@ -206,7 +206,7 @@ def read_all(folder: Path, killed: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "moments"),
     [
-        pytest.param("extract 1", 2, marks=pytest.mark.long),
+        pytest.param("extract 1", 1, marks=pytest.mark.long),
         *(
             pytest.param(name, MOMENTS, marks=pytest.mark.slow)
             for name in ("extract 1", "extract 2", "train", "finetune", "learn", "detect")
