@@ -62,7 +62,9 @@ def read_columns(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 @option("--rename OLD=NEW", OUTPUT, "Rename a class; repeatable.", multiple=True, callback=read_pairs)
 @option("--as-labels", OUTPUT, "Drop the scores, so that detections become labels to train on.")
 def convert(sources, to, output, columns, subsets, video, **others):
-    """Write annotations in another form, from labels of any origin or from what `lstr detect` wrote.
+    """Convert annotations to another format.
+
+    SOURCE is labels of any origin, or what `lstr detect` wrote.
 
     FORMAT is activitynet (what --labels takes), csv, vtt, eaf (ELAN) or thumos, which can be read too. These can only
     be read: json and jsonl (timelines), tsv, srt, boris (its project), borisevents (its exports), binary (a column of
@@ -112,9 +114,10 @@ def convert(sources, to, output, columns, subsets, video, **others):
 @option("--json", OUTPUT, "Print one JSON document that names every finding.", "as_json")
 @set_option(f"{OF_DATA} {OF_FEATURES}")
 def check(labels, features, settings, as_json):
-    """List what is wrong or odd in LABELS: a file or a folder of any form that `lstr labels convert` reads.
+    """List errors and warnings in label files.
 
-    Of several label files the last counts for a video, as for `lstr learn`.
+    LABELS is a file or a folder of any format that `lstr labels convert` reads. Of several label files the last
+    counts for a video, as for `lstr learn`.
 
     Errors stop training: unknown class, negative length, before the start, no subset, times that are frame numbers, no
     label that belongs to any of the videos or features.
@@ -133,19 +136,22 @@ def check(labels, features, settings, as_json):
 
     from lstr.errors import few
     from lstr.labels.check import stop_at_errors
-    from lstr.pipelines.annotations.label_files import count_labels, divide_labels
+    from lstr.pipelines.annotations.label_files import count_classes, count_labels, divide_labels
 
     more, features = divide_labels(features)
     files = [labels, *more]
     labelled, findings = _checked(files, features, settings)
-    counts = count_labels(labelled)
+    counts, per_class = count_labels(labelled), count_classes(labelled)
     title = f"{few(files)}: {_in_words(counts)}"
     if as_json:
-        console.show_json({**counts, "findings": [asdict(found) for found in findings]})
+        console.show_json({**counts, "per_class": per_class, "findings": [asdict(found) for found in findings]})
     elif findings:
         console.show_table(title, *console.findings_table(findings))
     else:
         console.show(f"{title}; nothing wrong was found")
+    if per_class and not as_json:
+        rows = [(name, *(f"{number:g}" for number in facts.values())) for name, facts in per_class.items()]
+        console.show_table("examples", ("class", "segments", "seconds", "videos"), rows)
     stop_at_errors(findings, few(files), files)
 
 
@@ -182,10 +188,10 @@ def _in_words(counts: Mapping[str, int]) -> str:
 @click.argument("labels", metavar="LABELS...", nargs=-1, required=True)
 @as_json
 def budget(labels, as_json):
-    """Show how often and how long each action happens: count, total and mean seconds, by video and subject.
+    """Show how often and how long each action happens.
 
-    LABELS is a file or folder of any form that `lstr labels convert` reads, or a folder that `lstr detect` wrote. Of
-    several the last counts for a video.
+    The table has the count, total and mean seconds, by video and subject. LABELS is a file or folder of any form
+    that `lstr labels convert` reads, or a folder that `lstr detect` wrote. Of several the last counts for a video.
 
     \b
     Examples:
@@ -209,11 +215,11 @@ def budget(labels, as_json):
 @click.argument("videos", metavar="[VIDEOS]...", nargs=-1)
 @as_json
 def compare(labels, others, videos, as_json):
-    """Show how far the labels A and B of the same videos agree: of two people, or of a person and a model.
+    """Show how far two label files agree.
 
-    Each is a file or folder of any form that `lstr labels convert` reads, or a folder that `lstr detect` wrote. B is
-    measured by A: Cohen's kappa over chunks of 0.25 s, and F1 of events, which match by their intersection over union
-    or by their start.
+    A and B are labels of the same videos: of two people, or of a person and a model. Each is a file or folder of
+    any form that `lstr labels convert` reads, or a folder that `lstr detect` wrote. B is measured by A: Cohen's
+    kappa over chunks of 0.25 s, and F1 of events, which match by their intersection over union or by their start.
 
     \b
     Examples:

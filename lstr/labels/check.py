@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import PurePath
 from statistics import median
@@ -39,6 +40,10 @@ SAME_RATE = 0.03
 TARGETS_TOLERANCE = 4
 # With fewer examples of a class, training and testing are unreliable.
 FEW = 5
+
+# A class is probably misspelt if a class with this many times its examples has a similar name.
+MISSPELT_RATIO = 5
+MISSPELT_SIMILARITY = 0.85  # of `difflib`: one wrong letter in a name of seven
 
 # Kind of finding: no label belongs to any video.
 NO_MATCH = "no match"
@@ -159,6 +164,12 @@ def check_set(labels: Labels) -> Iterator[Finding]:
     for name in actions:  # report names that differ only in case, accents or spaces
         plain = ACCENTS.sub("", unicodedata.normalize("NFKD", name))
         spellings[BETWEEN.sub("", plain).casefold() or name].append(name)
+    for name in actions:
+        number = examples[None][name]
+        usual = [other for other in actions if examples[None][other] >= MISSPELT_RATIO * max(1, number)]
+        if close := get_close_matches(name, usual, 1, MISSPELT_SIMILARITY):
+            if ACCENTS.sub("", near_id(name)) != near_id(close[0]):  # else it is a spelling of the same name
+                spellings[f"{close[0]} {name}"] = [close[0], name]
     for names in spellings.values():
         if len(names) > 1:
             most, *others = sorted(names, key=lambda name: -examples[None][name])
@@ -180,10 +191,9 @@ def check_set(labels: Labels) -> Iterator[Finding]:
         yield Finding(WARNING, UNLABELLED, "", f"no action is labelled in {where}")
     if len(videos) > 1 and len(present) == 1 and labels.has_subsets:
         (subset,) = present
-        use = "test" if subset == "training" else "train"
-        yield Finding(
-            WARNING, "one subset", "", f"all {len(videos)} videos are in {subset}: nothing is left to {use} on"
-        )
+        use = "`lstr learn` tests on parts of it, `lstr train` on nothing"
+        use = use if subset == "training" else "nothing is left to train on"
+        yield Finding(WARNING, "one subset", "", f"all {len(videos)} videos are in {subset}: {use}")
 
 
 def odd_units(videos: Mapping[str, VideoLabels], footage: Mapping[str, Footage]) -> dict[str, tuple[str, float]]:

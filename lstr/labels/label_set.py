@@ -99,7 +99,7 @@ def labels_of(
     keeps invalid segments, and "" for a missing subset. Raises LabelsError.
     """
     has_subsets = any(video.subset for video in stated.values())
-    videos, renamed = {}, {}
+    videos, renamed, n_background = {}, {}, 0
     for name, video in stated.items():
         if not video.subset and has_subsets and not lenient:
             raise LabelsError(
@@ -108,14 +108,21 @@ def labels_of(
         subset = subset_named(video.subset) if has_subsets else "training"
         if video.subset and subset != video.subset:
             renamed[video.subset] = subset
-        videos[name] = replace(video, subset=subset)
+        segments = tuple(
+            replace(segment, label=BACKGROUND) if _is_background(segment.label) else segment
+            for segment in video.segments
+        )
+        n_background += sum(segment.label == BACKGROUND for segment in segments)
+        videos[name] = replace(video, subset=subset, segments=segments)
     lists_classes = names is not None
     if names is None:
         names = tuple(sorted({segment.label for video in videos.values() for segment in video.segments}))
     notes = [Note("subset name", f"{old!r} is taken as {new!r}") for old, new in renamed.items()]
     if videos and not has_subsets:
         notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))
-    classes = (BACKGROUND, *(name for name in names if name != BACKGROUND))
+    if n_background:
+        notes.append(Note("background", f"{n_background} segments are of {BACKGROUND}: they count as no action"))
+    classes = (BACKGROUND, *(name for name in names if not _is_background(name)))
     labels = Labels(classes, videos, has_subsets or not videos, lists_classes, tuple(notes))
     known = dict.fromkeys(classes)  # a dict for fast lookup
     for name, video in videos.items() if not lenient else ():
@@ -123,6 +130,10 @@ def labels_of(
             if error := find_error(segment, known):
                 raise LabelsError(f"{where}, video {name!r}, annotation {i}: {error[1]}", error[2])
     return labels
+
+
+def _is_background(name: str) -> bool:
+    return name.casefold() == BACKGROUND.casefold()
 
 
 def read_activitynet(

@@ -15,6 +15,7 @@ from lstr.pipelines.annotations.tables import (
     NAMES,
     TIME,
     Column,
+    Faults,
     Layout,
     Rows,
     first_line,
@@ -71,43 +72,55 @@ class Tsv(Format):
                 for at, name in enumerate(header)
                 if name.strip() and at not in read and name.strip().casefold() not in NAMES
             }
+            faults = Faults()
             for line, cells in rows:
-                _check_cells(cells, line, layout, len(header), table.delimiter)
+                with faults.collect():
+                    _check_cells(cells, line, layout, len(header), table.delimiter)
                 row = {at: _cell(cells, at) for at in read}
                 if not any(row.values()):
                     continue
                 others = {name: text_of(row[column.at]) for name, column in layout.others.items()}
-                if "video" in others and not others["video"]:
-                    raise LabelsError(
-                        f"Line {line}: the name of the video is missing.",
-                        "write it into each row: a spreadsheet drops it below merged cells; delete rows of totals.",
-                    )
+                with faults.collect():
+                    if "video" in others and not others["video"]:
+                        raise LabelsError(
+                            f"Line {line}: the name of the video is missing.",
+                            "write it into each row: a spreadsheet drops it below merged cells; delete rows of totals.",
+                        )
                 video = others.get("video") or video_id
                 if subset := others.get("subset"):
                     subsets[video] = subset
                 label = text_of(row[layout.label.at])
                 first, second = row[layout.start.at], row[layout.end.at]
-                if not label and (first or (second and not layout.lasts)):
-                    raise LabelsError(
-                        f"Line {line}: the label is missing.",
-                        f"write one under {layout.label.name!r}, or delete the times next to it.",
-                    )
+                with faults.collect():
+                    if not label and (first or (second and not layout.lasts)):
+                        raise LabelsError(
+                            f"Line {line}: the label is missing.",
+                            f"write one under {layout.label.name!r}, or delete the times next to it.",
+                        )
                 segment = None
                 if label:
-                    start, end = (
-                        parse_time(cell, line, video, options, at.scale, at.counts_frames or options.frames is not None)
-                        for cell, at in ((first, layout.start), (second, layout.end))
-                    )
-                    score = number_of(others["score"], line) if others.get("score") else None
+                    start = end = 0.0
+                    score = None
+                    in_frames = options.frames is not None
+                    with faults.collect(layout.start.name):
+                        at = layout.start
+                        start = parse_time(first, line, video, options, at.scale, at.counts_frames or in_frames)
+                    with faults.collect(layout.end.name):
+                        at = layout.end
+                        end = parse_time(second, line, video, options, at.scale, at.counts_frames or in_frames)
+                    with faults.collect("score"):
+                        score = number_of(others["score"], line) if others.get("score") else None
                     end = start + end if layout.lasts else end
                     segment = Segment(start, end, label, score, others.get("subject", ""))
                 segments.setdefault(video, []).extend([segment] if segment else [])
                 if layout.duration and (cell := row[layout.duration.at]):
-                    seconds = parse_time(cell, line, video, options, layout.duration.scale)
-                    durations.setdefault(video, []).append((seconds, segment))
+                    with faults.collect(layout.duration.name):
+                        seconds = parse_time(cell, line, video, options, layout.duration.scale)
+                        durations.setdefault(video, []).append((seconds, segment))
                 for column, texts in unread.items():
                     if len(texts) < 2 and (cell := _cell(cells, column.at)) and not TIME.fullmatch(cell):
                         texts.add(cell)  # with two different texts the column may be the video
+            faults.stop()
         except csv.Error as error:
             raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
         lengths, notes = _lengths(durations, layout, options)
@@ -241,18 +254,19 @@ class Binary(Format):
             actions, moment = _binary_columns(header)
             counts_frames = moment is None or header[moment].strip().casefold() == "frame"
             values: dict[int, list[int]] = {at: [] for at in actions}
+            faults = Faults()
             for line, cells in rows:
                 if not any(map(str.strip, cells)):
                     continue
                 for at in actions:
                     written = _cell(cells, at)
-                    if written not in VALUES:
-                        raise LabelsError(
-                            f"Line {line}: {brief(written) if written else 'nothing'} in the column "
-                            f"{header[at].strip()!r} is neither 0 nor 1.",
-                            "write 1 where the action is active, else 0.",
-                        )
-                    values[at].append(VALUES[written])
+                    with faults.collect(header[at].strip()):
+                        if written not in VALUES:
+                            raise LabelsError(
+                                f"Line {line}: {brief(written) if written else 'nothing'} is neither 0 nor 1.",
+                                "write 1 where the action is active, else 0.",
+                            )
+                    values[at].append(VALUES.get(written, 0))
                 cell = str(len(moments)) if moment is None else _cell(cells, moment)
                 moments.append(parse_time(cell, line, video_id, options, counts_frames=counts_frames))
                 if len(moments) > 1 and moments[-1] <= moments[-2]:
@@ -260,6 +274,7 @@ class Binary(Format):
                         f"Line {line}: {brief(cell)} is not after the row above.",
                         "sort the rows by time, and give each video its own file.",
                     )
+            faults.stop()
         except csv.Error as error:
             raise LabelsError(f"The table cannot be read ({error}).", "save it again as CSV in UTF-8.") from error
         if not moments or not values:

@@ -32,7 +32,7 @@ class Elan(Format):
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         """Read aligned annotations; the label is their value, or the tier's name if it is empty.
 
-        Dependent tiers are skipped, except the scores of a file that lstr wrote.
+        Annotations of dependent tiers without own times are counted in a note, except the scores that lstr wrote.
         """
         try:
             root = ET.fromstring(file.text.encode())
@@ -54,13 +54,19 @@ class Elan(Format):
         }
         segments: list[Segment] = []
         classes: dict[str, None] = {}
+        skipped: dict[str, int] = {}
         for tier in root.findall("TIER"):  # ELAN does not nest tiers
-            if tier.get("PARENT_REF"):
-                continue
             name = tier.get("TIER_ID", "")
+            is_child = bool(tier.get("PARENT_REF"))
+            if tier.get("LINGUISTIC_TYPE_REF") != SCORE and (below := tier.findall("ANNOTATION/REF_ANNOTATION")):
+                skipped[name] = len(below)
             labels = []
             for element in tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"):
                 label = (element.findtext("ANNOTATION_VALUE") or "").strip() or name
+                if is_child and not all(slots.get(element.get(f"TIME_SLOT_REF{which}")) for which in "12"):
+                    # a subdivision of its parent: ELAN writes no times between the first and the last part
+                    skipped[name] = skipped.get(name, 0) + 1
+                    continue
                 try:
                     start, end = ((int(slots[element.get(f"TIME_SLOT_REF{which}")]) + origin) / 1000 for which in "12")
                     own = element.get("ANNOTATION_ID")
@@ -72,12 +78,15 @@ class Elan(Format):
                     ) from error
                 segments.append(Segment(start, end, label, score))
                 labels.append(label)
-            classes |= dict.fromkeys(labels or [name])
+            classes |= dict.fromkeys(labels or ([] if is_child else [name]))
         known = {element.get("NAME"): element.text for element in root.iter("PROPERTY")}
         duration = known.get(f"{PROPERTY}duration")
         subset = known.get(f"{PROPERTY}subset") or ""
         video = VideoLabels(subset, float(duration) if duration else None, tuple(segments), path or None)
-        notes = []
+        notes = [
+            Note("without times", f"{count} annotations of the tier {name!r} have no own times and are skipped")
+            for name, count in skipped.items()
+        ]
         if other := next((one for one in media[1:] if one[1] != origin), None):
             here, there = (f"{Path(name).name!r} at {start / 1000:g} s" for name, start in (media[0], other))
             sentence = f"time 0 is in {here} and in {there}: times are relative to the first"

@@ -49,9 +49,7 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
     elif form := form or recognise(path):
         annotated = _read_as(form, path, _stem(path), options)
     else:
-        _refuse_workbooks([path])
-        hint = f"name it with --from: {', '.join(readable())}."
-        raise LabelsError(f"The format of {path} cannot be recognised.", hint)
+        raise _unknown_format(path)
     try:
         return annotated if options.lenient else annotated.checked()
     except LabelsError as error:
@@ -103,6 +101,18 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
 def _stem(path: Path) -> str:
     """Return the name of a file without its format's suffix."""
     return next((path.name.removesuffix(s) for s in readable_suffixes() if path.name.endswith(s)), path.stem)
+
+
+def _unknown_format(path: Path) -> LabelsError:
+    """Return the error for a file that no format recognises. Raises LabelsError for a workbook and for damaged JSON."""
+    _refuse_workbooks([path])
+    if path.suffix.lower() == ".json":
+        read_labels(path)
+    command = f"lstr labels convert {shlex.quote(str(path))} --from FORMAT -o labels.json"
+    return LabelsError(
+        f"{path} is not in a supported label format ({', '.join(readable())}).",
+        f"save it as CSV with the columns video,start,end,label; or name its format: `{command}`.",
+    )
 
 
 def _refuse_workbooks(paths: Iterable[Path]) -> None:
@@ -160,16 +170,18 @@ def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
     try:
         if not path.is_dir():
             form = recognise(path) if path.is_file() else None
-            if form is None:
-                _refuse_workbooks([path] if path.is_file() else [])
-            # `read_labels` detects duplicate videos, and reports why another file is not a label file
+            if form is None and path.is_file():
+                raise _unknown_format(path)
+            # `read_labels` detects duplicate videos, and reports a missing file
             if form is None or (form.name == "activitynet" and "database" in File(path).json):
                 return read_labels(path, lenient)
         rates = Rates(lambda: present if isinstance(present, Mapping) else {})
         annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=rates, seconds_of=rates.seconds))
     except (LabelsError, ExtractorError) as error:
         hint = error.hint
-        if found := re.search(r"--from(?: (\w+))?", hint):  # an option of `lstr labels convert` only
+        if "lstr labels convert" not in hint and (
+            found := re.search(r"--from(?: (\w+))?", hint)
+        ):  # an option of `lstr labels convert` only
             command = f"lstr labels convert {shlex.quote(str(path))} -o labels.json"
             formats = "" if found[1] else f", where FORMAT is {', '.join(readable())}"
             hint = f"convert it first: `{command} --from {found[1] or 'FORMAT'}`{formats}."
@@ -322,19 +334,13 @@ def describe_labels(path: Path) -> dict[str, Any]:
     durations: dict[str, float] = {"stated": len(seconds)}
     if seconds:
         durations |= {"seconds": sum(seconds), "shortest": min(seconds), "longest": max(seconds)}
-    segments = [(name, segment) for name, video in labels.videos.items() for segment in video.segments]
-    per_class = {}
-    for label in dict.fromkeys((*actions_of(labels), *(segment.label for _, segment in segments))):
-        own = [(name, segment) for name, segment in segments if segment.label == label]
-        total = round(sum(max(0.0, s.end - s.start) for _, s in own), 3)
-        per_class[label] = {"segments": len(own), "seconds": total, "videos": len({name for name, _ in own})}
     return {
         "kind": "label file",
         **count_labels(labels),
         "subsets": dict(Counter(video.subset or "none" for video in labels.videos.values())),
         "has_subsets": labels.has_subsets,
         "durations": durations,
-        "per_class": per_class,
+        "per_class": count_classes(labels),
         "findings": {f"{severity}s": found[severity] for severity in SEVERITIES},
     }
 
@@ -343,3 +349,14 @@ def count_labels(labels: Labels) -> dict[str, int]:
     """Return the numbers of videos, segments, and classes without "Background" and "Ambiguous"."""
     segments = sum(len(video.segments) for video in labels.videos.values())
     return {"videos": len(labels.videos), "segments": segments, "classes": len(actions_of(labels))}
+
+
+def count_classes(labels: Labels) -> dict[str, dict[str, float]]:
+    """Return the numbers of segments, seconds and videos of each class, with zeros for classes without segments."""
+    segments = [(name, segment) for name, video in labels.videos.items() for segment in video.segments]
+    counts = {}
+    for label in dict.fromkeys((*actions_of(labels), *(segment.label for _, segment in segments))):
+        own = [(name, segment) for name, segment in segments if segment.label == label]
+        total = round(sum(max(0.0, s.end - s.start) for _, s in own), 3)
+        counts[label] = {"segments": len(own), "seconds": total, "videos": len({name for name, _ in own})}
+    return counts

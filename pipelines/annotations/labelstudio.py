@@ -2,7 +2,9 @@
 
 import re
 from collections import Counter
-from pathlib import PurePath
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from lstr.errors import LabelsError
 from lstr.labels.label_set import Note, VideoLabels
@@ -13,6 +15,8 @@ from lstr.pipelines.annotations.tables import frame_rate
 
 # The name of an uploaded file, after the prefix that Label Studio adds.
 UPLOADED = re.compile(r"[0-9a-f]{8}-(.+)")
+# The address in a task that holds an HTML tag.
+SOURCE = re.compile(r"""<\w+[^>]*?\bsrc\s*=\s*["']([^"']+)""")
 
 
 class LabelStudio(Format):
@@ -28,23 +32,29 @@ class LabelStudio(Format):
         return isinstance(task, list) or (isinstance(task, dict) and isinstance(task.get("data"), dict))
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        """Read tasks, except skipped ones; annotations take precedence over predictions, and the last one counts."""
+        """Read tasks; annotations take precedence over predictions, and the last one counts.
+
+        Timeline labels count frames, and labels of an audio track count seconds. Regions of other types, and tasks that
+        were skipped or not annotated, are counted in notes.
+        """
         videos: dict[str, VideoLabels] = {}
-        notes = []
+        notes: list[Note] = []
+        others: Counter[str] = Counter()  # regions of other types
         try:
-            # (task, media, stem, name); the media is `video` as in Label Studio's template, else the first entry
+            # (task, media, stem, name)
             named = []
             for task in file.json if isinstance(file.json, list) else [file.json]:
                 data = task["data"]
-                media = data.get("video") or next((str(value) for value in data.values()), "video")
-                path = PurePath(str(media))
+                media = _media_of(data)
+                path = PurePosixPath(_path_of(media))
                 uploaded = UPLOADED.fullmatch(path.stem) if "upload" in path.parts else None
-                named.append((task, media, path.stem, data.get("id") or (uploaded[1] if uploaded else path.stem)))
+                own = _text(data.get("id"))
+                named.append((task, media, path.stem, own or (uploaded[1] if uploaded else path.stem)))
             counts = Counter(name for *_, name in named)
             for task, media, stem, name in named:
                 data = task["data"]
                 # uploads with equal names keep the prefix
-                name = (data.get("id") or stem) if counts[name] > 1 else name
+                name = (_text(data.get("id")) or stem) if counts[name] > 1 else name
                 annotations = task.get("annotations") or []
                 finished = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
                 if annotations and not finished:
@@ -54,18 +64,53 @@ class LabelStudio(Format):
                     sentence = f"{name!r} has {len(finished)} annotations; the last one is used"
                     notes.append(Note("several annotations", sentence))
                 # an exported task lists the annotators' results in order of time
-                results = finished or task.get("predictions") or [{"result": []}]
-                rate, segments = data.get("fps"), []
+                results = finished or task.get("predictions")
+                if not results:
+                    notes.append(Note("not annotated", f"{name!r} is not annotated and is skipped"))
+                    continue
+                rate, segments, skipped = float(data.get("fps") or 0), [], Counter[str]()
                 for region in results[-1]["result"]:
-                    if region.get("type") != "timelinelabels":
-                        continue
-                    rate = rate or frame_rate(f"The task of {name!r} counts frames", name, options)
-                    for frames in region["value"]["ranges"]:
-                        for label in region["value"]["timelinelabels"]:
+                    value, score = region.get("value"), region.get("score")
+                    if region.get("type") == "labels" and {"start", "end"} <= value.keys():
+                        times = float(value["start"]), float(value["end"])
+                        segments += [Segment(*times, label, score) for label in value["labels"]]
+                    elif region.get("type") == "timelinelabels":
+                        rate = rate or frame_rate(f"The task of {name!r} counts frames", name, options)
+                        for frames in value["ranges"]:
                             times = (frames["start"] - 1) / rate, frames["end"] / rate
-                            segments.append(Segment(*times, label, region.get("score")))
+                            segments += [Segment(*times, label, score) for label in value["timelinelabels"]]
+                    else:
+                        skipped[str(region.get("type"))] += 1
+                others += skipped
+                if skipped and not segments:  # perhaps its actions are in the regions that are not read
+                    notes.append(Note("not annotated", f"{name!r} has no timeline labels and is skipped"))
+                    continue
                 videos[name] = VideoLabels(data.get("subset"), data.get("duration"), tuple(segments), media)
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             sentence = f"These are not tasks of Label Studio ({error!r})."
             raise LabelsError(sentence, "export the project as JSON.") from error
+        notes += [
+            Note("other regions", f"{count} regions of the type {kind!r} are skipped") for kind, count in others.items()
+        ]
         return AnnotationSet(videos, (), tuple(notes))
+
+
+def _media_of(data: dict[str, Any]) -> str:
+    """Return the address in a task: `video` as in Label Studio's template, else the first text with a path or a suffix.
+
+    It may be in an HTML tag.
+    """
+    texts = [text for text in (data.get("video"), *data.values()) if isinstance(text, str) and text]
+    media = next((text for text in texts if "/" in text or PurePosixPath(text).suffix), next(iter(texts), "video"))
+    found = SOURCE.search(media)
+    return found[1] if found else media
+
+
+def _path_of(media: str) -> str:
+    """Return the path of an address; the address of a file in local storage has it as the parameter `d`."""
+    parts = urlsplit(media)
+    return parse_qs(parts.query).get("d", [""])[0] or unquote(parts.path) or media
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, str | int) else ""

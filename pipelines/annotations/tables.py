@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lstr.errors import LabelsError, brief
@@ -17,10 +18,14 @@ DELIMITERS = "\t,;"
 SEPARATOR = re.compile(r'"?sep=(.)"?[ \t]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
 # Text that is probably a time.
 TIME = re.compile(r"\s*-?\d[-+\d.,:;eE]*\s*")
+# A number with a decimal comma and points between thousands, as a spreadsheet in German or Spanish writes it.
+THOUSANDS = re.compile(r"\s*-?\d{1,3}(?:\.\d{3})+,\d+\s*")
 # h:mm:ss:ff; ff is the frame within the second. A semicolon marks drop-frame time codes, as in video with 29.97 FPS.
 TIMECODE = re.compile(r"(\d{1,9}):([0-5]?\d):([0-5]?\d)([:;])(\d{1,3})")
 # Drop-frame time codes skip one number per this many frames of a second, in each minute except every tenth.
 DROPPED = 15
+# Maximum number of faulty cells in an error.
+MAX_SHOWN = 20
 
 # Names of columns of times: in seconds, in milliseconds, and in frames
 TIMES = {
@@ -29,6 +34,7 @@ TIMES = {
     "duration": ("duration", "duration_ms", "duration_frames"),
 }
 # Names of all columns that are read
+CSV_HINT = "save it as CSV with the columns video,start,end,label."
 NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIMES.values() for name in names))
 
 
@@ -39,8 +45,9 @@ def first_line(text: str) -> str:
 
 def number_of(text: str, line: int) -> float:
     """Parse the finite number in a cell, also with a decimal comma. Raises LabelsError."""
+    text_of_number = text.replace(".", "") if THOUSANDS.fullmatch(text) else text
     try:
-        number = float(text.strip().replace(",", "."))
+        number = float(text_of_number.strip().replace(",", "."))
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
@@ -142,6 +149,34 @@ def frame_rate(what: str, video_id: str, options: ConvertOptions) -> float:
     return rate
 
 
+class Faults:
+    """The faulty cells of a table, collected so that one error names all of them."""
+
+    def __init__(self) -> None:
+        self._errors: list[LabelsError] = []
+
+    @contextmanager
+    def collect(self, column: str = "") -> Iterator[None]:
+        """Collect a LabelsError about a line, and add the column to it; other errors are about the whole table."""
+        try:
+            yield
+        except LabelsError as error:
+            if not str(error).startswith("Line "):
+                raise
+            text = str(error).removesuffix(".")
+            self._errors.append(LabelsError(f"{text} (column {column!r})." if column else f"{text}.", error.hint))
+
+    def stop(self) -> None:
+        """Raise LabelsError if a cell is faulty."""
+        if len(self._errors) > 1:
+            shown = [str(error) for error in self._errors[:MAX_SHOWN]]
+            more = [f"and {len(self._errors) - MAX_SHOWN} more."] if len(self._errors) > MAX_SHOWN else []
+            text = "\n  ".join([f"{len(self._errors)} cells are faulty:", *shown, *more])
+            raise LabelsError(text, self._errors[0].hint)
+        if self._errors:
+            raise self._errors[0]
+
+
 @dataclass(frozen=True)
 class Column:
     """A column: its index, its header, its units per second, and whether it counts frames."""
@@ -227,6 +262,10 @@ def unknown_columns(header: Sequence[str]) -> LabelsError:
     missing = [role for role in ("start", "end", "label") if not known & {*TIMES.get(role, (role,))}]
     if "end" in missing and known & ({"duration_frames"} if "start_frame" in known else {*TIMES["duration"]}):
         missing.remove("end")
+    if 0 < len(header) < len(missing):  # no cells that could be named, as in lines of comments
+        raise LabelsError(
+            f"The first line of the table is not a header: {brief(first_line(','.join(header)))}.", CSV_HINT
+        )
     command = shlex.quote(",".join(f"{role}=…" for role in missing))
     return LabelsError(
         f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",

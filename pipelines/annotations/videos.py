@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path, PurePath
 from typing import Any
+from unicodedata import normalize
 
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, find_videos, is_video_name
 from lstr.labels.check import Footage
@@ -25,11 +26,15 @@ def plain_id(name: str, present: Collection[str]) -> str:
     path = name.replace("\\", "/")
     suffix = PurePath(path).suffix
     plain = path.removesuffix(suffix) if suffix.lower() in VIDEO_SUFFIXES else path
+    # macOS decomposes accents in names of files, and people type them composed
+    composed = {} if path.isascii() else {normalize("NFC", video_id): video_id for video_id in present}
     # try the name with its suffix first: ids keep the suffixes of files that differ only in them
     for parts in (path.rsplit("/", DEEPEST), plain.rsplit("/", DEEPEST)):
         for first in range(len(parts)):
             if (end := "/".join(parts[first:])) in present:
                 return end
+            if (end := normalize("NFC", end)) in composed:
+                return composed[end]
     return plain.rpartition("/")[2] if "\\" in name else plain
 
 

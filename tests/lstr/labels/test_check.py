@@ -202,7 +202,7 @@ def test_an_id_of_another_case_is_meant_and_no_other_number_is(name, meant):
     assert "seq04" not in found.detail, "no id that has a label is meant"
 
 
-WHOLE = ("fall-01", "seq10", "kick_clip1", "clip1", "cam0", "run3/cam1", "scene_00", "")
+WHOLE = ("mouse.1.cam.0", "fall-01", "seq10", "kick_clip1", "clip1", "cam0", "run3/cam1", "scene_00", "")
 
 
 @pytest.mark.parametrize(
@@ -235,6 +235,7 @@ def questions(*names: str) -> list[str]:
         (("high jump", "high_jump", "HighJump"), True),
         (("Straße", "STRASSE"), True),
         (("fall", "falls"), False),
+        (("grooming", *["groming"] * 10), True),
         (("か", "が"), False),
         (("कि", "की"), False),
         (("-", "_"), False),

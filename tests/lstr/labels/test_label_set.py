@@ -158,3 +158,9 @@ def test_a_file_without_subsets_is_all_training(tmp_path):
     videos["v"]["subset"] = "testing"
     lenient = read_labels(write(tmp_path, videos), lenient=True)
     assert lenient.has_subsets and lenient.videos["w"].subset == "", "one of several is missing: the check names it"
+
+
+def test_background_in_any_case_is_no_action(tmp_path):
+    labels = read_labels(write(tmp_path, {"a": entry(("background", 0, 1), ("Fall", 2, 3))}, ["BACKGROUND", "Fall"]))
+    assert labels.classes == ("Background", "Fall") and labels.videos["a"].segments[0].label == "Background"
+    assert [note.kind for note in labels.notes] == ["background"]

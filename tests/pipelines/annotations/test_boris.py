@@ -203,3 +203,47 @@ def test_an_export_is_known_by_its_header(tmp_path, name, text, expected, noted)
 )
 def test_what_an_export_leaves_open_is_named_by_its_line(text, named):
     refused("borisevents", text, named)
+
+
+WALK = {"clip1": [(1, 3.5, "walk"), (4, 4, "sniff"), (10, 12, "walk")]}
+VARIABLES = ("time_hour", "lower_time", "time_clock", "status", "subject", "comment", "fps", "mediafile", "modifier")
+RENAMED = [(0, 3.5, "walk"), (5, 6, "sit")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *((f"boris_var_{name}.tsv", WALK) for name in (*VARIABLES, "offset")),
+        *((f"boris_agg_{name}.csv", WALK) for name in ("plain", "var_time", "var_status")),
+        ("boris_var_subject2.tsv", {"clip1": [(1, 5, "groom"), (2, 9, "groom")]}),
+        ("boris_media_renamed.tsv", {"Video10": RENAMED}),
+        ("boris_not_found.tsv", {"clip1": RENAMED}),
+        ("boris_not_found_source.tsv", {"clip1": RENAMED}),
+        ("boris_german_excel.csv", {"Käfig 1": [(1.876, 2.701, "putzen"), (11.576, 1013.375, "laufen")]}),
+        ("forms/boris_v7_two_players.csv", {"Video10": [(1.876, 2.701, "attack"), (245.655, 248.481, "sniffing")]}),
+        ("forms/elan_child.eaf", {"elan_child": [(0, 20, "trial 1"), (1, 2, "reach"), (4, 5, "grasp")]}),
+        ("forms/ls_audio_sync.json", {"clip1": [(1, 3.5, "walk"), (10, 12, "sniff")]}),
+        *((f"forms/ls_{name}.json", {"clip1": [(1, 3.48, "walk")]}) for name in ("video_url", "html", "fps_text")),
+        ("forms/ls_unannotated.json", {"clip1": [(1, 3.48, "walk")]}),
+        ("forms/ls_id.json", {"17": [(1, 3.48, "walk")]}),
+        ("forms/ls_track.json", {}),
+    ],
+)
+def test_files_of_bug_reports_are_read(shared, name, expected):
+    """Variables with the names of columns, media that were renamed or not found, regions and tiers of other types."""
+    found = read_annotations(shared / "data" / "reports" / name)
+    assert {video_id: segments(video) for video_id, video in found.videos.items()} == expected
+    assert {s.subject for _, s in found.segments} == {"A", "B"} or "subject2" not in name
+    assert expected or any("'videorectangle'" in note.sentence for note in found.notes)
+    refused("borisevents", OLD.replace("films/a.mp4,360", "b.mp4,360", 1), "films/a.mp4")
+
+
+@pytest.mark.parametrize(
+    "name", ["bento.annot", "cvat.xml", "sportscode.xml", "elan_tab.txt", "via3.csv", "cowlog.csv"]
+)
+def test_check_and_convert_refuse_other_formats_alike(shared, lstr, name):
+    path = shared / "data" / "reports" / "forms" / name
+    errors = [lstr("labels", *words, path) for words in (["check"], ["convert", "--to", "csv"])]
+    for result in errors:
+        mistake(result, 2, name)
+    assert errors[0][2] == errors[1][2]

@@ -81,7 +81,9 @@ def test_times_are_those_of_the_video_however_it_was_synchronised(tmp_path, name
     (tmp_path / f"{name}.eaf").write_text(eaf_of("run", media))
     found = read_annotations(tmp_path / f"{name}.eaf")
     assert segments(found.videos[name]) == [(start, round(start + 0.4, 9), "run")]
-    assert len(found.notes) == noted and all("2.25 s" in note.sentence for note in found.notes)
+    notes = {note.kind: note.sentence for note in found.notes}
+    assert ("several media" in notes) == noted and "2.25 s" in notes.get("several media", "2.25 s")
+    assert "'note'" in notes["without times"]
 
 
 @pytest.mark.parametrize(

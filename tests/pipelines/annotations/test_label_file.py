@@ -57,6 +57,11 @@ A, B = "C:\\films\\a.mp4", "D:\\films\\day 1\\b.MOV"
         (["a.mp4", "clips/b.MOV"], ["a.mp4", "b"], {"a.mp4", "b"}),  # as the features call it
         ([A, B, "/home/me/films/day 1/c.mp4"], ["a", "day 1/b", "day 1/c"], {"a", "day 1/b", "day 1/c"}),
         ([A, B], [], {"a", "b"}),
+        (
+            ["Käfig 0", "C:\\x\\é.mp4"],
+            ["Ka\u0308fig 0", "e\u0301"],
+            {"Ka\u0308fig 0", "e\u0301"},
+        ),  # as macOS names files
         ([A, "a.avi"], ["a.mp4", "a.avi"], {"a.mp4", "a.avi"}),  # files that differ by their endings
     ],
 )
@@ -111,7 +116,7 @@ def test_detections_are_labels_without_their_scores(tmp_path):
         ("a.json", '[{"data": {"video": "a.mp4"}, "annotations": [{"result": [{"type": "timelinelabels"}]}]}]',
          "a.json", "lstr labels convert"),
         ("a.xyz", "?", "a.xyz", "lstr labels convert"),
-        ("a.mp4", "\0\0\0\ud800", "a.mp4", "CSV"),
+        ("a.mp4", "\0\0\0\ud800", "a.mp4", ""),
     ],
 )  # fmt: skip
 def test_what_is_no_label_file(tmp_path, name, content, named, hint):
@@ -163,7 +168,8 @@ def test_a_description_and_a_check_as_json(small_set, tmp_path, lstr):
         tmp_path / "tidy.csv", *(f"v{i},{name},{k + 0.5},{k + 1},jump" for i, name in videos for k in range(5))
     )
     checked = json.loads(lstr("labels", "check", tidy, "--json")[1])
-    assert checked == {"videos": 2, "segments": 10, "classes": 1, "findings": []}
+    per_class = {"jump": {"segments": 10, "seconds": 5, "videos": 2}}
+    assert checked == {"videos": 2, "segments": 10, "classes": 1, "per_class": per_class, "findings": []}
     code, out, _ = lstr("labels", "check", tidy, small_set.videos, "--json")
     kinds = [(f["severity"], f["kind"]) for f in json.loads(out)["findings"]]
     assert code == 2 and kinds == [

@@ -332,3 +332,10 @@ def test_frames_of_a_table_of_0_and_1_need_the_rate_of_the_video():
 )
 def test_a_wrong_table_of_0_and_1_is_refused(text, named):
     refused(text, named, form="binary")
+
+
+def test_all_faulty_cells_are_named_with_line_and_column():
+    text = f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n"
+    refused(text, "Line 2: 'late' is not a number (column 'end')")
+    refused(text, "Line 4")
+    refused("time,jump,sit\n0,1,2\n1,x,0\n", "'x'", form="binary")
