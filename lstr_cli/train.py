@@ -94,7 +94,9 @@ def command(features, print_config, settings, **others):
     console.say(f"checkpoint: {trained.checkpoint}")
     if trained.held_out:
         report = trained.checkpoint.with_name("evaluation")
-        console.say_next("lstr", "evaluate", trained.checkpoint, *features, "--labels", chosen.labels, "-o", report)
+        skipping = ("--set", "skip_missing=true") if chosen.skip_missing else ()
+        words = "evaluate", trained.checkpoint, *features, "--labels", chosen.labels, *skipping, "-o", report
+        console.say_next("lstr", *words)
     else:
         console.say_next("lstr", "detect", "VIDEO", "-c", trained.checkpoint, "-o", "timeline")
 

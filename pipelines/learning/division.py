@@ -1,12 +1,12 @@
 """Divide videos into training, validation and testing, or into folds."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lstr.errors import LabelsError, few
 from lstr.labels.label_set import Labels
-from lstr.labels.video_ids import check_match, recording_of
-from lstr.pipelines.training.training_videos import actions_of, round_robin
+from lstr.labels.video_ids import check_match
+from lstr.pipelines.training.training_videos import actions_of, recordings_of, round_robin
 
 TRAINING, VALIDATION, TESTING = "training", "validation", "testing"
 HELD_OUT_SHARE = 4  # one in this number of recordings is held out for testing
@@ -24,13 +24,25 @@ class Division:
     """How the result is measured, as a sentence."""
     folds: int = 0
     """Number of folds for cross-validation over the training videos; 0 if videos are held out instead."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """The SHA-256 of each file that may have a copy, by id."""
+
+    def folds_of(self, ids: Collection[str], n_folds: int = N_FOLDS) -> list[list[str]]:
+        """Divide ids into at most `n_folds` folds of whole recordings; return no folds if there is one recording."""
+        return folds_of(ids, n_folds, self.contents)
 
     def of(self, subset: str) -> list[str]:
         """Return the sorted ids of a subset."""
         return sorted(i for i, video in self.labels.videos.items() if video.subset == subset)
 
 
-def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (), n_folds: int = 0) -> Division:
+def divide(
+    labels: Labels,
+    present: Collection[str],
+    seen: Collection[str] = (),
+    n_folds: int = 0,
+    contents: Mapping[str, str] | None = None,
+) -> Division:
     """Divide the available labelled videos into training, validation and testing.
 
     With folds, the networks are trained on all videos except the testing subset. Without folds, the subsets of the
@@ -43,10 +55,12 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
         present: Ids of the videos that can be read.
         seen: Ids of videos that the initial networks were trained on. They cannot be held out, so there are no folds.
         n_folds: The largest number of folds; 0 to hold videos out.
+        contents: The SHA-256 of files by id. Copies of a file share a fold, and are in one subset.
 
     Raises:
-        LabelsError: No video is left for training or for testing.
+        LabelsError: No video is left for training or for testing, or copies of a file are in two subsets.
     """
+    contents = contents or {}
     check_match(labels.videos, present)
     subsets = {i: video.subset if labels.has_subsets else TRAINING for i, video in labels.videos.items()}
     usable = {TRAINING, VALIDATION} if TRAINING in subsets.values() else {*subsets.values()} - {TESTING}
@@ -60,10 +74,19 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
         )
     if TRAINING not in named.values():
         named = {i: subset if subset == TESTING else TRAINING for i, subset in named.items()}
+    originals: dict[str, str] = {}
+    for video_id in sorted(named.keys() & contents.keys()):
+        original = originals.setdefault(contents[video_id], video_id)
+        if named[original] != named[video_id]:
+            raise LabelsError(
+                f"{original!r} and {video_id!r} are the same file, but their subsets are {named[original]} and "
+                f"{named[video_id]}.",
+                "delete one of the two, or give both the same subset.",
+            )
     testing, folds = [i for i, subset in named.items() if subset == TESTING], list[list[str]]()
     if n_folds and not {*seen} & {*named}:
         training = [i for i in named if i not in testing]
-        folds = folds_of(training, n_folds)
+        folds = folds_of(training, n_folds, contents)
         # the videos outside each fold must contain an action
         if not all(any(actions_of(labels, i) for i in training if i not in fold) for fold in folds):
             folds = []
@@ -83,9 +106,9 @@ def divide(labels: Labels, present: Collection[str], seen: Collection[str] = (),
             )
         sentence = f"measured on the {count_videos(testing)} that the labels hold out"
     else:
-        named, sentence = hold_out_recordings(labels, sorted(named), {recording_of(video_id) for video_id in seen})
+        named, sentence = hold_out_recordings(labels, sorted(named), seen, contents)
     videos = {i: replace(labels.videos[i], subset=subset) for i, subset in named.items()}
-    return Division(replace(labels, videos=videos, has_subsets=True), sentence, len(folds))
+    return Division(replace(labels, videos=videos, has_subsets=True), sentence, len(folds), contents)
 
 
 def count_videos(ids: Collection[str]) -> str:
@@ -93,36 +116,39 @@ def count_videos(ids: Collection[str]) -> str:
     return f"{len(ids)} video{'' if len(ids) == 1 else 's'}"
 
 
-def folds_of(ids: Sequence[str], n_folds: int = N_FOLDS) -> list[list[str]]:
+def folds_of(ids: Collection[str], n_folds: int, contents: Mapping[str, str]) -> list[list[str]]:
     """Divide ids into at most `n_folds` folds of whole recordings; return no folds if there is one recording."""
     folds: dict[int, list[str]] = {}
-    for video_id, fold in round_robin(ids, n_folds).items():
+    for video_id, fold in round_robin(ids, n_folds, contents).items():
         folds.setdefault(fold, []).append(video_id)
     return [folds[fold] for fold in sorted(folds)] if len(folds) > 1 else []
 
 
-def hold_out_recordings(labels: Labels, ids: Sequence[str], known: Collection[str]) -> tuple[dict[str, str], str]:
-    """Hold out whole recordings; return the subset of each id, and a sentence about it.
+def hold_out_recordings(
+    labels: Labels, ids: Sequence[str], seen: Collection[str], contents: Mapping[str, str]
+) -> tuple[dict[str, str], str]:
+    """Hold out whole recordings; return the subset of each id, and a sentence about it. Arguments as for `divide`.
 
-    `known` are recordings that the initial networks were trained on. Raises LabelsError if no recording can be held
-    out.
+    Raises LabelsError if no recording can be held out.
     """
+    recordings = recordings_of({*ids, *seen}, contents)
     actions: dict[str, set[str]] = {}
     for video_id in ids:
-        actions.setdefault(recording_of(video_id), set()).update(actions_of(labels, video_id))
+        actions.setdefault(recordings[video_id], set()).update(actions_of(labels, video_id))
     actions = dict(sorted(actions.items()))
     if len(actions) < 2:
         raise LabelsError(
             f"All labelled videos are of one recording, {next(iter(actions))!r}: no other can measure the model.",
             "add videos of another day or place, or name subsets in the labels.",
         )
+    known = {recordings[video_id] for video_id in seen}
     testing = choose_recordings(actions, max(1, round(len(actions) / HELD_OUT_SHARE)), known)
     left = {recording: shown for recording, shown in actions.items() if recording not in testing}
     n_validation = len(left) // VALIDATION_SHARE if len(left) >= MIN_RECORDINGS_TO_VALIDATE else 0
     validation = choose_recordings(left, n_validation, known) if n_validation else set()
     subset_of = {**dict.fromkeys(testing, TESTING), **dict.fromkeys(validation, VALIDATION)}
     sentence = f"measured on {len(testing)} of {len(actions)} recordings held out here ({few(sorted(testing))})"
-    return {i: subset_of.get(recording_of(i), TRAINING) for i in ids}, sentence
+    return {i: subset_of.get(recordings[i], TRAINING) for i in ids}, sentence
 
 
 def choose_recordings(actions: Mapping[str, set[str]], wanted: int, known: Collection[str]) -> set[str]:

@@ -20,7 +20,6 @@ from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import sweep
 from lstr.files.remote import Place, place
-from lstr.labels.video_ids import recording_of
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.chosen_thresholds import choose_training_thresholds, choose_validated_thresholds
 from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
@@ -33,7 +32,7 @@ from lstr.pipelines.features.extract import extract
 from lstr.pipelines.features.extraction import ExtractOptions, Outcome
 from lstr.pipelines.features.extraction import Plan as ExtractPlan
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, weights_for
-from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, folds_of
+from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.plan import (
     CHUNKS,
@@ -46,6 +45,7 @@ from lstr.pipelines.learning.plan import (
     TIME_MARGIN,
     StepProgress,
     Workspace,
+    describe_limitation,
     write_labels,
 )
 from lstr.pipelines.learning.preparation import Learning, check_output, prepare
@@ -57,6 +57,7 @@ from lstr.pipelines.training.finetune import Filling, FinetuneOptions, VideoOpti
 from lstr.pipelines.training.network_run import NetworkFiles
 from lstr.pipelines.training.run_folder import CONFIG, Step
 from lstr.pipelines.training.train import TrainOptions, train
+from lstr.pipelines.training.training_videos import recordings_of
 
 THRESHOLD_GROUPS = 10  # groups of videos; the thresholds of each group are chosen on the others
 # Entries of an evaluation with times and paths of this machine. They are not stored in a model file, so that equal runs
@@ -77,7 +78,7 @@ class Learnt:
     """Videos that were skipped because they cannot be read."""
 
     def lines(self) -> list[str]:
-        """Summarise the result in two sentences."""
+        """Summarise the result in two sentences, and say what it cannot show."""
         metrics, split = self.about["metrics"], self.about["split"]
         prior = ""
         if "time_prior" in metrics:
@@ -85,6 +86,7 @@ class Learnt:
         return [
             sentence(metrics["events"]),
             f"{split[0].upper()}{split[1:]}; per-frame mAP {figure_text(metrics['lstr']['mAP'], 2)}{prior}",
+            *filter(None, [describe_limitation(metrics["events"]["hours"])]),
         ]
 
 
@@ -142,7 +144,7 @@ class Learner:
             of_networks = open_weights(self.workspace.weights).folds
             folds = {i: fold for i, fold in of_networks.items() if i in training}
         else:  # train only models in folds, to choose thresholds, unless there are validation videos for it
-            groups = [] if self.division.of(VALIDATION) else folds_of(training)
+            groups = [] if self.division.of(VALIDATION) else self.division.folds_of(training)
             folds = {i: at for at, ids in enumerate(groups, start=1) for i in ids}
         yield from self.train_models(folds)
         files = [checkpoint_of(self.run_folder(0, streams)) for streams in self.plan.models]
@@ -277,7 +279,7 @@ class Learner:
             scores = {video.id: predict(loaded.model, video.features[:]).numpy() for video in split.videos}
         scored = {i: Scored(own, labels.videos[i].segments) for i, own in scores.items()}
         if is_unseen:
-            groups = folds_of([*scored], THRESHOLD_GROUPS) or [[*scored]]
+            groups = self.division.folds_of([*scored], THRESHOLD_GROUPS) or [[*scored]]
             f1, without = yield from choose_validated_thresholds(scored, groups, loaded, false_alarms)
         else:
             without = {}
@@ -350,7 +352,8 @@ class Learner:
             return
         self.failed[event.id] = event
         yield event
-        left = {recording_of(i) for i in self.division.of(TRAINING) if i not in self.failed}
+        training = [i for i in self.division.of(TRAINING) if i not in self.failed]
+        left = {*recordings_of(training, self.division.contents).values()}
         if len(left) < self.plan.folds:
             raise VideoError(
                 f"Cross-validation with {self.plan.folds} folds needs {self.plan.folds} readable recordings, but only "

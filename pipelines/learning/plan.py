@@ -19,10 +19,11 @@ from lstr.files.atomic import lock, unwritable
 from lstr.files.content import write_json
 from lstr.files.remote import Place
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, Labels
+from lstr.metrics.actions import length_text
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.features.folder import open_features
-from lstr.pipelines.learning.division import VALIDATION
+from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION
 
 CHUNKS, FEATURES, MODEL, THRESHOLDS, MEASURE, PACK = "chunks", "features", "model", "thresholds", "measure", "pack"
 NETWORKS = {stream: f"{stream} network" for stream in STREAMS}
@@ -113,6 +114,11 @@ class LearnPlan:
         )
 
     @property
+    def limitation(self) -> str:
+        """What the measured videos are too short to show, as `describe_limitation`."""
+        return describe_limitation((self.chunks.get(TESTING) or self.chunks[TRAINING]) / FEATURES_PER_SECOND / 3600)
+
+    @property
     def seconds(self) -> float:
         """Estimated seconds of all steps."""
         return sum(step.seconds for step in self.steps)
@@ -131,6 +137,14 @@ class LearnPlan:
         """Return the plan as a JSON object."""
         steps = [{"key": step.key, "name": step.name, "seconds": step.seconds} for step in self.steps]
         return {**asdict(self), "steps": steps, "seconds": self.seconds}
+
+
+def describe_limitation(hours: float) -> str:
+    """Return a sentence if false alarms are measured on less than an hour of video; empty otherwise."""
+    if hours >= 1:
+        return ""
+    only = f"false alarms are measured on {length_text(hours)} of video only"
+    return f"{only}: record an hour without the actions to know the rate."
 
 
 FORMAT = "lstr-learn/2"

@@ -26,7 +26,7 @@ from lstr.pipelines.failures import skip_failure
 from lstr.pipelines.features.chunk_cache import planes_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.features.extraction import row_bytes, widths_of
-from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division, folds_of
+from lstr.pipelines.learning.division import TESTING, TRAINING, VALIDATION, Division
 from lstr.pipelines.learning.options import LearnOptions
 from lstr.pipelines.learning.plan import (
     CHUNKS,
@@ -217,7 +217,7 @@ class Planner:
             self.at_once,
             options.seconds,
             folds,
-            is_one_recording=not folds_of(division.of(TRAINING)),
+            is_one_recording=not division.folds_of(division.of(TRAINING)),
         )
 
     def steps(
@@ -234,7 +234,7 @@ class Planner:
             # by networks that lack each video, and by each network that has seen some: once, and for 3 folds 3 times
             passes = 1 + folds if n else 1
             features += (passes * training + validation + testing) * row
-        model_folds = folds or (0 if validation else len(folds_of(division.of(TRAINING))))
+        model_folds = folds or (0 if validation else len(division.folds_of(division.of(TRAINING))))
         model = MODEL_START_S * (1 + model_folds) + self.model_s * max(1, model_folds)  # a fold trains on the others
         return (
             PlannedStep(CHUNKS, STEP_START_S + (training + validation) * self.chunk_s),

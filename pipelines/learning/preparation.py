@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from lstr.extractors.video.probe import probe
 from lstr.files.remote import Place, RemoteFile
 from lstr.pipelines.failures import Failure, failure_of
 from lstr.pipelines.features.output_folder import map_in_threads
-from lstr.pipelines.learning.division import N_FOLDS, TRAINING, VALIDATION, Division, divide, folds_of
+from lstr.pipelines.learning.division import N_FOLDS, TRAINING, VALIDATION, Division, divide
 from lstr.pipelines.learning.options import (
     ONE_RECORDING,
     SEVERAL_RECORDINGS,
@@ -94,12 +95,13 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
     if needed and not any(i in headers and headers[i].chunks for i in needed):
         raise VideoError("None of the training videos can be read.", "run `lstr info VIDEO` to see the reason.")
     present, seen = [i for i in found if i not in failed], seen_videos(labelled, networks)
-    division = divide(labels, present, seen, N_FOLDS if options.folds is None else options.folds)
+    contents = hash_equal_sizes({i: labelled[i] for i in present if i in labelled})
+    division = divide(labels, present, seen, N_FOLDS if options.folds is None else options.folds, contents)
     check_division(options, division)
     possible: tuple[Features, ...] = (features,)
     # settings of one stream are for the first recipe
     is_chosen_here = named is None and not any("." in name for name in settings)
-    if is_chosen_here and not folds_of(division.of(TRAINING)):
+    if is_chosen_here and not division.folds_of(division.of(TRAINING)):
         features = ONE_RECORDING
         possible, networks = (features,), settle(features, settings, options.init, device)
         yield Notice(f"for a single recording the best recipe is {features[0]}.")
@@ -131,7 +133,7 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
             text = "only the time limit has changed: training resumes with its plan and the new limit"
             yield Notice(f"{text}; for a new plan, remove {workspace.path}.", warning=False)
         if plan.folds != division.folds:
-            division = divide(labels, present, seen, plan.folds)
+            division = divide(labels, present, seen, plan.folds, contents)
     else:
         if before is None and workspace.plan_file.exists():
             text = f"{workspace.plan_file} cannot be read, or is of another version: training starts over."
@@ -141,12 +143,14 @@ def prepare(options: LearnOptions) -> Generator[LabelFindings | Notice | Failed,
         held_out = None
         if division.folds and options.folds is None:
             with suppress(LabelsError):  # no recording can be held out if each is the only one of an action
-                held_out = divide(labels, present, seen)
+                held_out = divide(labels, present, seen, contents=contents)
         planner = Planner(options, networks, headers, videos, device)
         division, plan = yield from planner.choose(division, held_out)
         plan = replace(plan, recipe=str(features[0]) if is_chosen_here else None)
     if plan.warning:
         yield Notice(plan.warning)
+    if plan.limitation:
+        yield Notice(plan.limitation, warning=False)
     if plan.recipe:  # of a plan that an earlier version made for a short time, not that of several recordings
         features = (plan.recipe, "both", None)
     return Learning(
@@ -210,6 +214,13 @@ def seen_videos(videos: Mapping[str, Place], networks: NetworksToTrain) -> set[s
     if not known:
         return set()
     return {i for i, path in videos.items() if i in known or (isinstance(path, Path) and sha256_of(path) in known)}
+
+
+def hash_equal_sizes(videos: Mapping[str, Place]) -> dict[str, str]:
+    """Return the SHA-256 of each local file that another one equals in size, by id: only these can be copies."""
+    local = {i: path for i, path in videos.items() if isinstance(path, Path)}
+    n_files = Counter(path.stat().st_size for path in local.values())
+    return {i: sha256_of(path) for i, path in local.items() if n_files[path.stat().st_size] > 1}
 
 
 def read_headers(videos: Mapping[str, Place], long_side: int) -> tuple[dict[str, Header], dict[str, Failed]]:

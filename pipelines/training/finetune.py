@@ -225,7 +225,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
         if options.folds:
             check_blind(networks.initial, present)
         chosen_by = [i for i in validation if i in present]
-        return *make_pairs(labels, ids, chosen_by, options.folds or 0, options.spare), warning
+        return *make_pairs(labels, ids, chosen_by, options.folds or 0, present, options.spare), warning
 
     folder = Path(options.cache) if options.cache else home() / "chunks"
     cache = ChunkCache(folder, chunks_of(networks.preset), options.cache_size)

@@ -1,5 +1,6 @@
 """The videos that feature networks learn from: what each is for, and its chunks and flow in the cache."""
 
+from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -46,22 +47,39 @@ def actions_of(labels: Labels, video_id: str) -> set[str]:
     return {s.label for s in labels.videos[video_id].segments if s.start < s.end} - {BACKGROUND, AMBIGUOUS}
 
 
-def round_robin(ids: Collection[str], n_folds: int) -> dict[str, int]:
+def recordings_of(ids: Collection[str], contents: Mapping[str, str]) -> dict[str, str]:
+    """Return the recording of each id, sorted by id; files with the same content belong to one recording.
+
+    contents: the SHA-256 of files by id; ids without one have no copies.
+    """
+    recordings, groups = {video_id: recording_of(video_id) for video_id in sorted(ids)}, dict[str, set[str]]()
+    for video_id in recordings:
+        if video_id in contents:
+            groups.setdefault(contents[video_id], set()).add(video_id)
+    for copies in groups.values():
+        names = {recordings[video_id] for video_id in copies}
+        if len(names) > 1:  # join whole recordings, because other clips of them must stay together too
+            recordings = {i: min(names) if name in names else name for i, name in recordings.items()}
+    return recordings
+
+
+def round_robin(ids: Collection[str], n_folds: int, contents: Mapping[str, str]) -> dict[str, int]:
     """Return the fold of each id, from 1: the sorted recordings in turn, as clips of one must share a fold."""
-    number = {recording: at % n_folds + 1 for at, recording in enumerate(sorted(set(map(recording_of, ids))))}
-    return {video_id: number[recording_of(video_id)] for video_id in sorted(ids)}
+    recordings = recordings_of(ids, contents)
+    number = {recording: at % n_folds + 1 for at, recording in enumerate(sorted({*recordings.values()}))}
+    return {video_id: number[recording] for video_id, recording in recordings.items()}
 
 
-def hold_out(ids: Collection[str], shows: Mapping[str, set[str]]) -> tuple[str, ...]:
+def hold_out(ids: Collection[str], shows: Mapping[str, set[str]], copied: Collection[str] = ()) -> tuple[str, ...]:
     """Return one in VALIDATION_EVERY ids, evenly over the sorted ones, or none of fewer than MIN_VIDEOS_TO_VALIDATE.
 
-    A video that shows no class, or a class that no other one shows, is not held out; another is, instead. `shows` has
-    the classes in each video.
+    A video that shows no class, or a class that no other one shows, is not held out; another is, instead. Nor is one of
+    the `copied` ones, whose content other ids have too. `shows` has the classes in each video.
     """
     ids = sorted(ids)
     evenly = ids[VALIDATION_EVERY // 2 :: VALIDATION_EVERY]
     held: list[str] = []
-    order = [*evenly, *(other for other in ids if other not in evenly)]
+    order = [i for i in (*evenly, *(other for other in ids if other not in evenly)) if i not in copied]
     for video_id in order if len(ids) >= MIN_VIDEOS_TO_VALIDATE else ():
         others = set().union(*(shows[other] for other in ids if other not in held and other != video_id))
         if len(held) < len(evenly) and shows[video_id] and shows[video_id] <= others:
@@ -94,25 +112,34 @@ def parts_of(
 
 
 def make_pairs(
-    labels: Labels, training: Collection[str], validation: Collection[str], n_folds: int, spare: bool = True
+    labels: Labels,
+    training: Collection[str],
+    validation: Collection[str],
+    n_folds: int,
+    contents: Mapping[str, str],
+    spare: bool = True,
 ) -> tuple[list[Pair], dict[str, int]]:
     """Return the pair of all videos and one without each fold, and the fold of each video.
 
     A video of a fold neither trains its pair nor chooses its epoch. Without validation videos some training videos are
-    held out, if `spare`. Raises ConfigError or LabelsError for too few videos or labels.
+    held out, if `spare`. `contents` has the SHA-256 of each file, because copies must share a fold. Raises ConfigError
+    or LabelsError for too few videos or labels.
     """
-    most = len(set(map(recording_of, training)))
+    most = len({*recordings_of(training, contents).values()})
     if n_folds and not 2 <= n_folds <= most:
         what = "videos" if most == len(training) else f"videos of {most} recordings"
         raise ConfigError(f"{n_folds} folds of {len(training)} training {what}.", f"use a number from 2 to {most}.")
-    folds = round_robin(training, n_folds) | round_robin(validation, n_folds) if n_folds else {}
+    folds = round_robin(training, n_folds, contents) if n_folds else {}
+    folds |= round_robin(validation, n_folds, contents) if n_folds else {}
     shows = {video_id: actions_of(labels, video_id) for video_id in {*training, *validation}}
+    files = Counter(contents[video_id] for video_id in training if video_id in contents)
+    copied = {video_id for video_id in training if files[contents.get(video_id, "")] > 1}
     pairs = []
     for fold in (None, *range(1, n_folds + 1)):
         left = [video_id for video_id in training if fold is None or folds[video_id] != fold]
         chosen = tuple(sorted(i for i in validation if fold is None or folds[i] != fold))
         if not any(shows[video_id] for video_id in chosen):
-            chosen = hold_out(left, shows) if spare else ()
+            chosen = hold_out(left, shows, copied) if spare else ()
         pair = Pair(fold, tuple(sorted(set(left) - set(chosen))), chosen)
         if not any(shows[video_id] for video_id in pair.training):
             raise LabelsError(

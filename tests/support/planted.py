@@ -55,5 +55,5 @@ def planted_training(streams, n_videos=3, n_folds=0, initial=None, n_validation=
     changes = {name: str(value) for name, value in {**SMALL, **settings}.items()}
     preset, configs = resolve(preset, {s: initial[s].path and "custom" for s in streams}, changes, "cpu")
     ids = sorted(cached)
-    pairs, folds = make_pairs(labels, ids[:n_videos], ids[n_videos:], n_folds)
+    pairs, folds = make_pairs(labels, ids[:n_videos], ids[n_videos:], n_folds, {})
     return Training(NetworksToTrain(preset, configs, initial), labels, cached, pairs, folds)

@@ -1,5 +1,7 @@
 """Whole recordings are held out, so that each action stays among those that are learnt from."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from lstr.errors import LabelsError
@@ -20,7 +22,7 @@ def labels_of(shown: dict[str, str], subset: str = TRAINING, **subsets: str) -> 
     return Labels(("Background", *sorted({c for classes in shown.values() for c in classes})), videos)
 
 
-def of(names: str, subset: str = TRAINING, **subsets: str) -> Labels:
+def of(names: Iterable[str], subset: str = TRAINING, **subsets: str) -> Labels:
     """Videos that show one class, named by a letter each."""
     return labels_of(dict.fromkeys(names, "x"), subset, **subsets)
 
@@ -110,12 +112,29 @@ def test_what_networks_have_seen_is_not_held_out():
 
 def test_folds_are_whole_recordings():
     ids = [f"seq{n}_clip{k}" for n in range(4) for k in range(2)]
-    folds = folds_of(ids)
+    folds = folds_of(ids, 3, {})
     assert len(folds) == 3 and sorted(sum(folds, [])) == ids
     for fold in folds:
         assert not recordings(set(ids) - set(fold)) & recordings(fold)
-    assert folds_of(["seq1_clip1", "seq1_clip2"]) == []
+    assert folds_of(["seq1_clip1", "seq1_clip2"], 3, {}) == []
     two = {name: classes for name, classes in CLIPS.items() if name < "seq2"}
     assert divide(labels_of(two), two, n_folds=3).folds == 2
     lonely = labels_of({"a": "x", "b": "", "c": ""}, b=TESTING)
     assert divide(lonely, lonely.videos, n_folds=2).folds == 0, "one fold would have all actions"
+
+
+def test_copies_of_a_file_are_never_apart():
+    """They share a fold and are held out together, as clips of one recording; named subsets must agree about them."""
+    contents = {"a": "1", "copy": "1", "b": "2", "c": "3", "other": "3"}
+    labels = of(["a", "b", "c", "copy", "other", "z"])
+    folds = divide(labels, labels.videos, n_folds=3, contents=contents).folds_of(list(labels.videos))
+    assert sorted(map(sorted, folds)) == [["a", "copy", "z"], ["b"], ["c", "other"]]
+    for seen in ((), "c"):
+        held = {*divide(labels, labels.videos, seen, contents=contents).of(TESTING)}
+        assert all(len(held & pair) != 1 for pair in ({"a", "copy"}, {"c", "other"})) and not held & {*seen}
+    with pytest.raises(LabelsError, match="copy"):
+        divide(of(["a", "b", "copy"], copy=TESTING), ["a", "b", "copy"], n_folds=3, contents=contents)
+    two = of(["a", "copy"])
+    assert divide(two, two.videos, "a", contents={}).of(TESTING) == ["copy"]
+    with pytest.raises(LabelsError, match="one recording"):
+        divide(two, two.videos, n_folds=3, contents=contents)

@@ -54,6 +54,8 @@ def test_the_plan_comes_before_anything_is_written(videos, tmp_path, quick):
     found = planned(options(videos, tmp_path / "x"))
     assert found.model == tmp_path / "x.lstr" and not found.is_resumed
     assert found.plan.videos == {"training": 4, "testing": 2} and found.plan.seconds > 0
+    # of the testing videos, two of 5 s
+    assert "10 s" in found.plan.limitation and not replace(found.plan, chunks={"training": 14_400}).limitation
     assert msgspec.convert(found.plan.to_dict(), LearnPlan) == found.plan
     keys = [step.key for step in found.plan.steps]
     assert found.plan.progress(keys[0]).left == found.plan.seconds and found.plan.progress(keys[-1], 1, 1).left == 0

@@ -52,7 +52,7 @@ def test_each_video_is_unseen_by_one_pair_and_by_no_other(n_training, n_folds, n
     training = [f"t{i:02}" for i in range(max(n_training, n_folds))]
     validation = [f"v{i}" for i in range(n_validation)]
     labels = labels_of(dict.fromkeys([*training, *validation], "ab"))
-    pairs, folds = make_pairs(labels, training, validation, n_folds)
+    pairs, folds = make_pairs(labels, training, validation, n_folds, {})
     assert [pair.fold for pair in pairs] == [None, *range(1, n_folds + 1)]
     for pair in pairs:
         assert pair.training and not set(pair.training) & set(pair.validation)
@@ -64,12 +64,12 @@ def test_each_video_is_unseen_by_one_pair_and_by_no_other(n_training, n_folds, n
 
 
 def test_folds_go_round_the_sorted_recordings():
-    assert round_robin({"c", "a", "d", "b"}, 3) == {"a": 1, "b": 2, "c": 3, "d": 1}
+    assert round_robin({"c", "a", "d", "b"}, 3, {}) == {"a": 1, "b": 2, "c": 3, "d": 1}
     clips = [f"seq{n}_clip{k}" for n in range(5) for k in range(2)]
-    folds = round_robin(clips, 3)
+    folds = round_robin(clips, 3, {})
     assert all(folds[f"seq{n}_clip0"] == folds[f"seq{n}_clip1"] for n in range(5)) and set(folds.values()) == {1, 2, 3}
     with pytest.raises(ConfigError, match="5 recordings"):
-        make_pairs(labels_of(dict.fromkeys(clips, "ab")), clips, [], 6)
+        make_pairs(labels_of(dict.fromkeys(clips, "ab")), clips, [], 6, {})
 
 
 def test_one_in_five_chooses_the_epoch():
@@ -82,14 +82,14 @@ def test_one_in_five_chooses_the_epoch():
     assert hold_out(shows, {i: {i} for i in shows}) == ()
     ids = sorted(shows)[:MIN_VIDEOS_TO_VALIDATE]
     labels = labels_of(dict.fromkeys(ids, "ab"))
-    assert make_pairs(labels, ids, [], 0)[0][0].validation
-    pairs, _ = make_pairs(labels, ids, [], 3, spare=False)
+    assert make_pairs(labels, ids, [], 0, {})[0][0].validation
+    pairs, _ = make_pairs(labels, ids, [], 3, {}, spare=False)
     assert not any(pair.validation for pair in pairs) and pairs[0].training == tuple(ids)
 
 
 def test_a_pair_whose_validation_videos_are_all_in_its_fold_does_without_them():
     labels = labels_of(dict.fromkeys(["t0", "t1", "t2", "t3", "v0"], "ab"))
-    pairs, folds = make_pairs(labels, ["t0", "t1", "t2", "t3"], ["v0"], 2)
+    pairs, folds = make_pairs(labels, ["t0", "t1", "t2", "t3"], ["v0"], 2, {})
     assert folds["v0"] == 1 and pairs[0].validation == pairs[2].validation == ("v0",)
     assert pairs[1].training == ("t1", "t3") and pairs[1].validation == ()
 
@@ -116,11 +116,11 @@ def test_too_little_to_learn_from():
     with pytest.raises(LabelsError, match="2"):
         check_labels(labels_of({"x": "", "y": ""}), ["x", "y"], "labels.json")
     with pytest.raises(ConfigError, match="4 folds of 3"):
-        make_pairs(labels, ["x", "y", "z"], [], 4)
+        make_pairs(labels, ["x", "y", "z"], [], 4, {})
     with pytest.raises(LabelsError, match="fold 1"):
-        make_pairs(labels_of({"x": "a", "y": "", "z": ""}), ["x", "y", "z"], [], 3)
+        make_pairs(labels_of({"x": "a", "y": "", "z": ""}), ["x", "y", "z"], [], 3, {})
     labels = labels_of({"x": "a", "y": "b"})
-    assert unlearnt(make_pairs(labels, ["x", "y"], [], 2)[0][1].training, labels) == ["a"]
+    assert unlearnt(make_pairs(labels, ["x", "y"], [], 2, {})[0][1].training, labels) == ["a"]
 
 
 @pytest.fixture
