@@ -82,6 +82,16 @@ def test_what_cannot_be_read_has_no_part_in_folds(videos, tmp_path, quick):
         planned(chosen)
 
 
+def test_a_copy_of_a_video_has_no_fold_of_its_own(videos, tmp_path, quick):
+    source = min((videos / "videos").rglob("*.mp4"))
+    for name in "ab":
+        shutil.copy(source, tmp_path / f"{name}.mp4")
+    (tmp_path / "labels.csv").write_text("video,start,end,label\na,1,2,wave\nb,1,2,wave\n")
+    chosen = replace(options(videos, tmp_path / "m"), videos=[str(tmp_path)], labels=str(tmp_path / "labels.csv"))
+    with pytest.raises(LabelsError):  # two names, but one recording
+        planned(chosen)
+
+
 def test_recordings_that_each_show_an_action_alone_are_measured_by_folds(videos, tmp_path, quick):
     names = [path.relative_to(videos / "videos").with_suffix("") for path in (videos / "videos").rglob("*.mp4")]
     rows = [f"{name},3,4,only {at}\n{name},1,2,wave" for at, name in enumerate(names)]
