@@ -21,7 +21,8 @@ from lstr.models.layers import DecoderLayer, Stack, Tensors, causal_mask, newest
 from lstr.models.published import read_publication
 from lstr.windows.windows import Outputs
 
-# Weights of the losses of the first and the middle work tokens, the last ones, the generated future (published).
+# Weights of the losses of the decoder's work tokens (published s1), of each refinement of them (s2), and of the
+# generated future.
 WEIGHTS = (0.1, 1.0, 0.5)
 
 
@@ -32,7 +33,7 @@ class CMeRTConfig(ForesightConfig, frozen=True):
     context: SizeOrZero = 0
     """Chunks before the work memory that the decoder sees too."""
     refine_times: Size = 1
-    """How often the work tokens see the generated future (published code)."""
+    """How often the work tokens are refined by the generated future (`REFINE_TIMES` of the published code)."""
 
     @property
     def tiling(self) -> tuple[int, int, int]:
@@ -56,8 +57,8 @@ class CMeRT(Foresight):
 
         The future begins at the first work slot.
         """
-        early, refined, generated = WEIGHTS
-        return self.staged([early] * self.config.refine_times + [refined], [generated], slot=0, first=0)
+        decoded, refined, generated = WEIGHTS
+        return self.staged([decoded] + [refined] * self.config.refine_times, [generated], slot=0, first=0)
 
     def learned(self, n_windows: int = 1) -> Tensors:
         """See `Foresight.learned`."""

@@ -309,7 +309,7 @@ TOKENS = 32
 
 
 class PackedLinear(nn.Module):
-    """A linear layer in float32 that cannot be trained; the output has the type of the input.
+    """A linear layer for inference, in float64 if its weights are, else in float32; the output has the input's dtype.
 
     A step of a stream multiplies few tokens by many weights, so most of its time goes to reading weights. The layout of
     oneDNN reads them almost twice as fast as a plain matrix.
@@ -317,16 +317,19 @@ class PackedLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.bias = None if bias is None else bias.detach().float()
+        # oneDNN has no float64, and on most processors half precision is slower than float32.
+        self.dtype = torch.promote_types(weight.dtype, torch.float32)
+        self.bias = None if bias is None else bias.detach().to(self.dtype)
         # The operator is torch's own, made for its compiler and not documented, so it may be missing.
-        self.packed = weight.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-        self.weight = weight.detach().float()
+        has_operator = hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        self.packed = has_operator and weight.device.type == "cpu" and self.dtype == torch.float32
+        self.weight = weight.detach().to(self.dtype)
         if self.packed:
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), TOKENS)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x (..., D_in) through the layer: (..., D_out)."""
-        x_in = x.float()
+        x_in = x.to(self.dtype)
         if self.packed:
             return torch.ops.mkldnn._linear_pointwise(x_in, self.weight, self.bias, "none", [], "").to(x.dtype)
         return F.linear(x_in, self.weight, self.bias).to(x.dtype)

@@ -76,9 +76,9 @@ def published_scores(found: Golden) -> tuple[torch.Tensor, np.ndarray]:
 
 
 def check_scores(found: Golden, scores, expected, has):
-    """MAT keeps other keys where two tie to rounding, and GateHUB's published code is off exact arithmetic."""
+    """GateHUB's published code is off exact arithmetic."""
     apart = (scores - expected)[has[: len(scores)]].abs().flatten(1).amax(dim=1)
-    assert apart.max() < (1e-4 if found.config.kind in ("mat", "gatehub") else 1e-5)
+    assert apart.max() < (1e-4 if found.config.kind == "gatehub" else 1e-5)
     assert (apart < 1e-5).float().mean() >= 0.95
 
 
@@ -87,7 +87,8 @@ def test_published_weights_give_the_published_scores(shared, name):
     found = golden(shared, name)
     expected, has = published_scores(found)
     features = torch.from_numpy(found.features)
-    if found.config.kind == "oadtr":  # in single precision the published code is 6.4e-6 off, processors differ as much
+    # In single precision OadTR's published code is 6.4e-6 off, and MAT keeps another key where two tie within rounding.
+    if found.config.kind in ("oadtr", "mat"):
         found.model.double()
         features = features.double()
     scores = predict_ahead(found.model, features)

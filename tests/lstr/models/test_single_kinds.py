@@ -159,6 +159,18 @@ def test_features_that_the_window_has_are_regressed(kind):
     torch.testing.assert_close(model.loss((logits, features), windows, supervision), expected)
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_cmert_weights_the_decoder_by_s1_and_every_refinement_by_s2(n):
+    model = tiny(kind="cmert", grid="anchored", refine_times=n, **AHEAD)
+    windows, supervision = supervised(model, (40, 50))
+    logits = model(windows)
+    sizes = [W + A] * (n + 1) + [model.config.future]
+    pieces = zip(logits.split(sizes, dim=1), supervision.targets.split(sizes, dim=1), strict=True)
+    means = [F.cross_entropy(ours.flatten(0, 1), wanted.flatten(0, 1)) for ours, wanted in pieces]
+    expected = 0.1 * means[0] + 1.0 * sum(means[1:-1]) + 0.5 * means[-1]
+    torch.testing.assert_close(model.loss(logits, windows, supervision), expected)
+
+
 def test_a_reward_is_for_being_right_early():
     background, act = torch.eye(3)[0], torch.eye(3)[1]
     begins = torch.stack([background, background, act, act, act])  # now, then four ahead
@@ -272,3 +284,7 @@ def test_without_the_operator_a_stream_says_the_same(has_operator, monkeypatch):
     packed = streaming.create(model).constants.model
     assert {module.packed for module in packed.modules() if isinstance(module, PackedLinear)} == {has_operator}
     torch.testing.assert_close(run(model, video(40)), scores_of(model, video(40)), atol=1e-5, rtol=0)
+    exact = model.double().constants().model
+    layers = [module for module in exact.modules() if isinstance(module, PackedLinear)]
+    x = video(3, width=layers[0].weight.shape[1]).double()
+    assert torch.equal(layers[0](x), F.linear(x, layers[0].weight, layers[0].bias)), "float64 stays float64"
