@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # they bring numpy
     from lstr.pipelines.evaluation.scoring import Evaluation
 
 AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")  # figures by which checkpoints are compared
+SYSTEMS = {"lstr": "model", "chance": "chance", "time_prior": "time prior"}  # keys of the JSON, and their columns
 # Options that only an evaluation on feature folders has.
 OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
 
@@ -249,7 +250,7 @@ def _show_classes(judged: Sequence["Evaluation"]) -> None:
     if several:
         keys, systems = ["AP"], {entry.name: entry.document["lstr"] for entry in judged}
     else:
-        keys, systems = ["AP", "cAP"], {name: first[name] for name in ("lstr", "chance", "time_prior") if name in first}
+        keys, systems = ["AP", "cAP"], {name: first[name] for name in SYSTEMS if name in first}
     ours = first["lstr"]["per_class"]
     rows = [
         [label, ours[label]["positives"]]
@@ -258,7 +259,7 @@ def _show_classes(judged: Sequence["Evaluation"]) -> None:
     ]
     rows.append(["mean", ""] + [figure_text(scores[f"m{key}"]) for key in keys for scores in systems.values()])
     title = f"{'AP; ' * several}{first['videos']} videos, {first['chunks']} chunks"
-    columns = ["class", "chunks", *(name if several else f"{name} {key}" for key in keys for name in systems)]
+    columns = ["class", "chunks", *(name if several else f"{SYSTEMS[name]} {key}" for key in keys for name in systems)]
     console.show_table(title, columns, rows, right=range(1, len(columns)))
 
 
