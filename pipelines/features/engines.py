@@ -267,7 +267,7 @@ def over_cluster(
                 yield _outcome(ended, *running.pop(ended))
             before, known = known, nodes()
             if lost := len(before.keys() - known.keys()):
-                yield Notice(f"{lost} node{'s' * (lost > 1)} lost; what ran there is done again elsewhere")
+                yield Notice(f"{lost} node{'s' * (lost > 1)} lost; their videos are extracted again on other nodes")
     finally:
         for ref in running:
             ray.cancel(ref)

@@ -232,9 +232,7 @@ class FeatureRows:
             try:
                 rows = np.asarray(file.open()[: len(self)][key], np.float32)
             except UNUSABLE as error:
-                raise RecipeError(
-                    f"{file.path} cannot be read any more ({error}).", "run the command again."
-                ) from error
+                raise RecipeError(f"{file.path} can no longer be read ({error}).", "run the command again.") from error
             if not np.isfinite(rows).all():
                 numbers, is_finite = np.atleast_1d(np.arange(len(self))[key]), np.isfinite(rows).all(axis=-1)
                 raise RecipeError(

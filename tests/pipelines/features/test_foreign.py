@@ -79,17 +79,11 @@ def other_lengths(folder, arrays):
     write_store(folder / "flow", "npy", {i: rows[::2] for i, rows in arrays.items()})
 
 
-def not_finite(folder, arrays):
-    arrays["v0"][7:] = np.nan
-    write_store(folder, "npy", arrays)
-
-
 UNREADABLE = {
     "npy of three axes": (lambda f, a: write_store(f, "npy", {"v0": np.ones((1, 41, 6))}), "v0"),
     "npz of three axes": (lambda f, a: write_store(f, "npz", {"v0": np.ones((1, 41, 6))}), "v0"),
     "pt of three axes": (lambda f, a: write_store(f, "pt", {"v0": np.ones((1, 41, 6))}), "v0"),
     "another width": (lambda f, a: write_store(f, "npy", {**a, "v2": a["v2"][:, :5]}), "v2"),
-    "not finite": (not_finite, "row 7"),
     "several arrays": (several, "clip, slow"),
     "parts of other lengths": (other_lengths, "41 rgb and 21 flow"),
     "pickle": (lambda f, a: (f / "features.pkl").write_bytes(pickle.dumps(a)), "pickle"),

@@ -7,7 +7,6 @@ import pytest
 
 from lstr.files.remote import RemoteFile
 from lstr.pipelines.scenes import SceneConfig, render_scenes
-from tests.support.mistakes import mistake
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +78,3 @@ def test_one_side_elsewhere(lstr, elsewhere, how, scene, tmp_path):
     code, _, err = lstr("extract", elsewhere.joinpath("a"), "-o", "memory://out/f", *how)
     assert code == 3 and "memory://videos/a/good.mp4" in err and "lstr-scratch" not in err, err
     assert [p for p in RemoteFile("memory://out/f").below() if p.endswith(".npy")] == []
-
-
-def test_addresses_that_cannot_be_meant(lstr, elsewhere, how, scene, tmp_path):
-    for given in ("memory://none", "sss://x/y"):
-        mistake(lstr("extract", given, "-o", tmp_path / "f", *how), 2)
-    mistake(lstr("extract", scene, "-o", "abfs://box/features", *how), 2, "pip install adlfs")
-    assert not (tmp_path / "f").exists()
