@@ -78,6 +78,8 @@ def describe(
             "sample_aspect": str(video.sample_aspect),
             "rotation": video.rotation,
             "duration": video.duration,
+            # labels made in a player count from the sound; encoders put sound up to 0.05 s before the first frame
+            **_present(seconds_after_sound=video.start if video.start > 0.1 else 0),
             "frames": len(video.ticks),
             "header_frames": video.header_frames,
             "frames_24fps": video.n_frames,

@@ -6,7 +6,7 @@
  *   FUSED    1 where the hardware multiplies and adds with one rounding
  *   LANES    floats in a VEC, then VEC, LOAD, STORE, FILL, MULADD (a * b + c), IF_LESS (a < b ? yes : no) and FIRST
  *            (lane 0 of a, the rest of the other); where LANES > 1 MULADD rounds once, and there are MAX_ABS and MIN_ABS
- *            (of either sign), the estimate RSQRT and QUAD_MULADD; and the estimate RCP where two quotients come
+ *            (of either sign), DIFFER (whether any lane does), the estimate RSQRT and QUAD_MULADD; and the estimate RCP where two quotients come
  *            sooner from it than from two divisions
  *   CHAINS   roots in flight at a time; EACH(n) repeats a statement for the first n of them, as k
  *
@@ -23,12 +23,24 @@ INLINE float NAME(fused)(float a, float b, float c) {
 #if FUSED
     return __builtin_fmaf(a, b, c);
 #else
-    return (float)((double)a * b + c); /* the product is exact in double */
+    return (float)((double)a * b + c); /* the product is exact in double; the sum rounds twice in one of 2^29 cases */
 #endif
 }
 
 #if LANES > 1
-/* norm[k] = TAUT * sqrt(dx[k]^2 + dy[k]^2) + 1 for the n chains, the root correctly rounded wherever the sum can notice.
+/* A norm in double precision, as hypotf computes it; slow. */
+ROWS VEC NAME(exact_norm)(VEC dx, VEC dy) {
+    float a[LANES], b[LANES];
+    STORE(a, dx);
+    STORE(b, dy);
+    for (int i = 0; i < LANES; i++)
+        a[i] = (float)__builtin_sqrt((double)a[i] * a[i] + (double)b[i] * b[i]) * TAUT + 1.0f;
+    return LOAD(a);
+}
+
+/* norm[k] = TAUT * sqrt(dx[k]^2 + dy[k]^2) + 1 for the n chains. One root in some ten million lies so close to the middle
+ * of two floats that float arithmetic cannot tell how it rounds, and one that rounds otherwise than OpenCV's may grow to
+ * pixels where a pair hardly settles; norms in doubt are computed again in double.
  * The chains go in lockstep: a processor looks ahead about a hundred operations, fewer than two roots take. */
 INLINE void NAME(norms)(const VEC *dx, const VEC *dy, VEC *norm, int n) {
     VEC big[CHAINS], small[CHAINS], square[CHAINS], sum[CHAINS], rest[CHAINS], root[CHAINS], half[CHAINS], miss[CHAINS];
@@ -44,8 +56,10 @@ INLINE void NAME(norms)(const VEC *dx, const VEC *dy, VEC *norm, int n) {
     EACH(n) miss[k] = MULADD(-root[k], half[k], FILL(0.5f));
     EACH(n) root[k] = MULADD(root[k], miss[k], root[k]);
     EACH(n) half[k] = MULADD(half[k], miss[k], half[k]);
-    EACH(n) rest[k] = MULADD(-root[k], root[k], sum[k]) + rest[k];
-    EACH(n) norm[k] = MULADD(rest[k], half[k], root[k]) * TAUT + 1.0f;
+    EACH(n) rest[k] = (MULADD(-root[k], root[k], sum[k]) + rest[k]) * half[k]; /* what the root lacks */
+    EACH(n) norm[k] = MULADD(rest[k], FILL(1.0f + ROOT_DOUBT), root[k]) * TAUT + 1.0f;
+    EACH(n) root[k] = MULADD(rest[k], FILL(1.0f - ROOT_DOUBT), root[k]) * TAUT + 1.0f;
+    EACH(n) if (__builtin_expect(DIFFER(norm[k], root[k]), 0)) norm[k] = NAME(exact_norm)(dx[k], dy[k]);
 }
 #else
 INLINE void NAME(norms)(const VEC *dx, const VEC *dy, VEC *norm, int n) {
@@ -412,6 +426,7 @@ static const struct kernel NAME(kernel) = {NAME(iterate), NAME(warp_row), NAME(m
 #undef MIN_ABS
 #undef CHAINS
 #undef RSQRT
+#undef DIFFER
 #undef RCP
 #undef IF_LESS
 #undef FIRST

@@ -31,6 +31,9 @@
 #define L_T ((float)(0.15 * 0.3))
 #define THETA 0.3f
 
+/* Of a root's last correction, four times what the roughest estimate (RSQRT of AVX2, 12 bits) leaves uncertain. */
+#define ROOT_DOUBT 0x1p-18f
+
 #define BORDER 4 /* zero pixels around the image that is warped */
 #define MAX_STEPS 5 /* iterations in one pass */
 #define MEDIAN_ROWS 28 /* of scratch memory */
@@ -98,6 +101,7 @@ struct kernel {
 #define ABS(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
 #define MAX_ABS(a, b) _mm256_max_ps(ABS(a), ABS(b))
 #define MIN_ABS(a, b) _mm256_min_ps(ABS(a), ABS(b))
+#define DIFFER(a, b) _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NEQ_UQ))
 #define RSQRT(a) _mm256_rsqrt_ps(a)
 #define IF_LESS(a, b, yes, no) _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ))
 #define FIRST(a, rest) _mm256_blend_ps(rest, a, 1)
@@ -116,6 +120,7 @@ struct kernel {
 #define MULADD(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define MAX_ABS(a, b) _mm512_range_ps(a, b, 0xb)
 #define MIN_ABS(a, b) _mm512_range_ps(a, b, 0xa)
+#define DIFFER(a, b) _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ)
 #define RSQRT(a) _mm512_rsqrt14_ps(a)
 #define RCP(a) _mm512_rcp14_ps(a)
 #define IF_LESS(a, b, yes, no) _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes)
@@ -143,6 +148,7 @@ static inline float32x4_t estimate_rsqrt(float32x4_t a) {
 #define MULADD(a, b, c) vfmaq_f32(c, a, b)
 #define MAX_ABS(a, b) vmaxq_f32(vabsq_f32(a), vabsq_f32(b))
 #define MIN_ABS(a, b) vminq_f32(vabsq_f32(a), vabsq_f32(b))
+#define DIFFER(a, b) (vminvq_u32(vceqq_f32(a, b)) == 0)
 #define RSQRT(a) estimate_rsqrt(a)
 #define IF_LESS(a, b, yes, no) vbslq_f32(vcltq_f32(a, b), yes, no)
 #define FIRST(a, rest) vcopyq_laneq_f32(rest, 0, a, 0)

@@ -23,7 +23,10 @@ from lstr.files.remote import Place, RemoteFile, Stat, has_no_room, place
 
 # Endings of folders that `lstr learn` writes next to videos; they contain no inputs.
 OWN_FOLDERS = (".learn", ".models")
-VIDEO_SUFFIXES = (".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv")
+VIDEO_SUFFIXES = (
+    *(".mp4", ".mkv", ".avi", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".ts", ".3gp", ".flv", ".wmv"),
+    *(".mts", ".m2ts", ".vob", ".mod", ".asf"),  # of camcorders, DVDs and recorders
+)
 PROXY_SUFFIX = ".lstr-proxy.mp4"  # a copy that browsers can play, next to a report
 LANES_SUFFIX = ".lanes.mp4"  # a video with its detections drawn below it
 # Endings of videos that lstr writes; they are skipped in folders, so that only the original videos are read.

@@ -3,12 +3,14 @@
 import errno
 import math
 import shlex
+import socket
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import av
 import numpy as np
@@ -277,12 +279,14 @@ def missing_end(container: av.container.InputContainer, reached: Fraction) -> st
     """Describe in a phrase how much is missing of a container that ends at `reached` seconds; empty if it is complete.
 
     The announced duration is counted from zero. Some containers count it from their start time, but then a complete
-    file could be reported as incomplete.
+    file could be reported as incomplete. A start before zero, as of a transport stream with a 33-bit clock that wraps,
+    does count.
     """
     announced = container.duration / av.time_base if container.duration else 0.0
-    if announced - reached <= MISSING_SECONDS:
+    length = reached - min(container_start(container), Fraction(0))
+    if announced - length <= MISSING_SECONDS:
         return ""
-    return f"it ends after {float(reached):.1f} of {announced:.1f} s"
+    return f"it ends after {float(length):.1f} of {announced:.1f} s"
 
 
 def unreadable(name: str, error: Exception) -> VideoError:
@@ -293,6 +297,8 @@ def unreadable(name: str, error: Exception) -> VideoError:
         hint = "close other programs that use it, or run `sudo usermod -aG video $USER` and log in again."
         return VideoError(f"The camera {name} cannot be read ({reason}).", hint)
     if "://" in name:
+        if isinstance(error, OSError) and error.errno == errno.EIO and not has_known_host(name):
+            return VideoError(f"The host of {name} is unknown.", "correct the host name, or use its IP address.")
         return VideoError(f"{name} cannot be read ({reason}).", "check that it is on, and its address.")
     if name == STDIN:
         return VideoError(
@@ -300,6 +306,14 @@ def unreadable(name: str, error: Exception) -> VideoError:
         )
     hint = OTHERS.get(Path(name).suffix.lower(), "play it with `ffplay`, or convert it with `ffmpeg`.")
     return VideoError(f"{name} is not a readable video ({reason}).", hint)
+
+
+def has_known_host(url: str) -> bool:
+    """Return whether the host name of a URL can be resolved now."""
+    try:
+        return bool(socket.getaddrinfo(urlsplit(url).hostname, None))
+    except (OSError, ValueError):  # ValueError for a name that is not valid in the domain name system
+        return False
 
 
 def comes_later(error: VideoError) -> bool:

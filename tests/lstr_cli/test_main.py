@@ -12,6 +12,7 @@ import pytest
 
 from lstr_cli.main import COMMANDS, cli
 from lstr_cli.options import MORE, Command, Option
+from tests.support.browser import write_greys
 from tests.support.documents import parse
 
 
@@ -88,6 +89,9 @@ def test_info(lstr, small_set, tmp_path):
 
     video = info(small_set.videos / "scene_00.mp4")
     assert (video["kind"], video["chunks"], video["size"], video["decoder"]) == ("video", 20, "96x64", "pyav")
+    assert "seconds_after_sound" not in video
+    write_greys(tmp_path / "late.mp4", late=3)
+    assert info(tmp_path / "late.mp4")["seconds_after_sound"] == pytest.approx(3, abs=0.05)
     assert info(small_set.videos)["videos"] == 4
     features = info(small_set.features)
     assert (features["videos"], features["chunks"], features["damaged"]) == (4, 80, [])

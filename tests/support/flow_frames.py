@@ -54,6 +54,8 @@ def pair_of(name: str) -> list[np.ndarray]:
     if name in VIDEOS:
         path = SHARED / "data" / VIDEOS[name] / "videos" / f"{name}.mp4"
         return grey_of(real_frames(path, 60, 2, (320, 180)))
+    if name == "doubtful root":  # of one root a rounding decides, and grew to 4e-4 pixels
+        return grey_of(real_frames(SHARED / "data" / "ut_interaction" / "videos" / "seq07.mp4", 3, 2, (340, 256)))
     if name == "cut":  # taps too far apart for a register, passes that end in doubt or one iteration too late
         return [np.rint(texture(64, 96, seed)).astype(np.uint8) for seed in (11, 12)]
     if " to " in name:

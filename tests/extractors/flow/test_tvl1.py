@@ -24,18 +24,17 @@ HARD = ("black to noise", "noise to white", "checks to saturated", "cut")
 
 
 @opencv5
-@pytest.mark.parametrize("name", [*MOTIONS, *SIZES, *VIDEOS, *HARD])
+@pytest.mark.parametrize("name", [*MOTIONS, *SIZES, *VIDEOS, *HARD, "doubtful root"])
 def test_every_instruction_set_gives_opencvs_flow(name):
+    """To the bit with AVX; without it fused multiply-add is made of two roundings, of which one in 2^29 matters."""
     before, after = pair_of(name)
     theirs = opencv(before, after)
-    for variant in ("", *flow.variants()):
+    for variant in flow.variants():
         ours = flow.native_flow(before, after, variant)
         assert ours.shape == theirs.shape and ours.dtype == np.float32
-        if name in HARD:
-            assert distance(ours, theirs) < NEAR
-        else:
-            assert distance(ours, theirs) < CLOSE
-            assert np.abs(flow.to_bytes(ours).astype(int) - flow.to_bytes(theirs)).mean() <= 0.1
+        if variant.startswith("avx"):
+            assert np.array_equal(ours, theirs), variant
+        assert distance(ours, theirs) < (NEAR if name in HARD else CLOSE)
 
 
 @pytest.mark.parametrize("variant", flow.variants())

@@ -8,6 +8,7 @@ from lstr.errors import MissingPathError
 from lstr.extractors.video.inputs import find_videos
 
 ODD = ("a/x.mp4", "b/x.MP4", "b/deep er/Ünïcode – 動画.mkv", "-dash.avi", "b/it's [1].webm", "b/notes.txt", "b/raw.y4m")
+CAMCORDERS = ("1.MTS", "1.m2ts", "1.vob", "1.mod", "1.asf")
 
 
 @pytest.fixture
@@ -33,6 +34,10 @@ def folder(tmp_path, monkeypatch):
 )
 def test_files_folders_and_patterns(folder, named, ids):
     assert sorted(find_videos(named)) == sorted(ids)
+    (folder / "camcorders").mkdir()
+    for name in CAMCORDERS:
+        (folder / "camcorders" / name).touch()
+    assert len(find_videos([folder / "camcorders"])) == len(CAMCORDERS)
     assert list(find_videos([folder], (".y4m",))) == ["b/raw"]
     with pytest.raises(MissingPathError):
         find_videos(["b/*.gif"])

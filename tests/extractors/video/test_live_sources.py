@@ -319,3 +319,11 @@ def test_a_clock_that_wraps_at_33_bits_goes_on(clips):
         assert reader.error is None and reader.clock == "stream" and reader.warnings == []
         assert reader.frames == 180 and len(chunks) in (23, 24) and abs(reader.unseen - n_unseen) <= 1
         assert len(np.flatnonzero(np.diff(indices(chunks)) != 1)) == bool(n_unseen)
+
+
+@pytest.mark.parametrize("scheme", ["rtsp", "http"])
+def test_an_unknown_host_is_named(scheme):
+    reader, _ = read(parse_live(f"{scheme}://me:secret@no-such-host.invalid/1"), timeout=0.2)
+    with pytest.raises(VideoError, match="no-such-host.invalid") as caught:
+        raise reader.error
+    assert "host" in caught.value.hint and "secret" not in str(caught.value)

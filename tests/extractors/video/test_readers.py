@@ -129,6 +129,16 @@ def test_a_part_of_a_video_begins_at_its_first_picture_that_decodes(reader, name
     assert len(ffmpegs) == len(ours) == video.n_frames and all(map(np.array_equal, ours, ffmpegs))
 
 
+@pytest.mark.parametrize("offset", ["95441.7", "-3"], ids=["33 bits wrap", "before zero"])
+def test_a_transport_stream_is_whole_wherever_its_clock_begins(offset, tmp_path):
+    clock = {"output_ts_offset": offset, "avoid_negative_ts": "disabled"}
+    path = write_video(tmp_path / "v.ts", range(0, 2400, 20), container=clock)
+    video = probe(path)
+    assert video.ticks[0] < 0 and not video.damage
+    assert (len(video.times), round(video.duration, 1)) == (120, 4)
+    assert len(list(FrameReader(video).frames(FULL))) == 120
+
+
 def test_a_turned_video_is_upright(shared):
     """OpenCV turns it too, by code of its own."""
     path = shared / "data" / "odd_videos" / "decord" / "video_270.mov"

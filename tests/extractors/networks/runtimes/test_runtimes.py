@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from torch import nn
 
 from lstr.errors import NetworkRuntimeError
 from lstr.extractors.networks import runtime as runtimes
-from lstr.extractors.networks.build import fingerprint
+from lstr.extractors.networks.build import calibrate, fingerprint, randomise
 from lstr.extractors.networks.converted_networks import open_network
 from lstr.extractors.networks.runtime import NetworkJob, choose_runtime
-from lstr.extractors.networks.torch_runtime import Ranges, Scale, fuse
+from lstr.extractors.networks.torch_runtime import PooledNetwork, Ranges, Scale, check_features, fuse
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import RunOptions, TwoStream
+from tests.support.backbones import build_backbone, scale_of
 
 ROOT = Path(__file__).resolve().parents[4]
 SIDE = 32
@@ -119,6 +121,30 @@ def test_a_conversion_that_makes_other_features_is_refused(runtime, tmp_path):
     with pytest.raises(NetworkRuntimeError) as caught:
         open_network(job_of(tiny(Other)), runtime, tmp_path)
     assert "runtime=torch" in caught.value.hint and caught.value.exit_code == 2 and not [*tmp_path.iterdir()]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("computed", ["float64", "bf16", "bgr", "transposed"])
+def test_rounding_is_told_from_other_features(computed):
+    """A network that amplifies rounding: calibrated on plain images, torch's float32 is up to 4e-4 off, by CPU."""
+    backbone, side = build_backbone("mobilenetv3"), 64
+    randomise(backbone, 0)
+    plain = np.repeat(np.random.default_rng(0).integers(0, 256, (64, 1, 3), np.uint8), side * side, 1)
+    plain = plain.reshape(64, side, side, 3)
+    plain[:, 8:20, 20:30] = (200, 90, 40)
+    part = NetworkRecipe("mobilenetv3", "custom", "", 1, *scale_of("mobilenetv3", "rgb"))
+    calibrate(backbone, plain, part, "cpu", 16)
+    job = NetworkJob(lambda: backbone, part, "", "float32", (side, side), "cpu", threads=1)
+    other = {"bf16": replace(job, precision="bf16"), "bgr": replace(job, part=replace(part, bgr=True))}
+    network = PooledNetwork(other.get(computed, job))
+    if computed == "float64":
+        network.double().dtype = torch.float64
+
+    def compute(x: np.ndarray) -> np.ndarray:
+        return network(torch.from_numpy(x.swapaxes(1, 2).copy() if computed == "transposed" else x)).numpy()
+
+    with nullcontext() if computed == "float64" else pytest.raises(NetworkRuntimeError):
+        check_features(job, "another runtime", compute)
 
 
 def test_auto_falls_back_to_torch_with_one_warning():
