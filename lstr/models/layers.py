@@ -317,7 +317,7 @@ class PackedLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        # oneDNN has no float64, and on most processors half precision is slower than float32.
+        # float16 and bfloat16 are computed in float32; the operator of oneDNN has no float64
         self.dtype = torch.promote_types(weight.dtype, torch.float32)
         self.bias = None if bias is None else bias.detach().to(self.dtype)
         # The operator is torch's own, made for its compiler and not documented, so it may be missing.

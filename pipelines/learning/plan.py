@@ -168,7 +168,7 @@ class Workspace:
     @property
     def is_foreign(self) -> bool:
         """Return whether the folder contains files that `lstr learn` has not written."""
-        own = {"lock", self.labels.name}  # left by a run that stopped early; earlier versions wrote `lock`
+        own = {self.labels.name}  # left by a run that stopped early
         has_others = self.path.is_dir() and any(path.name not in own for path in self.path.iterdir())
         return has_others and not self.plan_file.is_file()
 
