@@ -182,7 +182,7 @@ def test_without_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(RecipeError) as caught:
         find_network("timm:resnet26")
-    assert "lstr-video[timm]" in caught.value.hint
+    assert "[timm]" in caught.value.hint
 
 
 LISTED = [entry for entry in read_manifest() if entry.network.startswith("timm:")]
