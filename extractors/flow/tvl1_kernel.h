@@ -6,8 +6,8 @@
  *   FUSED    1 where the hardware multiplies and adds with one rounding
  *   LANES    floats in a VEC, then VEC, LOAD, STORE, FILL, MULADD (a * b + c), IF_LESS (a < b ? yes : no) and FIRST
  *            (lane 0 of a, the rest of the other); where LANES > 1 MULADD rounds once, and there are MAX_ABS and MIN_ABS
- *            (of either sign), DIFFER (whether any lane does), the estimate RSQRT and QUAD_MULADD; and the estimate RCP where two quotients come
- *            sooner from it than from two divisions
+ *            (of either sign), DIFFER (whether any lane does), the estimate RSQRT and QUAD_MULADD; and the estimate RCP
+ *            where two quotients come sooner from it than from two divisions
  *   CHAINS   roots in flight at a time; EACH(n) repeats a statement for the first n of them, as k
  *
  * All arithmetic is float32 and rounds where OpenCV rounds; only the cubic warp uses fused multiply-add as OpenCV does.
