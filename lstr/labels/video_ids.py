@@ -56,10 +56,10 @@ def near_id(name: str) -> str:
     return NUMBER.sub(lambda number: number[0].lstrip("0") or "0", name.casefold())
 
 
-# A name that ends in the number of a part, or of one of several cameras. A point separates the fields of names such as
-# mouse.1.cam.0, where one camera films one cage.
+# A name that ends in the number of a part, or of one of several cameras. A point may come before the word, but not
+# between word and number: it separates the fields of names such as mouse.1.cam.0, where each camera films one cage.
 PIECE = re.compile(
-    r"(?P<whole>.*[^\W_].*?)[ _-]+"
+    r"(?P<whole>.*[^\W_].*?)[ _.-]+"
     r"(?:(?P<part>part|pt)|clip|cut|segment|seg|scene|shot|cam|camera|view|angle)[ _-]?\d+",
     re.IGNORECASE,
 )

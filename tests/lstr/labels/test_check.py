@@ -210,6 +210,7 @@ WHOLE = ("mouse.1.cam.0", "fall-01", "seq10", "kick_clip1", "clip1", "cam0", "ru
     [
         ("seq3-Clip-02", "seq3"),
         ("seq3_clip2_part1", "seq3"),
+        ("game1.part2", "game1"),
         ("day 1/seq3_clip2", "day 1/seq3"),
         ("fall-01-cam0-rgb", "fall-01"),
         ("v_Archery_g01_c02", "v_Archery_g01"),
