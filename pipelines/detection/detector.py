@@ -1,15 +1,15 @@
 """Detection from Python: one call, or a model that is loaded once and detects many times."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
-from lstr.errors import ConfigError
+from lstr.errors import ConfigError, LstrError
 from lstr.extractors.devices import choose_device
 from lstr.extractors.video.inputs import LiveOptions
 from lstr.loaded_checkpoint import Checkpoint
@@ -74,17 +74,31 @@ class Decisions(Iterator[Decision]):
 
     An action that is active at the end is an event of the last decision, as described for `lstr.detect`. For frames or
     features from a program, which are decided immediately, it is only in `ended`. `ended` and `timeline`, the
-    lstr-timeline/1 document (None without a decision), are set after the last decision. The videos of a folder are
-    processed in sequence, with the id as `Decision.source`; `ended` and `timeline` then belong to the last video, and
-    `timelines` has all by id.
+    lstr-timeline/1 document (None without a decision), are set after the last decision. Several videos are processed in
+    sequence, with the id as `Decision.source`; `timelines` has all by id, and `ended` and `timeline` raise LstrError.
     """
 
     def __init__(self, events: Generator[DetectEvent, None, None], at_once: bool = False):
         self._events, self._at_once = events, at_once
         self._decisions = self._decide()
-        self.ended: list[Event] = []
-        self.timeline: dict[str, Any] | None = None
+        self._ended: list[Event] = []
         self.timelines: dict[str, dict[str, Any]] = {}
+
+    @property
+    def ended(self) -> list[Event]:
+        """The ends of the actions that were active at the end of the source; LstrError after several videos."""
+        self._check_single()
+        return self._ended
+
+    @property
+    def timeline(self) -> dict[str, Any] | None:
+        """The lstr-timeline/1 document of the source, None before its end; LstrError after several videos."""
+        self._check_single()
+        return next(iter(self.timelines.values()), None)
+
+    def _check_single(self) -> None:
+        if len(self.timelines) > 1:
+            raise LstrError(f"There are {len(self.timelines)} videos.", "read `timelines`, which has them by id.")
 
     def _decide(self) -> Generator[Decision, None, None]:
         """Yield the decisions, and warn of notices.
@@ -106,8 +120,8 @@ class Decisions(Iterator[Decision]):
                     elif before:
                         yield before
                 elif isinstance(event, Ended):
-                    self.timeline = self.timelines[event.id] = event.timeline
-                    self.ended = [*event.events]
+                    self.timelines[event.id] = event.timeline
+                    self._ended = [*event.events]
                     last, latest = latest, None
                     if last and waits:
                         yield replace(last, events=[*last.events, *event.events])
@@ -126,7 +140,7 @@ class Decisions(Iterator[Decision]):
         for decision in self:
             yield from decision.events
         if self._at_once:
-            yield from self.ended
+            yield from self._ended
 
     def close(self) -> None:
         """Stop the detection."""
@@ -161,7 +175,7 @@ class Detector(Checkpoint):
 
     def detect(
         self,
-        source: str | Path | Frames,
+        source: str | Path | Sequence[str | Path] | Frames,
         *,
         thresholds: ThresholdChoice = None,
         limits: Limits = ALL,
@@ -170,15 +184,20 @@ class Detector(Checkpoint):
         """Return the decisions on a source, one per quarter second, each made without looking ahead.
 
         Args:
-            source: A path or address as for `lstr detect`, or an iterable of (frame, time): frames (H, W, 3) uint8 RGB,
-                and seconds that do not decrease. Frames are read ahead in another thread, up to a limit; times count
-                from the first frame. Nothing is decided where no frame comes for more than two seconds.
+            source: A path or address as for `lstr detect`, a list of them, or an iterable of (frame, time): frames (H,
+                W, 3) uint8 RGB, and seconds that do not decrease. Frames are read ahead in another thread, up to a
+                limit; times count from the first frame. Nothing is decided where no frame comes for more than two
+                seconds.
             thresholds: As for `lstr.detect`, like `limits` and `live`.
 
         Warns and raises as `lstr.detect`, when the decisions are taken.
         """
-        given = source if isinstance(source, str | Path) else FrameSource("frames", source)
-        return self._decisions(given, isinstance(given, FrameSource), thresholds, limits, live or LiveOptions())
+        live = live or LiveOptions()
+        if isinstance(source, str | Path):
+            return self._decisions([source], False, thresholds, limits, live)
+        if isinstance(source, Sequence) and source and isinstance(source[0], str | Path):
+            return self._decisions(cast(Sequence[str | Path], source), False, thresholds, limits, live)
+        return self._decisions([FrameSource("frames", cast(Frames, source))], True, thresholds, limits, live)
 
     def detect_features(self, vectors: Iterable[Any], *, thresholds: ThresholdChoice = None) -> Decisions:
         """Return the decisions on features of a program, each made before the next vector is asked for.
@@ -191,7 +210,7 @@ class Detector(Checkpoint):
         Raises, when the decisions are taken, VideoError for an unsuitable vector, and as `lstr.detect`.
         """
         source = Source("features", rows=vector_rows(vectors, self))
-        return self._decisions(source, True, thresholds, ALL, LiveOptions())
+        return self._decisions([source], True, thresholds, ALL, LiveOptions())
 
     def close(self) -> None:
         """Free the memory and threads of the networks; a later `detect` builds them again."""
@@ -206,7 +225,12 @@ class Detector(Checkpoint):
         self.close()
 
     def _decisions(
-        self, source: str | Path | Source, at_once: bool, thresholds: ThresholdChoice, limits: Limits, live: LiveOptions
+        self,
+        sources: Sequence[str | Path | Source],
+        at_once: bool,
+        thresholds: ThresholdChoice,
+        limits: Limits,
+        live: LiveOptions,
     ) -> Decisions:
         def events() -> Generator[DetectEvent, None, None]:
             with self._lock:
@@ -225,7 +249,7 @@ class Detector(Checkpoint):
                 live=live,
                 keep_going=False,
             )
-            with closing(detect_sources([source], options)) as found:
+            with closing(detect_sources(sources, options)) as found:
                 yield from found
 
         return Decisions(events(), at_once)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lstr
-from lstr.errors import ConfigError, VideoError
+from lstr.errors import ConfigError, LstrError, VideoError
 from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.options import choose_thresholds
 from lstr.pipelines.detection.source import source_frames
@@ -65,15 +65,27 @@ def test_what_is_active_at_the_end_is_an_event(detector, small_set):
     decisions = detector.detect(small_set.features, thresholds=ALWAYS, limits=FEW)
     seen = list(decisions.events())
     assert {event.event for event in seen} == {"started", "ended"}
-    assert [event.event for event in decisions.ended] == ["ended"] * len(decisions.ended) and decisions.ended
-    assert seen[-len(decisions.ended) :] == decisions.ended
-    assert decisions.timeline["segments"] and decisions.timeline["chunks"] == 4
-    again = detector.detect(small_set.features, thresholds=ALWAYS, limits=FEW)
-    events = [(decision.source, decision.events) for decision in again]
+    timelines = decisions.timelines
+    assert [*timelines] == [f"scene_0{n}" for n in range(4)]
+    assert all(timeline["segments"] and timeline["chunks"] == 4 for timeline in timelines.values())
+    for name in ("ended", "timeline"):
+        with pytest.raises(LstrError):
+            getattr(decisions, name)
     others = lstr.detect(small_set.features, detector, thresholds=ALWAYS, limits=FEW)
-    assert events == [(decision.source, decision.events) for decision in others]
-    assert events[-1][1][-len(again.ended) :] == again.ended
-    assert [*again.timelines] == [f"scene_0{n}" for n in range(4)] and again.timelines["scene_03"] == again.timeline
+    assert seen == [event for decision in others for event in decision.events]
+
+
+def test_several_paths(detector, small_set):
+    paths = [small_set.videos / f"scene_0{n}.mp4" for n in (2, 3)]
+    decisions = detector.detect(paths, thresholds=ALWAYS, limits=FEW)
+    seen = [(decision.source, decision.events) for decision in decisions]
+    alone = [detector.detect([path], thresholds=ALWAYS, limits=FEW) for path in paths]
+    assert seen == [(decision.source, decision.events) for one in alone for decision in one]
+    assert [*decisions.timelines] == ["scene_02", "scene_03"]
+    for one in alone:
+        (last,) = one.timelines.values()
+        assert one.timeline == last and last["segments"]
+        assert one.ended and {event.event for event in one.ended} == {"ended"}
 
 
 @pytest.mark.long
