@@ -80,9 +80,11 @@ def test_several_paths(detector, small_set):
     decisions = detector.detect(paths, thresholds=ALWAYS, limits=FEW)
     seen = [(decision.source, decision.events) for decision in decisions]
     alone = [detector.detect([path], thresholds=ALWAYS, limits=FEW) for path in paths]
-    assert seen == [(decision.source, decision.events) for one in alone for decision in one]
+    rows = [[(decision.source, decision.events) for decision in one] for one in alone]
+    assert seen == [*rows[0], *rows[1]]
     assert [*decisions.timelines] == ["scene_02", "scene_03"]
-    for one in alone:
+    for one, own in zip(alone, rows, strict=True):
+        assert own[-1][1][-len(one.ended) :] == one.ended
         (last,) = one.timelines.values()
         assert one.timeline == last and last["segments"]
         assert one.ended and {event.event for event in one.ended} == {"ended"}
