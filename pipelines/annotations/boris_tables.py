@@ -8,15 +8,7 @@ from lstr.errors import LabelsError, brief, few
 from lstr.labels.label_set import Note
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
-from lstr.pipelines.annotations.boris import (
-    POINT,
-    START,
-    STOP,
-    Event,
-    Observation,
-    bouts_of,
-    videos_of,
-)
+from lstr.pipelines.annotations.boris import POINT, START, STOP, Event, Observation, bouts_of, videos_of
 from lstr.pipelines.annotations.format import ConvertOptions, File, Format
 from lstr.pipelines.annotations.tables import Rows, number_of
 

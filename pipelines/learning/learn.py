@@ -78,7 +78,7 @@ class Learnt:
     """Videos that were skipped because they cannot be read."""
 
     def lines(self) -> list[str]:
-        """Summarise the result in two sentences, and say what it cannot show."""
+        """Summarise the result in two sentences, with a third if too little video was measured for a rate."""
         metrics, split = self.about["metrics"], self.about["split"]
         prior = ""
         if "time_prior" in metrics:

@@ -61,7 +61,7 @@ class AppriseNotifier(Notifier):
         try:
             import apprise
         except ImportError:
-            raise ConfigError("Apprise is not installed, which this channel needs.", install_hint("watch")) from None
+            raise ConfigError("This channel needs Apprise, which is not installed.", install_hint("watch")) from None
         for logger in ("apprise", "urllib3"):  # both log addresses with their tokens
             logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
         asset = apprise.AppriseAsset()

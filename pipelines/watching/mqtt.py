@@ -83,7 +83,7 @@ class MqttNotifier(Notifier):
             from paho.mqtt.client import Client
             from paho.mqtt.enums import CallbackAPIVersion
         except ImportError:
-            raise ConfigError("paho-mqtt is not installed, which this channel needs.", install_hint("watch")) from None
+            raise ConfigError("This channel needs paho-mqtt, which is not installed.", install_hint("watch")) from None
         # a random id: the broker disconnects a client whose id another one uses
         self._client: Any = Client(CallbackAPIVersion.VERSION2, client_id=f"lstr-{secrets.token_hex(6)}")
         self._client.suppress_exceptions = True  # an exception would end the thread of the connection
