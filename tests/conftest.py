@@ -145,26 +145,27 @@ def chromium():
 
 @pytest.fixture
 def show(chromium):
-    """Open a report: show(path, width) -> page. Words on the console and requests beyond files fail the test."""
-    complaints, pages = [], []
+    """Open a report file or the address of a server: show(target, width) -> page.
 
-    def open_page(path, width: int = 1280, missing: str = "", **settings):
-        page = chromium.new_page(viewport={"width": width, "height": 900}, **settings)
-        pages.append(page)
-        page.on("console", lambda message: (missing and missing in message.text) or complaints.append(message.text))
+    Messages on the console, except those with an `expected` text, dialogs, and requests to other hosts fail the test.
+    """
+    complaints, contexts = [], []
+
+    def open_page(target: Path | str, width: int = 1280, expected: tuple[str, ...] = (), **settings):
+        contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
+        page = contexts[-1].new_page()
+        own = ("data:", "blob:", "file:" if isinstance(target, Path) else target.partition("?")[0])
+        page.on("console", lambda m: any(text in m.text for text in expected) or complaints.append(m.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        page.on(
-            "request",
-            lambda request: request.url.startswith(("file:", "data:", "blob:")) or complaints.append(request.url),
-        )
-        page.goto(path.as_uri())
+        page.on("request", lambda request: request.url.startswith(own) or complaints.append(request.url))
+        page.goto(target.as_uri() if isinstance(target, Path) else target)
         until(page, "typeof frameAsked === 'undefined' || !frameAsked")
         return page
 
     yield open_page
-    for page in pages:
-        page.close()
+    for context in contexts:
+        context.close()
     assert not complaints
 
 

@@ -20,6 +20,8 @@ FLAGS = (
 CLASSES = ["Background", "<script>alert(1)</script>", "kick", "hug"]
 HOSTILE = CLASSES[1]
 SECONDS = 10
+UNAVAILABLE = ("ERR_", "status of 4")
+"""Console messages about a server that has ended, and about requests that it refuses"""
 TIMEOUT_S = 60.0  # for what a page does on a busy machine
 GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
 

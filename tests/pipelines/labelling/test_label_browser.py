@@ -1,4 +1,4 @@
-"""Labelling in a real headless Chromium: by hand, and with the proposals of a model."""
+"""The page of `lstr label` in headless Chromium: labels drawn by hand, and the proposals of a model."""
 
 import json
 import socket
@@ -13,75 +13,45 @@ from lstr.pipelines.labelling import training
 from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.proposals import Candidate, propose
 from lstr.pipelines.labelling.values import About, Label
-from tests.support.browser import until
+from tests.support.browser import HOSTILE, UNAVAILABLE, until
 from tests.support.labelling import labels_of, press, put, settled
 from tests.support.videos import write_video
 
-HOSTILE = "<img src=x onerror=alert(1)>"
-EVIL = ["</script><script>alert(1)</script>", HOSTILE, "<svg onload=alert(2)>", "{{body}} <!--"]
-OTHER = f"b {HOSTILE}"
+pytestmark = pytest.mark.long
+
+MARKUP = [
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(2)>",
+    "{{body}} <!--",
+]
+SECOND = f"b {MARKUP[1]}"
 TIMES = [0, 20, 40, 60, 200, 205, 210, 400, 420, 440, 460, 480, 500, 520, 540, 560, 580, 600, 900, 1200]
-FILMS = {"g": "6", "bf": "2"}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("a folder #1")
-    write_video(folder / "a.mp4", TIMES, options=FILMS)
-    write_video(folder / f"{OTHER}.mp4", range(0, 2400, 20), options=FILMS)
+    for name, times in (("a", TIMES), (SECOND, range(0, 2400, 20))):
+        write_video(folder / f"{name}.mp4", times, options={"g": "6", "bf": "2"})
     return folder
 
 
-@pytest.fixture
-def tab(chromium):
-    """Open the page of a project: tab(labelling). Words on the console and requests to other hosts fail the test."""
-    complaints, contexts = [], []
-
-    def open_tab(labelling):
-        contexts.append(chromium.new_context(viewport={"width": 1280, "height": 900}))
-        page = contexts[-1].new_page()
-        expected = ("ERR_", "status of 4")  # of a server that has ended, and of what it refuses
-        page.on("console", lambda said: any(text in said.text for text in expected) or complaints.append(said.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        own = (f"http://127.0.0.1:{labelling.server.port}/", "data:")
-        page.on("request", lambda request: request.url.startswith(own) or complaints.append(request.url))
-        page.goto(labelling.server.address)
-        settled(page)
-        return page
-
-    yield open_tab
-    for context in contexts:
-        context.close()
-    assert not complaints
+def open_tab(show, labelling):
+    page = show(labelling.server.address, expected=UNAVAILABLE)
+    settled(page)
+    return page
 
 
-def written(labelling, video: str = "a") -> list[tuple]:
-    """The labels of a video in the file, without time that is not labelled."""
+def saved_labels(labelling, video: str = "a") -> list[tuple]:
+    """Return the labels of a video in the file, without unlabelled time."""
     labelling.project.settle()
     segments = read_labels(labelling.project.path).videos[video].segments
     return sorted((s.label, s.start, s.end) for s in segments if s.label != "Ambiguous")
 
 
-def add_action(page, name: str) -> None:
-    page.focus("#new-action")
-    page.keyboard.type(name)
-    press(page, "Enter")
-
-
-def drag(page, start: float, end: float) -> None:
-    """With the mouse, in the lane of kicks, from one time to another."""
-    box, lane = (page.locator(part).bounding_box() for part in ("#surface", ".lane:has-text('kick')"))
-    scale, y = box["width"] / page.evaluate("duration"), lane["y"] + lane["height"] / 2
-    page.mouse.move(box["x"] + scale * start, y)
-    page.mouse.down()
-    page.mouse.move(box["x"] + scale * end, y, steps=5)
-    page.mouse.up()
-    settled(page)
-
-
-def check_frame(page, number: int, within: int = 4) -> None:
-    """The frame on show is the one whose number is shown."""
+def check_frame(page, number: int) -> None:
+    """Check that the visible frame is the one whose number is displayed."""
     grey = page.evaluate(
         """() => {
           const pen = new OffscreenCanvas(1, 1).getContext("2d");
@@ -89,63 +59,59 @@ def check_frame(page, number: int, within: int = 4) -> None:
           return pen.getImageData(0, 0, 1, 1).data[0];
         }"""
     )
-    assert abs(grey - number * 7 % 256) <= within and f"frame {number + 1}" in page.locator("#clock").inner_text()
+    assert abs(grey - number * 7 % 256) <= 4 and f"frame {number + 1}" in page.locator("#clock").inner_text()
 
 
-@pytest.mark.long
-def test_label(tab, folder, tmp_path):
-    """By keys and by dragging, on exact frames, in two tabs, and over an end of the server."""
+def test_label(show, folder, tmp_path):
+    """By keys and by dragging, on exact frames, in two tabs, and over a restart of the server."""
     times = index_frames(folder / "a.mp4").times.tolist()
-    marks = [
-        {"label": name, "segment": [0.1 * at, 0.1 * at + 0.2], "subject": EVIL[at - 1], "comment": EVIL[at - 2]}
-        for at, name in enumerate(EVIL)
+    annotations = [
+        {"label": name, "segment": [0.1 * k, 0.1 * k + 0.2], "subject": MARKUP[k - 1], "comment": MARKUP[k - 2]}
+        for k, name in enumerate(MARKUP)
     ]
-    ours = {"format": "lstr-labels/1", "actions": [], "subjects": EVIL}
-    other = {"annotations": marks, "comment": EVIL[0], "complete": True}
-    (tmp_path / "labels.json").write_text(json.dumps({"lstr": ours, "database": {OTHER: other}}))
-    with socket.socket() as free:  # the default port may be that of another test when the server starts again
+    video = {"annotations": annotations, "comment": MARKUP[0], "complete": True}
+    header = {"format": "lstr-labels/1", "actions": [], "subjects": MARKUP}
+    (tmp_path / "labels.json").write_text(json.dumps({"lstr": header, "database": {SECOND: video}}))
+    with socket.socket() as free:  # another test may have the default port when the server restarts
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with label([str(folder)], tmp_path / "labels.json", port=port) as labelling:
-        page = tab(labelling)
+        page = open_tab(show, labelling)
         for keys, number in (((), 0), (["ArrowRight"] * 4, 4), (["ArrowRight"] * 3, 7), (["ArrowLeft"], 6)):
             press(page, *keys)
             check_frame(page, number)
             assert f"{times[number]:06.3f}" in page.locator("#clock").inner_text()
         label_by_keys(page, labelling, times)
-        drag(page, times[4], 1.49)
-        assert ("kick", times[2], 1.5) in labels_of(page) and page.evaluate("now") == 1.5
-        assert ("kick", times[2], 1.5) in written(labelling)
-        press(page, "Control+z")
-        share_with_another_tab(page, tab(labelling), labelling)
+        label_by_mouse(page, labelling, times)
+        share_with_another_tab(page, open_tab(show, labelling))
         type_a_comment(page, labelling)
         play(page)
-        before = written(labelling)
+        before = saved_labels(labelling)
         press(page, "PageUp")
-    for key in ("Home", "n", "ArrowRight", "n"):  # which nobody can save now
+    for key in ("Home", "n", "ArrowRight", "n"):  # cannot be saved now
         page.keyboard.press(key)
     until(page, "asked.length > 1 && !$('unsaved').hidden")
     with label([str(folder)], tmp_path / "labels.json", port=port) as labelling:
         until(page, "!asked.length && $('unsaved').hidden")
-        assert written(labelling) == sorted([*before, ("Background", 0, times[1])]), "the open tab goes on"
+        assert saved_labels(labelling) == sorted([*before, ("Background", 0, times[1])]), "saved by the open tab"
         page.close()
 
 
 def label_by_keys(page, labelling, times: list[float]) -> None:
-    add_action(page, "kick")
-    add_action(page, "hug")
+    for name in ("kick", "hug"):
+        page.focus("#new-action")
+        page.keyboard.type(name)
+        press(page, "Enter")
     kick, hug = (page.evaluate(f"actionsInOrder().find(([, a]) => a.name === {n!r})[1].key") for n in ("kick", "hug"))
     press(page, "Home", *["ArrowRight"] * 2, kick, "ArrowRight", hug, "ArrowRight", kick, "ArrowRight", hug)
     assert labels_of(page) == [("kick", times[2], times[4]), ("hug", times[3], times[5])]
     press(page, "n", "End", "n")
-    everything, segments = labels_of(page), written(labelling)
-    assert everything[2][1:] == (times[5], 2.033333), "the last frame is in it"
-    for _ in range(6):
-        press(page, "Control+z")
+    labels, segments = labels_of(page), saved_labels(labelling)
+    assert labels[2][1:] == (times[5], 2.033333), "includes the last frame"
+    press(page, *["Control+z"] * 6)
     assert labels_of(page) == []
-    for _ in range(6):
-        press(page, "Control+Shift+Z")
-    assert labels_of(page) == everything and written(labelling) == segments
+    press(page, *["Control+Shift+Z"] * 6)
+    assert labels_of(page) == labels and saved_labels(labelling) == segments
     press(page, "ArrowUp", "Delete")
     assert len(labels_of(page)) == 2
     press(page, "Shift+C")
@@ -154,39 +120,54 @@ def label_by_keys(page, labelling, times: list[float]) -> None:
     press(page, "Shift+C")
 
 
-def share_with_another_tab(page, other, labelling) -> None:
-    """Work of two tabs at once is in both, in one order."""
-    assert labels_of(other) == labels_of(page)
-    page.evaluate("for (let n = 0; n < 4; n++) addAction('one ' + n)")
-    other.evaluate("for (let n = 0; n < 4; n++) addAction('other ' + n)")
-    for one in (page, other):
-        until(one, "!asked.length && names.includes('one 3') && names.includes('other 3')")
-        settled(one)
-    assert page.evaluate("JSON.stringify(actionsInOrder())") == other.evaluate("JSON.stringify(actionsInOrder())")
+def label_by_mouse(page, labelling, times: list[float]) -> None:
+    """Drag the end of a kick; the cursor follows."""
+    box, lane = (page.locator(part).bounding_box() for part in ("#surface", ".lane:has-text('kick')"))
+    scale, y = box["width"] / page.evaluate("duration"), lane["y"] + lane["height"] / 2
+    page.mouse.move(box["x"] + scale * times[4], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + scale * 1.49, y, steps=5)
+    page.mouse.up()
+    settled(page)
+    kick = ("kick", times[2], 1.5)
+    assert kick in labels_of(page) and kick in saved_labels(labelling) and page.evaluate("now") == 1.5
+    press(page, "Control+z")
+
+
+def share_with_another_tab(page, other_page) -> None:
+    """Changes of two tabs at the same time reach both in the same order."""
+    pages = (page, other_page)
+    assert labels_of(other_page) == labels_of(page)
+    for tab, name in zip(pages, ("first", "second"), strict=True):
+        tab.evaluate(f"for (let n = 0; n < 4; n++) addAction('{name} ' + n)")
+    for tab in pages:
+        until(tab, "!asked.length && names.includes('first 3') && names.includes('second 3')")
+        settled(tab)
+    assert page.evaluate("JSON.stringify(actionsInOrder())") == other_page.evaluate("JSON.stringify(actionsInOrder())")
     count = len(labels_of(page))
-    press(other, "Home", "n", "ArrowRight", "n")
+    press(other_page, "Home", "n", "ArrowRight", "n")
     until(page, f"Object.keys(labelsOf()).length === {count + 1}")
-    press(other, "Control+z", "Control+z")
+    press(other_page, "Control+z", "Control+z")
     until(page, f"Object.keys(labelsOf()).length === {count}")
-    other.close()
+    other_page.close()
 
 
 def type_a_comment(page, labelling) -> None:
-    """What somebody types outlives a change of the same label from elsewhere."""
+    """Text that is being typed survives a change of the same label from elsewhere."""
     press(page, "Home", "ArrowDown", "Enter")
     page.keyboard.type("half")
     key = page.evaluate("chosen")
-    held = labelling.project.state.labels["a"][key]
-    put(labelling.project, Label(held.action, 0.0, held.end), "a", key)
+    before = labelling.project.state.labels["a"][key]
+    put(labelling.project, Label(before.action, 0.0, before.end), "a", key)
     until(page, f"labelsOf()[{key!r}].start === 0")
     page.keyboard.type(" of it")
     press(page, "Escape")
     until(page, "!asked.length")
-    assert labelling.project.state.labels["a"][key] == Label(held.action, 0.0, held.end, "", "half of it")
+    assert labelling.project.state.labels["a"][key] == Label(before.action, 0.0, before.end, "", "half of it")
 
 
 def play(page) -> None:
-    """Forwards and backwards in the other video, whose labels hold markup: all of it is text."""
+    """Play the second video forwards and backwards; the markup in its labels is displayed as text."""
     press(page, "PageDown")
     until(page, "films && video.readyState > 2")
     page.keyboard.press("l")
@@ -199,76 +180,63 @@ def play(page) -> None:
     press(page, "k")
     check_frame(page, page.evaluate("number"))
     page.click("#action-menu summary")
-    shown = page.inner_text("body")
-    assert all(name in shown for name in EVIL) and page.input_value("#video-comment") == EVIL[0]
+    text = page.inner_text("body")
+    assert all(name in text for name in MARKUP) and page.input_value("#video-comment") == MARKUP[0]
     assert page.locator("img").count() == 1 and page.locator("svg[onload]").count() == 0
-    assert page.locator("script").count() == 2, "the data and the one script"
+    assert page.locator("script").count() == 2, "the data and the page's script"
 
 
-def review(page, *keys: str) -> None:
-    """Press keys of the review, each when the page is ready for it."""
+def review(page, *keys: str) -> tuple | None:
+    """Press keys of the review; return the video, action, start and end of the proposal that is then under review."""
     for key in keys:
         page.keyboard.press(key)
         until(page, "!asked.length && (!reviewed || reviewed.ready)")
-
-
-def on_show(page) -> tuple | None:
-    """(video, action, start, end) of the proposal on show, as the person has it."""
-    found = page.evaluate(
+    values = page.evaluate(
         "reviewed && [videos[reviewed.at].id, nameOf(reviewed.draft.action), reviewed.draft.start, reviewed.draft.end]"
     )
-    return found and tuple(found)
+    return values and tuple(values)
 
 
-@pytest.mark.long
-def test_label_with_proposals(tab, labelling, monkeypatch):
-    """Reviewed by keys, in two tabs; and a training that is begun from the page, of which another program says."""
+def test_label_with_proposals(show, labelling, monkeypatch):
+    """Review proposals by keys and in two tabs, then start and stop a training."""
     project = labelling.project
 
-    def offer(video: str, *found: tuple, model: str = "m"):
-        candidates = [Candidate(name, start, end, peak, 0.5) for start, end, name, peak in found]
+    def offer(video: str, *proposals: tuple, model: str = "m"):
+        candidates = [Candidate(name, start, end, peak, 0.5) for start, end, name, peak in proposals]
         project.propose(video, lambda state, history: propose(state, history, video, model, candidates, 4.0))
 
     offer("a", (1.0, 2.0, "kick", 0.9), (0.5, 0.9, "hug", 0.45))
-    offer(OTHER, (0.5, 1.5, "kick", 0.52), (2.0, 2.5, "kick", 0.8))
-    page = tab(labelling)
+    offer(SECOND, (0.5, 1.5, "kick", 0.52), (2.0, 2.5, "kick", 0.8))
+    page = open_tab(show, labelling)
     until(page, "proposalOrder.length === 4")
-    review(page, "Shift+R")
-    assert on_show(page) == (OTHER, "kick", 0.5, 1.5), "the least sure one"
+    assert review(page, "Shift+R") == (SECOND, "kick", 0.5, 1.5), "least certain first"
     assert page.evaluate("rate") == 1 and page.evaluate("loop") == [0, 2.5]
-    review(page, "Enter")
-    assert on_show(page) == ("a", "hug", 0.5, 0.9), "it goes on in the other video"
-    review(page, "Delete")
-    assert on_show(page) == (OTHER, "kick", 2.0, 2.5)
-    review(page, "h")
-    assert on_show(page) == ("a", "kick", 1.0, 2.0)
-    review(page, "Control+z")
-    assert on_show(page) == (OTHER, "kick", 2.0, 2.5), "its last decision is taken back, in whichever video it was"
+    assert review(page, "Enter") == ("a", "hug", 0.5, 0.9), "of the other video"
+    assert review(page, "Delete") == (SECOND, "kick", 2.0, 2.5)
+    assert review(page, "h") == ("a", "kick", 1.0, 2.0)
+    assert review(page, "Control+z") == (SECOND, "kick", 2.0, 2.5), "undoes the last decision, in any video"
     review(page, "h", "k")
     page.evaluate("seek(1.5)")
-    review(page, "[")
-    assert on_show(page) == ("a", "kick", 1.5, 2.0)
-    review(page, "Escape")
-    assert on_show(page) == ("a", "kick", 1.0, 2.0), "the first escape takes edges back, the second one ends the review"
+    assert review(page, "[") == ("a", "kick", 1.5, 2.0)
+    assert review(page, "Escape") == ("a", "kick", 1.0, 2.0), "the first Escape restores the edges"
     page.evaluate("seek(1.5)")
-    review(page, "]", "Enter")
-    assert on_show(page) is None
-    assert written(labelling, OTHER) == [("hug", 2.0, 2.5), ("kick", 0.5, 1.5)]
-    assert written(labelling) == [("Background", 0.5, 0.9), ("kick", 1.0, 1.5)]
+    assert review(page, "]", "Enter") is None
+    assert saved_labels(labelling, SECOND) == [("hug", 2.0, 2.5), ("kick", 0.5, 1.5)]
+    assert saved_labels(labelling) == [("Background", 0.5, 0.9), ("kick", 1.0, 1.5)]
 
     offer("a", (0.1, 0.4, HOSTILE, 0.6), (1.6, 1.8, HOSTILE, 0.7), model="another")
-    other = tab(labelling)
-    for one in (page, other):
-        until(one, "proposalOrder.length === 2")
-        review(one, "Shift+R")
-        assert one.locator("#proposal-rows img").count() == 0
+    pages = (page, open_tab(show, labelling))
+    for tab in pages:
+        until(tab, "proposalOrder.length === 2")
+        review(tab, "Shift+R")
+        assert tab.locator("#proposal-rows img, #proposal-rows script").count() == 0
     review(page, "Enter")
-    until(other, "reviewed?.ready && reviewed.draft.start === 1.6")
-    page.evaluate("decide('accept')")
-    other.evaluate("decide('reject')")
-    for one in (page, other):
-        until(one, "!asked.length && !reviewed && openInOrder().length === 0")
-    assert labels_of(page) == labels_of(other)
+    until(pages[1], "reviewed?.ready && reviewed.draft.start === 1.6")
+    for tab, decision in zip(pages, ("accept", "reject"), strict=True):
+        tab.evaluate(f"decide('{decision}')")
+    for tab in pages:
+        until(tab, "!asked.length && !reviewed && openInOrder().length === 0")
+    assert labels_of(page) == labels_of(pages[1])
     offer("a", (1.85, 1.95, "kick", 0.6), model="third")
     until(page, "proposalOrder.length === 1")
     put(project, About(complete=True), "a")
@@ -276,19 +244,13 @@ def test_label_with_proposals(tab, labelling, monkeypatch):
     train(page, monkeypatch)
 
 
-TRAINING = """
-import json, sys, time
-said = {"step": 2, "steps": 7, "name": "train", "share": 0.5, "seconds_left": 60.0}
-print(json.dumps(said), file=sys.stderr, flush=True)
-time.sleep(600)
-"""
-
-
 def train(page, monkeypatch) -> None:
-    """Its progress is shown, also after the page is loaded again, and it is stopped."""
-    program = [sys.executable, "-c", TRAINING]
-    started = lambda command: subprocess.Popen(program, stderr=subprocess.PIPE, text=True)  # noqa: E731
-    monkeypatch.setattr(training, "start", started)
+    """Start and stop a training by keys; its progress is visible, also after a reload."""
+    progress = {"step": 2, "steps": 7, "name": "train", "share": 0.5, "seconds_left": 60.0}
+    code = f"import sys, time\nprint({json.dumps(progress)!r}, file=sys.stderr, flush=True)\ntime.sleep(600)"
+    monkeypatch.setattr(
+        training, "start", lambda _: subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    )
     page.focus("#train")
     page.keyboard.press("Enter")
     until(page, "!$('train-run').hidden && document.activeElement.id === 'train-stop'")

@@ -195,7 +195,7 @@ def follow_the_index(show, report, folder) -> None:
     shutil.copy(report, folder / "a #2.html")
     timelines = {"a #2": timeline, "a #10": timeline | {"segments": SEGMENTS[:1], "duration": 20.0}, "c": timeline}
     truth = {"a #2": [Segment(0, 10, "kick"), Segment(5, 6, "hug")], "a #10": [Segment(2.5, 4, "kick")], "c": None}
-    page = show(write_index(folder, timelines, truth=truth, failed=["d.mp4"]), missing="NOT_FOUND")
+    page = show(write_index(folder, timelines, truth=truth, failed=["d.mp4"]), expected=("NOT_FOUND",))
 
     def names() -> list[str]:
         return page.locator("td a").all_inner_texts()
