@@ -19,7 +19,6 @@ from lstr.extractors.flow.tvl1_cluster import (
     STATIC,
     THREADS,
     ClusterKernel,
-    Limits,
     compile_source,
     layouts,
     source,
@@ -35,13 +34,9 @@ pytestmark = pytest.mark.long
 CLOSE = 1e-3  # pixels, mean end-point difference of a pair
 
 
-def batch(pairs) -> tuple[torch.Tensor, torch.Tensor]:
-    return tuple(torch.from_numpy(np.stack(frames)) for frames in zip(*pairs, strict=True))
-
-
 @needs_kernel
-def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeypatch):
-    """The path of a GPU, by the CUDA kernel's source on the host: two chunks to planes."""
+def test_chunks_give_the_same_bytes_as_on_the_cpu(tmp_path, shared, monkeypatch):
+    """With the CUDA kernel compiled for the host."""
     host = build_host_kernel(tmp_path)
     video = shared / "data/ut_interaction/videos/seq01.mp4"
     chunks = real_frames(video, 30, 12, (48, 32)).reshape(2, 6, 32, 48, 3)
@@ -53,7 +48,7 @@ def test_bytes_of_a_chunk_equal_those_of_the_processor(tmp_path, shared, monkeyp
             assert np.array_equal(planes, workers.submit(chunk).result())
 
 
-SHORT = (1, 2, 4)  # warps, outer and inner iterations: the interpreter is slow
+SHORT = (1, 2, 4)  # warps, outer and inner iterations: Triton's interpreter is slow
 TRITON = """
 import sys
 import numpy as np
@@ -61,29 +56,17 @@ import torch
 import triton.language as tl
 from lstr.extractors.flow import tvl1_gpu, tvl1_triton
 
-if sys.argv[3:]:
-    tvl1_triton.WARPS, tvl1_triton.OUTER = int(sys.argv[3]), int(sys.argv[4])
-    tvl1_triton.INNER = tl.constexpr(int(sys.argv[5]))
-    tvl1_triton.TILE = tl.constexpr(256)  # two tiles, the last one not full
+tvl1_triton.WARPS, tvl1_triton.OUTER = int(sys.argv[3]), int(sys.argv[4])
+tvl1_triton.INNER = tl.constexpr(int(sys.argv[5]))
+tvl1_triton.TILE = tl.constexpr(256)  # two tiles, the last one not full
 frames = torch.from_numpy(np.load(sys.argv[1]))
 np.save(sys.argv[2], tvl1_gpu.solve_pyramids(frames, tvl1_triton.solve_scale).movedim(1, -1).numpy())
 """
 
 
-def by_triton(folder, frames: np.ndarray, *schedule: int) -> np.ndarray:
-    """Flow (B, H, W, 2) of pairs (B, 2, H, W) in Triton's interpreter, which runs one program after the other."""
-    np.save(folder / "frames.npy", frames)
-    subprocess.run(
-        [sys.executable, "-c", TRITON, folder / "frames.npy", folder / "flow.npy", *map(str, schedule)],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        check=True,
-    )
-    return np.load(folder / "flow.npy")
-
-
 @opencv5
-def test_the_triton_kernels_equal_opencv(tmp_path):
-    """Of pairs that stop after 1 and 5 iterations, in the second launch, and not at all, side by side."""
+def test_triton_kernels_equal_opencv(tmp_path):
+    """In one batch: pairs that stop after 1 and 5 iterations, in the second launch, and not at all."""
     pytest.importorskip("triton", minversion="3.8")
     random = np.random.default_rng(0)
     smooth = cv2.GaussianBlur(random.random((16, 19), np.float32) * 255, (0, 0), 2)
@@ -91,11 +74,16 @@ def test_the_triton_kernels_equal_opencv(tmp_path):
     frames = np.stack([np.stack([smooth, smooth + part]) for part in raised]).round().astype(np.uint8)
     expected = np.stack([opencv(*pair, SHORT) for pair in frames])
     assert (np.abs(expected).max((1, 2, 3)) > 1e-3).tolist() == [False, True, True]
-    assert np.abs(by_triton(tmp_path, frames, *SHORT) - expected).max() < 1e-6
+    np.save(tmp_path / "frames.npy", frames)
+    subprocess.run(
+        [sys.executable, "-c", TRITON, tmp_path / "frames.npy", tmp_path / "flow.npy", *map(str, SHORT)],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        check=True,
+    )
+    assert np.abs(np.load(tmp_path / "flow.npy") - expected).max() < 1e-6
 
 
-@pytest.mark.long
-def test_the_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
+def test_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
     triton = pytest.importorskip("triton", minversion="3.3")  # older ones know no tuples
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -112,32 +100,27 @@ def test_the_triton_kernels_compile_for_hopper(tmp_path, monkeypatch):
         assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"]
 
 
-def gpu_pairs() -> tuple[torch.Tensor, torch.Tensor]:
-    """64 pairs of 90 x 121 pixels, from one that stops at once to one that never does."""
+@pytest.mark.gpu
+@opencv5
+@pytest.mark.parametrize("kernel", OPENERS)
+def test_a_gpu_gives_the_flow_of_the_cpu(kernel, monkeypatch):
+    """For 64 pairs, from one that stops at once to one that never does."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     hard = hard_frames(90, 121)
     pairs = [moved(90, 121, degrees=0.1 * k, dx=0.05 * k, seed=k) for k in range(61)]
-    return batch(pairs + [(hard[a], hard[b]) for a, b in (("black", "black"), ("black", "noise"), ("noise", "white"))])
-
-
-@pytest.mark.gpu
-@opencv5
-@pytest.mark.parametrize("kernel", OPENERS)
-def test_a_gpu_gives_the_cpus_flow(kernel, monkeypatch):
-    before, after = gpu_pairs()
+    pairs += [(hard[a], hard[b]) for a, b in (("black", "black"), ("black", "noise"), ("noise", "white"))]
     monkeypatch.setenv("LSTR_FLOW_KERNEL", kernel)
-    ours = flow_between(torch.stack((before, after), 1).to("cuda"))[:, 0].movedim(1, -1)
-    assert ours.device.type == "cuda" and ours.shape == (*before.shape, 2) and ours.dtype == torch.float32
+    ours = flow_between(torch.from_numpy(np.stack(pairs)).to("cuda"))[:, 0].movedim(1, -1)
+    assert ours.device.type == "cuda" and ours.shape == (64, 90, 121, 2) and ours.dtype == torch.float32
     assert torch.isfinite(ours).all()  # one rounding may grow without bound where no motion explains the frames
-    for a, b, got in zip(before[:-2].numpy(), after[:-2].numpy(), ours[:-2].cpu().numpy(), strict=True):
-        expected = flow.native_flow(a, b) if flow.has_native() else flow.opencv_flow(a, b)
+    for pair, got in zip(pairs[:-2], ours[:-2].cpu().numpy(), strict=True):
+        expected = native_flow(*pair) if flow.has_native() else flow.opencv_flow(*pair)
         assert distance(got, expected) < CLOSE
         assert np.abs(flow.to_bytes(got).astype(int) - flow.to_bytes(expected)).mean() <= 0.1
 
 
-BEFORE_HOPPER = Limits(processors=108, blocks=1, memory=166_912)
-CUTS = (18, 19)  # of the twenty pairs; there tvl1.c may round a root in ten million otherwise, which grows
+CUTS = (18, 19)  # pairs between two videos: tvl1.c rounds one root in ten million differently, which grows
 QUICK = (1, 2, 5)  # warps, outer and inner iterations
 
 
@@ -151,8 +134,8 @@ def solved(frames: np.ndarray, solve) -> np.ndarray:
     return tvl1_gpu.solve_pyramids(torch.from_numpy(frames)[None], solve).movedim(1, -1).numpy()
 
 
-def twenty_pairs(shared: Path) -> list[np.ndarray]:
-    """Pairs (2, H, W) of real frames; those in CUTS are from one video to another."""
+def real_pairs(shared: Path) -> list[np.ndarray]:
+    """Return 20 pairs (2, H, W) of real frames."""
     places = [("ut_interaction", f"seq{k:02}", start) for k, start in ((1, 0), (4, 40), (6, 60), (9, 30))]
     places += [("urfall", f"fall-{k:02}", start) for k, start in ((1, 20), (5, 50))]
     videos = [grey_of(real_frames(shared / "data" / s / "videos" / f"{n}.mp4", at, 4)) for s, n, at in places]
@@ -161,11 +144,10 @@ def twenty_pairs(shared: Path) -> list[np.ndarray]:
 
 
 @opencv5
-@pytest.mark.long
 @pytest.mark.parametrize("schedule", [QUICK, pytest.param(FULL, marks=[pytest.mark.slow, needs_kernel])])
-def test_the_kernel_equals_opencv_on_real_pairs_and_cuts(host, shared, schedule):
-    """In a short schedule a third of them; a cut never settles."""
-    pairs = twenty_pairs(shared)
+def test_the_cuda_kernel_equals_opencv_on_real_frames(host, shared, schedule):
+    """The short schedule tests a third of the pairs; the iteration never converges at a cut."""
+    pairs = real_pairs(shared)
     for number in range(20) if schedule == FULL else (*range(0, 18, 3), 19):
         host.iterations.clear()
         ours = solved(pairs[number], host.solver(8 if number % 2 else 16, schedule))[0]
@@ -176,54 +158,44 @@ def test_the_kernel_equals_opencv_on_real_pairs_and_cuts(host, shared, schedule)
 
 
 @needs_kernel
-@pytest.mark.long
 @pytest.mark.parametrize("h, w", [(16, 16), (17, 16), (33, 19), (31, 47), (47, 101), (24, 600)])
-def test_any_number_of_blocks_gives_the_same(h, w, host):
+def test_the_flow_is_equal_for_each_number_of_blocks(h, w, host):
     """Bands that do not divide the height, a last band of one row, blocks without a row, rows longer than a block."""
     frames = np.stack(moved(h, w, dx=1.0, dy=-1.0))
-    want = native_flow(*frames)
+    expected = native_flow(*frames)
     fitting = [layout.blocks for layout in layouts(h, w, HOPPER)]
     assert {4, 8} <= set(fitting)
     for blocks in fitting:
-        assert np.array_equal(solved(frames, host.solver(blocks))[0], want), f"{blocks} blocks"
+        assert np.array_equal(solved(frames, host.solver(blocks))[0], expected), f"{blocks} blocks"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "architecture", ["sm_90", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sm_80", "sm_100"))]
 )
-def test_the_kernel_compiles_without_spills(architecture):
+def test_the_cuda_kernel_compiles_without_spills(architecture):
     """sm_80 has no clusters: there a block takes a pair alone."""
     need_nvrtc()
     code, log = compile_source(source(clusters=architecture != "sm_80"), architecture)
     assert code.startswith(b"\x7fELF") and b"solve_scale" in code
-    used = re.search(r"Used (\d+) registers.*?(\d+) bytes smem", log)
-    assert int(used[1]) * THREADS <= 65_536, "registers of a processor"
-    assert int(used[2]) <= STATIC, log
+    usage = re.search(r"Used (\d+) registers.*?(\d+) bytes smem", log)
+    assert int(usage[1]) * THREADS <= 65_536, "registers of a processor"
+    assert int(usage[2]) <= STATIC, log
     assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, log
 
 
 @needs_kernel
 @pytest.mark.gpu
 @pytest.mark.parametrize("w, h", [(320, 180), (320, 240), (340, 256), (121, 90), (47, 33)])
-def test_a_gpu_equals_the_processor_to_the_bit(w, h):
+def test_a_gpu_equals_the_cpu_to_the_bit(w, h):
+    """For motion in both directions, and for cuts."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     kernel = ClusterKernel(torch.device("cuda", torch.cuda.current_device()))
     if not kernel.fits(h, w):
         pytest.skip(f"{w}x{h} does not fit this GPU's clusters")
-    noise = hard_frames(h, w)["noise"]
-    frames = np.stack(
-        [
-            *np.stack(moved(h, w, dx=1.0, dy=-1.0)),
-            *np.stack(moved(h, w, dx=1.0, dy=-1.0))[::-1],
-            noise,
-            np.stack(moved(h, w, dx=1.0, dy=-1.0))[0],
-        ]
-    )  # cuts among them
-    on_gpu = (
-        tvl1_gpu.solve_pyramids(torch.from_numpy(frames)[None].cuda(), kernel.solve_scale).movedim(1, -1).cpu().numpy()
-    )
-    for k in range(len(frames) - 1):
-        # the plain form takes roots in double, as OpenCV does
-        assert np.array_equal(on_gpu[k], native_flow(frames[k], frames[k + 1], "plain")), f"pair {k}"
+    before, after = moved(h, w, dx=1.0, dy=-1.0)
+    frames = np.stack([before, after, after, before, hard_frames(h, w)["noise"], before])
+    flows = tvl1_gpu.solve_pyramids(torch.from_numpy(frames)[None].cuda(), kernel.solve_scale)
+    for k, field in enumerate(flows.movedim(1, -1).cpu().numpy()):
+        # the plain variant computes roots in double precision, as OpenCV does
+        assert np.array_equal(field, native_flow(frames[k], frames[k + 1], "plain")), f"pair {k}"

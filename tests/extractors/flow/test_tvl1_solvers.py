@@ -1,137 +1,70 @@
-"""Which kernel a GPU takes, when it is compiled and tried, and what is said when one does not run."""
+"""Which TV-L1 kernel a GPU uses, and the errors of kernels that fail."""
 
-from __future__ import annotations
-
-import threading
-from collections import Counter
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from lstr.errors import FlowError
-from lstr.extractors.flow import tvl1_cluster, tvl1_gpu, workers
-from lstr.extractors.flow.tvl1_cluster import load_code, source
-from lstr.extractors.flow.tvl1_gpu import PAIR_FLOW, Solver, open_solver, small_pair, try_pair
+from lstr.extractors.flow import tvl1_gpu, workers
+from lstr.extractors.flow.tvl1_cluster import source
+from lstr.extractors.flow.tvl1_gpu import OPENERS, PAIR_FLOW, Solver, open_solver, small_pair, try_pair
 from lstr.extractors.flow.workers import FlowWorkers
-from lstr.extractors.lanes import open_lane
-from tests.support.flow_frames import compiled_solve
+from tests.support.flow_frames import compiled_solve, needs_kernel
 
-pytestmark = pytest.mark.skipif(not workers.has_native(), reason="the compiled kernel was not built")
-CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
+HINT = "LSTR_FLOW_BACKEND=native"
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    """A GPU on which each kernel does what the test says: gpu(cluster=function or error, triton=…) -> opened names."""
-
-    def with_kernels(**kernels) -> list[str]:
-        opened = []
-
-        def opener(name, does):
-            def open_kernel(device):
-                opened.append(name)
-                if isinstance(does, Exception):
-                    raise does
-                return Solver(name, does, f"{name} for a test")
-
-            return open_kernel
-
-        monkeypatch.setattr(tvl1_gpu, "OPENERS", {name: opener(name, does) for name, does in kernels.items()})
-        monkeypatch.setattr(tvl1_gpu, "_opened", {})
-        monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-        # a kernel that is tried computes on the processor
-        real = try_pair
-        monkeypatch.setattr(tvl1_gpu, "try_pair", lambda solver, device: real(solver, CPU))
-        return opened
-
-    monkeypatch.delenv("LSTR_FLOW_KERNEL", raising=False)
-    return with_kernels
-
-
-def test_the_known_flow_is_that_of_the_pair():
+@needs_kernel
+def test_reference_flow_of_the_small_pair():
     i0, i1 = small_pair()
     flow = workers.native_flow(i0.byte().numpy(), i1.byte().numpy())
     assert flow.mean((0, 1)) == pytest.approx(PAIR_FLOW, abs=1e-5)
     assert torch.equal(i0.byte().float(), i0), "whole grey levels"
+    try_pair(Solver("cluster", compiled_solve), CPU)
+    for error in (1, float("nan")):
+        with pytest.raises(FlowError, match="cluster"):
+            try_pair(Solver("cluster", lambda i0, i1, u, error=error: u + error), CPU)
 
 
-FAULTS = [
-    FlowError("NVRTC cannot be loaded."),
-    RuntimeError("CUDA error: no image\nmore lines"),
-    lambda i0, i1, u: u + 1,
-    lambda i0, i1, u: u * float("nan"),
-]
+@needs_kernel
+@pytest.mark.parametrize("error", [None, FlowError("NVRTC cannot be loaded."), RuntimeError("no image\nmore lines")])
+def test_triton_replaces_a_kernel_that_fails(error, monkeypatch):
+    """On a simulated GPU that computes on the CPU."""
+
+    def open_cluster(device):
+        if error:
+            raise error
+        return Solver("cluster", compiled_solve)
+
+    openers = {"cluster": open_cluster, "triton": lambda device: Solver("triton", compiled_solve)}
+    monkeypatch.setattr(tvl1_gpu, "OPENERS", openers)
+    monkeypatch.setattr(tvl1_gpu, "_opened", {})
+    monkeypatch.setattr(tvl1_gpu, "try_pair", lambda solver, device: try_pair(solver, CPU))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.delenv("LSTR_FLOW_KERNEL", raising=False)
+    solver = open_solver("cuda:0")
+    assert solver.name == ("triton" if error else "cluster")
+    assert len(solver.warnings) == bool(error) and not any("\n" in text for text in solver.warnings)
 
 
-@pytest.mark.parametrize("fault", [None, *FAULTS])
-def test_our_kernel_comes_first_and_triton_stands_in(fault, gpu):
-    """What has failed is not tried again."""
-    opened = gpu(cluster=fault or compiled_solve, triton=compiled_solve)
-    for device in ("cuda", CUDA):
-        solver = open_solver(device)
-        assert solver.name == ("triton" if fault else "cluster")
-        assert len(solver.warnings) == bool(fault) and not any("\n" in text for text in solver.warnings)
-    assert opened == (["cluster", "triton"] if fault else ["cluster"])
-
-
-def test_the_environment_names_a_kernel(gpu, monkeypatch):
-    gpu(cluster=RuntimeError("no such thing"), triton=compiled_solve)
-    monkeypatch.setenv("LSTR_FLOW_KERNEL", "triton")
-    assert open_solver("cuda") == Solver("triton", compiled_solve, "triton for a test")
-    for name, hinted in (("cluster", "LSTR_FLOW_KERNEL"), ("clusters", "")):
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the kernels")
+def test_kernels_without_a_gpu(monkeypatch):
+    for name in (*OPENERS, "clusters", ""):
         monkeypatch.setenv("LSTR_FLOW_KERNEL", name)
-        with pytest.raises(FlowError, match="no such thing" if hinted else name) as caught:
-            open_solver("cuda")
-        assert hinted in caught.value.hint
-    monkeypatch.delenv("LSTR_FLOW_KERNEL")
-    with pytest.raises(FlowError) as caught:
+        with pytest.raises(FlowError, match=name or None) as caught:
+            open_solver("cuda:0")
+        assert ("LSTR_FLOW_KERNEL" in caught.value.hint) == bool(name)
+        assert (HINT in caught.value.hint) == (name != "clusters")
+    with pytest.raises(FlowError, match="cpu") as caught:
         open_solver("cpu")
-    assert "LSTR_FLOW_BACKEND=native" in caught.value.hint
+    assert HINT in caught.value.hint
+    monkeypatch.setattr(workers, "has_gpu", lambda: True)
+    with pytest.raises(FlowError):  # here and not in a thread
+        FlowWorkers(1, backend="cuda", device="cuda:0")
 
 
-def test_workers_fail_where_they_are_made(gpu, monkeypatch):
-    """Not in a thread, chunks later; and their warnings are those of the kernel."""
-    monkeypatch.setattr("lstr.extractors.devices.has_driver", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    gpu(cluster=FlowError("No NVRTC."), triton=OSError("no C compiler"))
-    threads = threading.active_count()
-    with pytest.raises(FlowError, match="no C compiler") as caught:
-        FlowWorkers(1, backend="cuda")
-    assert "LSTR_FLOW_BACKEND=native" in caught.value.hint and threading.active_count() == threads
-    gpu(cluster=FlowError("No NVRTC."), triton=compiled_solve)
-    monkeypatch.setattr("lstr.extractors.lanes.open_lane", lambda device: open_lane("cpu"))
-    with FlowWorkers(1, backend="cuda") as made:
-        assert len(made.warnings) == 1
-    with FlowWorkers(1) as made:
-        assert made.warnings == [] and workers.choose_backend() in made.backend
-
-
-def test_a_compiled_kernel_is_kept(tmp_path, monkeypatch):
-    """By a compiler and a driver that answer without a GPU."""
-    calls, driver_version = Counter(), [13000]
-
-    def compile_once(source, architecture):
-        calls[architecture] += 1
-        return b"code of " + architecture.encode(), ""
-
-    driver = SimpleNamespace(cuDriverGetVersion=lambda: (0, driver_version[0]))
-    monkeypatch.setattr(tvl1_cluster, "bindings", lambda: (driver, SimpleNamespace(nvrtcVersion=lambda: (0, 13, 2))))
-    monkeypatch.setattr(tvl1_cluster, "compile_source", compile_once)
-    monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
-    for _ in range(2):
-        assert load_code(source(True), "sm_90") == b"code of sm_90"
-    assert calls == {"sm_90": 1}
-    load_code(source(True), "sm_100")
-    driver_version[0] += 10
-    load_code(source(True), "sm_90")
-    load_code(source(False), "sm_90")
-    assert calls == {"sm_90": 3, "sm_100": 1}
-    kept = sorted((tmp_path / "home" / "kernels").iterdir())
-    assert len(kept) == 4 and all(path.suffix == ".cubin" for path in kept), "nothing temporary is left"
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LSTR_HOME", str(tmp_path / "file"))
-    assert load_code(source(True), "sm_90") == b"code of sm_90"
+def test_compiled_code_is_stored_per_architecture_compiler_and_options():
+    keys = {source(c).key(name, driver) for c in (True, False) for name in ("sm_90", "sm_100") for driver in "12"}
+    assert len(keys) == 8 and source(True).key("sm_90", "1") in keys
