@@ -1,4 +1,4 @@
-"""Several models as one: its scores are the mean of theirs, each on its own columns."""
+"""Averages of models: their scores, their stored files, and how they differ from kinds that are trained."""
 
 import json
 
@@ -16,55 +16,48 @@ CLASSES = ("Background", "a", "b", "c", "d")
 
 
 @pytest.fixture
-def parts():
-    """An RNN that sees three columns, and a bank of windows that sees all but the first."""
+def members():
+    """An RNN of three columns of the features, a feature bank of all columns but the first, and these columns."""
     rnn = unsettled(tiny(kind="rnn", rgb_dim=3, flow_dim=0))
     bank = unsettled(tiny(seed=1, kind="lfb", rgb_dim=7, flow_dim=0))
     return [rnn, bank], [((0, 1), (6, 8)), ((1, 8),)]
 
 
-def test_scores_are_the_mean_of_the_members_scores(parts):
-    models, columns = parts
-    model, features = average(models, columns, 5, 3), video(30)
-    seen = features[:, [0, 6, 7]], features[:, 1:]
-    first, second = (batch.predict(one, part) for one, part in zip(models, seen, strict=True))
-    expected = (first * second).sqrt()
+def test_scores_are_the_geometric_mean_of_the_members_scores(members):
+    models, columns = members
+    features = video(30)
+    inputs = features[:, [0, 6, 7]], features[:, 1:]
+    scores = [batch.predict(model, part) for model, part in zip(models, inputs, strict=True)]
+    expected = (scores[0] * scores[1]).sqrt()
     expected = expected / expected.sum(-1, keepdim=True)
-    torch.testing.assert_close(torch.from_numpy(mean_of([first.numpy(), second.numpy()])), expected)
-    torch.testing.assert_close(batch.predict(model, features), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(torch.from_numpy(mean_of([part.numpy() for part in scores])), expected)
+    torch.testing.assert_close(batch.predict(average(models, columns, 5, 3), features), expected, atol=1e-6, rtol=0)
 
 
-def test_a_stored_one_that_contradicts_itself_is_refused(parts, tmp_path):
-    checkpoint.save(tmp_path / "a.pt", average(*parts, 5, 3), CLASSES, None, {})
+def test_a_contradictory_file_is_refused(members, tmp_path):
+    checkpoint.save(tmp_path / "a.pt", average(*members, 5, 3), CLASSES, None, {})
     content = torch.load(tmp_path / "a.pt", weights_only=True)
     config = json.loads(content["config"])
-    for members, error in (
-        ([], ConfigError),
-        ("text", ConfigError),
-        ([{"columns": []}], ConfigError),
-        ([{**config["members"][0], "columns": [[6, 8], [0, 1]]}], ConfigError),
-        ([{**config["members"][0], "columns": [[0, 1], [7, 9]]}], ConfigError),
-        ([{**config["members"][0], "columns": [[0, 4]]}], ConfigError),
-        ([{"config": config, "columns": []}], ConfigError),
-        ([*config["members"], config["members"][0]], CheckpointError),
-        (config["members"][:1], CheckpointError),
-    ):
-        torch.save({**content, "config": json.dumps({**config, "members": members})}, tmp_path / "b.pt")
+    first, second = config["members"]
+    damage = [
+        *(([{**first, "columns": columns}], ConfigError) for columns in ([[6, 8], [0, 1]], [[0, 1], [7, 9]], [[0, 4]])),
+        *((value, ConfigError) for value in ([], "text", [{"columns": []}], [{"config": config, "columns": []}])),
+        *((value, CheckpointError) for value in ([first, second, first], [first])),
+    ]
+    changes = [({"config": json.dumps({**config, "members": value})}, error) for value, error in damage]
+    for change, error in [*changes, ({"classes": json.dumps(CLASSES[:4])}, CheckpointError)]:
+        torch.save({**content, **change}, tmp_path / "b.pt")
         with pytest.raises(error) as caught:
             checkpoint.load(tmp_path / "b.pt")
         assert caught.value.hint
-    torch.save({**content, "classes": json.dumps(CLASSES[:4])}, tmp_path / "b.pt")
-    with pytest.raises(CheckpointError):
-        checkpoint.load(tmp_path / "b.pt")
 
 
-def test_a_class_that_a_model_rules_out_has_a_mean_all_the_same():
-    sure, unsure = np.array([[1.0, 0.0]], np.float32), np.array([[0.5, 0.5]], np.float32)
-    (row,) = mean_of([sure, unsure])
+def test_a_score_of_zero_keeps_the_mean_finite():
+    (row,) = mean_of([np.array([[1.0, 0.0]], np.float32), np.array([[0.5, 0.5]], np.float32)])
     assert row.sum() == pytest.approx(1) and 0 < row[1] < 1e-18
 
 
-def test_it_is_known_by_name_and_not_trained():
+def test_an_average_is_a_kind_that_cannot_be_trained():
     assert "average" in KINDS and "average" not in list(KINDS)
     with pytest.raises(ConfigError) as caught:
         configure(kind="average")

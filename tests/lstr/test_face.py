@@ -1,4 +1,4 @@
-"""`import lstr`: everything by name, nothing before it is used."""
+"""`import lstr`: every public name, imported when it is first used."""
 
 import ast
 import importlib
@@ -21,36 +21,45 @@ VERSION = (
 )
 
 
+CHANGE = "from lstr.kinds import change, configure\nchange(configure(long_length=0), {'kind': 'rnn'})"
+
+
 @pytest.mark.parametrize(
-    "code, heavy", [("import lstr\nlstr.__version__, dir(lstr), lstr.__all__", HEAVY), (VERSION, ("torch",))]
+    "code, heavy",
+    [
+        ("import lstr\nlstr.__version__, dir(lstr), lstr.__all__", HEAVY),
+        (VERSION, ("torch",)),
+        (CHANGE, ("lstr.models.foresight",)),  # a change of the kind imports no third kind
+        ("import lstr.windows.plans", ("torch", "onnxruntime")),
+    ],
 )
-def test_importing_it_and_its_version_load_nothing(code, heavy):
+def test_imports_load_only_what_is_used(code, heavy):
     script = f"import sys\n{code}\nprint(*(name for name in {heavy} if name in sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout.split() == []
 
 
 @pytest.mark.parametrize("name", sorted(set(lstr.__all__) - {"__version__"}))
-def test_every_name_is_there(name):
+def test_every_public_name_has_its_value_and_documentation(name):
     value = getattr(lstr, name)
     assert value is getattr(lstr, name)
-    assert dir(lstr) == sorted(lstr.__all__), "though modules that names are from were loaded"
-    assert inspect.getdoc(value), "what a person reads by help()"
+    assert dir(lstr) == sorted(lstr.__all__), "modules loaded for names add none"
+    assert inspect.getdoc(value)
     if inspect.isfunction(value):
         module, attribute = lstr._NAMES[name]
         assert inspect.signature(value) == inspect.signature(getattr(importlib.import_module(module), attribute))
         assert pickle.loads(pickle.dumps(value)) is value
 
 
-def test_type_checkers_see_the_same_names():
+def test_type_checkers_know_the_same_names():
     (block,) = (node for node in ast.parse(Path(lstr.__file__).read_text()).body if isinstance(node, ast.If)
                 if isinstance(node.test, ast.Name))  # fmt: skip
-    seen = {a.asname: (n.module, a.name) for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
-    assert seen == lstr._NAMES
+    names = {a.asname: (n.module, a.name) for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert names == lstr._NAMES
     assert (ROOT / "lstr" / "py.typed").is_file()
 
 
-def test_modules_are_modules():
+def test_names_do_not_hide_modules():
     assert not {path.stem for path in Path(lstr.__file__).parent.glob("[a-z]*.py")} & set(lstr.__all__)
     from lstr import batch
     from lstr.labels import label_set as labels
@@ -58,7 +67,7 @@ def test_modules_are_modules():
     assert isinstance(batch, ModuleType) and isinstance(labels, ModuleType) and lstr.labels.label_set is labels
 
 
-def test_a_wrong_name():
+def test_an_unknown_name_is_an_error():
     with pytest.raises(AttributeError, match="detekt"):
         lstr.detekt  # noqa: B018
     with pytest.raises(ImportError):
