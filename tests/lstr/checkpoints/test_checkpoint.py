@@ -1,7 +1,6 @@
-"""Checkpoints: what comes back, and how a bad file is told from a good one."""
+"""Checkpoints: saving, loading, files of the published code, and files that are refused."""
 
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -31,34 +30,29 @@ def saved(model, tmp_path):
     return path
 
 
-def published(path, n_classes=22, config=None, **changes):
-    """A file as the published code leaves it, of random weights."""
-    model = LSTR(config or configure(**{**TINY, "rgb_dim": 2048, "flow_dim": 1024}), n_classes)
-    tensors = {**model.state_dict(), **changes}
-    content = {"epoch": 7, "model_state_dict": {k: v for k, v in tensors.items() if v is not None}}
-    torch.save({**content, "optimizer_state_dict": {"state": {}, "param_groups": [{"lr": 7e-5}]}}, path)
+def write_published(path, n_classes=22, tensors=None, **settings):
+    """A checkpoint with random weights in the format of the published code; a tensor of None is missing."""
+    model = LSTR(configure(**{**TINY, "rgb_dim": 2048, "flow_dim": 1024, **settings}), n_classes)
+    state = {name: tensor for name, tensor in {**model.state_dict(), **(tensors or {})}.items() if tensor is not None}
+    optimizer = {"state": {}, "param_groups": [{"lr": 7e-5}]}
+    torch.save({"epoch": 7, "model_state_dict": state, "optimizer_state_dict": optimizer}, path)
     return model.eval()
 
 
-def test_round_trip(model, saved):
+def test_a_file_of_tensors_and_json_has_the_saved_values(model, saved):
     loaded = checkpoint.load(saved)
     assert (loaded.config, loaded.classes) == (model.config, CLASSES)
     assert (loaded.recipe, loaded.metrics, loaded.extra) == ({"flow": "tvl1"}, {"mAP": 0.5}, {"epoch": 3})
     assert loaded.versions.keys() == {"lstr", "python", "torch", "numpy"}
     assert loaded.format == "lstr-checkpoint/1"
-
-
-def test_the_file_holds_only_tensors_and_json_text(saved):
     content = torch.load(saved, weights_only=True)
-    tensors = content.pop("model_state_dict")
-    assert content.pop("calibration") == {}
-    assert all(isinstance(value, str) for value in content.values())
+    assert "enc_modules.0.layers.0.multihead_attn.in_proj_weight" in content.pop("model_state_dict")
+    assert content.pop("calibration") == {} and all(isinstance(value, str) for value in content.values())
     assert json.loads(content["classes"]) == list(CLASSES)
-    assert "enc_modules.0.layers.0.multihead_attn.in_proj_weight" in tensors
 
 
 @pytest.mark.parametrize(
-    "changes, overrides, named",
+    ("changes", "overrides", "values"),
     [
         ({"encoder": "one-stage"}, {"encoder": "none"}, "enc_modules.0"),
         ({"integration": "average"}, {"integration": "concatenation"}, "classifier.weight"),
@@ -74,66 +68,45 @@ def test_the_file_holds_only_tensors_and_json_text(saved):
         ({}, {"d_model": "32"}, "d_model.* 32 .* 16"),
         ({}, {"rgb_dim": 6}, " 9 .* 8"),
         ({}, {"heads": 2}, "heads"),
-        (None, {"d_model": "32"}, "d_model.* 32 .* 16"),
         (None, {"d_feedforward": 16}, "d_feedforward.* 16 .* 24"),
         (None, {"n0": "5"}, "n0.* 5 .* 3"),
         (None, {"n1": 8}, "n1.* 8 .* 4"),
         (None, {"l_enc": 1}, "l_enc.* 1 .* 2"),
         (None, {"l_dec": "4"}, "l_dec.* 4 .* 2"),
         (None, {"rgb_dim": 1024, "flow_dim": 1024}, "2048 .* 3072"),
-        (None, {"long_length": 0}, "long_memory"),
-        (None, {"encoder": "none"}, "enc_modules.0"),
-        (None, {"kind": "rnn"}, "tensors"),
         (None, {"gru": "true"}, "gru"),
     ],
     ids=str,
 )
-def test_a_model_of_another_shape_or_kind_is_refused(tmp_path, changes, overrides, named):
-    """Of ours, and of published code: whoever runs it must learn it, not see scores of something else."""
+def test_settings_that_contradict_the_tensors_are_refused(tmp_path, changes, overrides, values):
+    """With `changes` a checkpoint of this project, with None one of the published code."""
     if changes is None:
-        published(tmp_path / "a.pt")
+        write_published(tmp_path / "a.pt")
     else:
         checkpoint.save(tmp_path / "a.pt", tiny(n_classes=3, **changes), CLASSES, None, {})
-    with pytest.raises((CheckpointError, ConfigError), match=named) as caught:
+    with pytest.raises((CheckpointError, ConfigError), match=values) as caught:
         checkpoint.load(tmp_path / "a.pt", {"n_heads": 4, **overrides})
     assert caught.value.hint
 
 
-def test_statistics_of_untrained_backbones_travel_with_the_model(model, tmp_path):
-    path = tmp_path / "a.pt"
+def test_calibration_is_saved_with_the_model(model, tmp_path):
     mean = torch.randn(3, requires_grad=True)
-    checkpoint.save(path, model, CLASSES, None, {}, None, {"flow": {"bn.running_mean": mean}})
-    assert torch.equal(checkpoint.load(path).calibration["flow"]["bn.running_mean"], mean)
-    torch.save({**torch.load(path, weights_only=True), "calibration": {"flow": 3}}, path)
-    with pytest.raises(CheckpointError, match="calibration"):
-        checkpoint.load(path)
+    checkpoint.save(tmp_path / "a.pt", model, CLASSES, None, {}, None, {"flow": {"bn.running_mean": mean}})
+    assert torch.equal(checkpoint.load(tmp_path / "a.pt").calibration["flow"]["bn.running_mean"], mean)
 
 
-def test_a_failed_save_leaves_the_old_file(model, saved, monkeypatch):
-    before = saved.read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CheckpointError, match="No space"):
-        checkpoint.save(saved, model, CLASSES, None, {})
-    assert saved.read_bytes() == before and os.listdir(saved.parent) == ["best.pt"]
-
-
-def test_what_cannot_be_saved_is_refused(model, tmp_path):
-    for name, classes, metrics in (
-        ("a.pt", ("Background", "A"), {}),
-        ("a.pt", CLASSES, {"mAP": object()}),
-        ("none/a.pt", CLASSES, {}),
-    ):
-        with pytest.raises(CheckpointError):
-            checkpoint.save(tmp_path / name, model, classes, None, metrics)
+@pytest.mark.parametrize(
+    ("name", "classes", "metrics"),
+    [("a.pt", CLASSES[:2], {}), ("a.pt", CLASSES, {"mAP": object()}), ("missing/a.pt", CLASSES, {})],
+)
+def test_invalid_values_are_not_saved(model, tmp_path, name, classes, metrics):
+    with pytest.raises(CheckpointError):
+        checkpoint.save(tmp_path / name, model, classes, None, metrics)
     assert not list(tmp_path.iterdir())
 
 
-def test_published_file(tmp_path):
-    model = published(tmp_path / "epoch-7.pth")
+def test_a_published_file_is_read(tmp_path):
+    model = write_published(tmp_path / "epoch-7.pth")
     loaded = checkpoint.load(tmp_path / "epoch-7.pth", {"n_heads": "4", "work_length": "6", "long_length": 16})
     published_grid = {"grid": "sliding", "positions": "slot", "dropout": loaded.config.dropout}
     assert loaded.config == model.config.replace(**published_grid)
@@ -146,24 +119,23 @@ def test_published_file(tmp_path):
     assert longer.model.pos_encoding.pe.shape[0] == 6032, "beyond the published table"
 
 
-def test_published_file_of_other_widths_and_classes(tmp_path):
+def test_a_published_file_has_its_own_widths_and_classes(tmp_path):
     path = tmp_path / "a.pth"
-    sized = {**TINY, "rgb_dim": 2048, "flow_dim": 2048}
-    published(path, 31, configure(**{**sized, "l_enc": 1, "l_dec": 3}))
+    write_published(path, 31, flow_dim=2048, l_enc=1, l_dec=3)
     loaded = checkpoint.load(path)
     assert (loaded.config.rgb_dim, loaded.config.flow_dim) == (2048, 2048)
     assert (loaded.config.l_enc, loaded.config.l_dec) == (1, 3)
     assert loaded.classes[:2] == ("Background", "class_1") and len(loaded.classes) == 31
-    published(path, 31, configure(**TINY))
+    write_published(path, 31, rgb_dim=5, flow_dim=3)
     with pytest.raises(CheckpointError, match="8"):
         checkpoint.load(path)
     assert checkpoint.load(path, {"rgb_dim": 3, "flow_dim": 5}).config.flow_dim == 5
-    published(path, 31, configure(**{**sized, "flow_dim": 1024, "long_length": 0}))
+    write_published(path, 31, long_length=0)
     assert checkpoint.load(path).config.n_long == 0
 
 
 @pytest.mark.parametrize(
-    ("name", "tensor", "named"),
+    ("name", "tensor", "value"),
     [
         ("dec_modules.norm.bias", None, ""),
         ("final.weight", torch.zeros(3), ""),
@@ -171,66 +143,69 @@ def test_published_file_of_other_widths_and_classes(tmp_path):
         ("dec_modules.norm.bias", torch.full((16,), float("nan")), ""),
         ("classifier.weight", None, "d_model"),
     ],
-    ids=range(5),
+    ids=["missing", "unknown", "other shape", "not finite", "needed for the settings"],
 )
-def test_missing_unknown_misshapen_and_broken_tensors_are_named(tmp_path, name, tensor, named):
-    published(tmp_path / "a.pth", **{name: tensor})
-    with pytest.raises(CheckpointError, match=named or name):
+def test_a_wrong_tensor_is_named(tmp_path, name, tensor, value):
+    write_published(tmp_path / "a.pth", tensors={name: tensor})
+    with pytest.raises(CheckpointError, match=value or name):
         checkpoint.load(tmp_path / "a.pth")
 
 
-def test_a_file_that_runs_code_is_refused(tmp_path):
-    marker = tmp_path / "ran"
+def test_code_in_a_file_is_not_run(tmp_path):
+    marker = tmp_path / "marker"
 
     class Trap:
         def __reduce__(self):
             return (marker.touch, ())
 
     torch.save({"model_state_dict": {"a": torch.zeros(1)}, "trap": Trap()}, tmp_path / "zip.pt")
-    with (tmp_path / "plain.pt").open("wb") as file:
-        pickle.dump(Trap(), file, protocol=2)
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Trap(), protocol=2))
     for name in ("zip.pt", "plain.pt"):
         with pytest.raises(CheckpointError):
             checkpoint.load(tmp_path / name)
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("kept", [0, 1, 100, 0.5, 0.99, None])
-def test_a_file_cut_short_or_changed_is_refused(saved, kept):
-    data = bytearray(saved.read_bytes())
-    if kept is None:
-        start = data.index(b"lstr-checkpoint/1")
-        data[start - 40 : start] = bytes(40)
-    saved.write_bytes(data[: int(kept * len(data)) if isinstance(kept, float) else kept])
+DAMAGES = {
+    **{f"first {n} bytes": lambda content, n=n: content[:n] for n in (0, 1, 100)},
+    "first half": lambda content: content[: len(content) // 2],
+    "without its end": lambda content: content[: len(content) * 99 // 100],
+    "zeros": lambda content: content[: (at := content.index(b"lstr-checkpoint/1")) - 40] + bytes(40) + content[at:],
+    "text": lambda content: b"weights: none",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused(saved, damage):
+    saved.write_bytes(DAMAGES[damage](saved.read_bytes()))
     with pytest.raises(CheckpointError, match=r"best\.pt") as caught:
         checkpoint.load(saved)
     assert caught.value.hint
 
 
-def test_what_is_no_checkpoint_is_refused(tmp_path):
-    (tmp_path / "a.txt").write_text("weights: none")
-    contents = [[1, 2], {"epoch": 3}, {"model_state_dict": {}}, {"model_state_dict": {"a": 1}}]
-    for n, content in enumerate(contents):
-        torch.save(content, tmp_path / f"{n}.pt")
-    for name in ("none.pt", "", "a.txt", *(f"{n}.pt" for n in range(len(contents)))):
-        with pytest.raises(CheckpointError) as caught:
-            checkpoint.load(tmp_path / name)
-        assert caught.value.hint
+@pytest.mark.parametrize("name", ["missing.pt", ""])
+def test_a_missing_file_and_a_folder_are_refused(tmp_path, name):
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load(tmp_path / name)
+    assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"format": "lstr-checkpoint/9"}, {"classes": '["A"]'}, {"classes": "["}, {"metrics": 3}, {"recipe": None}],
-)
-def test_a_checkpoint_of_ours_that_is_not_whole_is_refused(saved, change):
-    torch.save({**torch.load(saved, weights_only=True), **change}, saved)
-    with pytest.raises(CheckpointError):
+OTHER_FILES = [[1, 2], {"epoch": 3}, {"model_state_dict": {}}, {"model_state_dict": {"a": 1}}]
+CHANGES = [{"format": "lstr-checkpoint/9"}, {"classes": '["A"]'}, {"classes": "["}, {"metrics": 3}, {"recipe": None}]
+CHANGES += [{"calibration": {"flow": 3}}]
+
+
+@pytest.mark.parametrize("content", [*OTHER_FILES, *CHANGES], ids=str)
+def test_other_content_is_refused(saved, content):
+    torch.save({**torch.load(saved, weights_only=True), **content} if content in CHANGES else content, saved)
+    with pytest.raises(CheckpointError) as caught:
         checkpoint.load(saved)
+    assert caught.value.hint
 
 
 @pytest.mark.long
-def test_loading_imports_no_compiler(saved):
-    """It would take a second of each start."""
+def test_loading_does_not_import_the_compiler_of_torch(saved):
+    """The import takes a second of each start."""
     program = f"import sys; from lstr import checkpoint; checkpoint.load({str(saved)!r}); "
     program += "sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Checkpoints that claim more than they hold, or hold what no model is made of."""
+"""Checkpoints whose settings claim more memory than their tensors have, and tensors that are not plain numbers."""
 
 import json
 import shutil
@@ -28,82 +28,6 @@ CLAIMS = [
     ("lfb", "d_model", 2**19),
     ("oadtr", "decoder_feedforward", 10**6),
 ]
-
-
-def saved(path: Path, kind: str = "lstr") -> dict:
-    size = {**TINY, "rgb_dim": 4, "flow_dim": 4}
-    checkpoint.save(path, make_model(configure(**{**size, "kind": kind}), 2), CLASSES, None, {})
-    return torch.load(path)
-
-
-def test_no_kind_of_model_takes_more_than_its_bound(tmp_path):
-    for kind in OURS:
-        config = configure(kind, rgb_dim=4, flow_dim=4, d_model=8, n_heads=2, d_feedforward=8)
-        tensors = make_model(config, 2).state_dict()
-        with Bounded(tmp_path, tensors):
-            make_model(config, 2)
-
-
-@pytest.mark.parametrize(("kind", "setting", "claim"), CLAIMS)
-def test_a_configuration_far_above_the_tensors_makes_nothing(tmp_path, kind, setting, claim):
-    content, made = saved(tmp_path / "c.pt", kind), []
-    torch.save({**content, "config": json.dumps(json.loads(content["config"]) | {setting: claim})}, tmp_path / "c.pt")
-    hook = torch.nn.modules.module.register_module_parameter_registration_hook(
-        lambda module, name, tensor: made.append(0 if tensor.is_meta else tensor.numel())
-    )
-    try:
-        with pytest.raises((CheckpointError, ConfigError)) as caught:
-            checkpoint.load(tmp_path / "c.pt")
-    finally:
-        hook.remove()
-    assert caught.value.hint and len(made) < 20_000 and sum(made) < 2**25
-
-
-@pytest.mark.parametrize(("kind", "claim"), [("lfb", "work_length"), ("colar", "work_length"), ("lfb", "long_length")])
-def test_a_memory_that_no_tensor_shows_is_bounded(tmp_path, kind, claim):
-    """A file of kilobytes asked for gigabytes as soon as a stream began."""
-    size = {**TINY, "rgb_dim": 1500, "flow_dim": 4, "long_stride": 1}
-    checkpoint.save(tmp_path / "c.pt", make_model(configure(**{**size, "kind": kind}), 2), CLASSES, None, {})
-    content = torch.load(tmp_path / "c.pt")
-    torch.save({**content, "config": json.dumps(json.loads(content["config"]) | {claim: 10**6})}, tmp_path / "c.pt")
-    with pytest.raises(CheckpointError, match=r"10000\d+ chunks") as caught:
-        checkpoint.load(tmp_path / "c.pt")
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize("change", ["deflated", "float8", "sparse", "meta", "complex"])
-@pytest.mark.filterwarnings("ignore")
-def test_the_statistics_of_a_feature_folder_are_held_to_the_same(small_set, tmp_path, change, monkeypatch):
-    folder, path = shutil.copytree(small_set.features, tmp_path / "f"), tmp_path / "f" / "calibration.pt"
-    content = torch.load(path)
-    tensors = content["rgb"]
-    name = next(iter(tensors))
-    tensors[name] = NOT_PLAIN.get(change, lambda t: torch.zeros(10**6))(tensors[name])
-    torch.save(content, path)
-    if change == "deflated":
-        deflate(path, path)
-        monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
-    with pytest.raises(RecipeError, match=r"calibration\.pt"):
-        read_calibration(folder)
-
-
-def deflate(path: Path, target: Path) -> None:
-    with zipfile.ZipFile(path) as plain:
-        contents = {name: plain.read(name) for name in plain.namelist()}
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as small:
-        for name, content in contents.items():
-            small.writestr(name, content)
-
-
-@pytest.mark.parametrize("read", [checkpoint.load, read_content])
-def test_a_compressed_file_is_refused_before_it_is_read(tmp_path, read, monkeypatch):
-    torch.save({"model_state_dict": {"w": torch.zeros(10**6)}}, tmp_path / "c.pt")
-    deflate(tmp_path / "c.pt", tmp_path / "small.pt")
-    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
-    with pytest.raises((CheckpointError, WeightsError), match=r"small\.pt"):
-        read(tmp_path / "small.pt")
-
-
 NOT_PLAIN = {
     "meta": lambda t: t.to("meta"),
     "float8": lambda t: t.to(torch.float8_e4m3fn),
@@ -113,15 +37,92 @@ NOT_PLAIN = {
     "view": lambda t: t.flatten()[:1].expand(t.numel()).reshape(t.shape) if t.dim() == 1 else t[:1].expand(10**6, -1),
     "complex": lambda t: t.to(torch.complex64),
 }
-OF_ANOTHER_KIND = {"int8": lambda t: t.to(torch.int8), "bool": lambda t: t.bool(), "int64": lambda t: t.long()}
+INTEGERS = {"int8": lambda t: t.to(torch.int8), "bool": lambda t: t.bool(), "int64": lambda t: t.long()}
 
 
-@pytest.mark.parametrize("change", [*NOT_PLAIN, *OF_ANOTHER_KIND])
+def saved(path: Path, claim: dict | None = None, **settings) -> dict:
+    """The content of a checkpoint of a tiny model, with other settings in its configuration."""
+    config = configure(**{**TINY, "rgb_dim": 4, "flow_dim": 4, **settings})
+    checkpoint.save(path, make_model(config, 2), CLASSES, None, {})
+    content = torch.load(path)
+    if claim:
+        torch.save({**content, "config": json.dumps(json.loads(content["config"]) | claim)}, path)
+    return content
+
+
+def deflate(path: Path) -> None:
+    """Compress the members of a file of torch."""
+    with zipfile.ZipFile(path) as plain:
+        contents = {name: plain.read(name) for name in plain.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as small:
+        for name, content in contents.items():
+            small.writestr(name, content)
+
+
+def test_every_kind_of_model_fits_its_bound(tmp_path):
+    for kind in OURS:
+        config = configure(kind, rgb_dim=4, flow_dim=4, d_model=8, n_heads=2, d_feedforward=8)
+        tensors = make_model(config, 2).state_dict()
+        with Bounded(tmp_path, tensors):
+            make_model(config, 2)
+
+
+@pytest.mark.parametrize(("kind", "setting", "value"), CLAIMS)
+def test_a_claimed_size_is_refused_before_memory_is_allocated(tmp_path, kind, setting, value):
+    saved(tmp_path / "c.pt", {setting: value}, kind=kind)
+    sizes = []
+    hook = torch.nn.modules.module.register_module_parameter_registration_hook(
+        lambda module, name, tensor: sizes.append(0 if tensor.is_meta else tensor.numel())
+    )
+    try:
+        with pytest.raises((CheckpointError, ConfigError)) as caught:
+            checkpoint.load(tmp_path / "c.pt")
+    finally:
+        hook.remove()
+    assert caught.value.hint and len(sizes) < 20_000 and sum(sizes) < 2**25
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"), [("lfb", "work_length"), ("colar", "work_length"), ("lfb", "long_length")]
+)
+def test_a_claimed_memory_is_bounded(tmp_path, kind, setting):
+    """No tensor shows these lengths: a file of kilobytes could ask for gigabytes when a stream starts."""
+    saved(tmp_path / "c.pt", {setting: 10**6}, kind=kind, rgb_dim=1500, long_stride=1)
+    with pytest.raises(CheckpointError, match=r"10000\d+ chunks") as caught:
+        checkpoint.load(tmp_path / "c.pt")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("change", ["deflated", "float8", "sparse", "meta", "complex"])
 @pytest.mark.filterwarnings("ignore")
-def test_tensors_that_are_no_plain_weights_are_refused(tmp_path, change):
+def test_the_calibration_of_a_feature_folder_is_checked_too(small_set, tmp_path, change, monkeypatch):
+    folder, path = shutil.copytree(small_set.features, tmp_path / "f"), tmp_path / "f" / "calibration.pt"
+    content = torch.load(path)
+    name = next(iter(content["rgb"]))
+    content["rgb"][name] = NOT_PLAIN.get(change, lambda t: torch.zeros(10**6))(content["rgb"][name])
+    torch.save(content, path)
+    if change == "deflated":
+        deflate(path)
+        monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the file was read"))
+    with pytest.raises(RecipeError, match=r"calibration\.pt"):
+        read_calibration(folder)
+
+
+@pytest.mark.parametrize("read", [checkpoint.load, read_content])
+def test_a_compressed_file_is_refused_before_it_is_read(tmp_path, read, monkeypatch):
+    torch.save({"model_state_dict": {"w": torch.zeros(10**6)}}, tmp_path / "small.pt")
+    deflate(tmp_path / "small.pt")
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the file was read"))
+    with pytest.raises((CheckpointError, WeightsError), match=r"small\.pt"):
+        read(tmp_path / "small.pt")
+
+
+@pytest.mark.parametrize("change", [*NOT_PLAIN, *INTEGERS])
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_are_not_plain_weights_are_refused(tmp_path, change):
     content, name = saved(tmp_path / "c.pt"), "classifier.weight"
     tensors = content["model_state_dict"]
-    tensors[name] = {**NOT_PLAIN, **OF_ANOTHER_KIND}[change](tensors[name])
+    tensors[name] = {**NOT_PLAIN, **INTEGERS}[change](tensors[name])
     torch.save(content, tmp_path / "c.pt")
     with pytest.raises(CheckpointError, match=r"c\.pt"):
         checkpoint.load(tmp_path / "c.pt")
@@ -131,11 +132,9 @@ def test_tensors_that_are_no_plain_weights_are_refused(tmp_path, change):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_weights_of_another_precision_are_read(tmp_path, dtype):
+def test_weights_in_other_precisions_are_read(tmp_path, dtype):
     content = saved(tmp_path / "c.pt")
-    content["model_state_dict"] = {
-        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
-        for name, tensor in content["model_state_dict"].items()
-    }
+    tensors = content["model_state_dict"]
+    tensors.update((name, tensor.to(dtype)) for name, tensor in tensors.items() if tensor.is_floating_point())
     torch.save(content, tmp_path / "c.pt")
     assert checkpoint.load(tmp_path / "c.pt").classes == CLASSES

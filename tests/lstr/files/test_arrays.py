@@ -1,4 +1,4 @@
-"""Arrays as anybody may have stored them: real numbers of any type are read, everything else is refused in a phrase."""
+"""Arrays of real numbers of any type are read; other files are refused."""
 
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -33,7 +33,7 @@ def saved(array: np.ndarray, save=np.save) -> bytes:
 REFUSED = {
     "empty": b"",
     "npz": saved(ROWS, np.savez),
-    "text file": b"this is no array",
+    "text file": b"not an array",
     "complex": saved(ROWS.astype(np.complex64)),
     "strings": saved(ROWS.astype("U5")),
     "objects": saved(np.array([{}, 1], object)),
@@ -49,32 +49,31 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_array_of_numbers_is_refused(tmp_path, name):
+def test_other_files_are_refused(tmp_path, name):
     (tmp_path / "x.npy").write_bytes(REFUSED[name])
     with pytest.raises(ValueError):
         open_array(tmp_path / "x.npy")
 
 
-@pytest.mark.filterwarnings("error")  # torch takes maps of files that cannot be written only with a warning
+@pytest.mark.filterwarnings("error")  # torch warns of read-only memory maps
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_every_type_gives_the_same_scores(tmp_path, dtype, order):
+def test_scores_do_not_depend_on_the_type_of_the_array(tmp_path, dtype, order):
     np.save(tmp_path / "x.npy", ROWS.astype(dtype, order=order))
     array, model = open_array(tmp_path / "x.npy"), tiny(kind="rnn")
     assert np.array_equal(np.asarray(array, np.float32), ROWS)
     assert torch.equal(predict(model, array), predict(model, ROWS))
     state, expected = streaming.create(model), streaming.create(model)
-    for row, exact in zip(array[:3], ROWS, strict=False):
+    for row, float_row in zip(array[:3], ROWS[:3], strict=True):
         scores = streaming.step(model, state, row[:5], row[5:])
-        assert torch.equal(scores, streaming.step(model, expected, exact[:5], exact[5:]))
-    again = open_file(tmp_path / "x.npy").open()[np.array([6, 0, 3])]
-    assert np.array_equal(again, ROWS[[6, 0, 3]]), "mapped once more, by another thread"
+        assert torch.equal(scores, streaming.step(model, expected, float_row[:5], float_row[5:]))
+    assert np.array_equal(open_file(tmp_path / "x.npy").open()[np.array([6, 0, 3])], ROWS[[6, 0, 3]])
 
 
 @pytest.mark.parametrize(
     "values", [ROWS[0].astype(np.complex64), ROWS[0].astype("U5"), torch.zeros(8, dtype=torch.cfloat)]
 )
-def test_a_chunk_of_no_numbers_is_refused(values):
+def test_a_chunk_of_other_values_is_refused(values):
     model = tiny(kind="rnn")
     with pytest.raises(ValueError):
         tensor_of(values)
@@ -82,16 +81,16 @@ def test_a_chunk_of_no_numbers_is_refused(values):
         streaming.step(model, streaming.create(model), values[:5], values[5:])
 
 
-def test_one_header_is_parsed_at_a_time(tmp_path, monkeypatch):
-    """Reading threads of a training parsed numpy's headers at once, which Python 3.11 answers with a SystemError."""
-    together, read = Barrier(2), np.lib.format.read_array_header_1_0
+def test_headers_are_parsed_by_one_thread_at_a_time(tmp_path, monkeypatch):
+    """Python 3.11 raises SystemError if two threads parse headers at once."""
+    both_inside, read = Barrier(2), np.lib.format.read_array_header_1_0
     np.save(tmp_path / "x.npy", ROWS)
 
-    def meet(file):
+    def read_alone(file):
         with pytest.raises(BrokenBarrierError):
-            together.wait(0.2)  # nobody else comes
+            both_inside.wait(0.2)
         return read(file)
 
-    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", meet)
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", read_alone)
     with ThreadPoolExecutor(2) as pool:
         assert len(list(pool.map(open_array, [tmp_path / "x.npy"] * 2))) == 2

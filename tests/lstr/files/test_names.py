@@ -1,10 +1,10 @@
-"""What is shown of an address: all of it but who and the password."""
+"""Names of sources without credentials and control characters."""
 
 import pytest
 
 from lstr.files.names import displayed, without_credentials
 
-PLAIN = (
+UNCHANGED = (
     "",
     "clips/me@home/password=1.mp4",
     "me@example.org",
@@ -15,7 +15,7 @@ PLAIN = (
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
+    ("address", "name"),
     [
         ("rtsp://admin:hunter2@10.0.0.7:554/stream1", "rtsp://10.0.0.7:554/stream1"),
         ("rtsp://admin:p@ss:w@rd@cam/1?x=@", "rtsp://cam/1?x=@"),
@@ -25,12 +25,12 @@ PLAIN = (
         ("https://s3/a?X-Amz-Credential=abc&X-Amz-Signature=def", "https://s3/a?X-Amz-Credential=…&X-Amz-Signature=…"),
         ("HTTP://me:abc@host lost, then rtsp://you:def@host", "HTTP://host lost, then rtsp://host"),
         ("'rtsp://me:abc@host' stalled", "'rtsp://host' stalled"),
-        *zip(PLAIN, PLAIN, strict=True),
+        *zip(UNCHANGED, UNCHANGED, strict=True),
     ],
 )
-def test_credentials_go_and_the_rest_stays(address, shown):
-    assert without_credentials(address) == shown
+def test_only_credentials_are_removed(address, name):
+    assert without_credentials(address) == name
 
 
-def test_a_name_steers_no_terminal():
+def test_control_characters_are_replaced():
     assert displayed("a\x1b[2J\r\x9b31m.mp4 é\tb\nrtsp://u:p@h/") == "a\ufffd[2J\ufffd\ufffd31m.mp4 é\tb\nrtsp://h/"

@@ -1,4 +1,4 @@
-"""Files elsewhere: listing, bringing, putting, and what a URL must not tell."""
+"""Files at URLs: listing, downloads, uploads, and names without secrets."""
 
 import os
 import tempfile
@@ -18,17 +18,17 @@ from tests.support.http_folder import Handler, Server
 
 @pytest.fixture
 def memory():
-    """An empty file system in this process, and the URL of a folder in it."""
+    """An empty folder in a file system in memory."""
     fs = fsspec.filesystem("memory")
     fs.store.clear()
     yield RemoteFile("memory://videos")
     fs.store.clear()
 
 
-class Answering(Handler):
-    """Gives what a test chooses: path → answers, the last of which is given ever after.
+class AnswerHandler(Handler):
+    """Sends the answers of the server's table `answers`, path to list; repeats the last one.
 
-    An answer is a body, a body and the length that it claims, or a status.
+    An answer is a body, a body and the length in the header, or a status code.
     """
 
     def do_HEAD(self):
@@ -58,7 +58,7 @@ class Answering(Handler):
 @pytest.fixture
 def site(monkeypatch, tmp_path):
     monkeypatch.setattr(remote, "PAUSE", 0.0)
-    server = Server(tmp_path, Answering)
+    server = Server(tmp_path, AnswerHandler)
     server.answers = {}
     server.secret = server.root.replace("//", "//me:secret@") + "/v.mp4?key=secret"
     yield server
@@ -66,7 +66,7 @@ def site(monkeypatch, tmp_path):
     server.server_close()
 
 
-def test_a_place_is_a_path_or_elsewhere():
+def test_a_place_is_a_path_or_a_url():
     assert place("videos/a b.mp4").as_posix() == "videos/a b.mp4"
     assert place("file:///srv/a%20b.mp4").as_posix() == "/srv/a b.mp4"
     assert place("C:videos").name == "C:videos"
@@ -74,7 +74,7 @@ def test_a_place_is_a_path_or_elsewhere():
 
 
 @pytest.mark.parametrize(
-    "url, name",
+    ("url", "name"),
     [
         ("https://me:secret@host/v.mp4?sig=secret#secret", "https://host/v.mp4"),
         ("sftp://me:secret@host/v.mp4", "sftp://host/v.mp4"),
@@ -83,106 +83,103 @@ def test_a_place_is_a_path_or_elsewhere():
         ("gs://bucket/user=me/v.mp4", "gs://bucket/user=me/v.mp4"),
     ],
 )
-def test_what_a_url_may_hold_is_not_told(url, name):
+def test_the_name_of_a_remote_file_has_no_secrets(url, name):
     file = RemoteFile(url)
     assert str(file) == repr(file) == f"{file}" == name and file.url == url
 
 
-def test_sources_here_and_elsewhere(memory, tmp_path):
+def test_local_and_remote_sources_are_found(memory, tmp_path):
     for path in ("b/x y.mp4", "b/c/ü.MKV", "-a.mp4", "b/notes.txt", "c/x y.mp4"):
         memory.joinpath(path).write(b"123")
     assert memory.below()["b/c/ü.MKV"].read() == b"123" and memory.joinpath("none").below() == {}
     assert sorted(RemoteFile("memory://videos/*/*.mp4").below()) == ["b/x y.mp4", "c/x y.mp4"]
     (tmp_path / "here.mp4").touch()
-    found = find_sources([tmp_path, f"{memory}/b", f"{memory}/-a.mp4"])
-    assert list(found) == ["here", "c/ü", "x y", "-a"]
-    assert (found["here"], str(found["c/ü"])) == (tmp_path / "here.mp4", "memory://videos/b/c/ü.MKV")
+    sources = find_sources([tmp_path, f"{memory}/b", f"{memory}/-a.mp4"])
+    assert list(sources) == ["here", "c/ü", "x y", "-a"]
+    assert (sources["here"], str(sources["c/ü"])) == (tmp_path / "here.mp4", "memory://videos/b/c/ü.MKV")
     assert list(find_sources([f"{memory}/b"], root=memory.url)) == ["b/c/ü", "b/x y"]
     assert list(find_sources([memory.url], [".mkv"])) == ["b/c/ü"]
-    memory.joinpath("b/../../x.mp4").write(b"123")  # leads out of its folder
-    for sources, root in (
+    memory.joinpath("b/../../x.mp4").write(b"123")  # outside of its folder
+    for names, root in (
         ([f"{memory}/none"], None),
         ([memory.url], f"{memory}/b"),
         ([tmp_path, f"{memory}/b"], memory.url),
-        ([f"{memory}/b/x y.mp4", f"{memory}/c/x y.mp4"], None),  # which would have one name
+        ([f"{memory}/b/x y.mp4", f"{memory}/c/x y.mp4"], None),  # the same id
         ([memory.url], None),
     ):
         with pytest.raises(MissingPathError):
-            find_sources(sources, root=root)
+            find_sources(names, root=root)
 
 
-def test_what_is_put_is_there(memory, tmp_path):
-    file, there = tmp_path / "v.mp4", memory.joinpath("deep", "er", "v.mp4")
-    file.write_bytes(b"0123456789")
-    there.put(file)
-    assert there.read() == b"0123456789" and there.stat().st_size == 10 and there.stat().st_mtime > 1e9
-    assert there.ranges((0, 2), (8, 12)) == [b"01", b"89"]
-    there.unlink()
-    there.unlink()
-    assert there.read() is None
+def test_an_uploaded_file_can_be_read_and_removed(memory, tmp_path):
+    (tmp_path / "v.mp4").write_bytes(b"0123456789")
+    file = memory.joinpath("deep", "er", "v.mp4")
+    file.put(tmp_path / "v.mp4")
+    assert file.read() == b"0123456789" and file.stat().st_size == 10 and file.stat().st_mtime > 1e9
+    assert file.ranges((0, 2), (8, 12)) == [b"01", b"89"]
+    file.unlink()
+    file.unlink()
+    assert file.read() is None
     with pytest.raises(FileNotFoundError):
-        there.stat()
+        file.stat()
 
 
-@pytest.mark.parametrize("protocol, package", [("abfs", "pip install adlfs"), ("sss", "")])
-def test_a_package_that_is_missing_is_named(protocol, package):
+@pytest.mark.parametrize(("protocol", "package"), [("abfs", "pip install adlfs"), ("sss", "")])
+def test_a_missing_package_is_named(protocol, package):
     with pytest.raises(MissingPathError) as caught:
         place(f"{protocol}://box/v.mp4").stat()
     assert package in caught.value.hint
 
 
-def test_a_short_answer_is_asked_for_again(site, tmp_path):
+def test_an_incomplete_download_is_repeated(site, tmp_path):
     site.answers["/v.mp4"] = [(b"01234", 10), 503, b"0123456789"]
-    file = RemoteFile(site.secret)
-    copy, stat = fetch(file, tmp_path)
+    copy, stat = fetch(RemoteFile(site.secret), tmp_path)
     assert copy.read_bytes() == b"0123456789" and stat == (10, '"one"') and copy.name == "v.mp4"
     assert site.requested == ["/v.mp4?key=secret"] * 3
 
 
-@pytest.mark.parametrize("answer, asked", [(404, 1), (403, 1), (500, 3), ((b"01234", 10), 3), (None, 0)])
-def test_what_cannot_be_brought(site, tmp_path, answer, asked):
+@pytest.mark.parametrize(("answer", "n_requests"), [(404, 1), (403, 1), (500, 3), ((b"01234", 10), 3), (None, 0)])
+def test_a_failed_download_is_reported_without_secrets(site, tmp_path, answer, n_requests):
     site.answers["/v.mp4"] = [answer]
-    if answer is None:  # nobody answers
+    if answer is None:  # no server
         site.shutdown()
         site.server_close()
     with pytest.raises(VideoError) as caught:
         fetch(RemoteFile(site.secret), tmp_path)
-    told = f"{caught.value} {caught.value.hint}"
-    assert f"{site.root}/v.mp4" in told and "secret" not in told and caught.value.hint
-    assert len(site.requested) == asked
+    message = f"{caught.value} {caught.value.hint}"
+    assert f"{site.root}/v.mp4" in message and "secret" not in message and caught.value.hint
+    assert len(site.requested) == n_requests
 
 
 @pytest.mark.long
-def test_a_password_is_not_in_what_a_run_leaves(site, lstr, tmp_path):
-    site.answers |= {"/text.mp4": [b"this is no video"], "/v.mp4": [403]}
-    videos = [site.secret.replace("/v.", "/text."), site.secret]
-    code, out, err = lstr(
-        "extract", *videos, "-o", tmp_path / "features", "--recipe", "fast", "--set", "recipe.flow_algorithm=dis"
-    )
-    left = [path.read_bytes() for path in (tmp_path / "features").rglob("*") if path.is_file()]
+def test_an_extraction_writes_no_secrets(site, lstr, tmp_path):
+    site.answers |= {"/text.mp4": [b"not a video"], "/v.mp4": [403]}
+    videos, output = [site.secret.replace("/v.", "/text."), site.secret], tmp_path / "features"
+    code, out, err = lstr("extract", *videos, "-o", output, "--recipe", "fast", "--set", "recipe.flow_algorithm=dis")
     assert code == 3 and out == "" and err.count("failed: ") == 2 and f"{site.root}/text.mp4" in err, err
-    assert f'"source": "{site.root}/v.mp4"' in (tmp_path / "features" / "failed.jsonl").read_text()
-    assert "secret" not in err and not [content for content in left if b"secret" in content]
+    assert f'"source": "{site.root}/v.mp4"' in (output / "failed.jsonl").read_text()
+    contents = [err.encode(), *(path.read_bytes() for path in output.rglob("*") if path.is_file())]
+    assert not [content for content in contents if b"secret" in content]
 
 
-@pytest.mark.parametrize("cuts", [remote.ATTEMPTS - 1, remote.ATTEMPTS])
-def test_a_connection_that_breaks_is_tried_again(memory, tmp_path, monkeypatch, cuts):
+@pytest.mark.parametrize("failures", [remote.ATTEMPTS - 1, remote.ATTEMPTS])
+def test_an_interrupted_upload_is_repeated(memory, tmp_path, monkeypatch, failures):
     monkeypatch.setattr(remote, "PAUSE", 0.0)
     (tmp_path / "v.npy").write_bytes(b"0123456789")
-    whole, left = fsspec.filesystem("memory").put_file, [ConnectionResetError("reset by peer")] * cuts
+    put_file, errors = fsspec.filesystem("memory").put_file, [ConnectionResetError("reset by peer")] * failures
 
-    def put(*arguments):
-        if left:
-            raise left.pop()
-        whole(*arguments)
+    def fail_first(*arguments):
+        if errors:
+            raise errors.pop()
+        put_file(*arguments)
 
-    monkeypatch.setattr(fsspec.filesystem("memory"), "put_file", put)
-    with pytest.raises(OutputError) if cuts == remote.ATTEMPTS else nullcontext():
+    monkeypatch.setattr(fsspec.filesystem("memory"), "put_file", fail_first)
+    with pytest.raises(OutputError) if failures == remote.ATTEMPTS else nullcontext():
         memory.joinpath("v.npy").put(tmp_path / "v.npy")
         assert memory.joinpath("v.npy").read() == b"0123456789"
 
 
-def test_scratch_of_killed_processes_is_swept(tmp_path, monkeypatch):
+def test_scratch_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     old = tmp_path / f"{SCRATCH_PREFIX}killed"
     old.mkdir()
@@ -193,5 +190,5 @@ def test_scratch_of_killed_processes_is_swept(tmp_path, monkeypatch):
         (used / "v.mp4").write_text("whole")
         os.utime(used, (time.time() - 600,) * 2)
         with scratch():
-            assert used.exists(), "it is locked by its owner"
+            assert used.exists(), "its owner has locked it"
     assert list(tmp_path.iterdir()) == []
