@@ -1,9 +1,11 @@
-"""Segment sets for the tests of formats: the awkward one by hand, and any by hypothesis."""
+"""Annotations for the tests of label formats: a set by hand, and sets that hypothesis draws."""
 
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 
+from lstr.errors import LabelsError
 from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
@@ -38,6 +40,14 @@ def parse(form: str, content, video_id: str = "x", options=DEFAULTS) -> Annotati
     return format_named(form).read(file, video_id, options)
 
 
+def read_error(form: str, content, value: str = "", options=DEFAULTS) -> LabelsError:
+    """Return the error of a file that cannot be read; its message contains `value`."""
+    with pytest.raises(LabelsError) as caught:
+        parse(form, content, "x", options)
+    assert value in str(caught.value) and caught.value.hint
+    return caught.value
+
+
 def write(form: str, annotated: AnnotationSet) -> str:
     """Return the text of a file in a format."""
     return format_named(form).text(annotated, DEFAULTS)
@@ -64,7 +74,7 @@ def sets(unit: int, score=scores, least: int = 1, label=labels):
 
 
 def segments(video: VideoLabels, digits: int = 9) -> list[tuple]:
-    """What every format holds, to compare by."""
+    """Return the information that every format holds, for comparisons."""
     return sorted((round(a.start, digits), round(a.end, digits), a.label) for a in video.segments)
 
 

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from lstr.errors import LabelsError
 from lstr.pipelines.annotations.format import format_named, recognise
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
-from tests.support.annotated import parse, segments
+from tests.support.annotated import parse, read_error, segments
 from tests.support.mistakes import mistake
 
 ETHOGRAM = {
@@ -17,14 +16,14 @@ ETHOGRAM = {
 BOUT = [[1, "", "walk", "", ""], [2, "", "walk", "", ""]]
 
 
-def observation(events=(), files=("v/a.mp4",), **other) -> dict:
+def observation(events=(), files=("v/a.mp4",), **entries) -> dict:
     content = {
         "type": "MEDIA",
         "file": {"1": list(files), "2": []},
         "time offset": 0.0,
         "media_info": {"length": {file: 10.0 for file in files}, "fps": {}},
     }
-    return {**content, "events": list(events), **other}
+    return {**content, "events": list(events), **entries}
 
 
 def project(**observations) -> dict:
@@ -35,110 +34,84 @@ def kinds(annotated) -> set[str]:
     return {note.kind for note in annotated.notes}
 
 
-def refused(form: str, content, named: str) -> None:
-    with pytest.raises(LabelsError) as caught:
-        parse(form, content, "x")
-    assert named in str(caught.value) and caught.value.hint
-
-
-def test_states_are_pairs_by_subject_and_modifiers_and_points_have_no_length():
+def test_states_are_paired_by_subject_and_modifiers():
     events = [
-        [1.0, "ann", "walk", "fast", ""],
-        [2.0, "ben", "walk", "", "nice"],
-        [3.0, "ann", "walk", "fast", "", 75],
-        [2.5, "", "call", "None|None", ""],
-        [4.0, "ben", "walk", "", ""],
+        [61.0, "ann", "walk", "fast", ""],
+        [62.0, "ben", "walk", "", "nice"],
+        [63.0, "ann", "walk", "fast", "", 75],
+        [62.5, "", "call", "None|None", ""],
+        [64.0, "ben", "walk", "", ""],
     ]
-    found = parse("boris", project(o1=observation(events)))
-    assert segments(found.videos["v/a"]) == [(1.0, 3.0, "walk"), (2.0, 4.0, "walk"), (2.5, 2.5, "call")]
-    assert [a.subject for a in found.videos["v/a"].segments] == ["ann", "ben", ""]
-    assert found.classes == ("walk", "call") and found.videos["v/a"].duration == 10
-    assert kinds(found) == {"point events", "modifiers", "comments"}
+    annotated = parse("boris", project(o=observation(events, **{"time offset": 60})))
+    assert segments(annotated.videos["v/a"]) == [(1.0, 3.0, "walk"), (2.0, 4.0, "walk"), (2.5, 2.5, "call")]
+    assert [a.subject for a in annotated.videos["v/a"].segments] == ["ann", "ben", ""]
+    assert annotated.classes == ("walk", "call") and annotated.videos["v/a"].duration == 10
+    assert kinds(annotated) == {"point events", "modifiers", "comments"}
 
 
-def test_a_time_offset_is_no_part_of_the_video():
-    events = [[61, "", "walk", "", ""], [62.5, "", "walk", "", ""]]
-    found = parse("boris", project(o=observation(events, **{"time offset": 60})))
-    assert segments(found.videos["v/a"]) == [(1.0, 2.5, "walk")]
-
-
-def test_an_observation_of_several_files_is_cut_where_they_are():
+def test_an_observation_of_several_files_is_split_at_their_ends():
     events = [[t, "", "walk", "", ""] for t in (8, 12, 15, 20)] + [[10, "", "call", "", ""]]
-    found = parse("boris", project(o=observation(events, ("a.mp4", "b.mp4"))))
-    assert segments(found.videos["a"]) == [(8.0, 10.0, "walk")]
-    assert segments(found.videos["b"]) == [(0.0, 0.0, "call"), (0.0, 2.0, "walk"), (5.0, 10.0, "walk")]
-    refused("boris", project(o=observation(events, ("a.mp4", "b.mp4"), media_info={})), "'a.mp4'")
+    annotated = parse("boris", project(o=observation(events, ("a.mp4", "b.mp4"))))
+    assert segments(annotated.videos["a"]) == [(8.0, 10.0, "walk")]
+    assert segments(annotated.videos["b"]) == [(0.0, 0.0, "call"), (0.0, 2.0, "walk"), (5.0, 10.0, "walk")]
+    read_error("boris", project(o=observation(events, ("a.mp4", "b.mp4"), media_info={})), "'a.mp4'")
 
 
-def test_other_players_and_observations_without_a_video_are_noted():
+def test_other_players_and_observations_without_a_video_are_skipped_with_a_note():
     two = observation(file={"1": ["a.mp4"], "2": ["side.mp4"]})
-    found = parse("boris", project(two=two, live=observation(type="LIVE", file=[]), odd=observation(type="IMAGES")))
-    assert found.videos.keys() == {"a"} and kinds(found) >= {"several players", "no video"}
+    annotated = parse("boris", project(two=two, live=observation(type="LIVE", file=[]), odd=observation(type="IMAGES")))
+    assert annotated.videos.keys() == {"a"} and kinds(annotated) >= {"several players", "no video"}
 
 
-def test_what_was_not_watched_is_ambiguous():
-    part = {"observation time interval": [2, 8]}
-    found = parse("boris", project(o=observation([[3, "", "walk", "", ""], [4, "", "walk", "", ""]], **part)))
-    assert segments(found.videos["v/a"]) == [(0, 2, "Ambiguous"), (3, 4, "walk"), (8, 10, "Ambiguous")]
-    assert "part of a video" in kinds(found)
+def test_time_outside_the_observation_interval_is_ambiguous():
+    annotated = parse("boris", project(o=observation(BOUT, **{"observation time interval": [1, 8]})))
+    assert segments(annotated.videos["v/a"]) == [(0, 1, "Ambiguous"), (1, 2, "walk"), (8, 10, "Ambiguous")]
+    assert "part of a video" in kinds(annotated)
 
 
-def test_two_observations_of_a_video_are_one_where_their_subjects_differ():
+def test_observations_of_one_video_are_merged_if_their_subjects_differ():
     ann, ben = (observation([[t, subject, "walk", "", ""] for t in (1, 2)]) for subject in ("ann", "ben"))
-    found = parse("boris", project(o1=ann, o2=ben))
-    assert len(found.videos["v/a"].segments) == 2 and "several observations" in kinds(found)
-    refused("boris", project(o1=ann, o2=ann), "'ann'")
+    annotated = parse("boris", project(o1=ann, o2=ben))
+    assert len(annotated.videos["v/a"].segments) == 2 and "several observations" in kinds(annotated)
+    read_error("boris", project(o1=ann, o2=ann), "'ann'")
 
 
-def test_files_are_called_by_what_tells_them_apart():
+def test_video_ids_are_distinct_parts_of_the_paths(tmp_path):
     files = {"x": "/home/ann/v/a.mp4", "day/b": "/data/day/b.mp4", "y": r"C:\v\c.avi", "z": "/other/a.mp4"}
-    found = parse("boris", project(**{name: observation(files=[file]) for name, file in files.items()}))
-    assert set(found.videos) == {"home/ann/v/a.mp4", "day/b", "c", "other/a.mp4"}
+    path = tmp_path / "study.boris"
+    path.write_text(json.dumps(project(**{name: observation(BOUT, [file]) for name, file in files.items()})))
+    assert set(read_annotations(path).videos) == {"home/ann/v/a.mp4", "day/b", "c", "other/a.mp4"}
+    assert read_label_file(path, present={"b"}).videos["b"].segments
 
 
 @pytest.mark.parametrize(
-    ("content", "named"),
+    ("entries", "value"),
     [
-        *(
-            (project(o=observation(events)), named)
-            for events, named in (
-                ([[1, "ann", "walk", "", ""]], "'o', event 1: 'walk'"),
-                ([[1, "", "walk", "x", ""], [2, "", "walk", "", ""]], "event 1: 'walk'"),
-                ([[1, "", "sleep", "", ""]], "'sleep'"),
-                ([[float("nan"), "", "call", "", ""]], "nan"),
-                ([["soon", "", "call", "", ""]], "'soon'"),
-                ([[10**400, "", "call", "", ""]], "event 1"),
-                ([[1]], "event 1"),
-            )
-        ),
-        *(
-            (project(o=observation(**other)), named)
-            for other, named in (
-                ({"media_creation_date_as_offset": True}, "'o'"),
-                ({"file": {"1": []}}, "'o'"),
-                ({"file": {"1": [3]}}, "'o'"),
-                ({"time offset": "x"}, "'x'"),
-                ({"media_info": {"length": {"a": "long"}}}, "'long'"),
-                ({"type": "LIVE", "file": {}}, ""),
-                ({"files": ["/v/a.mp4", "//v/a.mp4"]}, "'v/a.mp4'"),
-            )
-        ),
-        *((other, "") for other in ({}, [], {"behaviors_conf": [], "observations": {}}, {"behaviors_conf": ETHOGRAM})),
+        ({"events": [[1, "ann", "walk", "", ""]]}, "'o', event 1: 'walk'"),
+        ({"events": [[1, "", "walk", "x", ""], [2, "", "walk", "", ""]]}, "event 1: 'walk'"),
+        ({"events": [[1, "", "sleep", "", ""]]}, "'sleep'"),
+        ({"events": [[float("nan"), "", "call", "", ""]]}, "nan"),
+        ({"events": [["soon", "", "call", "", ""]]}, "'soon'"),
+        ({"events": [[10**400, "", "call", "", ""]]}, "event 1"),
+        ({"events": [[1]]}, "event 1"),
+        ({"media_creation_date_as_offset": True}, "'o'"),
+        ({"file": {"1": []}}, "'o'"),
+        ({"file": {"1": [3]}}, "'o'"),
+        ({"time offset": "x"}, "'x'"),
+        ({"media_info": {"length": {"a": "long"}}}, "'long'"),
+        ({"type": "LIVE", "file": {}}, ""),
+        ({"files": ["/v/a.mp4", "//v/a.mp4"]}, "'v/a.mp4'"),
     ],
 )
-def test_a_project_that_cannot_be_read_is_refused(content, named):
-    refused("boris", content, named)
+def test_a_wrong_entry_is_an_error(entries, value):
+    read_error("boris", project(o=observation(**entries)), value)
 
 
-def test_labels_of_a_project_belong_to_the_videos_that_it_names(tmp_path, lstr):
-    path = tmp_path / "study.boris"
-    path.write_text(json.dumps(project(o=observation(BOUT, ["/else/where/fall-01.mp4"]))))
-    assert read_label_file(path, present={"fall-01"}).videos["fall-01"].segments
-    code, _, err = lstr("labels", "convert", path, "-o", tmp_path / "labels.csv")
-    assert code == 0, err
-    assert segments(read_annotations(tmp_path / "labels.csv").videos["fall-01"]) == [(1, 2, "walk")]
-    path.write_text("[" * 100_000)
-    mistake(lstr("labels", "check", path), 2, "JSON")
+@pytest.mark.parametrize(
+    "content", [{}, [], {**project(), "behaviors_conf": []}, {"behaviors_conf": ETHOGRAM}, project()]
+)
+def test_other_json_is_not_a_project(content):
+    read_error("boris", content)
 
 
 OLD = """Observation id,o1,,,,,,,
@@ -172,7 +145,7 @@ o3,2016-12-01,,NA,NA,NA,ann,walk,moves,,STATE,2,3,1,,
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "expected", "noted"),
+    ("name", "text", "expected", "notes"),
     [
         ("x.csv", OLD, {"films/a": [(3.3, 7.75, "walk"), (8.0, 8.0, "call")]}, {"point events", "comment"}),
         ("x.tsv", TABULAR, {"a": [(8.0, 10.0, "walk")], "b": [(0.0, 2.0, "walk")]}, set()),
@@ -180,40 +153,41 @@ o3,2016-12-01,,NA,NA,NA,ann,walk,moves,,STATE,2,3,1,,
     ],
     ids=["with lines above the header", "tabular", "aggregated"],
 )
-def test_an_export_is_known_by_its_header(tmp_path, name, text, expected, noted):
+def test_exports_are_recognised_by_their_header(tmp_path, name, text, expected, notes):
     (tmp_path / name).write_text(text)
     assert recognise(tmp_path / name) is format_named("borisevents")
-    found = read_annotations(tmp_path / name)
-    assert {video_id: segments(video) for video_id, video in found.videos.items()} == expected
-    assert kinds(found) >= noted and found.videos[max(expected)].duration == (20 if text == TABULAR else None)
-    assert ("ann" in {s.subject for _, s in found.segments}) == (text != TABULAR)
+    annotated = read_annotations(tmp_path / name)
+    assert {video_id: segments(video) for video_id, video in annotated.videos.items()} == expected
+    assert kinds(annotated) >= notes and annotated.videos[max(expected)].duration == (20 if text == TABULAR else None)
+    assert ("ann" in {s.subject for _, s in annotated.segments}) == (text != TABULAR)
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "value"),
     [
         (OLD.replace(",STOP", ",START"), "Line 13: 'walk'"),
         (OLD.replace(",START", ",STOP"), "Line 12: 'walk'"),
         (OLD.replace(",POINT", ",OFTEN"), "Line 14: 'OFTEN'"),
         (OLD.replace("63.300", "later"), "Line 12: 'later'"),
+        (OLD.replace("films/a.mp4,360", "b.mp4,360", 1), "films/a.mp4"),
         (AGGREGATED.replace("o2", "o1"), "'o1'"),
         (AGGREGATED.replace(",walk,", ",,"), "Line 2"),
         ("a,b\n1,2\n", ""),
     ],
 )
-def test_what_an_export_leaves_open_is_named_by_its_line(text, named):
-    refused("borisevents", text, named)
+def test_errors_of_an_export_name_the_line(text, value):
+    read_error("borisevents", text, value)
 
 
 WALK = {"clip1": [(1, 3.5, "walk"), (4, 4, "sniff"), (10, 12, "walk")]}
-VARIABLES = ("time_hour", "lower_time", "time_clock", "status", "subject", "comment", "fps", "mediafile", "modifier")
+COLUMN_NAMES = ("time_hour", "lower_time", "time_clock", "status", "subject", "comment", "fps", "mediafile", "modifier")
 RENAMED = [(0, 3.5, "walk"), (5, 6, "sit")]
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        *((f"boris_var_{name}.tsv", WALK) for name in (*VARIABLES, "offset")),
+        *((f"boris_var_{name}.tsv", WALK) for name in (*COLUMN_NAMES, "offset")),
         *((f"boris_agg_{name}.csv", WALK) for name in ("plain", "var_time", "var_status")),
         ("boris_var_subject2.tsv", {"clip1": [(1, 5, "groom"), (2, 9, "groom")]}),
         ("boris_media_renamed.tsv", {"Video10": RENAMED}),
@@ -231,17 +205,14 @@ RENAMED = [(0, 3.5, "walk"), (5, 6, "sit")]
 )
 def test_files_of_bug_reports_are_read(shared, name, expected):
     """Variables with the names of columns, media that were renamed or not found, regions and tiers of other types."""
-    found = read_annotations(shared / "data" / "reports" / name)
-    assert {video_id: segments(video) for video_id, video in found.videos.items()} == expected
-    assert {s.subject for _, s in found.segments} == {"A", "B"} or "subject2" not in name
-    assert expected or any("'videorectangle'" in note.sentence for note in found.notes)
-    refused("borisevents", OLD.replace("films/a.mp4,360", "b.mp4,360", 1), "films/a.mp4")
+    annotated = read_annotations(shared / "data" / "reports" / name)
+    assert {video_id: segments(video) for video_id, video in annotated.videos.items()} == expected
+    assert {s.subject for _, s in annotated.segments} == {"A", "B"} or "subject2" not in name
+    assert expected or any("'videorectangle'" in note.sentence for note in annotated.notes)
 
 
-@pytest.mark.parametrize(
-    "name", ["bento.annot", "cvat.xml", "sportscode.xml", "elan_tab.txt", "via3.csv", "cowlog.csv"]
-)
-def test_check_and_convert_refuse_other_formats_alike(shared, lstr, name):
+@pytest.mark.parametrize("name", ["bento.annot", "cvat.xml", "elan_tab.txt", "via3.csv", "cowlog.csv"])
+def test_check_and_convert_have_the_same_error_for_unknown_formats(shared, lstr, name):
     path = shared / "data" / "reports" / "forms" / name
     errors = [lstr("labels", *words, path) for words in (["check"], ["convert", "--to", "csv"])]
     for result in errors:
