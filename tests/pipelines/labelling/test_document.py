@@ -1,4 +1,4 @@
-"""The file of a labels project: what is unlabelled, and that other commands take the file as it is."""
+"""The file of a labels project, and which of its time is unlabelled."""
 
 import numpy as np
 import pytest
@@ -19,24 +19,24 @@ def state_of(*labels: Label, complete: bool = False) -> State:
     return state
 
 
-def targets_of(state: State, seconds: float = 4.0):
-    """(chunks, classes) by name, as training sees them."""
-    document = to_document(state, {"a": seconds}, {})
-    labels = labels_of(*read_activitynet(document, "it"), "it")
-    rows = targets(labels.videos["a"], labels.classes, int(seconds * 4))
+def targets_of(state: State) -> dict[str, list[int]]:
+    """Return the training targets of a video of 16 chunks, by class."""
+    document = to_document(state, {"a": 4.0}, {})
+    labels = labels_of(*read_activitynet(document, "labels.json"), "labels.json")
+    rows = targets(labels.videos["a"], labels.classes, 16)
     return dict(zip(labels.classes, rows.T.tolist(), strict=True))
 
 
-def test_what_training_sees():
-    """Unlabelled time is ambiguous, and so is what follows the start of an open label; empty time is background."""
-    shown = targets_of(state_of(Label("f", 0.6, 1.1), Label(NOTHING, 1.1, 2.6)))
-    assert shown["fall"] == [0, 0, 1, 1, 1] + [0] * 11
-    assert shown["Background"] == [0] * 5 + [1] * 5 + [0] * 6, "a chunk that is half unknown is not background"
-    assert shown["Ambiguous"] == [1, 1] + [0] * 8 + [1] * 6, "nor is a chunk with an action in it ambiguous"
-    shown = targets_of(state_of(Label("f", 0.5, 1.0), complete=True))
-    assert shown["Background"] == [1, 1, 0, 0] + [1] * 12 and "Ambiguous" not in shown
-    shown = targets_of(state_of(Label("f", 2.0, None), complete=True))
-    assert shown["Ambiguous"] == [0] * 8 + [1] * 8 and not any(shown["fall"])
+def test_training_targets():
+    """Unlabelled time is ambiguous, also after the start of an open label; empty time is background."""
+    by_class = targets_of(state_of(Label("f", 0.6, 1.1), Label(NOTHING, 1.1, 2.6)))
+    assert by_class["fall"] == [0, 0, 1, 1, 1] + [0] * 11
+    assert by_class["Background"] == [0] * 5 + [1] * 5 + [0] * 6, "excludes a chunk that is half unlabelled"
+    assert by_class["Ambiguous"] == [1, 1] + [0] * 8 + [1] * 6, "excludes chunks with an action"
+    by_class = targets_of(state_of(Label("f", 0.5, 1.0), complete=True))
+    assert by_class["Background"] == [1, 1, 0, 0] + [1] * 12 and "Ambiguous" not in by_class
+    by_class = targets_of(state_of(Label("f", 2.0, None), complete=True))
+    assert by_class["Ambiguous"] == [0] * 8 + [1] * 8 and not any(by_class["fall"])
 
 
 times = st.integers(0, 160).map(lambda ticks: ticks / 40)
@@ -47,25 +47,22 @@ labels = st.lists(
 
 @settings(max_examples=50)
 @given(labels, st.booleans())
-def test_no_chunk_is_background_that_nobody_called_so(spans, complete):
-    """A grid of hundredths of a second beside the arithmetic of stretches."""
-    marks = [Label(*span) for span in spans]
+def test_unlabelled_time_equals_a_count_of_ticks(spans, complete):
+    """A second implementation on a grid of 40 ticks a second."""
     ambiguous = np.zeros(16, bool)
-    for start, end in find_unlabelled(marks, complete, 4.0):
+    for start, end in find_unlabelled([Label(*span) for span in spans], complete, 4.0):
         assert (start * 4).is_integer() and start < end <= 4
         ambiguous[CLOCK.first(start) : CLOCK.end(end)] = True
-    for chunk in range(16):
-        moments = np.arange(chunk * 10, chunk * 10 + 10)  # fortieths of a second
-        is_shown = any(label.action != NOTHING and set(moments) & _moments(label) for label in marks)
-        is_covered = all(any(moment in _moments(label) for label in marks) for moment in moments)
-        assert ambiguous[chunk] == (not complete and not is_shown and not is_covered)
+    is_labelled, has_action = np.zeros((2, 160), bool)
+    for action, start, end in spans:
+        ticks = slice(round(start * 40), round(end * 40))
+        is_labelled[ticks] = True
+        has_action[ticks] |= action != NOTHING
+    chunks = ~has_action.reshape(16, 10).any(1) & ~is_labelled.reshape(16, 10).all(1)
+    np.testing.assert_array_equal(ambiguous, chunks & (not complete))
 
 
-def _moments(label: Label) -> set[int]:
-    return set(range(round(label.start * 40), round(label.end * 40)))
-
-
-def test_a_file_that_is_not_sound():
+def test_a_damaged_file_is_refused():
     document = to_document(state_of(Label("f", 1.0, 2.0)), {"a": 4.0}, {})
     document["lstr"]["actions"] = [{"name": "fall"}]
     with pytest.raises(LabelsError, match="labels.json"):
@@ -91,6 +88,6 @@ PROPOSAL = {"action": "kick", "start": 3, "end": 4, "peak": 0.5, "threshold": 0.
         {"kind": "action", "key": "x", "after": {"name": "fall", "key": "ab"}},
     ],
 )
-def test_what_is_no_change_is_refused(entry):
+def test_invalid_changes_are_refused(entry):
     with pytest.raises(RequestError):
         change_of(entry)

@@ -1,4 +1,4 @@
-"""A model that searches for proposals in a process of its own: it ends when it is told to, and reports failures."""
+"""The search for proposals, in another process: how it starts, ends and reports failures."""
 
 import shutil
 import time
@@ -22,52 +22,52 @@ def proposer(small_set, tmp_path):
     with Project(tmp_path / "labels.json") as project:
         with Proposer(project, videos | {"bad": tmp_path / "bad.mp4"}) as opened:
             yield opened
-        assert not opened.process or opened.process.process.poll() is not None, "its process ends with it"
+        assert not opened.process or opened.process.process.poll() is not None, "its process has ended"
 
 
-def process_of(proposer):
-    until(lambda: proposer.process is not None, 300)
+def begin(proposer, model):
+    """Start a search; return its process."""
+    before = proposer.process
+    proposer.begin(model)
+    until(lambda: proposer.process is not before, 300)
     return proposer.process.process
 
 
-def test_a_model_replaces_another_and_searches_what_it_has_not_searched(proposer, small_set, tmp_path):
-    first, *others = list(proposer.videos)[:-1]
-    for video in others:
+def wait(proposer):
+    until(lambda: not proposer.status.is_running, 300)
+    return proposer.status
+
+
+def test_a_new_model_searches_videos_that_it_has_not_searched(proposer, small_set, tmp_path):
+    first, *complete = list(proposer.videos)[:-1]
+    for video in complete:
         put(proposer.project, About(complete=True), video)
     shutil.copy(small_set.checkpoint, tmp_path / "first.pt")
-    proposer.begin(tmp_path / "first.pt")
-    process = process_of(proposer)
+    process = begin(proposer, tmp_path / "first.pt")
     proposer.begin(small_set.checkpoint)
-    until(lambda: not proposer.status.is_running, 300)
-    status = proposer.status
+    status = wait(proposer)
     assert process.poll() is not None and (status.model, status.trouble) == (small_set.checkpoint.name, "")
     assert (status.done, status.total) == (2, 2), "complete videos are not searched"
     assert [video for video, _ in status.failed] == ["bad"]
     (search,) = proposer.project.state.searches.values()
     assert len(search.model) == HASH_DIGITS and list(proposer.project.state.proposals) == [first]
     proposer.begin(small_set.checkpoint)
-    until(lambda: proposer.status.total == 1)  # only what could not be read
+    until(lambda: proposer.status.total == 1)  # only the unreadable video
 
 
-def test_it_ends_at_once_and_a_killed_process_is_reported(proposer, small_set):
-    proposer.begin(small_set.checkpoint)
-    process_of(proposer).kill()
-    until(lambda: not proposer.status.is_running, 300)
-    assert "SIGKILL" in proposer.status.trouble
-    killed = proposer.process
-    proposer.begin(small_set.checkpoint)
-    until(lambda: proposer.process is not killed, 300)
-    process, began = proposer.process.process, time.monotonic()
+def test_a_killed_process_is_reported_and_closing_ends_a_search_at_once(proposer, small_set):
+    begin(proposer, small_set.checkpoint).kill()
+    assert "SIGKILL" in wait(proposer).trouble
+    process, began = begin(proposer, small_set.checkpoint), time.monotonic()
     proposer.__exit__()
     assert process.poll() is not None and time.monotonic() - began < 20
     assert not proposer.status.is_running and proposer.status.trouble == ""
 
 
-def test_what_is_not_a_model_is_reported(proposer, tmp_path, small_set):
+def test_an_invalid_model_is_reported(proposer, tmp_path, small_set):
     with pytest.raises(CheckpointError):
         check_model(tmp_path / "nowhere.lstr")
     shutil.copy(small_set.labels, tmp_path / "bad.pt")
     check_model(tmp_path / "bad.pt")
     proposer.begin(tmp_path / "bad.pt")
-    until(lambda: not proposer.status.is_running, 300)
-    assert "bad.pt" in proposer.status.trouble
+    assert "bad.pt" in wait(proposer).trouble
