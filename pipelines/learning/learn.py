@@ -5,6 +5,7 @@ average models, choose thresholds, measure the result, and pack everything. With
 once on all videos, for the model file, and once without each fold, to score the fold's videos.
 """
 
+import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
@@ -159,8 +160,9 @@ class Learner:
         settings |= {f"{name}.epochs": str(n) for name, n in plan.epochs.items()} | {"draws": str(plan.draws)}
         seconds = None
         if plan.budget is not None:
-            later = sum(step.seconds for step in plan.since(FEATURES))
-            seconds = plan.budget - (perf_counter() - self.started) - TIME_MARGIN * later
+            seconds = max(1.0, plan.budget - (perf_counter() - self.started))
+        rounds = math.ceil((1 + folds) / plan.at_once)
+        planned = {step.key: step.seconds / rounds for step in plan.steps}
         shared = {field.name: getattr(self.options, field.name) for field in fields(VideoOptions)}
         shared |= {"labels": str(self.workspace.labels), "output": weights, "seed": None, "seconds": seconds}
         options = FinetuneOptions(
@@ -172,6 +174,8 @@ class Learner:
             folds=folds or None,
             spare=not folds,
             at_once=plan.at_once,
+            later=TIME_MARGIN * sum(step.seconds for step in plan.since(FEATURES)),
+            planned={stream: planned[NETWORKS[stream]] for stream, n in plan.epochs.items() if n},
         )
         networks = [NetworkFiles(weights, name, fold or None) for name in plan.epochs for fold in range(1 + folds)]
         # count finished networks, so that a resumed run shows its true progress

@@ -138,6 +138,10 @@ class FinetuneOptions(VideoOptions):
     resume: bool = False
     at_once: Positive | None = None
     """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""
+    later: float = 0.0
+    """Seconds of `seconds` for the work that follows, more if training takes longer than `planned`"""
+    planned: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of a network by stream"""
 
 
 @dataclass(frozen=True)
@@ -157,8 +161,8 @@ Event = LabelFindings | Notice | Failed | Filling | Progress | Outcome | Step | 
 def finetune(options: FinetuneOptions) -> Generator[Event, None, None]:
     """Train the networks, or resume a training. With torchrun, only rank 0 yields events and writes files.
 
-    With a time limit, a network stops after the epoch that exceeds its share of the time; computing chunks does not
-    count. Close the generator to stop; finished parts are kept.
+    With a time limit, which includes the computation of chunks, a network stops when its share of the time has passed,
+    but not before the end of its first epoch. Close the generator to stop; finished parts are kept.
 
     Yields LabelFindings and Notices; Failed for each unreadable video; Filling, then Progress by video id and an
     Outcome for each video with cached chunks, and an empty Filling; Progress by network after each step, a Step after
@@ -262,7 +266,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
     for pair in pairs[1:]:
         if missing := unlearnt(pair.training, labels):
             yield Notice(f"without fold {pair.fold} no training video shows {', '.join(missing)}.")
-    left = None if options.seconds is None else max(0.001, options.seconds - (perf_counter() - started))
-    job = Training(networks, labels, cached, pairs, folds, left)
+    left = None if options.seconds is None else options.seconds - (perf_counter() - started)
+    job = Training(networks, labels, cached, pairs, folds, left, options.later, options.planned)
     for event in train_networks(job, output, device, options.resume, options.at_once):
         yield Finished(Finetuned(event.result, failed.events, len(used))) if isinstance(event, Finished) else event

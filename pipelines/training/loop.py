@@ -58,7 +58,7 @@ class Run:
         self.joined = ranks.distributed_model(model, unused)
 
     def is_late(self) -> bool:
-        """Return whether the time limit is reached; asked at the end of an epoch."""
+        """Return whether the time limit is reached, so that the run ends with this step, as at the end of an epoch."""
         return False
 
     def batches(self) -> tuple[int, Iterable[Any]]:
@@ -139,7 +139,8 @@ class Run:
                 position.batch += 1
                 yield Progress(self.name, position.step, self.steps)
 
-                ended, done = position.batch == n_batches, position.step == self.steps
+                late = self.is_late()
+                ended, done = position.batch == n_batches or late, position.step == self.steps or late
                 if not (ended or done or (self.log_every and position.step % self.log_every == 0)):
                     continue
                 if ended:
@@ -159,7 +160,7 @@ class Run:
                         evaluation = self.evaluate(epoch, values)
                     position.stale = ranks.from_first(lambda: position.stale)  # so that all processes end together
                 step = Step(epoch, self.epochs, position.step, self.steps, lr=lr, evaluation=evaluation, **values)
-                is_over, now = self._is_over(), perf_counter()
+                is_over, now = late or self._is_over(), perf_counter()
                 position.seconds, since = position.seconds + now - since, now
                 if log:
                     log(step)
@@ -174,10 +175,7 @@ class Run:
                     break
 
     def _is_over(self) -> bool:
-        at = self.position
-        if at.step >= self.steps or 0 < self.patience <= at.stale:
-            return True
-        return bool(at.step and not at.batch and self.is_late())
+        return self.position.step >= self.steps or 0 < self.patience <= self.position.stale
 
 
 def learning_rate(step: int, steps: int, lr: float, warmup: float, kind: str = "paper") -> float:

@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -57,6 +57,25 @@ LATE_SHARE = 0.1  # of all steps, that a run may be behind its time limit before
 SCORED_IMAGES = 32  # at a time
 MIN_PROBABILITY = 1e-7  # so that one error is no infinite loss
 MAX_LOADERS = 12  # threads that read samples ahead
+PACE_SHARE = 0.1  # of the steps, after which their time is compared with the plan; the first steps are slower
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """Maximum training time of a network in seconds.
+
+    It includes `later` seconds for the work that follows. If the network takes longer than the `planned` seconds, the
+    machine has become slower, so that the work that follows will take longer by the same factor.
+    """
+
+    seconds: float
+    later: float = 0.0
+    planned: float = math.inf
+
+    def spent(self, seconds: float, share: float) -> float:
+        """Return the share of the limit that has passed, after some seconds and a share of the steps."""
+        pace = max(1.0, seconds / (share * self.planned)) if share >= PACE_SHARE else 1.0
+        return seconds / max(0.001, self.seconds - pace * self.later)
 
 
 @dataclass(frozen=True)
@@ -99,8 +118,11 @@ class Training:
     videos: Mapping[str, CachedVideo]
     pairs: list[Pair]
     folds: Mapping[str, int]
-    # maximum training time of all networks together; None without a limit
+    # maximum seconds of all networks together and the work that follows; None without a limit
     seconds: float | None = None
+    # seconds of the work that follows, and of a network of each stream, by a plan
+    later: float = 0.0
+    planned: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def streams(self) -> list[str]:
@@ -111,17 +133,15 @@ class Training:
         """Return the SHA-256 of video files by id."""
         return {i: self.videos[i].record["sha256"] for i in ids}
 
-    def seconds_of(self, stream: str, left: Sequence[str], spent: float) -> float | None:
-        """Return the time limit of a network: its share, by cost, of the time that is left for networks of `left`.
-
-        A network ends with an epoch and may take longer than its share, which the others make up for.
-        """
+    def limit_of(self, stream: str, left: Sequence[str], spent: float) -> TimeLimit | None:
+        """Return the time limit of a network: its share, by cost, of the time that is left for networks of `left`."""
         if self.seconds is None:
             return None
         parts, configs = self.networks.preset.parts, self.networks.configs
         entries = {s: find_network(parts[s].network) or RESNET50 for s in configs}
         costs = {s: entries[s].training_cost * config.epochs for s, config in configs.items()}
-        return max(0.001, self.seconds - spent) * costs[stream] / (sum(costs[other] for other in left) or 1)
+        share = costs[stream] / (sum(costs[other] for other in left) or 1)
+        return TimeLimit((self.seconds - spent) * share, self.later * share, self.planned.get(stream, math.inf))
 
     def settings(self, device: str) -> dict:
         """Return the content of config.json: what must be the same to resume a run, and where it was made."""
@@ -148,14 +168,14 @@ class Training:
 
 
 def train_network(
-    training: Training, network: NetworkFiles, device: str = "cpu", seconds: float | None = None
+    training: Training, network: NetworkFiles, device: str = "cpu", limit: TimeLimit | None = None
 ) -> Iterator[Progress | Step]:
     """Train a network, and write it with the weights of its best epoch (the last, without validation).
 
     A network without epochs is written as it begins. Yields Progress after each step, a Step after each epoch.
 
     Args:
-        seconds: maximum training time; None without a limit.
+        limit: the maximum training time, after which the network ends; it learns for one epoch at least.
 
     Raises:
         LabelsError: its videos show no action.
@@ -173,7 +193,7 @@ def train_network(
     card = replace(card, origin=initial.origin)
     result: dict[str, Any] = {"mAP": None, "epoch": 0, "epochs": 0, "seconds": 0.0}
     if config.epochs:
-        run = NetworkRun(training, network, pair, model, card, seconds)
+        run = NetworkRun(training, network, pair, model, card, limit)
         yield from run.train()
         at = run.position
         result = {"mAP": run.best_mAP, "epoch": at.best_epoch or at.epoch, "epochs": at.epoch}
@@ -190,7 +210,7 @@ class NetworkRun(Run):
 
     Args:
         card: what its state, which is also a weights file of its last epoch, says about itself.
-        seconds: maximum training time; None without a limit.
+        limit: maximum training time; None without a limit.
 
     Raises LabelsError if its videos show no action, ConfigError for fewer samples than processes.
     """
@@ -205,9 +225,9 @@ class NetworkRun(Run):
         pair: Pair,
         model: Recogniser,
         card: ModelCard,
-        seconds: float | None,
+        limit: TimeLimit | None,
     ):
-        self.config, self.labels, self.seconds = training.networks.configs[network.stream], training.labels, seconds
+        self.config, self.labels, self.limit = training.networks.configs[network.stream], training.labels, limit
         self.name, self.stream, self.folder, self.card = network.name, network.stream, network.run, card
         classes = self.labels.classes
         self.validation = {i: training.videos[i] for i in pair.validation}
@@ -266,18 +286,22 @@ class NetworkRun(Run):
 
     def spent(self) -> float:
         """Return the share of the time limit that has passed, the same on all processes."""
-        limit = self.seconds
-        return ranks.from_first(lambda: (perf_counter() - self.started) / limit) if limit else 0.0
+        if not (limit := self.limit):
+            return 0.0
+        share = (self.position.step - self.first_step) / self.steps
+        return ranks.from_first(lambda: limit.spent(perf_counter() - self.started, share))
 
     def is_late(self) -> bool:
-        """Return whether the time limit is reached; never before the rate has fallen."""
-        return self.position.step > self.first_step and self.spent() >= 1
+        """Return whether the time limit is reached; never before the end of the first epoch."""
+        return self.position.step >= self.first_step + self.data.n_batches and self.spent() >= 1
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, or of a later one if time runs out, so that it still falls to 0."""
         config, steps = self.config, self.steps
         warmup = min(1.0, config.warmup_steps / steps) if config.warmup_steps else WARMUP_SHARE
-        by_time = self.first_step + self.spent() * (steps - self.first_step)
+        left, taken = steps - self.first_step, step - self.first_step
+        # without time for more than one epoch, the rate falls within it
+        by_time = self.first_step + min(self.spent(), taken / self.data.n_batches) * left
         at = min(steps, round(by_time)) if by_time > step + LATE_SHARE * steps else step
         return learning_rate(at, steps, config.lr, warmup)
 

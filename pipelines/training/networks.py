@@ -126,8 +126,8 @@ def train_networks(
     rounds, started = [networks for networks in rounds if not done.issuperset(networks)], perf_counter()
     for at, networks in enumerate(rounds):
         streams_left = [later[0].stream for later in rounds[at:]]
-        seconds = training.seconds_of(networks[0].stream, streams_left, perf_counter() - started)
-        jobs = {network: (training, network, device, seconds) for network in networks if network not in done}
+        limit = training.limit_of(networks[0].stream, streams_left, perf_counter() - started)
+        jobs = {network: (training, network, device, limit) for network in networks if network not in done}
         for network in jobs if ranks.is_first() else ():
             network.run.remove_unsaved_log()
         if len(networks) > 1:

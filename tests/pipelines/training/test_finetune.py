@@ -16,6 +16,7 @@ from lstr.pipelines.child_process import ChildProcess
 from lstr.pipelines.progress import Progress, result_of
 from lstr.pipelines.training import networks
 from lstr.pipelines.training.network_config import FinetuneConfig
+from lstr.pipelines.training.network_run import TimeLimit
 from lstr.pipelines.training.networks import MIN_IMAGES, best_at_once, threads_of, train_networks
 from lstr.pipelines.training.recogniser import Initial, initial_weights, recogniser
 from lstr.pipelines.training.run_folder import RunFolder, Step
@@ -61,6 +62,15 @@ def test_a_planted_pattern_is_learnt(stream, device, tmp_path):
     state = read_state_dict(weights.file(stream))
     means = [tensor for name, tensor in state.items() if name.endswith("running_mean")]
     assert len(means) > 50 and all(mean.abs().sum() > 0 for mean in means), "random weights learn all statistics"
+
+
+def test_time_limit_ends_training_after_one_epoch(tmp_path):
+    job = replace(planted_training(("flow",), epochs=50, draws=16), seconds=1e-3)
+    (line,) = log(train(job, tmp_path / "weights").path)
+    highest = job.networks.configs["flow"].lr
+    assert line["epoch"] == 1 and 0 < line["lr"] < highest / 4, "the learning rate falls within the epoch"
+    limit = TimeLimit(100, later=20, planned=50)
+    assert [limit.spent(25, share) for share in (0.05, 0.5, 0.6, 0.25)] == [25 / 80] * 3 + [25 / 60], "half the speed"
 
 
 @pytest.mark.long
