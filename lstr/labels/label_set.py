@@ -116,7 +116,8 @@ def labels_of(
         videos[name] = replace(video, subset=subset, segments=segments)
     lists_classes = names is not None
     if names is None:
-        names = tuple(sorted({segment.label for video in videos.values() for segment in video.segments}))
+        found = {segment.label for video in videos.values() for segment in video.segments}
+        names = with_ambiguous(tuple(sorted(found - {AMBIGUOUS})), found)
     notes = [Note("subset name", f"{old!r} is taken as {new!r}") for old, new in renamed.items()]
     if videos and not has_subsets:
         notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))
@@ -207,6 +208,14 @@ def select(labels: Labels, subset: str) -> Labels:
             f"No video is in the subset {subset!r}.", f"subsets in the labels: {', '.join(known) or 'none'}."
         )
     return replace(labels, videos=videos)
+
+
+def without_ambiguous(labelled: Sequence[str]) -> tuple[str, ...]:
+    """Return the classes of a model: without `AMBIGUOUS`, which marks chunks of unknown class.
+
+    Published models of THUMOS'14 are the exception: they have an output for it.
+    """
+    return tuple(name for name in labelled if name != AMBIGUOUS or tuple(labelled) == THUMOS_CLASSES)
 
 
 def with_ambiguous(known: tuple[str, ...], labelled: Collection[str]) -> tuple[str, ...]:

@@ -216,7 +216,7 @@ class FATS(Model):
         loss = logits.new_zeros(())
         for recalled, true in zip(cycles, (rows[:, :n], rows[:, rows.shape[1] - n :]), strict=True):
             loss = loss + ((recalled - true).square().mean(-1).sum(1) * counted).sum() / total
-        keep = loss_mask(targets, ignore, counted)
+        keep = loss_mask(targets, ignore, counted & targets.any(-1))
         logits, targets = without(logits, ignore), without(targets, ignore)
         each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1)  # (B,)
         return loss + torch.where(keep, each, 0).sum() / total

@@ -124,8 +124,10 @@ class IDN(Windowed):
         now = at_slots(targets, newest[:, None])[:, 0]  # (B, C)
         same = (targets * now[:, None]).sum(-1) > 0  # (B, W)
         keep = loss_mask(targets, supervision.ignore, supervision.counts)
-        if supervision.ignore is not None:  # no chunk is known to be like an ambiguous one
-            keep = keep & (now[:, supervision.ignore] == 0)[:, None]
+        known = now.any(-1)  # whether the newest chunk has a label, which others can share
+        if supervision.ignore is not None:
+            known = known & (now[:, supervision.ignore] == 0)
+        keep = keep & known[:, None]
         apart = torch.where(same, squared, (1 - squared).clamp(min=0))
         contrastive = masked_mean(apart, keep, supervision.totals)
         auxiliary = loss_of(early, outputs, supervision) + contrastive

@@ -13,7 +13,17 @@ from lstr.chunk import CLOCK, Clock
 from lstr.errors import ExtractorError, LabelsError, MissingPathError, few
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.check import SEVERITIES, check
-from lstr.labels.label_set import Labels, Note, VideoLabels, actions_of, labels_of, read_json, read_labels
+from lstr.labels.label_set import (
+    AMBIGUOUS,
+    Labels,
+    Note,
+    VideoLabels,
+    actions_of,
+    labels_of,
+    read_json,
+    read_labels,
+    with_ambiguous,
+)
 from lstr.labels.perframe import INFO, is_data_info, read_data_info
 from lstr.labels.video_ids import check_ids
 from lstr.pipelines.annotations.annotation import AnnotationSet
@@ -253,8 +263,9 @@ def read_label_files(
         notes[
             Note("several files", f"videos that are in several files take the labels of the last file: {few(twice)}")
         ] = None
+    classes = dict.fromkeys(name for _, labels in read for name in labels.classes)
     return Labels(
-        tuple(dict.fromkeys(name for _, labels in read for name in labels.classes)),
+        with_ambiguous(tuple(name for name in classes if name != AMBIGUOUS), classes),
         videos,
         any(labels.has_subsets for _, labels in read),
         all(labels.lists_classes for _, labels in read),

@@ -13,6 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from lstr.average import mean_of
 from lstr.batch import predict
 from lstr.checkpoint import load
@@ -21,6 +23,7 @@ from lstr.extractors.networks.weights_folder import open_weights
 from lstr.extractors.stages import torch_threads
 from lstr.files.atomic import sweep
 from lstr.files.remote import Place, place
+from lstr.labels.label_set import without_ambiguous
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.chosen_thresholds import choose_training_thresholds, choose_validated_thresholds
 from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
@@ -344,9 +347,10 @@ class Learner:
                     rows[video.id] = predict(loaded.model, video.features[:]).numpy()
         if len(by_model) > 1:
             by_model["average"] = {v.id: mean_of([rows[v.id] for rows in by_model.values()]) for v in videos}
-        targets, classes, tried = [video.targets for video in videos], self.division.labels.classes, []
+        targets, classes, tried = [video.targets for video in videos], split.labels.classes, []
+        unknown = len(classes) - len(without_ambiguous(classes))  # a last column without scores
         for name, rows in by_model.items():
-            mAP = means_of([rows[video.id] for video in videos], targets, classes)["mAP"]
+            mAP = means_of([np.pad(rows[v.id], ((0, 0), (0, unknown))) for v in videos], targets, classes)["mAP"]
             tried.append({"model": name, "mAP": mAP if mAP == mAP else 0.0})
         return {video.id: rows[video.id] for video in videos}, tried
 

@@ -48,7 +48,8 @@ class TrainConfig(Settings, frozen=True):
     targets: Literal["multi-hot", "unit"] = "multi-hot"
     """`multi-hot`: a chunk with several actions weighs more (paper). `unit`: its targets have length 1 (MiniROAD)."""
     ambiguous: Literal["ignored", "class"] = "ignored"
-    """`ignored`: ambiguous chunks are not in the loss (published code). `class`: a class like others (MiniROAD)."""
+    """With the 22 classes of THUMOS'14, `ignored`: ambiguous chunks are not in the loss (published code); `class`: a
+    class like others (MiniROAD). With other classes they are always ignored, and models have no output for them."""
     long_sampling: Literal["consistent", "stretched"] = "consistent"
     """`consistent`: the long memory is sampled as at test time. `stretched` (published code): a short past is repeated
     to fill all slots, which never happens at test time; on an anchored grid, as in TeSTra's code, the slots are spread

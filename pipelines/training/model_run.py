@@ -16,7 +16,7 @@ from lstr import checkpoint
 from lstr.config import WindowConfig
 from lstr.errors import LstrError
 from lstr.kinds import make_model
-from lstr.labels.label_set import AMBIGUOUS
+from lstr.labels.label_set import AMBIGUOUS, without_ambiguous
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.models.kind import Model
 from lstr.pipelines.evaluation.scoring import Scoring, score_split
@@ -77,6 +77,12 @@ class Learner(Run):
         soft: Sequence[Tensor] | None = None,
     ):
         torch.manual_seed(config.seed)
+        self.classes = without_ambiguous(classes)
+        self.has_unknown = len(self.classes) < len(classes)
+        if self.has_unknown:  # ambiguous chunks do not count, and get targets of zeros
+            column, classes = classes.index(AMBIGUOUS), self.classes
+            tables = [np.where(v.targets[:, [column]] > 0, 0, v.targets) for v in videos]
+            videos = [replace(v, targets=np.delete(t, column, 1)) for v, t in zip(videos, tables, strict=True)]
         self.videos, self.config, self.delay, self.soft = videos, config, delay, soft
         # the column of the ambiguous class if its chunks have no part in training
         is_ignored = config.ambiguous == "ignored" and AMBIGUOUS in classes
@@ -135,6 +141,8 @@ class Learner(Run):
             else:
                 read = read_windows(self.videos, piece, config, is_stretched)
             targets, counts = make_targets(self.videos, piece, config, self.outputs, self.delay)
+            if self.has_unknown:
+                counts = counts & targets.any(-1)
             if self.soft is not None:
                 rows = []  # a teacher's scores (N, C) of what the outputs of each window are about
                 for v, end in piece:
@@ -266,7 +274,7 @@ class ModelRun(Learner):
         loaded = Checkpoint(
             model=exported.to(self.device),
             config=exported.config,
-            classes=tuple(self.split.labels.classes),
+            classes=self.classes,
             recipe=self.recipe,
             metrics={},
             extra={},
@@ -305,8 +313,8 @@ class ModelRun(Learner):
             metrics["validation_videos"] = [video.id for video in self.validation.videos]
         settings = {name: value for name, value in self.settings.items() if name != "model"}
         extra = settings | run_record(folder.paths[0], self.folder.path)
-        path, classes = self.folder.path / name, self.split.labels.classes
-        checkpoint.save(path, model, classes, self.recipe, metrics, extra, read_calibration(folder.paths[0]))
+        path = self.folder.path / name
+        checkpoint.save(path, model, self.classes, self.recipe, metrics, extra, read_calibration(folder.paths[0]))
 
 
 def make_adam(model: torch.nn.Module, config: TrainConfig) -> torch.optim.Adam:

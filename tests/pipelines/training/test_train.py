@@ -162,9 +162,23 @@ def test_a_batch_that_is_all_ambiguous_changes_nothing(split, tmp_path):
     steps, weights = trained(ambiguous(split, slice(None)), {"train.standardise": "false"}, tmp_path)
     model, config = resolve("lstr-small", TINY_SETTINGS, split.dims)
     torch.manual_seed(config.seed)
-    untouched = make_model(model, 4).state_dict()
+    untouched = make_model(model, 3).state_dict()
     assert {s.loss for s in steps} == {0.0}
     assert all(torch.equal(weights[name], untouched[name]) for name in weights)
+
+
+@pytest.mark.parametrize("kind", ["lstr", "rnn", "idn", "fats"])
+def test_ambiguous_is_no_class_of_a_model(kind, split, tmp_path):
+    """Other labels of a chunk do not count where it is ambiguous."""
+    settings = {"model.kind": kind, **({"model.rgb_dim": "0"} if kind == "fats" else {}), "train.standardise": "false"}
+    alone, weights = trained(ambiguous(split, slice(0, 10)), settings, tmp_path / "alone")
+    both = ambiguous(split, slice(0, 10))
+    for video in both.videos:
+        video.targets[:10, 1] = 1
+    steps, again = trained(both, settings, tmp_path / "both")
+    assert [step.loss for step in steps] == [step.loss for step in alone] and steps[-1].loss > 0
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+    assert load(tmp_path / "both" / "checkpoint.pt").classes == split.labels.classes
 
 
 @pytest.mark.long
