@@ -1,4 +1,4 @@
-"""Networks by configs of mmaction2: the features are those that mmaction2 computes."""
+"""Networks from configs of mmaction2 against mmaction2 itself."""
 
 import json
 import sys
@@ -15,6 +15,7 @@ from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import Preset, StreamPreset
 from lstr.extractors.recipe import Recipe
 from lstr.extractors.twostream import build_twostream, rebuild_twostream
+from tests.support.backbones import vary_batch_norms
 
 RGB = """
 model = dict(
@@ -34,7 +35,7 @@ RESNET = {"type": "ResNet", "depth": 18}
 
 @pytest.fixture(scope="module")
 def configs(tmp_path_factory) -> Path:
-    """Configs, and checkpoints of random networks that mmaction2 built."""
+    """A folder of configs, and of checkpoints of random networks that mmaction2 built."""
     folder = tmp_path_factory.mktemp("configs")
     for name, text in (("rgb", RGB), ("flow", FLOW)):
         (folder / f"{name}.py").write_text(text)
@@ -43,7 +44,7 @@ def configs(tmp_path_factory) -> Path:
 
 
 def recogniser(path: Path) -> torch.nn.Module:
-    """What mmaction2 itself makes of a config, with random statistics of its batch norms."""
+    """Return the network that mmaction2 builds from a config, with random weights."""
     from mmaction.registry import MODELS
     from mmengine.config import Config
     from mmengine.registry import init_default_scope
@@ -52,25 +53,19 @@ def recogniser(path: Path) -> torch.nn.Module:
     model = Config.fromfile(str(path)).model
     model.backbone.pop("pretrained")
     torch.manual_seed(7)
-    model = MODELS.build(model)
-    for module in model.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 1.5)
-    model.eval()
-    return model
+    return vary_batch_norms(MODELS.build(model))
 
 
 @pytest.mark.parametrize("stream", ["rgb", "flow"])
 @torch.inference_mode()
-def test_features_are_those_of_mmaction2(configs, stream):
+def test_features_equal_mmaction2s(configs, stream):
     sources = WeightSources({stream: str(configs / f"{stream}.pth")})
     parts = {"rgb": None, "flow": None, stream: StreamPreset(str(configs / f"{stream}.py"))}
     twostream = build_twostream(Preset(**parts), sources, "cpu")
     part, model = twostream.recipe.parts[stream], recogniser(configs / f"{stream}.py")
     assert (part.dim, part.weights, part.folder(stream)) == (512, "custom", f"{stream}_custom_{stream}")
-    again = Recipe.from_dict(json.loads(twostream.recipe.to_json()))  # the config is not needed any more
-    assert rebuild_twostream(again, sources, "cpu").recipe == twostream.recipe
+    stored = Recipe.from_dict(json.loads(twostream.recipe.to_json()))  # works without the config
+    assert rebuild_twostream(stored, sources, "cpu").recipe == twostream.recipe
     channels = 3 if stream == "rgb" else 10
     noise = np.random.default_rng(1).integers(0, 256, (6, 23, 40, channels), np.uint8).repeat(8, 1).repeat(8, 2)
     if stream == "rgb":
@@ -107,7 +102,7 @@ HOSTILE += [{}, {**RESNET, "style": "https://a.example/x"}, {"type": "MobileNetV
 
 
 @pytest.mark.parametrize("backbone", HOSTILE, ids=str)
-def test_a_backbone_of_a_recipe_imports_and_fetches_nothing(backbone, tmp_path, monkeypatch):
+def test_a_recipes_backbone_imports_and_fetches_nothing(backbone, tmp_path, monkeypatch):
     (tmp_path / "evilmodule.py").write_text("raise SystemExit(99)")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RecipeError):

