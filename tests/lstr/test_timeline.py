@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstr.checkpoint import load
+from lstr import checkpoint
 from lstr.errors import ConfigError
 from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of
+from tests.support.tiny_models import tiny
 
 CLASSES = ("Background", "kick", "punch")
 CHUNK = 0.25
@@ -129,17 +130,18 @@ def test_invalid_thresholds_are_refused(rules):
     assert caught.value.hint and caught.value.exit_code == 2
 
 
-def test_thresholds_of_a_checkpoint_and_their_overrides(small_set):
-    loaded = load(small_set.checkpoint)
+def test_thresholds_of_a_checkpoint_and_their_overrides(tmp_path):
+    checkpoint.save(tmp_path / "a.pt", tiny(kind="rnn", n_classes=3), CLASSES, None, {})
+    loaded = checkpoint.load(tmp_path / "a.pt")
     assert thresholds_of(loaded) == Thresholds()
     assert thresholds_of(loaded, {"on": 0.2, "off": None}) == Thresholds(0.2, 0.2)
     assert thresholds_of(loaded, {"off": 0.8}) == Thresholds(0.8, 0.8)
-    calibrated = replace(loaded, extra={"thresholds": {"wave": {"on": 0.7, "off": 0.6}}})
+    calibrated = replace(loaded, extra={"thresholds": {"kick": {"on": 0.7, "off": 0.6}}})
     rules = thresholds_of(calibrated, {"merge_gap": 0.5})
-    assert rules["wave"] == Thresholds(0.7, 0.6, merge_gap=0.5) and rules["jump"] == Thresholds(merge_gap=0.5)
-    highest = replace(loaded, extra={"thresholds": {"wave": Thresholds(highest=True).stored()}})
-    assert thresholds_of(highest)["wave"].highest is True and not thresholds_of(highest)["jump"].highest
-    assert thresholds_of(highest, {"highest": False})["wave"] == Thresholds()
+    assert rules["kick"] == Thresholds(0.7, 0.6, merge_gap=0.5) and rules["punch"] == Thresholds(merge_gap=0.5)
+    highest = replace(loaded, extra={"thresholds": {"kick": Thresholds(highest=True).stored()}})
+    assert thresholds_of(highest)["kick"].highest is True and not thresholds_of(highest)["punch"].highest
+    assert thresholds_of(highest, {"highest": False})["kick"] == Thresholds()
 
 
 levels = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])

@@ -1,4 +1,4 @@
-"""What every kind of model holds: streams, whole videos and windows agree, none sees the future, all is stored."""
+"""The contract of every kind of model: streams, videos and windows agree, causality, steps, files and training."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,10 @@ from lstr.kinds import KINDS, configure
 from lstr.models.cuda_graphs import CapturedStep
 from lstr.models.kind import Model
 from lstr.models.layers import keep
-from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
-from lstr.pipelines.training.window_samples import make_targets
 from lstr.windows.plans import CHANGES, Form, Joined, check_known, needed, of_two_shapes
 from lstr.windows.windows import Supervision, gather, totals_of
 from tests.support.documents import ROOT, block_with
+from tests.support.published_sets import supervised_windows
 from tests.support.tiny_models import (
     CASES,
     DESIGNS,
@@ -32,39 +31,33 @@ from tests.support.tiny_models import (
 )
 
 CLASSES = ("Background", "a", "b", "c", "d")
-CARRYING = ("rnn", "trn", "lap-like", "woad")
-"""Kinds that carry a state on, so that a window past the first knows less than the whole video."""
-OF_THEIR_OWN = ("average", "miniroad", "fats", "cmert", "mat")
-"""Kinds whose windows are not scored chunk by chunk; golden data has the outputs of the last four."""
-
-IDLE = ("final_query.weight", "decoder.0.self_attn.in_proj_weight")
-"""Parameters of published code that take no part: of CMeRT, and of OadTR, whose decoder begins with zeros."""
+# A state reaches further back than a window, so only the first window equals the whole video.
+RECURRENT = ("rnn", "trn", "lap-like", "woad")
+# Windows are not scored chunk by chunk; golden data has the outputs of the last four.
+WITHOUT_CHUNK_OUTPUTS = ("average", "miniroad", "fats", "cmert", "mat")
+# Unused parameters of the published CMeRT, and of OadTR, whose decoder begins with zeros.
+UNUSED = ("final_query.weight", "decoder.0.self_attn.in_proj_weight")
 
 
 def as_tensors(plan, device="cpu"):
     return {name: torch.from_numpy(values).to(device) for name, values in plan.items()}
 
 
-def made(case):
+def frozen_model(case):
     return unsettled(tiny(**case)).requires_grad_(False)
-
-
-def test_every_kind_is_what_it_is_named():
-    for name, kind in KINDS.items():
-        assert kind.name == name and isinstance(tiny(kind=name), kind.model)
 
 
 @each_of([*CASES, *DESIGNS])
 def test_a_stream_equals_the_whole_video(case):
-    """Streams of all ages in one state, each beginning anew in the middle, over what earlier videos left behind."""
-    expected = check_streams(made(case), [(1, 44), (5, 6, 34), (17, 28), (23, 22)])
-    assert expected.diff(dim=1).abs().amax(dim=(2, 3)).min() > 1e-6  # scores that move can be wrong
+    """Streams of one state start at different times, and each starts over on the memory of an earlier video."""
+    expected = check_streams(frozen_model(case), [(1, 44), (5, 6, 34), (17, 28), (23, 22)])
+    assert expected.diff(dim=1).abs().amax(dim=(2, 3)).min() > 1e-6, "constant scores would prove nothing"
 
 
 @each_case
 def test_the_future_never_changes_the_past(case):
-    """The scores of a chunk, and of those ahead of it, stay the same to the bit; nor do they depend on the batch."""
-    model, features, cut = made(case), video(60), 33
+    """Scores of a chunk, also of chunks ahead, stay the same to the bit, whatever the later features and the batch."""
+    model, features, cut = frozen_model(case), video(60), 33
     other = torch.cat([features[:cut], 10 * video(60 - cut, 1)])
     a, b = batch.predict_ahead(model, features), batch.predict_ahead(model, other)
     assert a.shape == (60, 1 + model.config.n_ahead, 5) and a.dtype == torch.float32
@@ -73,41 +66,42 @@ def test_the_future_never_changes_the_past(case):
     torch.testing.assert_close(a.sum(dim=-1), torch.ones(a.shape[:2]))
     assert torch.equal(batch.predict(model, features), a[:, 0])
     for length in (0, 1, 5, 6, 7, cut):
-        alone = batch.predict_ahead(model, features[:length], 7)
-        torch.testing.assert_close(alone, a[:length], atol=1e-6, rtol=0)
+        torch.testing.assert_close(batch.predict_ahead(model, features[:length], 7), a[:length], atol=1e-6, rtol=0)
 
 
-WINDOWED = [case for case in [*CASES, *DESIGNS] if case.get("kind") not in OF_THEIR_OWN and "decoder_from" not in case]
+WINDOWED = [
+    case for case in [*CASES, *DESIGNS] if case.get("kind") not in WITHOUT_CHUNK_OUTPUTS and "decoder_from" not in case
+]
 
 
 @each_of(WINDOWED)
-def test_a_window_says_of_its_newest_chunk_what_the_video_does(case):
-    model, features = made(case), video(30)
+def test_a_window_scores_its_newest_chunk_as_the_whole_video_does(case):
+    model, features = frozen_model(case), video(30)
     windows, outputs = gather(features, range(30), model.config), model.outputs()
     logits = model.logits_of(model(windows))
-    n, found = logits.shape[1], []
+    n, scored = logits.shape[1], []
     for row, present in zip(logits, windows.work_mask.sum(dim=1), strict=True):
         newest = np.isin(outputs.slots[:n], (-1, int(present) - 1))
-        found.append(row[newest & (outputs.ahead[:n] >= 0)])
-    known = model.config.work_length if case.get("kind") in CARRYING else 30
-    expected = batch.predict_ahead(model, features, 16)[:known]
-    torch.testing.assert_close(torch.stack(found[:known]).softmax(-1), expected, atol=1e-5, rtol=0)
+        scored.append(row[newest & (outputs.ahead[:n] >= 0)])
+    end = model.config.work_length if case.get("kind") in RECURRENT else 30
+    expected = batch.predict_ahead(model, features, 16)[:end]
+    torch.testing.assert_close(torch.stack(scored[:end]).softmax(-1), expected, atol=1e-5, rtol=0)
 
 
 @each_case
 def test_a_step_is_a_pure_function_of_tensors(case):
-    """It changes nothing it is given, a donated one gives the same, and plans keep their shapes."""
-    model, shapes = made(case), set()
+    """It does not change its inputs, gives the same if they are donated, and plans keep their shapes."""
+    model, shapes = frozen_model(case), set()
     constants, pure, donated = model.constants(), model.begin(3), model.begin(3)
     for k in range(30):
         chunks, features = np.array([k, k % 19, k - 11 if k >= 11 else k]), video(3, k)
         numbers = model.planner(chunks)
         shapes.add(tuple((name, values.shape, values.dtype) for name, values in numbers.items()))
         plan = as_tensors(numbers)
-        given = {"features": features, **pure, **{f"plan {name}": tensor for name, tensor in plan.items()}}
-        before = {name: tensor.clone() for name, tensor in given.items()}
+        inputs = [features, *pure.values(), *plan.values()]
+        before = [tensor.clone() for tensor in inputs]
         logits, after = model.step(constants, pure, plan, features)
-        assert all(torch.equal(tensor, before[name]) for name, tensor in given.items())
+        assert all(map(torch.equal, inputs, before))
         assert {n: (t.shape, t.dtype) for n, t in after.items()} == {n: (t.shape, t.dtype) for n, t in pure.items()}
         same_logits, rings = model.step(constants, donated, as_tensors(needed(numbers)), features, donate=True)
         keep(donated, rings)
@@ -117,9 +111,9 @@ def test_a_step_is_a_pure_function_of_tensors(case):
 
 
 @each_case
-def test_a_step_never_looks_at_what_a_tensor_holds(case):
-    """Meta tensors hold nothing, so any such look, which on a GPU would wait and cannot be captured, raises."""
-    model = made(case).to("meta")
+def test_a_step_never_reads_the_values_of_a_tensor(case):
+    """On a GPU that would wait and could not be captured; meta tensors have no values and raise."""
+    model = frozen_model(case).to("meta")
     constants, tensors = model.constants(), model.begin(2)
     for k in (0, 3, 40, 41):
         plan = as_tensors(of_two_shapes(model.planner(np.array([k, k + 5]))), "meta")
@@ -128,13 +122,10 @@ def test_a_step_never_looks_at_what_a_tensor_holds(case):
 
 
 @each_case
-def test_a_captured_step_of_some_streams_leaves_the_others(case, monkeypatch):
-    """A graph steps every stream; what it does to one that has no chunk must be nothing that its next step reads.
-
-    Kernels run again instead of a replay: all that a replay reads must have been copied to where it was.
-    """
+def test_a_captured_step_does_not_affect_streams_without_a_chunk(case, monkeypatch):
+    """A graph steps every stream. Here the kernels run again instead of a replay, from the same memory."""
     monkeypatch.setattr(CapturedStep, "capture", lambda self, work: work)
-    model, random = made(case), np.random.default_rng(0)
+    model, random = frozen_model(case), np.random.default_rng(0)
     plain, captured = streaming.create(model, 3), streaming.create(model, 3)
     captured.captured = CapturedStep(model, captured.constants, captured.tensors)
     captured.captured.prepare()
@@ -156,7 +147,7 @@ def test_a_captured_step_of_some_streams_leaves_the_others(case, monkeypatch):
 def test_captured_steps_equal_the_cpu(case):
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    model = made(case)
+    model = frozen_model(case)
     features = torch.randn(2, 60, 8)
     expected = torch.stack([scores_of(model, video) for video in features], dim=1)
     model.to("cuda")
@@ -164,7 +155,7 @@ def test_captured_steps_equal_the_cpu(case):
     streaming.capture(model, state)
     torch.testing.assert_close(run(model, features.transpose(0, 1), state), expected, atol=1e-4, rtol=0)
     streaming.reset(state)
-    for k in range(60):  # one after the other, which is what cameras do
+    for k in range(60):  # one stream after the other, as cameras do
         for stream in (1, 0):
             rows = features[stream, k, None]
             scores = streaming.step_streams(model, state, [stream], rows[:, :5], rows[:, 5:])
@@ -198,26 +189,15 @@ def test_checkpoints_streams_and_plans_are_stored(case, tmp_path):
         assert ours.keys() == theirs.keys() and all((ours[name] == theirs[name]).all() for name in ours)
 
 
-@each_case
-def test_plans_ahead_are_those_of_each_chunk(case):
-    planner = tiny(**case).planner
-    for first in (0, 17, 1000):
-        for chunk, plan in enumerate(planner.ahead(first, 9), first):
-            alone = needed(planner(np.array([chunk])))
-            assert plan.keys() == alone.keys() and all((plan[name] == alone[name]).all() for name in plan)
-
-
 def supervised(model):
     rows, labels = video(60).numpy(), np.eye(5)[[*[0] * 12, *[1] * 6, 3, *[1] * 3, *[2] * 20, *[0] * 18]]
-    one = LabelledVideo("v", TwoStreamArray(rows[:, :5], rows[:, 5:]), labels)
-    ends = [9, 20, 30]
-    targets, counts = make_targets([one], [(0, end) for end in ends], model.config, model.outputs())
-    return gather(rows, ends, model.config), targets, counts
+    arrays = {"rgb": rows[:, :5], "flow": rows[:, 5:], "target": labels}
+    return supervised_windows(model, arrays, [9, 20, 30])
 
 
+# WOAD compares windows with each other, and RED draws labels.
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("woad", "red")])
-def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
-    """But for kinds that compare windows with each other, or draw labels."""
+def test_the_loss_of_a_batch_is_the_sum_over_its_parts(kind):
     model = tiny(kind=kind)
     windows, targets, counts = supervised(model)
     totals = totals_of(targets, counts, model.outputs(), 3)
@@ -227,8 +207,8 @@ def test_the_loss_of_a_batch_is_that_of_its_pieces(kind):
         part = windows.map(lambda tensor: tensor[at])
         return model.loss(model(part), part, Supervision(targets[at], counts[at], 3, *of_batch)).item()
 
-    pieces = [loss(at, totals, 3) for at in (slice(0, 2), slice(2, 3))]
-    assert sum(pieces) == pytest.approx(loss(slice(None)), rel=1e-5)
+    parts = loss(slice(0, 2), totals, 3), loss(slice(2, 3), totals, 3)
+    assert sum(parts) == pytest.approx(loss(slice(None)), rel=1e-5)
 
 
 @each_of([case for case in CASES if case.get("kind") != "average"])
@@ -237,24 +217,24 @@ def test_a_training_step_reaches_every_parameter(case):
     windows, targets, counts = supervised(model)
     model.loss(model(windows), windows, Supervision(targets, counts)).backward()
     for name, parameter in model.named_parameters():
-        if name not in IDLE:
+        if name not in UNUSED:
             assert parameter.grad.isfinite().all() and parameter.grad.any(), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_features_may_be_standardised_in_training(kind):
-    """The model takes raw features afterwards, with the mean and the variance in its weights."""
+def test_standardisation_moves_into_the_weights(kind):
     model, features = tiny(kind=kind), video(40)
     mean, std = torch.randn(8), torch.rand(8) + 0.5
     expected = batch.predict_ahead(model, (features - mean) / std)
     model.absorb(mean, std)
-    full = slice(22, None)  # some kinds see rows of zeros before the first chunk of a video
-    torch.testing.assert_close(batch.predict_ahead(model, features)[full], expected[full], atol=1e-5, rtol=0)
+    scores = batch.predict_ahead(model, features)
+    # until chunk 22 some kinds see rows of zeros before the first chunk of the video
+    torch.testing.assert_close(scores[22:], expected[22:], atol=1e-5, rtol=0)
 
 
 @pytest.fixture
 def mean(monkeypatch, tmp_path) -> Iterator[Model]:
-    """A model of the new kind of the documentation."""
+    """A model of the new kind in the documentation."""
     page = ROOT / "docs" / "how-to" / "python.md"
     (tmp_path / "mean_kind.py").write_text(block_with(page, "python", "class MeanConfig"))
     monkeypatch.syspath_prepend(tmp_path)
@@ -266,7 +246,7 @@ def mean(monkeypatch, tmp_path) -> Iterator[Model]:
         cached.cache_clear()
 
 
-def test_a_new_kind_is_one_class(mean, tmp_path):
+def test_a_new_kind_needs_one_class(mean, tmp_path):
     assert mean.config.n_long == 0 and mean.config.n_ahead == 0
     test_a_stream_equals_the_whole_video({"kind": "mean"})
     test_checkpoints_streams_and_plans_are_stored({"kind": "mean"}, tmp_path)

@@ -1,4 +1,4 @@
-"""LSTR: its published size, and what each of its designs sees and says of the future."""
+"""LSTR: its published size and initial weights, causality inside a window, positions, and anticipation."""
 
 import math
 
@@ -14,14 +14,14 @@ from tests.support.tiny_models import DESIGNS, TINY, name_of, tiny, unsettled, v
 W = 6
 
 
-def test_the_published_size_has_the_published_tensors():
+def test_the_published_configuration_has_the_published_tensors():
     with torch.device("meta"):
         model = LSTR(configure(), 22)
     assert len(model.state_dict()) == 105
     assert sum(parameter.numel() for parameter in model.parameters()) == 58_882_070
 
 
-def test_initial_weights_as_published():
+def test_initial_weights_are_drawn_as_published():
     torch.manual_seed(0)
     first, second = LSTR(configure(**TINY), 5).dec_modules.layers
     assert torch.equal(first.self_attn.in_proj_weight, second.self_attn.in_proj_weight)
@@ -37,7 +37,7 @@ def test_no_output_sees_a_later_work_chunk(design):
     model = unsettled(tiny(**design, gru=True, anticipation=0 if design["integration"] == "mlp" else 2))
     windows = gather(video(60), [59, 2], model.config)
     before = model(windows)
-    windows.work[:, 4:] = 100.0  # in the second window these slots are not present
+    windows.work[:, 4:] = 100.0  # these slots are absent in the second window
     after = model(windows)
     torch.testing.assert_close(after[:, :4], before[:, :4], atol=1e-6, rtol=0)
     changed = (after - before).abs().amax(dim=-1)
@@ -45,23 +45,26 @@ def test_no_output_sees_a_later_work_chunk(design):
 
 
 def test_positions_are_slots_or_distances():
-    """A work token's distance counts down to 0, and what is ahead is at distances below it, where sines change sign."""
+    """Distances of work tokens count down to 0, and tokens of the future have negative ones."""
     rate = torch.exp(torch.arange(0, 16, 2) * (-math.log(10000.0) / 16))
 
-    def rows(places):
-        angle = torch.as_tensor(places, dtype=torch.float32)[:, None] * rate
+    def encoding(positions):
+        angle = torch.tensor(positions, dtype=torch.float32)[:, None] * rate
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
-    for positions, work, future in (("slot", range(4, 10), [10, 11, 12]), ("distance", range(5, -1, -1), [-1, -2, -3])):
+    for positions, work, future in (
+        ("slot", [4, 5, 6, 7, 8, 9], [10, 11, 12]),
+        ("distance", [5, 4, 3, 2, 1, 0], [-1, -2, -3]),
+    ):
         model = tiny(positions=positions, anticipation=3)
-        assert model.work_positions().tolist() == list(work)
+        assert model.work_positions().tolist() == work
         encoded = model.pos_encoding(torch.zeros(1, W, 16), model.work_positions())[0]
-        torch.testing.assert_close(encoded, rows(list(work)), atol=1e-5, rtol=0)
-        torch.testing.assert_close(model.future() - model.future_tokens.weight, rows(future), atol=1e-5, rtol=0)
+        torch.testing.assert_close(encoded, encoding(work), atol=1e-5, rtol=0)
+        torch.testing.assert_close(model.future() - model.future_tokens.weight, encoding(future), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("positions, rows", [("slot", 5000), ("distance", 8009)])
-def test_positions_reach_as_far_as_the_memory(positions, rows):
+def test_the_table_of_positions_covers_the_memory(positions, rows):
     config = configure(**{**TINY, "long_length": 8000, "positions": positions, "anticipation": 3})
     with torch.device("meta"):
         assert LSTR(config, 3).pos_encoding.pe.shape == (rows, 1, 16)
@@ -79,12 +82,12 @@ def test_positions_reach_as_far_as_the_memory(positions, rows):
     ],
     ids=str,
 )
-def test_looking_ahead_leaves_detection_as_it_was(changes):
-    """Tokens of the future come after the work memory under a causal mask, and each sees those before it alone."""
+def test_anticipation_does_not_change_detection(changes):
+    """Tokens of the future come after the work memory under a causal mask."""
     model, detector = tiny(anticipation=3, **changes), tiny(**changes)
-    own = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("future_tokens")}
-    assert len(own) == len(model.state_dict()) - 1
-    detector.load_state_dict(own)
+    weights = model.state_dict()
+    del weights["future_tokens.weight"]
+    detector.load_state_dict(weights)
     windows = gather(video(60), [2, 30, 59], model.config)
     before = model(windows)
     torch.testing.assert_close(before[:, :6], detector(windows), atol=1e-6, rtol=0)
