@@ -6,19 +6,14 @@ from pathlib import Path
 import pympi
 import pytest
 
-from lstr.errors import LabelsError
 from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
-from tests.support.annotated import CLASSES, ONE, parse, scored, segments, write
+from tests.support.annotated import CLASSES, ONE, parse, read_error, scored, segments, write
 
 
-def read(text: str) -> VideoLabels:
-    return parse("eaf", text, "a").videos["a"]
-
-
-def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):
+def test_pympi_reads_a_tier_per_class_and_scores_below(tmp_path):
     path = tmp_path / "a.eaf"
     path.write_text(write("eaf", ONE), encoding="utf-8")
     eaf = pympi.Elan.Eaf(str(path))
@@ -34,24 +29,24 @@ def test_pympi_reads_a_tier_a_class_with_scores_below(tmp_path):
     assert media["MEDIA_URL"] == Path("videos/a b.mp4").absolute().as_uri() and media["MIME_TYPE"] == "video/mp4"
 
 
-def test_tiers_of_one_name_keep_apart():
+def test_tiers_have_distinct_names():
     video = VideoLabels(segments=(Segment(0, 2, "a", 0.5), Segment(1, 3, "a", 0.5), Segment(1, 2, "a (2)", 0.5)))
-    text = write("eaf", AnnotationSet({"a": video}, ("a", "a (2)", "a score")))
+    text = write("eaf", AnnotationSet({"x": video}, ("a", "a (2)", "a score")))
     names = [tier.get("TIER_ID") for tier in ET.fromstring(text.encode()).iter("TIER")]
-    assert len(names) == len(set(names)) and scored(read(text)) == scored(video)
+    assert len(names) == len(set(names)) and scored(parse("eaf", text).videos["x"]) == scored(video)
 
 
-def test_characters_that_xml_cannot_hold_do_not_break_the_file():
+def test_characters_that_xml_does_not_allow_are_replaced():
     text = write("eaf", AnnotationSet({"a": VideoLabels(segments=(Segment(0, 1, "a\x00b"),))}))
-    assert read(text).segments[0].label == "a\N{REPLACEMENT CHARACTER}b"
+    assert parse("eaf", text).classes == ("a\N{REPLACEMENT CHARACTER}b",)
 
 
-def eaf_of(value: str = "", media: str = "") -> str:
-    """A file of one annotation in the tier `jump`, with a note below it."""
+def elan(media: str) -> str:
+    """Return a file with one annotation, without a value, in the tier `jump`, and a note below it."""
     return f"""<ANNOTATION_DOCUMENT><HEADER>{media}</HEADER><TIME_ORDER>
     <TIME_SLOT TIME_SLOT_ID="t1" TIME_VALUE="500"/><TIME_SLOT TIME_SLOT_ID="t2" TIME_VALUE="900"/></TIME_ORDER>
     <TIER TIER_ID="jump"><ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="a" TIME_SLOT_REF1="t1" TIME_SLOT_REF2="t2">
-    <ANNOTATION_VALUE>{value}</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
+    <ANNOTATION_VALUE></ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION></TIER>
     <TIER TIER_ID="note" PARENT_REF="jump"><ANNOTATION><REF_ANNOTATION ANNOTATION_ID="b" ANNOTATION_REF="a">
     <ANNOTATION_VALUE>nice</ANNOTATION_VALUE></REF_ANNOTATION></ANNOTATION></TIER></ANNOTATION_DOCUMENT>"""
 
@@ -60,15 +55,11 @@ def medium(name: str, origin: str = "") -> str:
     return f'<MEDIA_DESCRIPTOR MEDIA_URL="file:///films/{name}" {origin and f"TIME_ORIGIN={origin!r}"}/>'
 
 
-def test_an_annotation_without_a_value_is_called_as_its_tier():
-    assert segments(read(eaf_of())) == [(0.5, 0.9, "jump")]
-
-
 SEVERAL = medium("sound.wav", "9000") + medium("front.mp4", "2250") + medium("side.mp4")
 
 
 @pytest.mark.parametrize(
-    ("name", "media", "start", "noted"),
+    ("name", "media", "start", "has_note"),
     [
         ("front", medium("front.mp4", "2250"), 2.75, False),
         ("front", SEVERAL, 2.75, True),
@@ -76,13 +67,13 @@ SEVERAL = medium("sound.wav", "9000") + medium("front.mp4", "2250") + medium("si
         ("other", SEVERAL, 2.75, True),
     ],
 )
-def test_times_are_those_of_the_video_however_it_was_synchronised(tmp_path, name, media, start, noted):
-    """ELAN leaves out what comes before the time origin of a medium; its annotations begin there at 0."""
-    (tmp_path / f"{name}.eaf").write_text(eaf_of("run", media))
-    found = read_annotations(tmp_path / f"{name}.eaf")
-    assert segments(found.videos[name]) == [(start, round(start + 0.4, 9), "run")]
-    notes = {note.kind: note.sentence for note in found.notes}
-    assert ("several media" in notes) == noted and "2.25 s" in notes.get("several media", "2.25 s")
+def test_times_are_relative_to_the_start_of_the_video(tmp_path, name, media, start, has_note):
+    """ELAN cuts a medium before its time origin; annotations begin there at 0."""
+    (tmp_path / f"{name}.eaf").write_text(elan(media))
+    annotated = read_annotations(tmp_path / f"{name}.eaf")
+    assert segments(annotated.videos[name]) == [(start, round(start + 0.4, 9), "jump")]
+    notes = {note.kind: note.sentence for note in annotated.notes}
+    assert ("several media" in notes) == has_note and "2.25 s" in notes.get("several media", "2.25 s")
     assert "'note'" in notes["without times"]
 
 
@@ -96,23 +87,21 @@ def test_times_are_those_of_the_video_however_it_was_synchronised(tmp_path, name
         ((), "a_JS"),
     ],
 )
-def test_a_file_that_no_video_is_called_as_is_of_its_media(tmp_path, present, expected):
-    (tmp_path / "a_JS.eaf").write_text(eaf_of(media='<MEDIA_DESCRIPTOR MEDIA_URL="file:///C:/films/clip%201.mp4"/>'))
-    found = read_label_file(tmp_path / "a_JS.eaf", present=present)
-    assert list(found.videos) == [expected]
-    assert any(note.kind == "id of the media" for note in found.notes) == (expected != "a_JS")
+def test_the_medium_names_the_video_if_no_video_has_the_name_of_the_file(tmp_path, present, expected):
+    (tmp_path / "a_JS.eaf").write_text(elan('<MEDIA_DESCRIPTOR MEDIA_URL="file:///C:/films/clip%201.mp4"/>'))
+    labels = read_label_file(tmp_path / "a_JS.eaf", present=present)
+    assert list(labels.videos) == [expected]
+    assert any(note.kind == "id of the media" for note in labels.notes) == (expected != "a_JS")
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "value"),
     [
         ("no xml", ""),
         ("<other/>", ""),
         (write("eaf", ONE).replace('TIME_VALUE="0"', ""), ""),
-        (eaf_of(media=medium("a.mp4", "soon")), "'soon'"),
+        (elan(medium("a.mp4", "soon")), "'soon'"),
     ],
 )
-def test_what_is_no_eaf_is_refused(text, named):
-    with pytest.raises(LabelsError) as caught:
-        read(text)
-    assert caught.value.hint and named in str(caught.value)
+def test_a_damaged_file_is_an_error(text, value):
+    read_error("eaf", text, value)

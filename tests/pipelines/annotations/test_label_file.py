@@ -1,4 +1,4 @@
-"""What every --labels takes: any format, subsets by any name, ids as people write them, several files as one."""
+"""Label files as `--labels` takes them: any format, subsets by any name, ids as people write them, several files."""
 
 import json
 from pathlib import Path
@@ -37,41 +37,37 @@ def files(tmp_path) -> list[Path]:
 
 
 def test_a_table_as_people_write_it(tmp_path):
-    path = write(tmp_path / "labels.csv", "a.mp4,Train,0:01.5,0:00:03,jump", "clips/b.MOV,test,0:01,2,jump")
-    read = read_label_file(path)
-    assert read.videos == {
+    labels = read_label_file(
+        write(tmp_path / "labels.csv", "a.mp4,Train,0:01.5,0:00:03,jump", "clips/b.MOV,test,0:01,2,jump")
+    )
+    assert labels.videos == {
         "a": VideoLabels("training", None, (Segment(1.5, 3.0, "jump"),)),
         "clips/b": VideoLabels("testing", None, (Segment(1.0, 2.0, "jump"),)),
     }
-    assert {note.kind for note in read.notes} == {"subset name", "id with ending"}
-    assert [f.severity for f in check(read)].count("note") == 3
+    assert {note.kind for note in labels.notes} == {"subset name", "id with ending"}
+    assert [f.severity for f in check(labels)].count("note") == 3
 
 
 A, B = "C:\\films\\a.mp4", "D:\\films\\day 1\\b.MOV"
 
 
 @pytest.mark.parametrize(
-    ("ids", "present", "found"),
+    ("ids", "present", "expected"),
     [
         (["a.mp4", "clips/b.MOV"], ["a", "b"], {"a", "b"}),
         (["a.mp4", "clips/b.MOV"], ["a.mp4", "b"], {"a.mp4", "b"}),  # as the features call it
         ([A, B, "/home/me/films/day 1/c.mp4"], ["a", "day 1/b", "day 1/c"], {"a", "day 1/b", "day 1/c"}),
         ([A, B], [], {"a", "b"}),
-        (
-            ["Käfig 0", "C:\\x\\é.mp4"],
-            ["Ka\u0308fig 0", "e\u0301"],
-            {"Ka\u0308fig 0", "e\u0301"},
-        ),  # as macOS names files
+        (["Käfig 0", "C:\\é.mp4"], ["Ka\u0308fig 0", "e\u0301"], {"Ka\u0308fig 0", "e\u0301"}),  # as macOS names files
         ([A, "a.avi"], ["a.mp4", "a.avi"], {"a.mp4", "a.avi"}),  # files that differ by their endings
     ],
 )
-def test_ids_are_those_of_the_videos(tmp_path, ids, present, found):
+def test_ids_are_matched_to_the_videos(tmp_path, ids, present, expected):
     path = write(tmp_path / "labels.csv", *(f"{video_id},train,1,2,jump" for video_id in ids))
-    assert read_label_file(path, present=present).videos.keys() == found
+    assert read_label_file(path, present=present).videos.keys() == expected
 
 
 def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
-    """A check that finds nothing to check would say that all is well; so would a report without its labels."""
     path = write(tmp_path / "labels.csv", "other,training,1,2,walk")
     for present in ([small_set.videos], [small_set.features, "--set", "skip_missing=true"]):
         code, out, err = lstr("labels", "check", path, *present)
@@ -82,32 +78,25 @@ def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
 
 
 def test_evaluation_takes_labels_of_any_format(small_set, tmp_path, lstr):
-    """A table with endings, clock times, other names of subsets and no classes scores as the labels do."""
+    """A table with clock times, other names of subsets and no classes has the scores of the labels."""
     rows = []
     for name, video in read_labels(small_set.labels).videos.items():
         subset = {"training": "train", "testing": "test"}[video.subset]
         rows += [f"{name}.avi,{subset},0:{s.start:06.3f},0:00:{s.end:06.3f},{s.label}" for s in video.segments]
-    table, found = write(tmp_path / "labels.csv", *rows), []
+    documents = []
     evaluate = ("evaluate", small_set.checkpoint, small_set.features, "--json", "--set", "resamples=0", "--labels")
-    for labels in (small_set.labels, table):
-        code, out, err = lstr(*evaluate, labels)
+    for path in (small_set.labels, write(tmp_path / "labels.csv", *rows)):
+        code, out, err = lstr(*evaluate, path)
         assert code == 0, err
-        found.append({**json.loads(out), "seconds": 0, "labels": ""})
-    assert found[0] == found[1]
+        documents.append({**json.loads(out), "seconds": 0, "labels": ""})
+    assert documents[0] == documents[1]
     convert([small_set.labels], "vtt", tmp_path / "vtt")
     code, _, err = lstr(*evaluate, tmp_path / "vtt")
     assert code == 2 and "--subset training" in err
-    assert lstr(*evaluate, tmp_path / "vtt", "--subset", "train")[0] == 0
-
-
-def test_detections_are_labels_without_their_scores(tmp_path):
-    (tmp_path / "found.csv").write_text("video,start,end,label,score\na,1,2,jump,0.5\n")
-    read = read_label_file(tmp_path / "found.csv")
-    assert read.videos["a"].segments[0].score is None and "scores" in {note.kind for note in read.notes}
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "named", "hint"),
+    ("name", "content", "value", "hint"),
     [
         ("missing.csv", None, "missing.csv", ""),
         ("a.csv", "video,start,end\na,1,2\n", "label", "--columns 'label=…'"),
@@ -119,116 +108,104 @@ def test_detections_are_labels_without_their_scores(tmp_path):
         ("a.mp4", "\0\0\0\ud800", "a.mp4", ""),
     ],
 )  # fmt: skip
-def test_what_is_no_label_file(tmp_path, name, content, named, hint):
+def test_files_that_are_not_labels(tmp_path, name, content, value, hint):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content.encode(errors="surrogatepass"))
     with pytest.raises(LabelsError) as caught:
         read_label_file(path)
-    assert named in str(caught.value) and caught.value.hint and hint in caught.value.hint
+    assert value in str(caught.value) and caught.value.hint and hint in caught.value.hint
     assert caught.value.exit_code == 2
 
 
-def test_every_wrong_segment_of_a_table_is_found(tmp_path):
-    path = write(tmp_path / "labels.csv", "a,train,3,2,jump", "a,train,-1,2,jump", "b,,1,2,wave")
-    kinds = [f.kind for f in check(read_label_file(path, lenient=True)) if f.severity == "error"]
-    assert kinds == ["before the start", "negative length", "no subset"]
-
-
-def test_frame_numbers_are_found_by_the_rate_of_the_videos(small_set, tmp_path, lstr):
+def test_frame_numbers_are_detected_by_the_rate_of_the_videos(small_set, tmp_path, lstr):
     footage, rows = footage_of_files(find_videos([small_set.videos])), []
     for name, video in read_labels(small_set.labels).videos.items():
         times = [(round(s.start * footage[name].rate), round(s.end * footage[name].rate)) for s in video.segments]
         rows += [f"{name},training,{start},{end},walk" for start, end in times]
     path, rate = write(tmp_path / "frames.csv", *rows), f"{footage['scene_00'].rate:g}"
     code, out, _ = lstr("labels", "check", path, "--json")
-    assert code == 0 and json.loads(out)["findings"], "nobody knows how long the videos are"
-    for others in (small_set.videos, small_set.features):
-        code, _, err = lstr("labels", "check", path, others)
-        assert code == 2 and "'scene_00'" in err and (others == small_set.features or f"--frames {rate} " in err)
-    fixed = tmp_path / "fixed.json"
-    assert lstr("labels", "convert", path, "--frames", rate, "-o", fixed)[0] == 0
-    assert lstr("labels", "check", fixed, small_set.videos)[0] == 0
+    assert code == 0 and json.loads(out)["findings"], "the lengths of the videos are unknown"
+    for present in (small_set.videos, small_set.features):
+        code, _, err = lstr("labels", "check", path, present)
+        assert code == 2 and "'scene_00'" in err and (present == small_set.features or f"--frames {rate} " in err)
     mistake(lstr("train", small_set.features, "-o", tmp_path / "run", "--labels", path), 2, "frame")
     evaluate = ("evaluate", small_set.checkpoint, small_set.features, "--subset", "training")
     mistake(lstr(*evaluate, "--labels", path), 2, "frame")
+    assert lstr("labels", "convert", path, "--frames", rate, "-o", tmp_path / "fixed.json")[0] == 0
+    assert lstr("labels", "check", tmp_path / "fixed.json", small_set.videos)[0] == 0
 
 
-def test_a_description_and_a_check_as_json(small_set, tmp_path, lstr):
+def test_info_and_check_as_json(small_set, tmp_path, lstr):
     convert([small_set.labels], "eaf", tmp_path / "eaf")
-    found, labels = json.loads(lstr("info", small_set.labels, "--json")[1]), read_labels(small_set.labels)
-    assert (found["kind"], found["videos"], found["durations"]["stated"]) == ("label file", 4, 4)
-    assert found["subsets"] == {"training": 3, "testing": 1}
-    for name, facts in found["per_class"].items():
-        own = [s for video in labels.videos.values() for s in video.segments if s.label == name]
-        assert facts["segments"] == len(own) and facts["seconds"] == pytest.approx(sum(s.end - s.start for s in own))
-    assert json.loads(lstr("info", tmp_path / "eaf", "--json")[1])["segments"] == found["segments"]
-    videos = enumerate(("training", "testing"))
-    tidy = write(
-        tmp_path / "tidy.csv", *(f"v{i},{name},{k + 0.5},{k + 1},jump" for i, name in videos for k in range(5))
-    )
-    checked = json.loads(lstr("labels", "check", tidy, "--json")[1])
+    info, labels = json.loads(lstr("info", small_set.labels, "--json")[1]), read_labels(small_set.labels)
+    assert (info["kind"], info["videos"], info["durations"]["stated"]) == ("label file", 4, 4)
+    assert info["subsets"] == {"training": 3, "testing": 1}
+    lengths = [s.end - s.start for video in labels.videos.values() for s in video.segments if s.label == "walk"]
+    assert info["per_class"]["walk"]["segments"] == len(lengths)
+    assert info["per_class"]["walk"]["seconds"] == pytest.approx(sum(lengths))
+    assert json.loads(lstr("info", tmp_path / "eaf", "--json")[1])["segments"] == info["segments"]
+    subsets = enumerate(("training", "testing"))
+    rows = [f"v{i},{subset},{k + 0.5},{k + 1},jump" for i, subset in subsets for k in range(5)]
+    path = write(tmp_path / "tidy.csv", *rows)
     per_class = {"jump": {"segments": 10, "seconds": 5, "videos": 2}}
-    assert checked == {"videos": 2, "segments": 10, "classes": 1, "per_class": per_class, "findings": []}
-    code, out, _ = lstr("labels", "check", tidy, small_set.videos, "--json")
-    kinds = [(f["severity"], f["kind"]) for f in json.loads(out)["findings"]]
-    assert code == 2 and kinds == [
-        ("error", "no match"),
-        *[("warning", "no labels")] * 4,
-        *[("warning", "no video")] * 2,
-    ]
+    expected = {"videos": 2, "segments": 10, "classes": 1, "per_class": per_class, "findings": []}
+    assert json.loads(lstr("labels", "check", path, "--json")[1]) == expected
+    code, out, _ = lstr("labels", "check", path, small_set.videos, "--json")
+    kinds = [(finding["severity"], finding["kind"]) for finding in json.loads(out)["findings"]]
+    unmatched = [("warning", "no labels")] * 4 + [("warning", "no video")] * 2
+    assert code == 2 and kinds == [("error", "no match"), *unmatched]
 
 
-def test_the_last_of_several_files_counts_and_no_subset_means_training(files, tmp_path):
-    read = read_label_files(files, present={"a", "b", "c"})
-    subsets = {name: video.subset for name, video in read.videos.items()}
-    assert subsets == {"a": "training", "b": "testing", "c": "training"} and read.has_subsets
-    assert read.videos["b"].segments == (Segment(3.0, 4.0, "sit"),) and read.videos["b"].duration == 8
-    assert read.classes == ("Background", "fall", "sit")
-    assert any("'b'" in f.detail for f in check(read) if f.severity == "note")
+def test_the_last_of_several_files_counts(files, tmp_path):
+    """Subset and duration come from earlier files; without a subset, a video is for training."""
+    labels = read_label_files(files, present={"a", "b", "c"})
+    subsets = {name: video.subset for name, video in labels.videos.items()}
+    assert subsets == {"a": "training", "b": "testing", "c": "training"} and labels.has_subsets
+    assert labels.videos["b"].segments == (Segment(3.0, 4.0, "sit"),) and labels.videos["b"].duration == 8
+    assert labels.classes == ("Background", "fall", "sit")
+    assert any("'b'" in f.detail for f in check(labels) if f.severity == "note")
     assert read_label_files(files[::-1]).videos["b"].segments == (Segment(1.0, 2.0, "fall"),)
     assert read_label_files(files[:1]).notes and not read_label_files(files[1:2]).has_subsets
-    later = write(tmp_path / "moved.csv", "b,train,1,2,fall")
-    assert read_label_files([*files, later]).videos["b"].subset == "training"
+    moved = write(tmp_path / "moved.csv", "b,train,1,2,fall")
+    assert read_label_files([*files, moved]).videos["b"].subset == "training"
 
 
-def test_videos_and_labels_are_told_apart(files, tmp_path):
+def test_videos_and_labels_among_the_paths_of_a_command(files, tmp_path):
     for name in ("videos", "sidecars", "annotations"):
         (tmp_path / name).mkdir()
     for name in ("videos/a.mp4", "sidecars/a.mp4", "sidecars/a.srt", "one.mov", "clip.dat"):
         (tmp_path / name).write_text("1\n")
     (tmp_path / "annotations" / "a.srt").write_text(CUE)
     names = ("videos", "sidecars", "one.mov", "annotations", "dya1.csv", "study.xlsx", "clip.dat")
-    videos, sidecars, one, annotations, typo, book, other = (str(tmp_path / name) for name in names)
+    videos, sidecars, clip, annotations, missing, book, other = (str(tmp_path / name) for name in names)
     day1, day2, _ = map(str, files)
     address = "https://example.org/x.json/"
-    for given, expected in (
-        ([videos, day1], ([videos], [day1])),
+    for paths, expected in (
         ([videos, day1, day2], ([videos], [day1, day2])),
-        ([day1, videos, one], ([videos, one], [day1])),
+        ([day1, videos, clip], ([videos, clip], [day1])),
         ([videos, sidecars, annotations, day1], ([videos, sidecars], [annotations, day1])),
         ([videos, sidecars], ([videos], [sidecars])),
-        ([videos, typo, day1], ([videos], [typo, day1])),
+        ([videos, missing, day1], ([videos], [missing, day1])),
         ([videos, book, day1], ([videos], [book, day1])),
         ([address, other, day1], ([address, other], [day1])),
         ([videos], ([], [videos])),
     ):
-        assert divide_paths(given) == expected
+        assert divide_paths(paths) == expected
 
 
-def test_hidden_files_are_no_labels(tmp_path, lstr):
+def test_hidden_files_are_ignored(tmp_path, lstr):
     """macOS puts one beside each file on a disk of another system."""
     for name in ("._project.eaf", "._day.csv", "._book.xls"):
         (tmp_path / name).write_bytes(b"\x00\x05\x16\x07Mac OS X\xa3")
     assert not is_labels(str(tmp_path))
     mistake(lstr("labels", "check", tmp_path), 2, str(tmp_path))
-    (tmp_path / "day.csv").write_text("video,start,end,label\na,1,2,fall\n")
+    write(tmp_path / "day.csv", "a,,1,2,fall")
     assert is_labels(str(tmp_path)) and lstr("labels", "check", tmp_path)[0] == 0
 
 
 @pytest.mark.long
-def test_learn_and_check_take_several(small_set, tmp_path, lstr):
-    """Tables and folders, beside videos or features."""
+def test_learn_and_check_take_several_label_files(small_set, tmp_path, lstr):
     rows = [f"scene_0{i},training,{s},{s + 1},{label}" for i in range(3) for s, label in ((1, "walk"), (3, "run"))]
     first, second = write(tmp_path / "a.csv", *rows), tmp_path / "srt"
     second.mkdir()
@@ -236,10 +213,10 @@ def test_learn_and_check_take_several(small_set, tmp_path, lstr):
         (second / f"{name}.srt").write_text(CUE.replace("fall", "walk"))
     for present in (small_set.videos, small_set.features):
         code, out, err = lstr("labels", "check", first, second, present, "--json")
-        found = json.loads(out)
-        assert code == 0 and (found["videos"], found["segments"], found["classes"]) == (4, 6, 2), err
-        assert any("'scene_01'" in finding["detail"] for finding in found["findings"])
-    settings = [f"--set={one}" for one in ("epochs=1", "draws=16", "crop=32", "short_side=40")]
+        document = json.loads(out)
+        assert code == 0 and (document["videos"], document["segments"], document["classes"]) == (4, 6, 2), err
+        assert any("'scene_01'" in finding["detail"] for finding in document["findings"])
+    settings = [f"--set={setting}" for setting in ("epochs=1", "draws=16", "crop=32", "short_side=40")]
     words = ("-o", tmp_path / "m.lstr", "--set", "recipe.flow_algorithm=dis", "--dry-run", *settings)
     code, _, err = lstr("learn", first, small_set.videos, second, *words)
     assert code == 0 and "4 training" in err, err
