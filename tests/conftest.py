@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.browser import CHROMIUM, FLAGS, report_on, until, write_greys
+from tests.support.browser import CHROMIUM, FLAGS, report_on, wait_for, write_greys
 from tests.support.feature_set import FeatureSet, write_features
 from tests.support.finetuned import FinetunedSet, write_finetuned
 from tests.support.small_set import SmallSet, write_small_set
@@ -65,16 +65,16 @@ def base(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def small_set(base) -> SmallSet:
     """Four tiny videos, their labels, features and a checkpoint, made once for all processes by the real jobs."""
-    return made_once(base / "small set", write_small_set)  # a space, because users' folders have them
+    return write_once(base / "small set", write_small_set)  # a space, because users' folders have them
 
 
 @pytest.fixture(scope="session")
 def finetuned(base) -> FinetunedSet:
     """Videos, and networks in two folds that have seen some of them, made once for all processes."""
-    return made_once(base / "finetuned", write_finetuned)
+    return write_once(base / "finetuned", write_finetuned)
 
 
-def made_once(root: Path, write: Callable[[Path], T]) -> T:
+def write_once(root: Path, write: Callable[[Path], T]) -> T:
     """What `write` makes in a folder and returns; the other processes wait for it."""
     kept = root.with_name(f"{root.name}.pickle")
     with root.with_name(f"{root.name}.lock").open("w") as lock:
@@ -119,7 +119,7 @@ def lstr(monkeypatch, capsys):
 
 
 @pytest.fixture(autouse=True)
-def own_home(monkeypatch, tmp_path_factory, base):
+def isolated_home(monkeypatch, tmp_path_factory, base):
     """No test reads or leaves a default checkpoint outside its own folder; converted networks are made once for all."""
     home, shared = tmp_path_factory.mktemp("lstr home "), base / "runtimes"
     shared.mkdir(exist_ok=True)
@@ -160,7 +160,7 @@ def show(chromium):
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
         page.on("request", lambda request: request.url.startswith(own) or complaints.append(request.url))
         page.goto(target.as_uri() if isinstance(target, Path) else target)
-        until(page, "typeof frameAsked === 'undefined' || !frameAsked")
+        wait_for(page, "typeof frameAsked === 'undefined' || !frameAsked")
         return page
 
     yield open_page

@@ -10,7 +10,7 @@ from lstr import batch, checkpoint
 from lstr.average import average, mean_of
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import KINDS, configure
-from tests.support.tiny_models import AVERAGED, tiny, unsettled, video
+from tests.support.tiny_models import AVERAGED, perturb, tiny, video
 
 CLASSES = ("Background", "a", "b", "c", "d")
 
@@ -18,8 +18,8 @@ CLASSES = ("Background", "a", "b", "c", "d")
 @pytest.fixture
 def members():
     """An RNN of three columns of the features, a feature bank of all columns but the first, and these columns."""
-    rnn = unsettled(tiny(kind="rnn", rgb_dim=3, flow_dim=0))
-    bank = unsettled(tiny(seed=1, kind="lfb", rgb_dim=7, flow_dim=0))
+    rnn = perturb(tiny(kind="rnn", rgb_dim=3, flow_dim=0))
+    bank = perturb(tiny(seed=1, kind="lfb", rgb_dim=7, flow_dim=0))
     return [rnn, bank], [((0, 1), (6, 8)), ((1, 8),)]
 
 

@@ -13,7 +13,7 @@ from lstr.models.lstr import ENCODERS, INTEGRATIONS
 from lstr.settings import defaults
 from lstr.windows.windows import gather
 from tests.support.exportable import write_exportable
-from tests.support.tiny_models import check_streams, run, scores_of, tiny, unsettled, video
+from tests.support.tiny_models import check_streams, perturb, run, scores_of, tiny, video
 
 SHAPES = {
     "grid": st.sampled_from(["anchored", "fixed", "sliding"]),
@@ -52,7 +52,7 @@ def test_streams_windows_and_videos_of_any_shape_agree(kind, data):
     total = data.draw(st.integers(1, 30), "total")
     cuts = data.draw(st.lists(st.integers(1, 29), min_size=1, max_size=3), "cuts")
     try:
-        model = unsettled(tiny(data.draw(st.integers(0, 99), "seed"), kind=kind, **changes))
+        model = perturb(tiny(data.draw(st.integers(0, 99), "seed"), kind=kind, **changes))
     except ConfigError:  # settings that exclude each other
         assume(False)
     check_streams(model, [(cut, total - cut) if cut < total else (total,) for cut in cuts])

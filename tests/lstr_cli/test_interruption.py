@@ -9,7 +9,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 import pytest
 
 from lstr_cli.interruption import leave_terminals
-from tests.support.processes import heed_interrupts
+from tests.support.processes import restore_signals
 
 COMMAND = """
 import ctypes, os, sys, threading, time
@@ -27,7 +27,7 @@ main.main()
 TIDY = "try:\n    print('up', flush=True)\n    time.sleep(60)\nfinally:\n"
 
 
-def run(body: str, *sent: signal.Signals, ready=heed_interrupts) -> tuple[int, str, str]:
+def run(body: str, *sent: signal.Signals, ready=restore_signals) -> tuple[int, str, str]:
     """Run a command, and send it signals, each after a line of its output; its code, the rest of output, errors."""
     code = COMMAND.format(body="".join(f"    {line}\n" for line in body.splitlines()))
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)

@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 
 DETECT = "detect {video} -c {checkpoint}"
 TRAIN = "train {features} -o {out} --preset lstr-small --labels"
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_named(lstr, small_set, bad, tmp_path, monkeypatch, cod
     monkeypatch.chdir(tmp_path)
     before = changes(bad), changes(small_set.features)
     places = {**vars(small_set), "video": small_set.videos / "scene_00.mp4", "bad": bad, "out": tmp_path / "out"}
-    mistake(lstr(*(word.format(**places) for word in shlex.split(line))), code, named)
+    assert_error(lstr(*(word.format(**places) for word in shlex.split(line))), code, named)
     assert not (tmp_path / "out").exists() and not list(small_set.videos.glob("labels*"))
     assert before == (changes(bad), changes(small_set.features))
 
@@ -153,7 +153,7 @@ def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):
         ("finetune", small_set.videos, *labels, "-o", tmp_path / "weights"),
         ("bench",),
     ):
-        mistake(lstr(*command), 2, "LSTR_DEVICE=cpu")
+        assert_error(lstr(*command), 2, "LSTR_DEVICE=cpu")
     assert list(tmp_path.glob("*/*")) == []
 
 
@@ -162,7 +162,7 @@ def test_an_internal_error_is_reported(lstr, monkeypatch, small_set):
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr("lstr.pipelines.info.describe", fail)
-    mistake(lstr("info", small_set.videos), 1, "ZeroDivisionError: division by zero", "LSTR_DEBUG=1")
+    assert_error(lstr("info", small_set.videos), 1, "ZeroDivisionError: division by zero", "LSTR_DEBUG=1")
 
 
 def test_nothing_found_says_what_came_nearest(lstr, small_set, tmp_path):

@@ -18,12 +18,12 @@ from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.watching.config import check, read_config
 from lstr.pipelines.watching.event import WatchedEvent, new_id
 from lstr.pipelines.watching.history import History, lock_folder
-from tests.support.mistakes import mistake
-from tests.support.patience import until
-from tests.support.processes import heed_interrupts
+from tests.support.errors import assert_error
+from tests.support.processes import restore_signals
 from tests.support.requests import Visitor
 from tests.support.served import TS_HEAD, served
 from tests.support.videos import remux, write_video
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_it_serves_saves_and_ends(videos, tmp_path, number):
     words = [sys.executable, "-m", "lstr_cli", "label", str(videos), "--no-browser", "-o", str(tmp_path / "l.json")]
     own = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own, preexec_fn=heed_interrupts
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own, preexec_fn=restore_signals
     ) as labelling:
         address = labelling.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:") and "token=" in address
@@ -81,7 +81,7 @@ def seen(tmp_path):
 def test_a_file_to_begin_with(lstr, tmp_path):
     code, out, err = lstr("watch", tmp_path / "cameras.toml", "--init")
     assert code == 0 and not out and f"next: lstr watch {tmp_path / 'cameras.toml'} --check" in err
-    mistake(lstr("watch", tmp_path / "cameras.toml", "--init"), 2, "cameras.toml")
+    assert_error(lstr("watch", tmp_path / "cameras.toml", "--init"), 2, "cameras.toml")
     (tmp_path / "fall.lstr").touch()
     assert read_config(tmp_path / "cameras.toml").sources.keys() == {"hall"}
     code, _, err = lstr("watch", tmp_path / "cameras.toml", "--check")
@@ -131,11 +131,11 @@ def test_what_would_fail_later(lstr, learnt, tmp_path):
 def test_a_service_that_cannot_begin(lstr, learnt, tmp_path):
     path, source = tmp_path / "watch.toml", '[sources.a]\naddress = "http://x/y"\n'
     path.write_text(source)
-    mistake(lstr("events", path), 1)
-    mistake(lstr("watch", path), 2, "model")
+    assert_error(lstr("events", path), 1)
+    assert_error(lstr("watch", path), 2, "model")
     path.write_text(f'model = "{learnt}"\n{source}')
     with lock_folder(tmp_path / "watch.data"):  # another service's
-        mistake(lstr("watch", path), 2, str(os.getpid()))
+        assert_error(lstr("watch", path), 2, str(os.getpid()))
 
 
 def test_what_was_seen(lstr, seen, tmp_path):
@@ -166,7 +166,7 @@ def test_it_watches_hears_and_ends(learnt, small_set, tmp_path):
         (tmp_path / "watch.toml").write_text(text)
         words = [sys.executable, "-m", "lstr_cli", "watch", str(tmp_path / "watch.toml")]
         with subprocess.Popen(
-            words, stderr=subprocess.PIPE, text=True, env={**os.environ}, preexec_fn=heed_interrupts
+            words, stderr=subprocess.PIPE, text=True, env={**os.environ}, preexec_fn=restore_signals
         ) as watching:
             said = watching.stderr.readline()
             assert "hall" in said and "secret" not in said
@@ -174,9 +174,9 @@ def test_it_watches_hears_and_ends(learnt, small_set, tmp_path):
             gone.set()
             history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
             try:
-                until(lambda: watching.poll() is not None or len({one.action for one in history.events()}) > 1, 120)
+                wait_until(lambda: watching.poll() is not None or len({e.action for e in history.events()}) > 1, 120)
                 watching.send_signal(signal.SIGINT)
-                until(lambda: watching.poll() is not None, 60)
+                wait_until(lambda: watching.poll() is not None, 60)
             finally:
                 watching.kill()
     assert watching.returncode == 0

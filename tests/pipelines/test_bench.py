@@ -9,7 +9,7 @@ from lstr.extractors.networks.runtime import RUNTIMES, is_installed
 from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.twostream import build_twostream
 from lstr.pipelines import bench
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 from tests.support.small_set import SMALL
 
 CHUNKS = 10
@@ -77,4 +77,4 @@ def test_what_cannot_be_measured(lstr, tmp_path, sound_only, monkeypatch):
         (("--set", "chunks=20"), 2, "--recipe"),
         (("--recipe", "fast", "--set", "recipe.flow_algorithm=dis"), 1, "dis"),
     ):
-        mistake(lstr("bench", *words), code, named)
+        assert_error(lstr("bench", *words), code, named)

@@ -26,7 +26,7 @@ AWKWARD = VideoLabels(
     duration=3700.25,
     media="videos/a b.mp4",
 )
-ONE = AnnotationSet({"a b": AWKWARD}, CLASSES)
+ANNOTATED = AnnotationSet({"a b": AWKWARD}, CLASSES)
 
 LETTERS = st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp", "Zs"), blacklist_characters="\ufeff")
 labels = st.text(LETTERS, min_size=1, max_size=8).filter(lambda text: text != "Background")

@@ -26,7 +26,7 @@ TIMEOUT_S = 60.0  # for what a page does on a busy machine
 GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
 
 
-def until(page, expression: str) -> None:
+def wait_for(page, expression: str) -> None:
     """Wait until an expression is true, polled from outside: the page's own policy forbids eval."""
     deadline = monotonic() + TIMEOUT_S
     while not page.evaluate(expression):
@@ -84,7 +84,7 @@ def report_on(video, path, **more):
 
 def seconds(page) -> float:
     """Where the cursor is, as a screen reader hears it."""
-    until(page, "!frameAsked || playing")
+    wait_for(page, "!frameAsked || playing")
     return float(page.get_attribute("#surface", "aria-valuenow"))
 
 
@@ -105,7 +105,7 @@ def wait_for_picture(page, grey: int) -> None:
 
 def ink(page, lane: int) -> int:
     """How many pixels of a lane's canvas are drawn, once it is."""
-    until(page, f"!document.querySelectorAll('.lane, .line')[{lane}].lane.dirty")
+    wait_for(page, f"!document.querySelectorAll('.lane, .line')[{lane}].lane.dirty")
     return page.evaluate(
         """(lane) => {
           const canvas = document.querySelectorAll(".lane canvas, .line canvas")[lane], { width, height } = canvas;

@@ -31,7 +31,7 @@ def stdin(file) -> Input:
     return Input("stdin", file, options=PROMPT, lasting=False)
 
 
-def drained(reader: LiveReader) -> list:
+def read_chunks(reader: LiveReader) -> list:
     """All chunks until the source is over."""
     chunks = []
     with reader:
@@ -46,7 +46,7 @@ def drained(reader: LiveReader) -> list:
 
 def read(live_input: Input, **options) -> tuple[LiveReader, list]:
     reader = LiveReader(live_input, SIDE, LiveOptions(**options))
-    return reader, drained(reader)
+    return reader, read_chunks(reader)
 
 
 def indices(chunks) -> list[int]:

@@ -42,20 +42,20 @@ def run_recorded(source, loaded, output: OutputOptions = NO_FILES, networks=OWN,
 
 def run_live(inputs, loaded, networks, **options) -> Generator:
     """The events of live sources, all at once, by networks that are open."""
-    with Session(loaded, opened(loaded, networks), len(inputs), **options) as session:
+    with Session(loaded, open_networks(loaded, networks), len(inputs), **options) as session:
         for given in inputs:
             session.add(given)
         yield from session.events()
 
 
-def opened(loaded, made) -> Networks:
+def open_networks(loaded, made) -> Networks:
     """Networks that are open, and stay so."""
     networks = Networks(loaded)
     networks._made = made if len(made) == 3 else (*made, [])
     return networks
 
 
-def until(events: Iterable, kind: type, source_id: str) -> object:
+def take_until(events: Iterable, kind: type, source_id: str) -> object:
     """Take events up to one of such a kind of a source; return it."""
     return next(
         event

@@ -12,7 +12,7 @@ from lstr.extractors.twostream import build_twostream, calibration_of
 from lstr.kinds import configure, make_model
 from lstr.pipelines.model_files.model_file import ModelFile
 from lstr.pipelines.model_files.packing import write_average, write_model
-from tests.support.small_set import PICTURES, changed
+from tests.support.small_set import PICTURES, small_preset
 
 CLASSES = ("Background", "wave", "jump")
 SETTINGS = dict(d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_length=16, n0=3, n1=4)
@@ -20,7 +20,7 @@ SETTINGS = dict(d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_len
 
 def write_exportable(folder: Path, *kinds: str, precision: str = "float32") -> ModelFile:
     """A model file of a kind, of several their average, on RGB features of a network with random weights."""
-    recipe = replace(changed({"rgb": "shufflenetv2"}, PICTURES), flow=None, precision=precision)
+    recipe = replace(small_preset({"rgb": "shufflenetv2"}, PICTURES), flow=None, precision=precision)
     twostream = build_twostream(recipe, WeightSources(), "cpu")
     paths = []
     for seed, kind in enumerate(kinds or ("lstr",)):

@@ -16,7 +16,7 @@ from lstr.pipelines.features.output_folder import OutputFolder
 from lstr.pipelines.features.video import FoldNetworks, VideoExtractor, new_networks, resume_networks
 
 
-def returned(events: Generator[Any, None, Any]) -> Any:
+def return_value(events: Generator[Any, None, Any]) -> Any:
     """What a generator returns when it is run to its end."""
     while True:
         try:
@@ -30,12 +30,12 @@ def features_in(folder: Any, video_id: str) -> list[np.ndarray]:
     return [np.asarray(array) for array in open_features(folder.path).load(video_id)]
 
 
-def prepared(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):
+def prepare(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):
     """The networks and the folder of an extraction, as it was begun or new."""
-    return resume_networks(videos, options) or returned(new_networks(videos, options, flow))
+    return resume_networks(videos, options) or return_value(new_networks(videos, options, flow))
 
 
-def extracted(
+def extract_all(
     videos: Mapping[str, Place],
     folder: OutputFolder,
     twostream: TwoStream,

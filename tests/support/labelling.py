@@ -5,7 +5,7 @@ import json
 
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import About, Action, Change, Label, Subject, Value
-from tests.support.browser import until
+from tests.support.browser import wait_for
 
 _ids = itertools.count()
 
@@ -30,7 +30,7 @@ def action(project: Project, name: str, key: str = "") -> str:
 
 def settled(page) -> None:
     """Nothing is on its way: no change, no picture, no drawing."""
-    until(page, "!asked.length && !loading && !frameAsked && shownNumber === number")
+    wait_for(page, "!asked.length && !loading && !frameAsked && shownNumber === number")
 
 
 def press(page, *keys: str) -> None:

@@ -7,7 +7,7 @@ import signal
 from contextlib import contextmanager
 
 
-def heed_interrupts() -> None:
+def restore_signals() -> None:
     """For preexec_fn: a shell starts what runs in its background deaf to Ctrl-C, and so everything that starts.
 
     `nohup make test` is deaf to SIGHUP in the same way.
@@ -17,7 +17,7 @@ def heed_interrupts() -> None:
 
 
 @contextmanager
-def room(size: int):
+def limit_file_size(size: int):
     """Files of this process may have so many bytes: beyond them writing fails as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))

@@ -44,7 +44,7 @@ ERRORS = [
 """In the order of the page: the video with most errors first"""
 
 
-def judged(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "run") -> Evaluation:
+def make_evaluation(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "run") -> Evaluation:
     """The evaluation; `videos` are the files of ids, and `copies` how many times there is each id."""
     ids = {f"{i}{k or ''}": i for k in range(copies) for i in LABELS}
     database = {i: VideoLabels("testing", CHUNKS / 4, tuple(LABELS[of])) for i, of in ids.items()}

@@ -14,12 +14,12 @@ DIMS = (576, 1024)
 PICTURES = {"long_side": 96, "short_side": 64, "crop": 64}
 
 
-def changed(names: Mapping[str, str], pictures: Mapping[str, int]) -> Preset:
+def small_preset(names: Mapping[str, str], pictures: Mapping[str, int]) -> Preset:
     """`fast` with these networks, on images of these sizes."""
     return replace(PRESETS["fast"], **{stream: StreamPreset(name) for stream, name in names.items()}, **pictures)
 
 
-SMALL = changed(NAMES, PICTURES)
+SMALL = small_preset(NAMES, PICTURES)
 """A recipe whose networks and images are so small that they cost next to nothing: to open and run those of
 `fast` was most of what many a test did."""
 
@@ -54,7 +54,7 @@ def write_small_set(
     networks = {stream: {"network": name} for stream, name in names.items()}
     write_json(recipe, {"based_on": "fast", **networks, **pictures})
     options = ExtractOptions(
-        features, device="cpu", threads=2, workers=1, recipe=changed(names, pictures), calibrate=labels
+        features, device="cpu", threads=2, workers=1, recipe=small_preset(names, pictures), calibrate=labels
     )
     events = list(extract(find_videos([root / "videos"]), options))
     assert {e.state for e in events if isinstance(e, Outcome)} == {"done"}

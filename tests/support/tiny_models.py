@@ -92,7 +92,7 @@ def video(length, seed=0, width=8):
     return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
 
 
-def unsettled(model):
+def perturb(model):
     """The model with random biases and norms, so that no term of an equation is 0 by chance."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():

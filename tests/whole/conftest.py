@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import made_once
+from tests.conftest import write_once
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,4 +30,4 @@ def build_wheel(folder: Path, **environment: str) -> Path:
 @pytest.fixture(scope="session")
 def wheel(base) -> Path:
     """One wheel for all processes."""
-    return made_once(base / "wheel", build_wheel)
+    return write_once(base / "wheel", build_wheel)

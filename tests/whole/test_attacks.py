@@ -23,9 +23,9 @@ from lstr.pipelines.annotations.format import writable
 from lstr.pipelines.annotations.label_files import read_label_file
 from lstr.pipelines.model_files.packing import write_model
 from tests.support.backbones import build_backbone, scale_of
+from tests.support.errors import assert_error
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL
-from tests.support.mistakes import mistake
 from tests.support.videos import write_video
 
 NAMES = ("x/../../../PWNED/any", "../PWNED", "/PWNED", "..", "a/b", "a\0b", "a" * 300, ".x")
@@ -74,7 +74,7 @@ def test_the_recipe_of_these_tests_is_followed(place, sound, lstr):
 @pytest.mark.parametrize(("entry", "name"), [*(("network", name) for name in NAMES), ("weights", NAMES[0])])
 def test_names_in_a_recipe_make_no_folder_outside(place, sound, lstr, entry, name):
     (place / "recipe.json").write_text(json.dumps(with_part(sound, **{entry: name})))
-    mistake(extract(lstr, place, "--recipe", place / "recipe.json"), 4, f"rgb.{entry}", "recipe.json")
+    assert_error(extract(lstr, place, "--recipe", place / "recipe.json"), 4, f"rgb.{entry}", "recipe.json")
     assert left(place) == set() and not (place / "f").exists()
 
 
@@ -84,14 +84,14 @@ def test_the_name_in_the_card_of_weights_makes_no_folder_outside(place, lstr, na
     card = ModelCard(name, "rgb", "shufflenetv2", CLASSES, {}).to_json()
     torch.save({"state_dict": backbone.state_dict(), "lstr": card}, place / "w.pth")
     network = ["--stream", "rgb", "--set", "recipe.rgb.network=shufflenetv2", "--weights", f"rgb={place / 'w.pth'}"]
-    mistake(extract(lstr, place, "--recipe", "fast", *network), 4, "w.pth")
+    assert_error(extract(lstr, place, "--recipe", "fast", *network), 4, "w.pth")
     assert left(place) == set() and not (place / "f").exists()
 
 
 def test_the_name_of_a_weights_folder(tmp_path, lstr):
     about = {"format": FORMAT, "name": "../PWNED", "classes": []}
     (tmp_path / "finetune.json").write_text(json.dumps(about))
-    mistake(lstr("weights", "check", tmp_path), 4, "finetune.json", "'../PWNED'")
+    assert_error(lstr("weights", "check", tmp_path), 4, "finetune.json", "'../PWNED'")
 
 
 def write_labels(place: Path, video_id: str, label: str) -> Path:
@@ -172,7 +172,7 @@ def test_no_way_in_imports_what_a_file_names(place, sound, planted, lstr, way, n
         save(place / "c.pt", model, CLASSES, values, {})
         path = place / "c.pt" if way == "checkpoint" else write_model(place / "m.lstr", place / "c.pt", None, {}).path
         result = lstr("detect", place / "v.mp4", "-o", place / "out", "-m", path)
-    mistake(result, 4)
+    assert_error(result, 4)
     assert not planted.exists() and not any(name.startswith("evil") for name in sys.modules)
 
 
@@ -182,7 +182,7 @@ def test_a_recipe_file_does_not_run_a_config_beside_it(place, planted, lstr, mon
     for name in ("net.py", "net"):
         (place / name).write_text("__import__('evilmodule')\n")
         (place / "own.json").write_text(json.dumps({"rgb": {"network": name}, "flow": None}))
-        mistake(extract(lstr, place, "--recipe", place / "own.json"), 4, "net")
+        assert_error(extract(lstr, place, "--recipe", place / "own.json"), 4, "net")
     assert not planted.exists()
 
 

@@ -10,16 +10,16 @@ import torch
 
 from lstr.errors import OutputError
 from lstr.files.atomic import replacing, write_tensors
+from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS
-from tests.support.mistakes import mistake
-from tests.support.processes import room
+from tests.support.processes import limit_file_size
 
 SETTINGS = [f"--set={name}={value}" for name, value in {**TINY_SETTINGS, "train.epochs": "1"}.items()]
 
 
 def test_tensors_without_room_are_an_error_of_the_disk(tmp_path):
     """Torch's own writer hides what the system said in a RuntimeError, which no job takes for a full disk."""
-    with room(10_000), pytest.raises(OutputError, match="File too large"), replacing(tmp_path / "t.pt") as temporary:
+    with limit_file_size(10_000), pytest.raises(OutputError), replacing(tmp_path / "t.pt") as temporary:
         write_tensors(temporary, {"w": torch.zeros(10**5)})
     assert list(tmp_path.iterdir()) == []
 
@@ -37,7 +37,7 @@ def test_train_without_room(feature_set, tmp_path, lstr, size, code):
         sizes = [(tmp_path / "whole" / name).stat().st_size for name in ("checkpoint.pt", "resume.pt")]
         assert sizes[0] + 1000 < sizes[1]
         size = sum(sizes) // 2
-    with room(size):
+    with limit_file_size(size):
         result = lstr(*train, tmp_path / "run")
     assert "File too large" in result[2] and "Traceback" not in result[2] and "RuntimeError" not in result[2]
     assert result[0] == code and result[2].count("error: ") == result[2].count("hint: ") == 1, result[2]
@@ -66,7 +66,7 @@ def test_standard_output_that_is_full_or_closed():
     """What it was to print is lost, which the code says; nothing else is."""
     for buffered in ({}, {"PYTHONUNBUFFERED": "1"}):
         env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | buffered
-        mistake(shell("lstr --version > /dev/full", env=env), 1)
+        assert_error(shell("lstr --version > /dev/full", env=env), 1)
     _, out, err = shell(
         "lstr info nowhere 2>&-; echo $?; lstr info nowhere 2>/dev/full; echo $?; lstr --help | head -1"
     )
@@ -102,10 +102,10 @@ def test_memory_that_does_not_even_hold_the_libraries(small_set, tmp_path):
     """A shared machine allows no more (`ulimit -v`): the class of an error and words of the loader were shown."""
     # below 1 GB OpenCV's own loader dies of a signal, before anything of this program can say so
     train = f"lstr train '{small_set.features}' --labels '{small_set.labels}' -o {tmp_path}/r"
-    mistake(shell(f"ulimit -v 1000000; {train}"), 1, "ulimit -v")
+    assert_error(shell(f"ulimit -v 1000000; {train}"), 1, "ulimit -v")
 
 
 def test_a_working_folder_that_is_gone(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
-    mistake(shell(f"cd {gone}; rmdir {gone}; lstr models", env={**os.environ, "PYTHONPATH": os.getcwd()}), 2)
+    assert_error(shell(f"cd {gone}; rmdir {gone}; lstr models", env={**os.environ, "PYTHONPATH": os.getcwd()}), 2)

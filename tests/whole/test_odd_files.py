@@ -18,7 +18,7 @@ from lstr.labels.label_set import read_labels
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import unpack_model, write_model
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ RULES = ({"on": 0.2, "off": 0.8}, {"on": 50}, {"highest": "yes"}, {"lowest": Tru
 @pytest.mark.parametrize("entries", [{"classes": []}, *({"thresholds": {"wave": rule}} for rule in RULES)], ids=str)
 def test_a_model_that_contradicts_itself_is_refused_by_name(model, small_set, tmp_path, lstr, entries):
     path = rewritten(model, tmp_path / "odd.lstr", **entries)
-    mistake(lstr("detect", small_set.videos, "-m", path, "-o", tmp_path / "t"), 4, "odd.lstr")
+    assert_error(lstr("detect", small_set.videos, "-m", path, "-o", tmp_path / "t"), 4, "odd.lstr")
     with pytest.raises(CheckpointError, match="odd.lstr"):
         open_model(path)
 
@@ -104,8 +104,8 @@ def test_a_text_beyond_all_measure_is_refused_before_it_is_read(tmp_path, lstr):
     for name, most in (("l.csv", MOST), ("r.json", MOST_TEXT)):
         with (tmp_path / name).open("wb") as file:
             file.truncate(most + 1)
-    mistake(lstr("labels", "check", tmp_path / "l.csv"), 2, "l.csv", str(MOST))
-    mistake(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", tmp_path / "r.json"), 2, "r.json")
+    assert_error(lstr("labels", "check", tmp_path / "l.csv"), 2, "l.csv", str(MOST))
+    assert_error(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", tmp_path / "r.json"), 2, "r.json")
 
 
 def test_an_array_that_is_shorter_than_its_record_is_refused(small_set, tmp_path):

@@ -26,7 +26,7 @@ from lstr.checkpoint import load
 from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.pipelines.features.folder import open_features, verify
 from lstr.pipelines.training.run_folder import CONFIG
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
 HOWS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
@@ -250,12 +250,12 @@ def test_a_disk_that_fills_up_and_one_that_is_read_only(small_set, tmp_path, lst
         pytest.skip("a disk can be mounted by root alone")
     try:
         extract = ("extract", small_set.videos, "-o", disk / "f", "--recipe", small_set.recipe, *DIS, "--workers", 1)
-        mistake(lstr(*extract), 2, "No space left on device")
+        assert_error(lstr(*extract), 2, "No space left on device")
         done = open_features(disk / "f").ids()
         assert 0 < len(done) < 4 and not list(disk.rglob(".*.tmp-*"))
         read_all(disk, killed=False)
         mount(disk, "remount,size=4m,ro")
-        mistake(lstr(*extract), 2, "Read-only file system")
+        assert_error(lstr(*extract), 2, "Read-only file system")
         mount(disk, "remount,rw")
         code, _, err = lstr(*extract)
         assert code == 0 and f"{4 - len(done)} done, {len(done)} kept" in err, err

@@ -23,9 +23,9 @@ from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.published import choose, find_weights, named_weights
 from lstr.pipelines.detection.options import NetworkOptions
 from tests.support.backbones import build_backbone
+from tests.support.errors import assert_error
 from tests.support.exportable import write_exportable
 from tests.support.http_folder import Server
-from tests.support.mistakes import mistake
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -257,7 +257,7 @@ def test_what_cannot_be_fetched(lstr, published, flow_file, tmp_path):
         (4, "--from", published["address"] + ".gone"),
         (4, "kinetix"),
     ):
-        mistake(lstr("weights", "fetch", *words), code)
+        assert_error(lstr("weights", "fetch", *words), code)
     assert [path.name for path in Path(os.environ["LSTR_HOME"]).iterdir()] == ["runtimes"]
 
 
@@ -266,7 +266,7 @@ def test_what_cannot_be_fetched(lstr, published, flow_file, tmp_path):
 )
 def test_a_model_file_without_networks_is_no_source_of_weights(lstr, tmp_path, words):
     """Features of random networks were made of one, and every fetched file was checked in its place."""
-    mistake(lstr(*f"{words}{write_exportable(tmp_path).path}".split()), 4, "model.lstr")
+    assert_error(lstr(*f"{words}{write_exportable(tmp_path).path}".split()), 4, "model.lstr")
 
 
 def test_weights_have_names_in_python():

@@ -16,12 +16,12 @@ from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
 from lstr.extractors.video.live import LiveReader
 from lstr.extractors.video.reader import PyAVReader, chunks_of
 from lstr.files.atomic import write_text
-from tests.support.clips import SIDE, clip, drained, indices, read, stdin
+from tests.support.clips import SIDE, clip, indices, read, read_chunks, stdin
 from tests.support.http_folder import Handler, Server
-from tests.support.patience import patiently
 from tests.support.served import TS_HEAD, camera, piped, served
 from tests.support.stamps import TICKS, WRAP, restamped
 from tests.support.videos import write_video
+from tests.support.waiting import retry_longer
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_the_same_bytes_give_the_same_chunks_however_they_come(clips):
 def test_a_source_can_be_made_to_wait():
     camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
     reader = LiveReader(camera, SIDE, LiveOptions(on_lag="wait", waiting=2), first=4, end=20)
-    assert indices(drained(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
+    assert indices(read_chunks(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
 
 
 def test_a_recording_that_breaks_off_does_not_begin_anew(clips):
@@ -79,7 +79,7 @@ def test_a_source_that_falls_silent_has_stalled(clips):
         assert isinstance(reader.error, StalledError) and len(chunks) >= 6
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("live")]
 
-    patiently(check, 0.5)
+    retry_longer(check, 0.5)
 
 
 def test_garbage_is_left_out(clips):
@@ -121,7 +121,7 @@ def test_datagrams(clips):
             thread.join()
         assert isinstance(reader.error, StalledError) and chunks and indices(chunks) == sorted({*indices(chunks)})
 
-    patiently(check, 1.5)
+    retry_longer(check, 1.5)
 
 
 def test_what_is_live():
@@ -150,7 +150,7 @@ def test_sources_that_fail_before_the_first_decision(clips):
             (stdin(other), 400),
         ):
             reader = LiveReader(source, SIDE, first=first)
-            assert drained(reader) == [] and type(reader.error) is VideoError
+            assert read_chunks(reader) == [] and type(reader.error) is VideoError
             assert reader.error.exit_code == 3 and reader.error.hint
 
 
@@ -209,7 +209,7 @@ def test_pictures_over_http(tmp_path):
             reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/video"), on_lag="wait", timeout=timeout)
         assert reader.clock == "wall" and reader.frames == 30 and indices(chunks)[-1] >= 6
 
-    patiently(check, 2)  # connected again and refused, it is still what it was
+    retry_longer(check, 2)  # connected again and refused, it is still what it was
 
 
 @pytest.mark.long
@@ -227,7 +227,7 @@ def test_a_camera_by_rtsp(clips):
         assert found[:7] == list(range(7)) and len(found) >= 12 and reader.unseen == found[-1] + 1 - len(found) > 0
         assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks[:7], from_file, strict=True))
 
-    patiently(check, 2)
+    retry_longer(check, 2)
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ from lstr.batch import predict
 from lstr.errors import CheckpointError, ConfigError
 from lstr.kinds import configure, make_model
 from lstr.windows.windows import Supervision, gather
-from tests.support.tiny_models import TINY, run, tiny, unsettled, video
+from tests.support.tiny_models import TINY, perturb, run, tiny, video
 
 WIDTHS = {"rgb_dim": 5, "flow_dim": 3}
 GOLDEN_WIDTHS = {"rgb_dim": 24, "flow_dim": 12}
@@ -46,7 +46,7 @@ def test_miniroad_of_any_width_and_depth(n_layers, tmp_path):
     ids=str,
 )
 def test_numbers_of_refinements_and_layers_are_inferred(settings, tmp_path):
-    model = unsettled(tiny(**{**settings, "long_stride": 1}))
+    model = perturb(tiny(**{**settings, "long_stride": 1}))
     names = ("n_heads", *LENGTHS, "groups", "context", "anticipation", "grid")
     given = {name: getattr(model.config, name) for name in names if hasattr(model.config, name)}
     if settings["kind"] == "mat":

@@ -12,7 +12,7 @@ import pytest
 from lstr.errors import CheckpointError, LstrError
 from lstr.exported import StepDescription, create, open_step, reset, step_streams
 from lstr.exported_graphs import describe, make_graph
-from tests.support.tiny_models import CASES, name_of, scores_of, tiny, unsettled, video
+from tests.support.tiny_models import CASES, name_of, perturb, scores_of, tiny, video
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
@@ -29,7 +29,7 @@ def exported(model, n_streams=1):
     "case", [pytest.param(of, id=name_of(of), marks=[pytest.mark.long] * (name_of(of) not in QUICK)) for of in CASES]
 )
 def test_an_exported_step_scores_as_its_model(case):
-    model = unsettled(tiny(**case)).requires_grad_(False)
+    model = perturb(tiny(**case)).requires_grad_(False)
     step, features = exported(model), video(60)
     state = create(step)
     scores = np.concatenate([step_streams(step, state, [0], row[None, :5], row[None, 5:]) for row in features.numpy()])
@@ -40,7 +40,7 @@ def test_an_exported_step_scores_as_its_model(case):
 @pytest.mark.parametrize("kind", ["rnn", "fats", "gatehub"])
 def test_streams_of_a_batch_come_and_go(kind):
     """Three streams through a graph of two: they begin at different times, and one begins anew."""
-    model = unsettled(tiny(kind=kind)).requires_grad_(False)
+    model = perturb(tiny(kind=kind)).requires_grad_(False)
     step, videos = exported(model, 2), [video(40, seed).numpy() for seed in range(3)]
     state, seen, at = create(step, 3), [[], [], []], [0, 0, 0]
     for k in range(40):
@@ -105,7 +105,7 @@ def test_a_graph_is_that_of_its_model_alone():
 
 @pytest.mark.long
 def test_a_step_runs_where_there_is_no_torch(tmp_path):
-    model = unsettled(tiny(kind="rnn")).requires_grad_(False)
+    model = perturb(tiny(kind="rnn")).requires_grad_(False)
     description = describe(model)
     (tmp_path / "graph").write_bytes(make_graph(model, description))
     np.save(tmp_path / "rows.npy", video(30).numpy())

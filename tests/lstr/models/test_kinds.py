@@ -23,10 +23,10 @@ from tests.support.tiny_models import (
     check_streams,
     each_case,
     each_of,
+    perturb,
     run,
     scores_of,
     tiny,
-    unsettled,
     video,
 )
 
@@ -44,7 +44,7 @@ def as_tensors(plan, device="cpu"):
 
 
 def frozen_model(case):
-    return unsettled(tiny(**case)).requires_grad_(False)
+    return perturb(tiny(**case)).requires_grad_(False)
 
 
 @each_of([*CASES, *DESIGNS])
@@ -165,7 +165,7 @@ def test_captured_steps_equal_the_cpu(case):
 @each_case
 def test_checkpoints_streams_and_plans_are_stored(case, tmp_path):
     """Saved streams of different ages continue to the bit, with the weights of a checkpoint."""
-    model, path = unsettled(tiny(**case)), tmp_path / "a.stream"
+    model, path = perturb(tiny(**case)), tmp_path / "a.stream"
     checkpoint.save(tmp_path / "best.pt", model, CLASSES, None, {})
     loaded = checkpoint.load(tmp_path / "best.pt")
     assert type(loaded.model) is type(model) and loaded.config == model.config == loaded.model.config
@@ -213,7 +213,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_parts(kind):
 
 @each_of([case for case in CASES if case.get("kind") != "average"])
 def test_a_training_step_reaches_every_parameter(case):
-    model = unsettled(tiny(**case)).train()
+    model = perturb(tiny(**case)).train()
     windows, targets, counts = supervised(model)
     model.loss(model(windows), windows, Supervision(targets, counts)).backward()
     for name, parameter in model.named_parameters():

@@ -9,7 +9,7 @@ from lstr import batch
 from lstr.kinds import configure
 from lstr.models.lstr import LSTR
 from lstr.windows.windows import gather
-from tests.support.tiny_models import DESIGNS, TINY, name_of, tiny, unsettled, video
+from tests.support.tiny_models import DESIGNS, TINY, name_of, perturb, tiny, video
 
 W = 6
 
@@ -34,7 +34,7 @@ def test_initial_weights_are_drawn_as_published():
 @torch.no_grad()
 @pytest.mark.parametrize("design", DESIGNS, ids=name_of)
 def test_no_output_sees_a_later_work_chunk(design):
-    model = unsettled(tiny(**design, gru=True, anticipation=0 if design["integration"] == "mlp" else 2))
+    model = perturb(tiny(**design, gru=True, anticipation=0 if design["integration"] == "mlp" else 2))
     windows = gather(video(60), [59, 2], model.config)
     before = model(windows)
     windows.work[:, 4:] = 100.0  # these slots are absent in the second window

@@ -19,13 +19,13 @@ from lstr.pipelines.training.window_samples import hide_slots
 from lstr.windows import indices as memory
 from lstr.windows.windows import Supervision, gather, join, loss_of
 from tests.support.published_sets import supervised_windows
-from tests.support.tiny_models import check_streams, run, scores_of, tiny, unsettled, video
+from tests.support.tiny_models import check_streams, perturb, run, scores_of, tiny, video
 
 
 @pytest.mark.parametrize("changes", [{"grid": "sliding"}, {"grid": "anchored"}, {"l_dec": 1}, {"l_dec": 3}], ids=str)
 def test_a_gatehub_stream_with_cached_gates_equals_the_whole_video(changes, monkeypatch):
     monkeypatch.setattr(gatehub, "MAX_RECOMPUTED", 0)
-    model = unsettled(tiny(kind="gatehub", **changes))
+    model = perturb(tiny(kind="gatehub", **changes))
     torch.nn.init.normal_(model.latents)  # otherwise the queries are nearly equal
     assert "history" in model.begin(1)
     check_streams(model, [(31, 19), (50,)])
@@ -40,7 +40,7 @@ def test_the_gatehub_loss_of_certain_scores_has_a_finite_gradient():
 
 
 def test_a_hidden_slot_of_gatehub_is_a_row_of_zeros():
-    model = unsettled(tiny(kind="gatehub"))
+    model = perturb(tiny(kind="gatehub"))
     with torch.no_grad():
         model.latents.normal_()
         windows = gather(video(40), [39], model.config)
@@ -242,7 +242,7 @@ def test_packed_streams_equal_the_whole_video(has_operator, monkeypatch):
         monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
     elif not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         pytest.skip("this torch has no packed product")
-    model = unsettled(tiny(gru=True, anticipation=2))
+    model = perturb(tiny(gru=True, anticipation=2))
     packed = streaming.create(model).constants.model
     assert {module.packed for module in packed.modules() if isinstance(module, PackedLinear)} == {has_operator}
     torch.testing.assert_close(run(model, video(40)), scores_of(model, video(40)), atol=1e-5, rtol=0)

@@ -26,7 +26,7 @@ from lstr.windows.windows import (
     multi_hot_cross_entropy,
     totals_of,
 )
-from tests.support.tiny_models import TINY, tiny, unsettled, video
+from tests.support.tiny_models import TINY, perturb, tiny, video
 
 W, L = 6, 16
 
@@ -60,7 +60,7 @@ def test_windows_hold_the_chunks_that_the_memory_names(grid, stretched):
 
 
 def test_windows_of_several_videos_as_one_batch():
-    model = unsettled(tiny(gru=True))
+    model = perturb(tiny(gru=True))
     parts = [gather(video(n, n), ends, model.config) for n, ends in ((30, [29]), (60, [3, 59]), (10, [9]), (45, [44]))]
     joined = join(parts)
     assert len(joined) == 5 and joined.older_count.tolist() == [8, 0, 38, 0, 23]
@@ -90,7 +90,7 @@ def test_a_window_must_end_inside_the_video(ends):
 def test_a_gru_is_trained_from_the_newest_older_chunks_and_scores_from_the_first(monkeypatch):
     """The one place where windows leave the definition, on purpose, and only beyond that many chunks."""
     monkeypatch.setattr("lstr.windows.windows.OLDER_CHUNKS", 4)
-    model = unsettled(tiny(gru=True))
+    model = perturb(tiny(gru=True))
     features, ends = video(W + L + 5), np.arange(W + L - 1, W + L + 5)
     windows = gather(features, ends, model.config)
     assert windows.older_count.tolist() == [0, 1, 2, 3, 4, 4]

@@ -7,7 +7,7 @@ import pytest
 from lstr.pipelines.annotations.format import format_named, recognise
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from tests.support.annotated import parse, read_error, segments
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 
 ETHOGRAM = {
     "0": {"code": "walk", "type": "State event", "key": "w", "category": "moves", "modifiers": {}},
@@ -216,5 +216,5 @@ def test_check_and_convert_have_the_same_error_for_unknown_formats(shared, lstr,
     path = shared / "data" / "reports" / "forms" / name
     errors = [lstr("labels", *words, path) for words in (["check"], ["convert", "--to", "csv"])]
     for result in errors:
-        mistake(result, 2, name)
+        assert_error(result, 2, name)
     assert errors[0][2] == errors[1][2]

@@ -14,7 +14,7 @@ from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.format import ConvertOptions, format_for
 from lstr.pipelines.annotations.label_files import read_annotations
 from tests.support.annotated import segments
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 
 TWO = AnnotationSet(
     {
@@ -98,8 +98,8 @@ def test_classes_are_merged_by_renaming(tmp_path, lstr):
     words = ("labels", "convert", tmp_path / "x.csv", "--to", "csv", "--rename")
     code, out, err = lstr(*words, "High jump=high_jump")
     assert code == 0 and out.count("high_jump") == 2 and "High jump" not in out, err
-    mistake(lstr(*words, "leap=jump"), 2, "'leap'", "'High jump', 'high_jump', 'run'")
-    mistake(lstr(*words, "leap"), 2, "OLD=NEW")
+    assert_error(lstr(*words, "leap=jump"), 2, "'leap'", "'High jump', 'high_jump', 'run'")
+    assert_error(lstr(*words, "leap"), 2, "OLD=NEW")
 
 
 def test_formats_are_recognised_by_names_of_files(labels, tmp_path, lstr):
@@ -137,7 +137,7 @@ def test_errors_of_the_command(labels, tmp_path, monkeypatch, lstr, arguments, v
     Path("mixed/up.csv").write_text("video,start,end,label\n../up,1,2,jump\n")
     Path("book.ods").write_text("no")
     words = [str(labels) if word == "LABELS" else word for word in arguments]
-    mistake(lstr("labels", "convert", *words), 2, value)
+    assert_error(lstr("labels", "convert", *words), 2, value)
 
 
 @pytest.mark.parametrize(

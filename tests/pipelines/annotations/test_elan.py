@@ -10,12 +10,12 @@ from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
-from tests.support.annotated import CLASSES, ONE, parse, read_error, scored, segments, write
+from tests.support.annotated import ANNOTATED, CLASSES, parse, read_error, scored, segments, write
 
 
 def test_pympi_reads_a_tier_per_class_and_scores_below(tmp_path):
     path = tmp_path / "a.eaf"
-    path.write_text(write("eaf", ONE), encoding="utf-8")
+    path.write_text(write("eaf", ANNOTATED), encoding="utf-8")
     eaf = pympi.Elan.Eaf(str(path))
     tiers = {name: eaf.get_annotation_data_for_tier(name) for name in eaf.get_tier_names()}
     assert set(CLASSES) < set(tiers) and tiers["idle"] == []
@@ -99,7 +99,7 @@ def test_the_medium_names_the_video_if_no_video_has_the_name_of_the_file(tmp_pat
     [
         ("no xml", ""),
         ("<other/>", ""),
-        (write("eaf", ONE).replace('TIME_VALUE="0"', ""), ""),
+        (write("eaf", ANNOTATED).replace('TIME_VALUE="0"', ""), ""),
         (elan(medium("a.mp4", "soon")), "'soon'"),
     ],
 )

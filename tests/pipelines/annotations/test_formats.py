@@ -25,7 +25,7 @@ from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, all_formats, format_named, readable, writable
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.annotations.thumos import CLASS_LINE, CLASS_LIST, thumos_numbers
-from tests.support.annotated import AWKWARD, CLASSES, ONE, parse, scored, segments, sets, write
+from tests.support.annotated import ANNOTATED, AWKWARD, CLASSES, parse, scored, segments, sets, write
 
 AT_25 = ConvertOptions(frames=25)
 SCORES = {"with scores": st.sampled_from([0.125, 0.5, 0.8125, 1.0]), "without": st.none()}
@@ -271,7 +271,7 @@ def test_processor_time_is_not_quadratic(read, text):
 
 
 def test_webvtt_py_reads_the_vtt():
-    captions = webvtt.from_buffer(io.StringIO(write("vtt", ONE))).captions
+    captions = webvtt.from_buffer(io.StringIO(write("vtt", ANNOTATED))).captions
     times = [(c.start, c.end) for c in captions[-2:]]
     assert times == [("00:59:59.750", "01:01:01.500"), ("01:01:01.500", "01:01:02.000")]
     assert captions[0].text == "wave" and captions[0].identifier == "1 score=0.875"
@@ -294,9 +294,9 @@ RESULTS = {  # what the evaluation code of ActivityNet requires of a prediction 
 
 
 def test_activitynet_results_and_ground_truth(tmp_path):
-    jsonschema.validate(to_activitynet(ONE), RESULTS)
+    jsonschema.validate(to_activitynet(ANNOTATED), RESULTS)
     path = tmp_path / "labels.json"
-    path.write_text(json.dumps(to_activitynet(ONE.without_scores())))
+    path.write_text(json.dumps(to_activitynet(ANNOTATED.without_scores())))
     labels = read_labels(path)
     assert labels.classes == ("Background", *CLASSES)
     video = labels.videos["a b"]
@@ -326,7 +326,7 @@ def test_a_folder_of_targets_has_any_rate(tmp_path, fps, chunk):
 
 
 def test_thumos_has_a_file_per_class_and_subset(tmp_path):
-    paths = format_named("thumos").write(tmp_path, ONE.without_scores(), DEFAULTS)
+    paths = format_named("thumos").write(tmp_path, ANNOTATED.without_scores(), DEFAULTS)
     assert (tmp_path / "wave_train.txt").read_text() == "a%20b 0 1.25\na%20b 0.5 2\n" and len(paths) == 7
     annotated = read_annotations(tmp_path)
     assert segments(annotated.videos["a b"]) == segments(AWKWARD) and annotated.classes == CLASSES

@@ -13,7 +13,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.convert import convert
 from lstr.pipelines.annotations.label_files import divide_paths, is_labels, read_label_file, read_label_files
 from lstr.pipelines.annotations.videos import footage_of_files
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 
 CUE = "1\n00:00:01,000 --> 00:00:02,000\nfall\n"
 
@@ -73,7 +73,7 @@ def test_labels_of_other_videos_are_an_error(small_set, tmp_path, lstr):
         code, out, err = lstr("labels", "check", path, *present)
         assert code == 2 and "no match" in out and "'other'" in err and "hint: " in err
     detect = ("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path / "out")
-    mistake(lstr(*detect, "--set", f"labels={path}"), 2, "'other'", "'scene_00'")
+    assert_error(lstr(*detect, "--set", f"labels={path}"), 2, "'other'", "'scene_00'")
     assert not (tmp_path / "out").exists()
 
 
@@ -129,9 +129,9 @@ def test_frame_numbers_are_detected_by_the_rate_of_the_videos(small_set, tmp_pat
     for present in (small_set.videos, small_set.features):
         code, _, err = lstr("labels", "check", path, present)
         assert code == 2 and "'scene_00'" in err and (present == small_set.features or f"--frames {rate} " in err)
-    mistake(lstr("train", small_set.features, "-o", tmp_path / "run", "--labels", path), 2, "frame")
+    assert_error(lstr("train", small_set.features, "-o", tmp_path / "run", "--labels", path), 2, "frame")
     evaluate = ("evaluate", small_set.checkpoint, small_set.features, "--subset", "training")
-    mistake(lstr(*evaluate, "--labels", path), 2, "frame")
+    assert_error(lstr(*evaluate, "--labels", path), 2, "frame")
     assert lstr("labels", "convert", path, "--frames", rate, "-o", tmp_path / "fixed.json")[0] == 0
     assert lstr("labels", "check", tmp_path / "fixed.json", small_set.videos)[0] == 0
 
@@ -199,7 +199,7 @@ def test_hidden_files_are_ignored(tmp_path, lstr):
     for name in ("._project.eaf", "._day.csv", "._book.xls"):
         (tmp_path / name).write_bytes(b"\x00\x05\x16\x07Mac OS X\xa3")
     assert not is_labels(str(tmp_path))
-    mistake(lstr("labels", "check", tmp_path), 2, str(tmp_path))
+    assert_error(lstr("labels", "check", tmp_path), 2, str(tmp_path))
     write(tmp_path / "day.csv", "a,,1,2,fall")
     assert is_labels(str(tmp_path)) and lstr("labels", "check", tmp_path)[0] == 0
 
@@ -223,5 +223,5 @@ def test_learn_and_check_take_several_label_files(small_set, tmp_path, lstr):
     wrong = write(tmp_path / "more.csv", "scene_01,,5,2.5,walk")
     code, _, err = lstr("learn", small_set.videos, first, wrong, *words)
     assert code == 2 and f"lstr labels check {first} {wrong}" in err
-    mistake(lstr("learn", small_set.videos, tmp_path / "missing.csv", first, *words), 2, "missing.csv")
-    mistake(lstr("learn", first, second, *words), 2, "video")
+    assert_error(lstr("learn", small_set.videos, tmp_path / "missing.csv", first, *words), 2, "missing.csv")
+    assert_error(lstr("learn", first, second, *words), 2, "video")

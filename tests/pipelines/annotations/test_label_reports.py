@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.browser import write_greys
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 
 A = {"one": [("hug", 2, 8), ("kick", 10, 12)], "two": [("kick", 1, 3)]}
 B = {"one": [("hug", 2, 4.5), ("hug", 5.5, 8), ("hug", 10, 12)], "two": [("kick", 1.25, 3.25)]}
@@ -130,13 +130,13 @@ def test_the_folder_of_a_detection_is_compared_as_labels_are(files, lstr, tmp_pa
 
 def test_what_cannot_be_compared_is_an_error_with_a_hint(files, lstr, tmp_path):
     other = write(tmp_path / "other.json", {"three": A["one"]})
-    mistake(lstr("labels", "compare", files[0], other), 2)
+    assert_error(lstr("labels", "compare", files[0], other), 2)
     renamed = write(tmp_path / "renamed.json", {"one": [("Hug", 2, 8), ("Kicks", 10, 12)]})
-    mistake(lstr("labels", "compare", files[0], renamed), 2, "--rename OLD=NEW")
+    assert_error(lstr("labels", "compare", files[0], renamed), 2, "--rename OLD=NEW")
     renamed = write(tmp_path / "renamed.json", {"one": [("hug", 2, 8), ("Kicks", 10, 12)]})
     code, out, err = lstr("labels", "compare", files[0], renamed)
     assert code == 0 and all(name in err for name in ("two", "kick", "Kicks"))
-    mistake(lstr("labels", "budget", write(tmp_path / "none.json", {"one": []})), 2)
-    mistake(lstr("labels", "compare", files[0], tmp_path / "gone.json"), 2, "gone.json")
+    assert_error(lstr("labels", "budget", write(tmp_path / "none.json", {"one": []})), 2)
+    assert_error(lstr("labels", "compare", files[0], tmp_path / "gone.json"), 2, "gone.json")
     (tmp_path / "none").mkdir()
-    mistake(lstr("labels", "compare", *files, tmp_path / "none"), 2, "none")
+    assert_error(lstr("labels", "compare", *files, tmp_path / "none"), 2, "none")

@@ -28,7 +28,7 @@ from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import FrameSource, Source
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Failed, Finished, Notice
-from tests.support.detections import decisions_of, opened, run_recorded, sources_of, until
+from tests.support.detections import decisions_of, open_networks, run_recorded, sources_of, take_until
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM
 from tests.support.means import Means, tiny_checkpoint
@@ -215,13 +215,13 @@ def test_the_next_source_runs_ahead_and_no_farther(tmp_path, monkeypatch):
             if place == 1:
                 closed.set()
 
-    networks = opened(loaded, (Means(), None))
+    networks = open_networks(loaded, (Means(), None))
     with Session(loaded, networks, 2) as session, closing(session.events()) as events:
         for place, chunks in enumerate((5, 0, 5)):
             session.add(FrameSource(str(place), frames(place, chunks)))
-        until(events, Opened, "0")
+        take_until(events, Opened, "0")
         assert begun.wait(60), "no chunk of the first one was asked for"
-        until(events, Ended, "0")
+        take_until(events, Ended, "0")
         assert read[1] <= 12 * 6 and not read[2] and not closed.is_set()
     assert closed.wait(60), "who leaves in the middle leaves no thread behind"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("reader of")]

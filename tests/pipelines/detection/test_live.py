@@ -26,8 +26,8 @@ from lstr.timeline import Thresholds
 from tests.support.annotated import segments
 from tests.support.clips import stdin
 from tests.support.detections import dated_file, decisions_of, run_live, run_recorded, sources_of
-from tests.support.mistakes import mistake
-from tests.support.processes import heed_interrupts
+from tests.support.errors import assert_error
+from tests.support.processes import restore_signals
 from tests.support.served import TS_HEAD, piped, served
 from tests.support.videos import remux
 
@@ -193,7 +193,7 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code
     """kill -9: all lines are whole, but perhaps the last; `docker stop` and Ctrl-C, as a camera is left: all files."""
     command = [sys.executable, "-m", "lstr_cli.main", "detect", "-", "-c", small_set.checkpoint, "-o", tmp_path]
     process = subprocess.Popen(
-        list(map(str, command)), stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
+        list(map(str, command)), stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=restore_signals
     )
     try:
         process.stdin.write(streams[0])
@@ -262,5 +262,5 @@ def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_pa
 )
 def test_mistakes_about_live_sources(lstr, small_set, given, code, named):
     _, _, err = result = lstr("detect", *given, "-c", small_set.checkpoint, "--set", "timeout=1s")
-    mistake(result, code, named)
+    assert_error(result, code, named)
     assert "secret" not in err

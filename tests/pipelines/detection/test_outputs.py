@@ -16,7 +16,7 @@ from lstr.pipelines.detection.options import DEFAULT_FORMATS, FORMATS, OutputOpt
 from lstr.settings import parse_bytes
 from tests.support.annotated import scored, segments
 from tests.support.detections import decisions_of, run_recorded, sources_of, timelines_of
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 from tests.support.pages import Page
 from tests.support.small_set import DIMS
 
@@ -111,7 +111,7 @@ def test_options_of_the_command(small_set, tmp_path, lstr):
         (("-o", tmp_path / "c", "-f", "pdf"), "'pdf'"),
         (("-o", tmp_path / "c", "--on", 0.2, "--off", 0.3), "threshold"),
     ):
-        mistake(lstr(*given, *wrong), 2, named)
+        assert_error(lstr(*given, *wrong), 2, named)
     assert not (tmp_path / "c").exists()
     code, _, err = lstr(*given, "--start", "1:00")
     assert code == 3 and "60 s" in err

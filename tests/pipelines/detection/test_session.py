@@ -29,7 +29,7 @@ from lstr.pipelines.detection.source import FrameSource, Source
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.timeline import Thresholds
-from tests.support.detections import dated_file, opened, until
+from tests.support.detections import dated_file, open_networks, take_until
 from tests.support.feature_set import TINY
 from tests.support.means import Means, tiny_checkpoint
 from tests.support.served import piped
@@ -47,7 +47,7 @@ def loaded(tmp_path_factory):
 
 @pytest.fixture
 def networks(loaded):
-    return opened(loaded, (Means(), None))
+    return open_networks(loaded, (Means(), None))
 
 
 def camera(name: str = "camera") -> Input:
@@ -257,17 +257,17 @@ def test_sources_come_and_go_while_others_run(loaded, networks, tmp_path):
     output = OutputOptions(tmp_path, ("json", "npy"))
     with Session(loaded, networks, 3, output=output) as session, closing(session.events()) as events:
         session.add(camera("stays"))
-        until(events, Decision, "stays")
+        take_until(events, Decision, "stays")
         for round_ in range(20):
             passing = session.add(camera("passes"))
-            until(events, Decision, passing)
+            take_until(events, Decision, passing)
             status = session.status()  # a file that Ended may still be in it while its thread goes on to the next
             assert status.keys() - {"file"} == {"stays", "passes"} and status["passes"].decided > 0
             endless = session.add(stored("file", 1_000_000))
-            until(events, Decision, endless)
+            take_until(events, Decision, endless)
             for name in (passing, endless):
                 session.remove(name)
-                until(events, Ended, name)
+                take_until(events, Ended, name)
             if round_ == 4:
                 before = held()
         with pytest.raises(KeyError):
@@ -282,7 +282,7 @@ def test_sources_come_and_go_while_others_run(loaded, networks, tmp_path):
             next(events)
         assert not grown(), (before, held())
         session.remove("stays")
-        until(events, Ended, "stays")
+        take_until(events, Ended, "stays")
         assert next(events, None) is None
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith(("sink", "live", "networks"))]
     assert json.loads((tmp_path / "file.json").read_text())["decided"] >= 1
@@ -295,7 +295,7 @@ def test_a_camera_that_is_removed_before_its_first_decision_is_over_all_the_same
         session.add(Input("silent", nothing))
         with closing(session.events()) as events:
             for kind, name in ((Opened, "silent"), (Decision, "stays")):
-                until(events, kind, name)
+                take_until(events, kind, name)
             assert session.remove("silent") is True
             session.remove("stays")
             over = [event for event in events if not isinstance(event, Notice | Decision)]

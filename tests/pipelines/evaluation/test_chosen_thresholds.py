@@ -28,7 +28,7 @@ from lstr.pipelines.evaluation.chosen_thresholds import (
 from lstr.pipelines.evaluation.scoring import detect_events
 from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.timeline import DEFAULT, Thresholds, thresholds_of
-from tests.support.extraction import returned
+from tests.support.extraction import return_value
 
 CLASSES = ("Background", "hug", "kick", "Ambiguous")
 
@@ -152,7 +152,7 @@ def test_cross_validated_thresholds_are_backdated(path):
     loaded = checkpoint.load(path)
     hug = loaded.classes[1]
     videos = {f"v{seed}": late_hugs(10, 1.0, 200, seed, loaded.classes) for seed in range(6)}
-    _, by_video = returned(choose_validated_thresholds(videos, [[i] for i in videos], loaded))
+    _, by_video = return_value(choose_validated_thresholds(videos, [[i] for i in videos], loaded))
     assert by_video.keys() == videos.keys() and all(0.5 <= rules[hug].backdate <= 1.0 for rules in by_video.values())
     assert 0.5 <= thresholds_of(checkpoint.load(path))[hug].backdate <= 1.0
 

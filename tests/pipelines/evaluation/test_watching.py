@@ -12,11 +12,11 @@ from lstr.pipelines.evaluation.analysis import Findings
 from lstr.pipelines.evaluation.tables import OF_FALSE_ALARMS, OF_LABELS
 from lstr.pipelines.evaluation.watching import describe_watching, encode_curve
 from tests.support.browser import write_greys
-from tests.support.scored import judged
+from tests.support.scored import make_evaluation
 
 
 def test_each_error_has_the_kind_that_the_tables_count():
-    entry = judged()
+    entry = make_evaluation()
     kinds = entry.document["events"]["together"]["kinds"]
     videos = describe_watching(Findings([entry]), Path("/"))["models"][0]["videos"]
     missed = Counter(one[4] for video in videos for one in video["labels"] if one[3] == "missed")
@@ -38,7 +38,7 @@ def test_a_curve_keeps_its_peaks_in_few_bytes(monkeypatch):
     assert np.frombuffer(base64.b64decode(encode_curve(curve, 1000)), np.uint8)[3] == 255
     monkeypatch.setattr(watching, "ALL_POINTS", 0)
     monkeypatch.setattr(watching, "LEAST_POINTS", 10)
-    video = describe_watching(Findings([judged()]), Path("/"))["models"][0]["videos"][0]
+    video = describe_watching(Findings([make_evaluation()]), Path("/"))["models"][0]["videos"][0]
     assert [len(base64.b64decode(text)) for text in video["curves"].values()] == [10, 10]
 
 
@@ -50,7 +50,7 @@ def test_pictures_are_those_of_the_features(tmp_path, monkeypatch, codec, shown)
     write_greys(video, codec, late=1)
 
     def address() -> str | None:
-        first = describe_watching(Findings([judged({"b": video})]), folder)["models"][0]["videos"][0]
+        first = describe_watching(Findings([make_evaluation({"b": video})]), folder)["models"][0]["videos"][0]
         assert first["ahead"] == pytest.approx(0.0 if "proxy" in first["video"] else 1.0, abs=0.13), "after the sound"
         return first["video"]
 
@@ -58,7 +58,7 @@ def test_pictures_are_those_of_the_features(tmp_path, monkeypatch, codec, shown)
     assert (folder / "videos" / "b.lstr-proxy.mp4").exists() == (codec == "mpeg4")
     monkeypatch.setattr(watching, "COPIED_SECONDS", 0)
     assert address() == "../greys.mp4"
-    entry = judged({"b": video})
+    entry = make_evaluation({"b": video})
     video.write_bytes(video.read_bytes() + b"more")
     assert describe_watching(Findings([entry]), folder)["models"][0]["videos"][0]["video"] is None
 
@@ -67,6 +67,6 @@ def test_pictures_are_those_of_the_features(tmp_path, monkeypatch, codec, shown)
     "record", [{}, {"source": "s3://bucket/b.mp4", "bytes": 3}, {"source": "x" * 5000, "bytes": 0}]
 )
 def test_a_record_may_name_no_file(record):
-    entry = judged()
+    entry = make_evaluation()
     entry.split.folder.read_record = lambda _: record
     assert describe_watching(Findings([entry]), Path("/"))["models"][0]["videos"][0]["video"] is None

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.browser import HOSTILE, ink, seconds, until, wait_for_picture, write_greys
-from tests.support.scored import ERRORS, judged, page_of
+from tests.support.browser import HOSTILE, ink, seconds, wait_for, wait_for_picture, write_greys
+from tests.support.scored import ERRORS, make_evaluation, page_of
 
 
 def told(page) -> str:
@@ -18,13 +18,13 @@ def shown_video(page) -> str:
 def test_evaluation(show, tmp_path):
     """By keys, with the pictures of the errors, and chosen by hand."""
     write_greys(tmp_path / "greys.mp4")
-    page = show(page_of(tmp_path / "report", judged({"b": tmp_path / "greys.mp4"})))
+    page = show(page_of(tmp_path / "report", make_evaluation({"b": tmp_path / "greys.mp4"})))
     assert page.locator("table:visible").count() == 0 and page.locator("figure:visible").count() == 4
     page.locator("summary").first.click()
     assert page.locator("table:visible").count() and ink(page, 0) > 0
     figures = dict(item.split("\n")[:2] for item in page.locator(".needed > div").all_inner_texts())
     assert "2 of 3" in figures.values() and "4" in figures.values()
-    until(page, "watchable")
+    wait_for(page, "watchable")
     for at, (video, kind, label, start) in enumerate(ERRORS):
         page.keyboard.press("x")
         assert all(part in told(page) for part in (f"{at + 1} of {len(ERRORS)}", kind, label, f"0:0{start:.2f}"))

@@ -19,7 +19,7 @@ from lstr.pipelines.features.extraction import ExtractOptions
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import create_output, read_record
 from lstr.pipelines.features.video import open_worker
-from tests.support.extraction import extracted, features_in, returned
+from tests.support.extraction import extract_all, features_in, return_value
 from tests.support.finetuned import SMALL
 
 TIMELESS = ("seconds", "cached", "source", "mtime")
@@ -69,7 +69,7 @@ def plain(finetuned, twostream, workers, tmp_path_factory):
 
 def fill(cache, source, workers, keep=()):
     opened = open_chunks(source, cache.recipe["long_side"])
-    return returned(cache.fill(sha256_of(source), source, opened, workers, [sha256_of(other) for other in keep]))
+    return return_value(cache.fill(sha256_of(source), source, opened, workers, [sha256_of(other) for other in keep]))
 
 
 def find(cache, source):
@@ -78,7 +78,7 @@ def find(cache, source):
 
 def made(videos, path, twostream, workers, cache=None):
     """The folder and the outcomes of an extraction."""
-    outcomes = extracted(videos, create_output(path, twostream.recipe, {}), twostream, workers, cache)
+    outcomes = extract_all(videos, create_output(path, twostream.recipe, {}), twostream, workers, cache)
     return open_features(path), outcomes
 
 

@@ -41,10 +41,10 @@ from lstr.pipelines.features.output_folder import open_output
 from lstr.pipelines.progress import Progress
 from lstr.pipelines.scenes import SceneConfig, render_scenes
 from tests.support.backbones import build_backbone
+from tests.support.errors import assert_error
 from tests.support.extraction import features_in
 from tests.support.injected import write_bad
-from tests.support.mistakes import mistake
-from tests.support.processes import heed_interrupts
+from tests.support.processes import restore_signals
 from tests.support.videos import write_video
 
 
@@ -213,7 +213,7 @@ def start(*arguments: str) -> subprocess.Popen:
     """The command in a process of its own, which hears Ctrl-C."""
     command = [sys.executable, "-m", "lstr_cli.main", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=heed_interrupts)
+    return subprocess.Popen(command, **pipes, start_new_session=True, preexec_fn=restore_signals)
 
 
 def wait_for(what, process: subprocess.Popen, seconds: float = 400):
@@ -310,11 +310,11 @@ def test_ray_that_cannot_be_used(lstr, tmp_path, monkeypatch):
     """An address without the engine, an address where nobody answers, and no Ray."""
     video = write_video(tmp_path / "v.mp4", range(0, 300, 25))
     words = ("extract", video, "-o", tmp_path / "features", "--set", "ray_address=auto")
-    mistake(lstr(*words), 2, "ray_address")
+    assert_error(lstr(*words), 2, "ray_address")
     for address in ("ray://127.0.0.1:1", "nowhere"):
-        mistake(lstr(*on_cluster(address, video, "-o", tmp_path / "features")), 2, address)
+        assert_error(lstr(*on_cluster(address, video, "-o", tmp_path / "features")), 2, address)
     monkeypatch.setitem(sys.modules, "ray", None)
-    mistake(lstr(*on_cluster("auto", video, "-o", tmp_path / "features")), 2, "pip install 'ray>=")
+    assert_error(lstr(*on_cluster("auto", video, "-o", tmp_path / "features")), 2, "pip install 'ray>=")
     assert not (tmp_path / "features").exists()
 
 

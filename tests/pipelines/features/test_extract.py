@@ -27,7 +27,7 @@ from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.features.output_folder import OutputFolder, create_output, read_record
 from lstr.pipelines.progress import Failed, Finished, Notice, Progress, result_of
 from lstr.pipelines.sampled_inputs import sampled_inputs
-from tests.support.extraction import extracted, features_in, prepared, returned
+from tests.support.extraction import extract_all, features_in, prepare, return_value
 from tests.support.finetuned import SMALL as DIS
 from tests.support.injected import STAGES, inject, write_bad
 from tests.support.small_set import SMALL
@@ -105,11 +105,11 @@ def test_a_folder_keeps_the_shape_of_its_first_videos(tmp_path):
     wide = write_video(tmp_path / "wide.mp4", range(0, 400, 20), (128, 72))
     tall = write_video(tmp_path / "tall.mp4", range(0, 400, 20), (72, 128))
     made = ExtractOptions(tmp_path / "features", recipe=PRESETS["grey"], device="cpu")
-    assert prepared({"0": wide}, made, None)[1].recipe.grey.size == (97, 172)
-    twostream, folder = prepared({"1": tall}, made, None)
+    assert prepare({"0": wide}, made, None)[1].recipe.grey.size == (97, 172)
+    twostream, folder = prepare({"1": tall}, made, None)
     assert twostream.recipe.grey.size == folder.recipe.grey.size == (97, 172)
     other = replace(made, output=tmp_path / "others")
-    assert prepared({"1": tall}, other, None)[1].recipe.grey.size == (172, 97)
+    assert prepare({"1": tall}, other, None)[1].recipe.grey.size == (172, 97)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_options_that_contradict_the_folder(small_set, workers, tmp_path, change
     if open_features(small_set.features).recipe.precision == made.get("precision"):
         made["precision"] = "float32"
     with pytest.raises(RecipeError, match=value):
-        prepared(find_videos([small_set.videos]), ExtractOptions(small_set.features, **made), workers)
+        prepare(find_videos([small_set.videos]), ExtractOptions(small_set.features, **made), workers)
 
 
 @pytest.mark.long
@@ -136,7 +136,7 @@ def test_videos_at_once_are_as_each_alone(videos, small_set, workers, twostream,
     """To the byte, with seconds of their own, beside one that cannot be read."""
     videos["scene_01"] = small_set.videos / "scene_01.mp4"
     folders = [create_output(tmp_path / str(n), twostream.recipe, {}) for n in (1, 3)]
-    one, three = (extracted(videos, folder, twostream, workers, at_once=int(folder.path.name)) for folder in folders)
+    one, three = (extract_all(videos, folder, twostream, workers, at_once=int(folder.path.name)) for folder in folders)
     assert sorted((o.id, o.state, o.chunks) for o in one) == sorted((o.id, o.state, o.chunks) for o in three)
     for video_id in ("scene_00", "scene_01"):
         for a, b in zip(features_in(folders[0], video_id), features_in(folders[1], video_id), strict=True):
@@ -219,7 +219,7 @@ def extract_both(twostream, bad_and_good, workers, tmp_path):
     folder = create_output(tmp_path / "features", twostream.recipe, {})
 
     def run(at_once=1):
-        outcomes = extracted(bad_and_good, folder, twostream, workers, at_once=at_once)
+        outcomes = extract_all(bad_and_good, folder, twostream, workers, at_once=at_once)
         return {outcome.id: outcome for outcome in outcomes}, folder
 
     return run
@@ -276,7 +276,7 @@ def test_a_codec_that_ffmpeg_does_not_know(bad_and_good, twostream, workers, tmp
     (tmp_path / "dolby.mp4").write_bytes(content[:at] + b"dav1" + content[at + 4 :])
     folder = create_output(tmp_path / "features", twostream.recipe, {})
     both = {"dolby": tmp_path / "dolby.mp4", "good": bad_and_good["good"]}
-    outcomes = extracted(both, folder, twostream, workers)
+    outcomes = extract_all(both, folder, twostream, workers)
     assert [outcome.state for outcome in outcomes] == ["failed", "done"] and outcomes[0].hint
     assert not (folder.path / "logs").exists(), "an expected error needs no traceback"
 
@@ -285,7 +285,7 @@ def test_a_codec_that_ffmpeg_does_not_know(bad_and_good, twostream, workers, tmp
 def test_calibration_skips_it(bad_and_good, workers, monkeypatch):
     twostream = build_twostream(DIS.narrowed(("flow",)), WeightSources(), "cpu", "float32")
     inject(monkeypatch.setattr, "flow", KeyError("codec"))
-    images = returned(sampled_inputs(twostream, bad_and_good, workers, 8, "calibration"))
+    images = return_value(sampled_inputs(twostream, bad_and_good, workers, 8, "calibration"))
     assert 0 < len(images["flow"]) < 8
 
 

@@ -23,10 +23,10 @@ from lstr.pipelines.features.folder import FeatureFolder, check_recipe, open_fea
 from lstr.pipelines.features.output_folder import create_output, read_record
 from lstr.pipelines.features.recipes import choose_recipe, find_recipe, weights_for
 from lstr.pipelines.features.video import FoldNetworks, open_worker
+from tests.support.errors import assert_error
 from tests.support.extraction import features_in
 from tests.support.feature_set import TINY
 from tests.support.finetuned import SMALL
-from tests.support.mistakes import mistake
 
 pytestmark = pytest.mark.long
 
@@ -125,7 +125,7 @@ def test_running_again_needs_the_same_folder_of_weights(lstr, finetuned, extract
         code, _, err = lstr(*command)
         assert code == 0 and "3 kept" in err, err
     (extracted.path / "weights.json").unlink()
-    mistake(lstr(*of_features), 4, "--weights")
+    assert_error(lstr(*of_features), 4, "--weights")
     code, _, err = lstr(*of_features, "--weights", f"rgb={weights.path}", "--weights", f"flow={weights.path}")
     assert code == 0 and "3 kept" in err, err
 
@@ -179,4 +179,4 @@ def test_a_checkpoint_of_folded_features_scores_a_new_video_with_the_networks_of
     for file in (weights.path, weights.file("flow")):
         code, _, err = lstr(*detect, "--weights", f"flow={file}")
         assert code == 0 and len(np.load(tmp_path / "out" / "scene_02.scores.npy")) == 16, err
-    mistake(lstr(*detect, "--weights", f"flow={weights.file('flow', 1)}"), 4, "flow.sha256")
+    assert_error(lstr(*detect, "--weights", f"flow={weights.file('flow', 1)}"), 4, "flow.sha256")

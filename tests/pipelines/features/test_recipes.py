@@ -14,7 +14,7 @@ from lstr.extractors.presets import ENTRIES, PRESETS, STREAM_ENTRIES, StreamPres
 from lstr.extractors.recipe import NetworkRecipe, Recipe, differences
 from lstr.extractors.twostream import build_twostream
 from lstr.pipelines.features.recipes import StoredRecipe, choose_recipe, default_recipe, find_recipe, weights_for
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 
 RGB = NetworkRecipe("resnet50", "kinetics", "0123456789abcdef", 1, (123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 FLOW = NetworkRecipe(
@@ -136,7 +136,7 @@ def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
 )
 def test_a_recipe_file_that_is_wrong_is_named_by_its_entry(tmp_path, lstr, content, entry):
     (tmp_path / "own.json").write_text(content)
-    mistake(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", tmp_path / "own.json"), 4, entry)
+    assert_error(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", tmp_path / "own.json"), 4, entry)
     assert not (tmp_path / "f").exists()
 
 

@@ -13,8 +13,8 @@ from lstr.files.content import write_json
 from lstr.pipelines.evaluation.scoring import score_split
 from lstr.pipelines.features.dataset import network_overlap, read_split
 from lstr.pipelines.progress import result_of
+from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS, write_features
-from tests.support.mistakes import mistake
 
 
 def say_seen(features, seen: dict[str, list[str] | None], folds: dict | None = None) -> None:
@@ -38,7 +38,7 @@ def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features, t
     checkpoint = shutil.copy(small_set.checkpoint, tmp_path / "checkpoint.pt")
     given = ("evaluate", checkpoint, features, "--labels", small_set.labels)
     for more in ((), ("--choose-thresholds",)):
-        mistake(lstr(*given, "--subset", "training", *more), 4, "1 of 3", "scene_00", "--allow-seen")
+        assert_error(lstr(*given, "--subset", "training", *more), 4, "1 of 3", "scene_00", "--allow-seen")
     assert checkpoint.read_bytes() == small_set.checkpoint.read_bytes()
     code, out, err = lstr(*given, "--subset", "testing", "--json", "--set", "resamples=0")
     assert code == 0 and "seen" not in err and "seen" not in json.loads(out), err

@@ -13,7 +13,7 @@ from lstr.pipelines.labelling import training
 from lstr.pipelines.labelling.label import label
 from lstr.pipelines.labelling.proposals import Candidate, propose
 from lstr.pipelines.labelling.values import About, Label
-from tests.support.browser import HOSTILE, UNAVAILABLE, until
+from tests.support.browser import HOSTILE, UNAVAILABLE, wait_for
 from tests.support.labelling import labels_of, press, put, settled
 from tests.support.videos import write_video
 
@@ -90,9 +90,9 @@ def test_label(show, folder, tmp_path):
         press(page, "PageUp")
     for key in ("Home", "n", "ArrowRight", "n"):  # cannot be saved now
         page.keyboard.press(key)
-    until(page, "asked.length > 1 && !$('unsaved').hidden")
+    wait_for(page, "asked.length > 1 && !$('unsaved').hidden")
     with label([str(folder)], tmp_path / "labels.json", port=port) as labelling:
-        until(page, "!asked.length && $('unsaved').hidden")
+        wait_for(page, "!asked.length && $('unsaved').hidden")
         assert saved_labels(labelling) == sorted([*before, ("Background", 0, times[1])]), "saved by the open tab"
         page.close()
 
@@ -141,14 +141,14 @@ def share_with_another_tab(page, other_page) -> None:
     for tab, name in zip(pages, ("first", "second"), strict=True):
         tab.evaluate(f"for (let n = 0; n < 4; n++) addAction('{name} ' + n)")
     for tab in pages:
-        until(tab, "!asked.length && names.includes('first 3') && names.includes('second 3')")
+        wait_for(tab, "!asked.length && names.includes('first 3') && names.includes('second 3')")
         settled(tab)
     assert page.evaluate("JSON.stringify(actionsInOrder())") == other_page.evaluate("JSON.stringify(actionsInOrder())")
     count = len(labels_of(page))
     press(other_page, "Home", "n", "ArrowRight", "n")
-    until(page, f"Object.keys(labelsOf()).length === {count + 1}")
+    wait_for(page, f"Object.keys(labelsOf()).length === {count + 1}")
     press(other_page, "Control+z", "Control+z")
-    until(page, f"Object.keys(labelsOf()).length === {count}")
+    wait_for(page, f"Object.keys(labelsOf()).length === {count}")
     other_page.close()
 
 
@@ -159,24 +159,24 @@ def type_a_comment(page, labelling) -> None:
     key = page.evaluate("chosen")
     before = labelling.project.state.labels["a"][key]
     put(labelling.project, Label(before.action, 0.0, before.end), "a", key)
-    until(page, f"labelsOf()[{key!r}].start === 0")
+    wait_for(page, f"labelsOf()[{key!r}].start === 0")
     page.keyboard.type(" of it")
     press(page, "Escape")
-    until(page, "!asked.length")
+    wait_for(page, "!asked.length")
     assert labelling.project.state.labels["a"][key] == Label(before.action, 0.0, before.end, "", "half of it")
 
 
 def play(page) -> None:
     """Play the second video forwards and backwards; the markup in its labels is displayed as text."""
     press(page, "PageDown")
-    until(page, "films && video.readyState > 2")
+    wait_for(page, "films && video.readyState > 2")
     page.keyboard.press("l")
-    until(page, "rate === 1 && now > 0.4 && !$('screen').classList.contains('still')")
+    wait_for(page, "rate === 1 && now > 0.4 && !$('screen').classList.contains('still')")
     press(page, "k")
     number = page.evaluate("number")
     check_frame(page, number)
     page.keyboard.press("j")
-    until(page, f"rate === -1 && number < {number - 3}")
+    wait_for(page, f"rate === -1 && number < {number - 3}")
     press(page, "k")
     check_frame(page, page.evaluate("number"))
     page.click("#action-menu summary")
@@ -190,7 +190,7 @@ def review(page, *keys: str) -> tuple | None:
     """Press keys of the review; return the video, action, start and end of the proposal that is then under review."""
     for key in keys:
         page.keyboard.press(key)
-        until(page, "!asked.length && (!reviewed || reviewed.ready)")
+        wait_for(page, "!asked.length && (!reviewed || reviewed.ready)")
     values = page.evaluate(
         "reviewed && [videos[reviewed.at].id, nameOf(reviewed.draft.action), reviewed.draft.start, reviewed.draft.end]"
     )
@@ -208,7 +208,7 @@ def test_label_with_proposals(show, labelling, monkeypatch):
     offer("a", (1.0, 2.0, "kick", 0.9), (0.5, 0.9, "hug", 0.45))
     offer(SECOND, (0.5, 1.5, "kick", 0.52), (2.0, 2.5, "kick", 0.8))
     page = open_tab(show, labelling)
-    until(page, "proposalOrder.length === 4")
+    wait_for(page, "proposalOrder.length === 4")
     assert review(page, "Shift+R") == (SECOND, "kick", 0.5, 1.5), "least certain first"
     assert page.evaluate("rate") == 1 and page.evaluate("loop") == [0, 2.5]
     assert review(page, "Enter") == ("a", "hug", 0.5, 0.9), "of the other video"
@@ -227,20 +227,20 @@ def test_label_with_proposals(show, labelling, monkeypatch):
     offer("a", (0.1, 0.4, HOSTILE, 0.6), (1.6, 1.8, HOSTILE, 0.7), model="another")
     pages = (page, open_tab(show, labelling))
     for tab in pages:
-        until(tab, "proposalOrder.length === 2")
+        wait_for(tab, "proposalOrder.length === 2")
         review(tab, "Shift+R")
         assert tab.locator("#proposal-rows img, #proposal-rows script").count() == 0
     review(page, "Enter")
-    until(pages[1], "reviewed?.ready && reviewed.draft.start === 1.6")
+    wait_for(pages[1], "reviewed?.ready && reviewed.draft.start === 1.6")
     for tab, decision in zip(pages, ("accept", "reject"), strict=True):
         tab.evaluate(f"decide('{decision}')")
     for tab in pages:
-        until(tab, "!asked.length && !reviewed && openInOrder().length === 0")
+        wait_for(tab, "!asked.length && !reviewed && openInOrder().length === 0")
     assert labels_of(page) == labels_of(pages[1])
     offer("a", (1.85, 1.95, "kick", 0.6), model="third")
-    until(page, "proposalOrder.length === 1")
+    wait_for(page, "proposalOrder.length === 1")
     put(project, About(complete=True), "a")
-    until(page, "proposalOrder.length === 0")
+    wait_for(page, "proposalOrder.length === 0")
     train(page, monkeypatch)
 
 
@@ -253,10 +253,10 @@ def train(page, monkeypatch) -> None:
     )
     page.focus("#train")
     page.keyboard.press("Enter")
-    until(page, "!$('train-run').hidden && document.activeElement.id === 'train-stop'")
-    until(page, "$('train-left')?.textContent")
+    wait_for(page, "!$('train-run').hidden && document.activeElement.id === 'train-stop'")
+    wait_for(page, "$('train-left')?.textContent")
     page.reload()
-    until(page, "$('train-left')?.textContent")
+    wait_for(page, "$('train-left')?.textContent")
     page.focus("#train-stop")
     page.keyboard.press("Enter")
-    until(page, "$('train-run').hidden")
+    wait_for(page, "$('train-run').hidden")

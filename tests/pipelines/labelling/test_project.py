@@ -16,7 +16,7 @@ from lstr.labels.segment import Segment
 from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Subject
 from tests.support.labelling import action, labels_after, new_id, put
-from tests.support.processes import heed_interrupts, room
+from tests.support.processes import limit_file_size, restore_signals
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_change_that_the_journal_cannot_store_is_undone(tmp_path):
         project.settle()
         content, revision = journal.read_text(), project.revision
         for n_bytes in (0, 1, 40, 100):
-            with room(journal.stat().st_size + n_bytes), pytest.raises(OutputError):
+            with limit_file_size(journal.stat().st_size + n_bytes), pytest.raises(OutputError):
                 put(project, Label(walk, 3, 4), "a", "y")
         assert journal.read_text() == content
         assert project.revision == revision and "y" not in project.state.labels["a"]
@@ -207,7 +207,7 @@ def test_the_journal_alone_keeps_a_change_on_a_full_disk(tmp_path):
         content = path.read_bytes()
         limit = project.journal.path.stat().st_size + 2000
         assert limit < len(content)
-        with room(limit):
+        with limit_file_size(limit):
             put(project, Label("c1", 300, 301), "a", "new")
             project.settle()
             assert project.trouble and path.read_bytes() == content, "the last complete file"
@@ -250,7 +250,7 @@ def test_a_killed_process_loses_no_acknowledged_change(tmp_path):
     lines: list[str] = []
     for seed in range(6):
         words = [sys.executable, "-c", LABELLER, str(path), str(seed)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts) as labeller:
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=restore_signals) as labeller:
             assert labeller.stdout.readline() == "open\n"
             for _ in range(rng.randrange(1, 120)):
                 acknowledged = int(labeller.stdout.readline())

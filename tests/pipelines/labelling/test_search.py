@@ -10,7 +10,7 @@ from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.search import HASH_DIGITS, Proposer, check_model
 from lstr.pipelines.labelling.values import About
 from tests.support.labelling import put
-from tests.support.patience import until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -29,12 +29,12 @@ def begin(proposer, model):
     """Start a search; return its process."""
     before = proposer.process
     proposer.begin(model)
-    until(lambda: proposer.process is not before, 300)
+    wait_until(lambda: proposer.process is not before, 300)
     return proposer.process.process
 
 
 def wait(proposer):
-    until(lambda: not proposer.status.is_running, 300)
+    wait_until(lambda: not proposer.status.is_running, 300)
     return proposer.status
 
 
@@ -52,7 +52,7 @@ def test_a_new_model_searches_videos_that_it_has_not_searched(proposer, small_se
     (search,) = proposer.project.state.searches.values()
     assert len(search.model) == HASH_DIGITS and list(proposer.project.state.proposals) == [first]
     proposer.begin(small_set.checkpoint)
-    until(lambda: proposer.status.total == 1)  # only the unreadable video
+    wait_until(lambda: proposer.status.total == 1)  # only the unreadable video
 
 
 def test_a_killed_process_is_reported_and_closing_ends_a_search_at_once(proposer, small_set):

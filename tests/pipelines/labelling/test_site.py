@@ -11,9 +11,9 @@ from lstr.extractors.video.reader import PyAVReader
 from lstr.pipelines.labelling.proposals import Candidate, propose
 from tests.support.browser import write_greys
 from tests.support.labelling import new_id
-from tests.support.patience import until
 from tests.support.requests import Visitor
 from tests.support.videos import FULL, write_video
+from tests.support.waiting import wait_until
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 VIDEOS = [HOSTILE, "a", "b", "bad", "late", "old"]  # in the order of the page
@@ -67,7 +67,7 @@ def test_frames_and_their_times(folder, visitor):
 def test_films(folder, visitor, name, plays):
     """A playable video is sent in ranges, another one as a copy in another folder, a damaged one not at all."""
     at = VIDEOS.index(name)
-    until(lambda: visitor.ask(f"/plays/{at}").json == {"plays": plays})
+    wait_until(lambda: visitor.ask(f"/plays/{at}").json == {"plays": plays})
     film, part = visitor.ask(f"/film/{at}"), visitor.ask(f"/film/{at}", range="bytes=10-19")
     if plays == "never":
         assert film.status == 404 and visitor.ask(f"/times/{at}").json["error"]

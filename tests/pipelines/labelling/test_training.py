@@ -16,8 +16,8 @@ from lstr.pipelines.labelling.values import NOTHING, About, Label
 from lstr.pipelines.learning.plan import Workspace
 from tests.support.labelling import action, put
 from tests.support.learning import SMALL, write_videos
-from tests.support.patience import until
 from tests.support.requests import Visitor
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 300.0  # of a training on a busy machine
 SETTINGS = {**SMALL, "draws": "24", "train.epochs": "2", "learn.folds": "2", "recipe.flow_algorithm": "dis"}
@@ -58,7 +58,7 @@ def learn(monkeypatch):
 
 def wait(training: Training) -> dict:
     """Wait until a training has ended; return the state."""
-    until(lambda: training.describe()["progress"] is None, TIMEOUT_S)
+    wait_until(lambda: training.describe()["progress"] is None, TIMEOUT_S)
     return training.describe()
 
 
@@ -130,7 +130,7 @@ def test_all_tabs_share_one_training(learn, tmp_path):
         for body in ({"seconds": "x"}, {"seconds": True}, {"seconds": 1}):
             assert tab.ask("/training/begin", body).status == 400, body
         assert tab.ask("/training/begin", {"seconds": None}).json["progress"]["number"] == 1
-        until(lambda: labelling.training.describe()["progress"]["step"] == 2)
+        wait_until(lambda: labelling.training.describe()["progress"]["step"] == 2)
         state = labelling.training.describe()
         assert state["warnings"] == ["one example"] and state["progress"]["share"] == 0.5
         refused = other_tab.ask("/training/begin", {"seconds": None})
@@ -175,7 +175,7 @@ def test_a_model_equals_that_of_the_command_and_a_cancelled_training_resumes(tmp
 
     with serve() as labelling:
         labelling.training.begin()
-        until(lambda: (labelling.training.describe()["progress"] or {"step": 99})["step"] >= 2, TIMEOUT_S)
+        wait_until(lambda: (labelling.training.describe()["progress"] or {"step": 99})["step"] >= 2, TIMEOUT_S)
     plan = models / "2" / "model-2.learn" / "plan.json"
     before = json.loads(plan.read_bytes())
     with serve() as labelling:

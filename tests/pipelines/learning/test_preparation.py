@@ -19,8 +19,8 @@ from lstr.pipelines.learning.plan import NETWORKS, LearnPlan, Workspace, write_l
 from lstr.pipelines.learning.planner import STEP_START_S, models_of
 from lstr.pipelines.learning.preparation import Learning, check_output, plan
 from lstr.pipelines.progress import Failed
+from tests.support.errors import assert_error
 from tests.support.learning import SMALL, options
-from tests.support.mistakes import mistake
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_what_was_begun_resumes_with_fewer_networks_at_once(videos, tmp_path, qu
 def test_a_dry_run_and_a_cache_that_is_too_small(videos, tmp_path, quick, lstr):
     words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "m", "--dry-run")
     words += ("--set", "recipe.flow_algorithm=dis")
-    mistake(lstr(*words, "--set", "cache_size=0.1MB"), 2, "--set cache_size=1GB")
+    assert_error(lstr(*words, "--set", "cache_size=0.1MB"), 2, "--set cache_size=1GB")
     code, out, err = lstr(*words, "--set", "cache_size=1GB")
     assert code == 0 and out == "" and "rnn-small" in err and "warning: " not in err, err
     code, _, err = lstr(*words, "--set", "learn.folds=0")
@@ -256,7 +256,7 @@ def test_one_learning_writes_a_folder_at_a_time(videos, tmp_path, lstr):
     with subprocess.Popen([sys.executable, "-c", HOLD, str(model)], stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout and other.stdout.readline() == "held\n"
-            mistake(lstr("learn", videos / "videos", videos / "labels.json", "-o", model), 2, "fall.learn", "-o")
+            assert_error(lstr("learn", videos / "videos", videos / "labels.json", "-o", model), 2, "fall.learn", "-o")
         finally:
             other.send_signal(signal.SIGKILL)
     workspace = Workspace(model)

@@ -16,9 +16,9 @@ from lstr.pipelines.model_files.card import model_of
 from lstr.pipelines.model_files.model_file import open_checkpoint, open_model
 from lstr.pipelines.model_files.packing import unpack_model, write_average, write_model
 from lstr.pipelines.progress import result_of
+from tests.support.errors import assert_error
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM
-from tests.support.mistakes import mistake
 
 THRESHOLDS = {"fall": {"on": 0.4, "off": 0.3}}
 
@@ -85,5 +85,5 @@ def test_what_does_not_go_together_is_refused(lstr, finetuned, members, tmp_path
             write_average(tmp_path / "a.pt", [members[0], tmp_path / "other.pt"])
         assert caught.value.hint
     write_average(tmp_path / "a.pt", members)
-    mistake(lstr("pack", tmp_path / "a.pt", members[0], "-o", tmp_path / "x.lstr"), 4, "a.pt")
-    mistake(lstr("models", "average"), 2)
+    assert_error(lstr("pack", tmp_path / "a.pt", members[0], "-o", tmp_path / "x.lstr"), 4, "a.pt")
+    assert_error(lstr("models", "average"), 2)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.support.backbones import build_backbone
+from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS
-from tests.support.mistakes import mistake
 
 ALLOW = ("--set", "recipe.allow_mismatch=true")
 
@@ -26,7 +26,7 @@ def test_features_of_another_recipe_are_scored_where_that_is_allowed(lstr, small
     detect = ("detect", features, "-c", small_set.checkpoint, "-o", output, "-f", "json,html")
     evaluate = ("evaluate", small_set.checkpoint, features, "--labels", small_set.labels, "--json")
     for command in (detect, evaluate):
-        mistake(lstr(*command), 4, said, ALLOW[1])
+        assert_error(lstr(*command), 4, said, ALLOW[1])
     code, _, err = lstr(*detect, *ALLOW)
     assert code == 0 and err.count(said) == 1, "said once, not for each of the four videos"
     found = timelines(output)
@@ -46,8 +46,8 @@ def test_other_weights_and_other_flow_are_taken_where_that_is_allowed(lstr, smal
     video = next(small_set.videos.rglob("*.mp4"))
     detect = ["detect", video, "-c", small_set.checkpoint, "-o", tmp_path / "out", "-f", "json"]
     flow, weights = ("--set", "recipe.flow_algorithm=dis"), ("--weights", f"rgb={tmp_path / 'own.pth'}")
-    mistake(lstr(*detect, *flow), 4, '"dis-medium" against "tvl1-opencv5"', ALLOW[1])
-    mistake(lstr(*detect, *weights), 4, '"custom" against "random"', ALLOW[1])
+    assert_error(lstr(*detect, *flow), 4, '"dis-medium" against "tvl1-opencv5"', ALLOW[1])
+    assert_error(lstr(*detect, *weights), 4, '"custom" against "random"', ALLOW[1])
     assert not timelines(tmp_path)
     code, _, err = lstr(*detect, *flow, *weights, *ALLOW)
     assert code == 0, err

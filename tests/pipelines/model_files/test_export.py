@@ -20,8 +20,8 @@ from lstr.pipelines.model_files.export import export
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
 from lstr.pipelines.scenes import SceneConfig, render_scenes
+from tests.support.errors import assert_error
 from tests.support.exportable import write_exportable
-from tests.support.mistakes import mistake
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
@@ -181,17 +181,17 @@ def test_what_cannot_be_exported(files, lstr, tmp_path):
     (tmp_path / "random.lstr").write_bytes(b"\x93NUMPY" * 40)
     tampered(tmp_path / "p.lstr", model.path, lambda d, m: d["networks"]["rgb"].update({"from": "published"}))
     for path in (exported.path, tmp_path / "random.lstr", tmp_path / "none.lstr", tmp_path / "p.lstr"):
-        mistake(lstr("export", path, "-o", tmp_path / "b.lstr"), 4, path.name)
+        assert_error(lstr("export", path, "-o", tmp_path / "b.lstr"), 4, path.name)
     before = model.path.read_bytes()
     for more in ((), ("-o", video), ("-o", model.path), ("-o", tmp_path / "b.lstr", "--set", "streams=0")):
-        mistake(lstr("export", model.path, *more), 2)
+        assert_error(lstr("export", model.path, *more), 2)
     assert model.path.read_bytes() == before and not (tmp_path / "b.lstr").exists()
 
 
 def test_what_an_exported_file_is_no_use_for(files, lstr, tmp_path):
     video, model, exported = files
     for words in (("unpack", exported.path), ("quantise", exported.path, video), ("pack", exported.path, model.path)):
-        mistake(lstr(*words, "-o", tmp_path / "out.lstr"), 4, exported.path.name)
+        assert_error(lstr(*words, "-o", tmp_path / "out.lstr"), 4, exported.path.name)
     with pytest.raises(CheckpointError):
         open_model(exported.path).checkpoint()
     for networks, error in (

@@ -21,9 +21,9 @@ from lstr.pipelines.model_files.networks import recorded_weights
 from lstr.pipelines.model_files.packing import change_model, metrics_from, unpack_model, write_model
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.timeline import Thresholds, thresholds_of
+from tests.support.errors import assert_error
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM, SMALL
-from tests.support.mistakes import mistake
 
 TWO = lstr.Limits(max_chunks=2)
 METRICS = {
@@ -214,10 +214,10 @@ def test_a_file_that_is_none(lstr, small_set, tmp_path):
     video = small_set.videos / "scene_00.mp4"
     (tmp_path / "text.lstr").write_text("hello")
     for command in (("detect", video, "-m"), ("info",)):
-        mistake(lstr(*command, tmp_path / "text.lstr"), 4, "text.lstr")
+        assert_error(lstr(*command, tmp_path / "text.lstr"), 4, "text.lstr")
     words = (small_set.features, "-o", tmp_path / "e", "--labels", small_set.labels)
-    mistake(lstr("evaluate", tmp_path / "text.lstr", *words), 4, "text.lstr")
-    mistake(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "none.lstr")
+    assert_error(lstr("evaluate", tmp_path / "text.lstr", *words), 4, "text.lstr")
+    assert_error(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "none.lstr")
 
 
 @pytest.mark.long
@@ -246,11 +246,11 @@ def test_commands(lstr, packed, tmp_path):
     before, after = open_model(file).about, open_model(copy).about
     card = {"card.md": after["members"]["card.md"]}  # has the names of file and model
     assert code == 0 and after == {**before, "members": before["members"] | card}, err
-    mistake(lstr("pack", file, "-o", file), 2, "my falls.lstr")
-    mistake(lstr("pack", file, "-o", copy, "--weights", packed.weights), 2, "--weights")
-    mistake(lstr("unpack", packed.checkpoint, "-o", tmp_path / "y"), 4, "checkpoint.pt")
-    mistake(lstr("pack", tmp_path, "-o", file), 2, str(tmp_path))
-    mistake(lstr("pack", packed.checkpoint, "-o", tmp_path / "z.lstr", "--metrics", file), 2, "my falls.lstr")
+    assert_error(lstr("pack", file, "-o", file), 2, "my falls.lstr")
+    assert_error(lstr("pack", file, "-o", copy, "--weights", packed.weights), 2, "--weights")
+    assert_error(lstr("unpack", packed.checkpoint, "-o", tmp_path / "y"), 4, "checkpoint.pt")
+    assert_error(lstr("pack", tmp_path, "-o", file), 2, str(tmp_path))
+    assert_error(lstr("pack", packed.checkpoint, "-o", tmp_path / "z.lstr", "--metrics", file), 2, "my falls.lstr")
 
 
 @pytest.mark.long
@@ -292,9 +292,9 @@ def test_a_run_finds_its_networks(lstr, packed, tmp_path):
     assert scores_of(video, path).shape == (2, 2)
     assert write_model(tmp_path / "x.lstr", path, None, {}).has_inside("flow")
     shutil.rmtree(weights)
-    mistake(lstr("detect", video, "-m", path), 4, "/not/there/w", "--weights rgb=w")
+    assert_error(lstr("detect", video, "-m", path), 4, "/not/there/w", "--weights rgb=w")
     shutil.copytree(packed.weights, weights)
     recipe = json.loads((weights / "recipe.json").read_text())
     recipe["flow"]["sha256"] = "0" * 16
     (weights / "recipe.json").write_text(json.dumps(recipe))
-    mistake(lstr("detect", video, "-m", path), 4, str(weights))
+    assert_error(lstr("detect", video, "-m", path), 4, str(weights))

@@ -9,7 +9,7 @@ import pytest
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 from tests.support.small_set import PUBLISHED, SmallSet, write_small_set
 
 
@@ -21,13 +21,13 @@ def published_set(tmp_path_factory) -> SmallSet:
 
 def test_what_cannot_be_quantised(lstr, small_set, tmp_path):
     model, output = write_model(tmp_path / "a.lstr", small_set.checkpoint, None, {}).path, tmp_path / "b.lstr"
-    mistake(lstr("quantise", model, "-o", output), 2, "VIDEO")
-    mistake(lstr("extract", small_set.videos, "-o", tmp_path / "f", "--set", "recipe.precision=int8"), 2, "'int8'")
+    assert_error(lstr("quantise", model, "-o", output), 2, "VIDEO")
+    assert_error(lstr("extract", small_set.videos, "-o", tmp_path / "f", "--set", "recipe.precision=int8"), 2, "'int8'")
     (tmp_path / "no.mp4").write_text("no video")
-    mistake(lstr("quantise", model, tmp_path / "no.mp4", "-o", output), 3)
-    mistake(lstr("quantise", small_set.checkpoint, small_set.videos, "-o", output), 4, "checkpoint.pt")
+    assert_error(lstr("quantise", model, tmp_path / "no.mp4", "-o", output), 3)
+    assert_error(lstr("quantise", small_set.checkpoint, small_set.videos, "-o", output), 4, "checkpoint.pt")
     before = model.read_bytes()
-    mistake(lstr("quantise", model, small_set.videos, "-o", model), 2, "a.lstr")
+    assert_error(lstr("quantise", model, small_set.videos, "-o", model), 2, "a.lstr")
     assert not output.exists() and model.read_bytes() == before
 
 
@@ -54,5 +54,5 @@ def test_a_model_in_int8(lstr, published_set, tmp_path):
     assert code == 0, err
     exact, whole = (one["lstr"]["mAP"] for one in json.loads(out)["checkpoints"])
     assert abs(whole - exact) < 0.2
-    mistake(lstr("quantise", small, videos, "-o", tmp_path / "c.lstr"), 4, "small.lstr")
-    mistake(lstr("quantise", model, videos, "-o", published_set.checkpoint), 2, "checkpoint.pt")
+    assert_error(lstr("quantise", small, videos, "-o", tmp_path / "c.lstr"), 4, "small.lstr")
+    assert_error(lstr("quantise", model, videos, "-o", published_set.checkpoint), 2, "checkpoint.pt")

@@ -20,7 +20,7 @@ from tests.support.browser import (
     report_on,
     seconds,
     segment,
-    until,
+    wait_for,
     wait_for_picture,
     write_greys,
 )
@@ -83,20 +83,20 @@ def play_a_report(show, report) -> None:
     for key in ("p", "p", "n"):  # the keys of errors and of segments move one selection
         page.keyboard.press(key)
         assert page.evaluate("entries[chosen].start") == seconds(page)
-    until(page, "watchable")
+    wait_for(page, "watchable")
     click_at(page, 1.7)
     page.click("#play")
-    until(page, "playing")  # the browser tells the page of it later than the click returns
-    until(page, "now > 2.1")
+    wait_for(page, "playing")  # the browser tells the page of it later than the click returns
+    wait_for(page, "now > 2.1")
     page.evaluate("$('video').pause()")
-    until(page, "!playing && !frameAsked")
+    wait_for(page, "!playing && !frameAsked")
     at = page.evaluate("$('video').currentTime")
     assert seconds(page) == pytest.approx(at, abs=0.1)
     wait_for_picture(page, GREYS[min(4, int(at / 2))])
     click_at(page, 9.6)
     page.select_option("#rate", "8")
     page.click("#play")
-    until(page, "$('video').ended && !playing && !frameAsked")
+    wait_for(page, "$('video').ended && !playing && !frameAsked")
     moved_to = page.evaluate("new DOMMatrix(getComputedStyle($('cursor')).transform).e / $('surface').clientWidth")
     assert moved_to == pytest.approx(1, abs=0.02)
     page.close()
@@ -130,7 +130,7 @@ def scroll_two_hours_of_fifty_classes(show, tmp_path) -> None:
     write_report(tmp_path / "big.html", timeline, scores)
     page = show(tmp_path / "big.html")
     drawn = "lanesShown().map((lane, index) => (lane.dirty ? -1 : index)).filter((index) => index >= 0)"
-    until(page, f"{drawn}.length > 5")
+    wait_for(page, f"{drawn}.length > 5")
     assert max(page.evaluate(drawn)) < 45 and page.locator("#rows .row").count() < 40
     page.locator(".lane").nth(49).scroll_into_view_if_needed()
     assert ink(page, 49) > 2000
@@ -147,7 +147,7 @@ def move_the_sliders(show, tmp_path) -> None:
     page = show(tmp_path / "a.html")
 
     def segments() -> list[tuple]:
-        until(page, "!redeciding && !frameAsked")
+        wait_for(page, "!redeciding && !frameAsked")
         return [tuple(one) for one in page.evaluate("segments.map(({ label, start, end }) => [label, start, end])")]
 
     assert segments() == [(HUG, 2, 4), (HUG, 7, 7.5), (KICK, 7.5, 8.5)]
@@ -177,13 +177,13 @@ def play_embedded_and_late_videos(show, tmp_path) -> None:
     (tmp_path / "old.avi").unlink()
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     page = show(path)
-    until(page, "watchable")
+    wait_for(page, "watchable")
     assert page.evaluate("$('video').duration") == pytest.approx(SECONDS, abs=0.05)
     click_at(page, 5.1)
     wait_for_picture(page, GREYS[2])
     write_greys(tmp_path / "late.mp4", late=1)
     page = show(report_on(tmp_path / "late.mp4", tmp_path / "late.html"))
-    until(page, "watchable")
+    wait_for(page, "watchable")
     click_at(page, 3.5)
     wait_for_picture(page, GREYS[1])
     assert page.evaluate("$('video').currentTime") == pytest.approx(4.5, abs=0.05)

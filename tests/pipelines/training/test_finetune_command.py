@@ -10,7 +10,7 @@ from lstr.extractors.networks.build import identify
 from lstr.extractors.networks.weights_file import read_card
 from lstr.extractors.networks.weights_folder import open_weights
 from tests.support.backbones import build_backbone
-from tests.support.mistakes import mistake
+from tests.support.errors import assert_error
 
 SETTINGS = {"short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "epochs": 2, "precision": "float32"}
 SMALL = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
@@ -62,8 +62,8 @@ def test_from_videos_to_weights(finetune, small_set, tmp_path):
     lines = [json.loads(line) for line in (weights.path / "metrics.jsonl").read_text().splitlines()]
     assert [(line["stage"], line["epoch"]) for line in lines] == [("flow", 1), ("flow", 2), ("rgb", 1), ("rgb", 2)]
     assert {"loss", "lr", "rate", "waiting", "memory_mb"} <= lines[0].keys()
-    mistake(finetune(tmp_path / "second", "--stream", "rgb", "--init", weights.file("flow")), 4, "bninception")
-    mistake(finetune(weights.path, "--stream", "flow"), 4, "-o")
+    assert_error(finetune(tmp_path / "second", "--stream", "rgb", "--init", weights.file("flow")), 4, "bninception")
+    assert_error(finetune(weights.path, "--stream", "flow"), 4, "-o")
     code, out, err = finetune(weights.path, "--resume", **given)
     assert code == 0 and "flow" in out and "epoch 1/" not in err
 
@@ -95,11 +95,11 @@ def test_options_that_cannot_be(finetune, small_set, tmp_path, options, code, va
 def test_outputs_and_videos_that_cannot_be(finetune, lstr, small_set, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
-    mistake(finetune(tmp_path / "full", "--resume"), 4, "-o")
-    mistake(finetune(tmp_path / "full"), 4, "-o")
-    mistake(finetune(tmp_path / "full" / "notes.txt"), 2, "-o")
-    mistake(finetune("/proc/none"), 2, "-o")
-    mistake(lstr("finetune", "--labels", small_set.labels, "-o", tmp_path / "out"), 2)
+    assert_error(finetune(tmp_path / "full", "--resume"), 4, "-o")
+    assert_error(finetune(tmp_path / "full"), 4, "-o")
+    assert_error(finetune(tmp_path / "full" / "notes.txt"), 2, "-o")
+    assert_error(finetune("/proc/none"), 2, "-o")
+    assert_error(lstr("finetune", "--labels", small_set.labels, "-o", tmp_path / "out"), 2)
     (tmp_path / "videos").mkdir()
     for name in ("scene_00", "scene_01"):
         (tmp_path / "videos" / f"{name}.mp4").write_text("no video")

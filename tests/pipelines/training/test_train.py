@@ -25,8 +25,8 @@ from lstr.pipelines.training.config import resolve
 from lstr.pipelines.training.model_run import ModelRun
 from lstr.pipelines.training.run_folder import Step
 from lstr.pipelines.training.train import Task, Trained, TrainOptions, planned_settings, train, train_model
+from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS
-from tests.support.mistakes import mistake
 
 MEASURED = ("rate", "waiting", "memory_mb")
 EACH_STEP = {"train.batch_size": "2", "train.log_every": "1", "train.save_seconds": "0"}
@@ -303,7 +303,7 @@ def test_settings_travel(lstr, feature_set, tmp_path):
     assert again["train"] == printed["train"] | {"max_steps": 3} and again["model"] == printed["model"]
     assert again["preset"] == "lstr-small" and again["changed"] == printed["changed"] | {"train.max_steps": 3}
     (tmp_path / "odd.json").write_text('{"model": {}}')
-    mistake(lstr(*command, "--config", tmp_path / "odd.json"), 2, "odd.json")
+    assert_error(lstr(*command, "--config", tmp_path / "odd.json"), 2, "odd.json")
 
 
 def test_the_source_revision(tmp_path):

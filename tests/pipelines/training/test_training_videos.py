@@ -33,7 +33,7 @@ from lstr.pipelines.training.training_videos import (
     round_robin,
     unlearnt,
 )
-from tests.support.extraction import returned
+from tests.support.extraction import return_value
 from tests.support.injected import inject, write_bad
 from tests.support.small_set import SMALL
 from tests.support.videos import write_video
@@ -144,7 +144,7 @@ def filled(videos, cache, workers=None, progress=lambda event: None):
     failed, events = FailureLog(None, keeps_list=False), []
 
     def tell():
-        result = yield from fill(returned(look_at(videos, cache, failed)), cache, workers, failed)
+        result = yield from fill(return_value(look_at(videos, cache, failed)), cache, workers, failed)
         events.append(result)
 
     with closing(tell()) as filling:
@@ -160,12 +160,12 @@ def states(events):
 
 def test_chunks_are_made_once_then_kept_then_made_again(small_set, videos, cache, failed, tmp_path):
     """Without flow, for an RGB network alone: three planes a chunk."""
-    sound = returned(look_at(videos, cache, failed))
+    sound = return_value(look_at(videos, cache, failed))
     assert [video.n_chunks for video in sound.values()] == [20, 20]
     assert [event.id for event in failed.events] == ["text"] and failed.events[0].hint
     small = ChunkCache(tmp_path / "small", cache.recipe, 10**5)
     with pytest.raises(OutputError, match="2 videos") as told:  # before anything is made
-        returned(look_at(videos, small, failed))
+        return_value(look_at(videos, small, failed))
     assert "--set cache_size=1GB" in told.value.hint
     shown = []
     events, made = filled(videos, cache, progress=shown.append)
@@ -181,7 +181,7 @@ def test_chunks_are_made_once_then_kept_then_made_again(small_set, videos, cache
     first.path.write_bytes(content)
     events, made = filled(videos, cache)
     assert states(events) == ["done", "kept"] and any(isinstance(event, Notice) for event in events)
-    assert returned(made["scene_00"].verify("scene_00"))
+    assert return_value(made["scene_00"].verify("scene_00"))
     assert chunks_of(SMALL) == chunk_recipe(open_features(small_set.features).recipe), "extraction finds them too"
 
 
@@ -193,7 +193,7 @@ def test_what_is_stopped_within_a_video_keeps_those_before(videos, cache, failed
     dis = ChunkCache(cache.root, cache.recipe | {"flow_algorithm": "dis-medium"})
     with FlowWorkers(1, "dis") as workers, pytest.raises(KeyboardInterrupt):
         filled(videos, dis, workers, stop)
-    sound = returned(look_at(videos, dis, failed))
+    sound = return_value(look_at(videos, dis, failed))
     assert [dis.find(video.sha256) is not None for video in sound.values()] == [True, False]
     assert not list(dis.root.rglob(".*tmp*"))
     assert states(filled(videos, cache)[0]) == ["kept", "done"]  # flow is no hindrance to RGB
@@ -207,7 +207,7 @@ def test_an_unforeseen_error_is_one_videos_failure(tmp_path, monkeypatch, stage,
     with FlowWorkers(1, "dis") as workers:
         with monkeypatch.context() as patch:
             inject(patch.setattr, stage, ZeroDivisionError("nobody foresaw it"))
-            cached = returned(fill(returned(look_at(both, made, failed)), made, workers, failed))
+            cached = return_value(fill(return_value(look_at(both, made, failed)), made, workers, failed))
         (event,) = failed.events
         assert event.id == "bad" and "ZeroDivisionError" in event.reason and list(cached) == ["good"]
         assert "Traceback" in (failed.folder / "logs" / "bad.log").read_text()

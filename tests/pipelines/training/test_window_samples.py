@@ -22,7 +22,7 @@ from lstr.pipelines.training.window_samples import (
     standardise,
 )
 from lstr.windows.windows import Outputs, Part, gather
-from tests.support.tiny_models import tiny, unsettled
+from tests.support.tiny_models import perturb, tiny
 
 
 def numbered(length):
@@ -135,7 +135,7 @@ def test_what_was_trained_on_one_scale_says_the_same_of_raw_features(kind):
     """Young windows too, whose absent chunks are rows of zeros on either scale."""
     videos = videos_of()
     mean, std = feature_statistics(videos)
-    model = prepared(unsettled(tiny(kind=kind)), videos, mean, std)
+    model = prepared(perturb(tiny(kind=kind)), videos, mean, std)
     windows = gather(videos[0].features, [0, 3, 5, 6, 20, 59], model.config)
     with torch.no_grad():
         trained = model(standardise(windows, mean, std))

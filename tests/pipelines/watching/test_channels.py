@@ -29,7 +29,7 @@ from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.documents import ROOT, block_with
-from tests.support.patience import until
+from tests.support.waiting import wait_until
 from tests.support.watching import count_pending
 from tests.support.webhooks import Receiver
 
@@ -67,10 +67,10 @@ def test_a_notice_waits_for_its_image(history, announce, event_of, tmp_path):
         return image if len(asked) > 1 else None
 
     with Receiver() as receiver, announce(event, find, phone=apprise(receiver.root)) as running:
-        until(lambda: not count_pending(history))
+        wait_until(lambda: not count_pending(history))
         history.update(replace(event, end=event.seen), event.seen)
         running.wake()
-        until(lambda: not count_pending(history))
+        wait_until(lambda: not count_pending(history))
         (posted,) = receiver.posted  # an end is not sent: a message cannot be changed
     message = json.loads(posted.body)
     assert "falling" in message["title"] and "hall" in message["message"]
@@ -120,7 +120,7 @@ def test_a_program_gets_the_event_and_no_shell(history, announce, event_of, tmp_
     odd = "$(touch here); `id` *"
     event = event_of(source="cam; rm -rf $HOME")
     with announce(event, c=python(code, str(tmp_path / "got"), odd)):
-        until(lambda: not count_pending(history))
+        wait_until(lambda: not count_pending(history))
     text, argument = (tmp_path / "got").read_text().split("\n")
     assert argument == odd and json.loads(text)["event"] == history.find(event.id).to_dict()
 
@@ -133,9 +133,9 @@ def test_a_program_that_runs_too_long_is_killed_with_what_it_started(announce, t
     )
     started = tmp_path / "started"
     with announce(c=python(code, str(started))) as running:
-        until(lambda: running.deliveries["c"].failed and started.exists())
+        wait_until(lambda: running.deliveries["c"].failed and started.exists())
     for pid in started.read_text().split():
-        until(lambda pid=pid: has_ended(int(pid)))
+        wait_until(lambda pid=pid: has_ended(int(pid)))
 
 
 def has_ended(pid: int) -> bool:
@@ -156,14 +156,14 @@ def has_ended(pid: int) -> bool:
 )
 def test_what_fails_is_kept_to_be_sent_again(history, announce, make):
     with Receiver(*[500] * 9) as receiver, announce(a=make(receiver.root)) as running:
-        until(lambda: running.deliveries["a"].failed)
+        wait_until(lambda: running.deliveries["a"].failed)
         assert count_pending(history) == {"a": 1}
 
 
 def test_a_webhook_is_signed(history, announce, event_of):
     event = event_of()
     with Receiver() as receiver, announce(event, phone=hook(receiver.root, secret="hunter2")):
-        until(lambda: not count_pending(history))
+        wait_until(lambda: not count_pending(history))
         (posted,) = receiver.posted
     assert posted.path == "/in?token=abc123"
     stamp = posted.headers["X-Lstr-Timestamp"]
@@ -177,7 +177,7 @@ def test_a_webhook_is_signed(history, announce, event_of):
 
 def test_an_error_is_followed_by_one_delivery(history, announce, quick):
     with Receiver(500, 503) as receiver, announce(phone=hook(receiver.root)) as running:
-        until(lambda: not count_pending(history))
+        wait_until(lambda: not count_pending(history))
         assert running.deliveries["phone"].failed == 2
         assert len({posted.headers["X-Lstr-Id"] for posted in receiver.posted}) == 1
         assert len(receiver.posted) == 3
@@ -187,7 +187,7 @@ def test_a_redirect_is_not_followed(history, announce):
     with Receiver() as inside, Receiver(302) as receiver:
         receiver.location = f"{inside.root}/admin"
         with announce(phone=hook(receiver.root)) as running:
-            until(lambda: running.deliveries["phone"].failed)
+            wait_until(lambda: running.deliveries["phone"].failed)
         assert inside.posted == [] and len(receiver.posted) == 1
     assert count_pending(history) == {"phone": 1}
 
@@ -198,14 +198,14 @@ def test_who_never_answers_delays_no_other_and_no_end(history, announce, monkeyp
     monkeypatch.setattr(channels, "WEBHOOK_TIMEOUT_S", 0.3)
     with Receiver(answer) as receiver, Receiver() as other:
         with announce(a=hook(receiver.root), b=hook(other.root)) as running:
-            until(lambda: running.deliveries["a"].failed)
-            until(lambda: count_pending(history) == {"a": 1})
+            wait_until(lambda: running.deliveries["a"].failed)
+            wait_until(lambda: count_pending(history) == {"a": 1})
     assert count_pending(history) == {"a": 1}
 
 
 def test_user_and_password_of_an_address_are_sent_as_a_header(history, announce):
     with Receiver() as receiver, announce(a=hook(receiver.root.replace("http://", "http://me:p%40ss@"))):
-        until(lambda: not count_pending(history))
+        wait_until(lambda: not count_pending(history))
         assert {posted.headers["Authorization"] for posted in receiver.posted} == {"Basic bWU6cEBzcw=="}
 
 
@@ -232,5 +232,5 @@ def test_a_kind_of_another_package_announces_events(history, event_of, tmp_path,
     event = event_of()
     history.begin(event, ["notes"], event.decided)
     with Notifications(read_config(tmp_path / "watch.toml").channels, history, print):
-        until(lambda: not count_pending(history))
+        wait_until(lambda: not count_pending(history))
     assert "falling" in (tmp_path / "notes.txt").read_text()

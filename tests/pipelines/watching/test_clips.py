@@ -14,9 +14,9 @@ from lstr.pipelines.watching import clips as clips_of
 from lstr.pipelines.watching.clips import Clips
 from lstr.pipelines.watching.config import ClipsConfig
 from lstr.pipelines.watching.event import WatchedEvent, new_id
-from tests.support.patience import until
-from tests.support.processes import room
+from tests.support.processes import limit_file_size
 from tests.support.videos import write_video
+from tests.support.waiting import wait_until
 
 assert_equal = np.testing.assert_array_equal
 
@@ -94,8 +94,8 @@ def whole(clips, history, camera, start=5.2, decided=6.0, end=7.0, pictured=True
     """An event of which all is there; its clip is written."""
     event = begun(clips, history, camera.event(start, decided))
     clips.end(camera.ended(event, end, **more))
-    until(lambda: not clips._recordings)
-    until(lambda: clips.image(event.id) or not pictured)
+    wait_until(lambda: not clips._recordings)
+    wait_until(lambda: clips.image(event.id) or not pictured)
     return event
 
 
@@ -152,7 +152,7 @@ def test_a_long_event_has_a_clip_of_its_beginning(films, opened, history, monkey
     clips = opened(max_seconds=longest)
     camera = Camera(clips, films["small"]).send(0, sent)
     event = begun(clips, history, camera.event(5.2, 6.0))
-    until(lambda: not clips._recordings)
+    wait_until(lambda: not clips._recordings)
     assert len(frames_of(clips.path(event.id))) in frames and history.find(event.id).end is None
     clips.end(camera.ended(event, 8))
 
@@ -162,7 +162,7 @@ def test_a_clip_ends_where_the_camera_is_lost_or_comes_back_with_another_size(fi
     clips = opened(max_seconds=100.0)
     camera, again = Camera(clips, films["small"], ago=10.0 + away).send(0, 6.5), Camera(clips, films[size])
     event = begun(clips, history, camera.event(5.2, 6.0))
-    until(lambda: clips._recordings[event.id].file)
+    wait_until(lambda: clips._recordings[event.id].file)
     again.send(7, 9.5)
     clips.end(camera.ended(event, away + 8.0))
     later = whole(clips, history, again, 7.6, 8.0, 8.2)
@@ -187,20 +187,20 @@ def test_the_oldest_go_first_and_never_one_that_is_written(films, opened, histor
     events.sort(key=lambda event: event.id)
     each = clips.size / 3
     written = begun(clips, history, camera.event(3.0, 6.0))
-    until(lambda: clips._recordings[written.id].file)
+    wait_until(lambda: clips._recordings[written.id].file)
     configure(clips, int(2.6 * each))
-    until(lambda: not history.find(events[1].id).clip)
+    wait_until(lambda: not history.find(events[1].id).clip)
     assert clips.path(events[0].id) is clips.path(events[1].id) is None
     assert clips.path(events[2].id) and clips._recordings
     assert history.find(events[0].id).clip == history.find(events[1].id).picture == ""
     clips.end(camera.ended(written, 7))
-    until(lambda: not clips._recordings)
+    wait_until(lambda: not clips._recordings)
     assert clips.path(written.id) and clips.path(events[2].id), "older, and it was being written"
     assert clips.size == sum(path.stat().st_size for path in clips.folder.iterdir()) <= 2.6 * each
     configure(clips, int(1.5 * each))
-    until(lambda: not clips.path(written.id))
+    wait_until(lambda: not clips.path(written.id))
     clips.remove([events[2].id])
-    until(lambda: clips.size == 0)
+    wait_until(lambda: clips.size == 0)
     assert names_in(clips.folder) == []
 
 
@@ -218,8 +218,8 @@ def test_what_a_kill_left_is_put_right(films, opened, history, tmp_path):
     (folder / ".20260101T000000-00000000.mp4.tmp-0a0b0c0d").write_bytes(b"half")
     (folder / "notes.txt").write_text("a person's own")
     again = opened()
-    until(lambda: history.find(unnamed.id).clip and not history.find(foreign.id).picture)
-    until(lambda: not history.find(gone.id).clip)
+    wait_until(lambda: history.find(unnamed.id).clip and not history.find(foreign.id).picture)
+    wait_until(lambda: not history.find(gone.id).clip)
     assert history.find(gone.id).picture
     kept = [f"{unnamed.id}.jpg", f"{unnamed.id}.json", f"{unnamed.id}.mp4", f"{gone.id}.jpg", f"{gone.id}.json"]
     assert names_in(folder) == sorted([*kept, "notes.txt"])
@@ -229,7 +229,7 @@ def test_what_a_kill_left_is_put_right(films, opened, history, tmp_path):
 def test_a_full_disk_stops_clips_and_says_so_once(films, opened, history):
     clips = opened()
     camera = Camera(clips, films["noise"]).send(0, 9.5)
-    with room(300_000):  # the history is smaller, a film of noise larger
+    with limit_file_size(300_000):  # the history is smaller, a film of noise larger
         events = [whole(clips, history, camera, start=start) for start in (4.0, 5.0)]
     assert len(clips.said) == 1
     assert [clips.path(event.id) for event in events] == [None, None] and len(history.events()) == 2

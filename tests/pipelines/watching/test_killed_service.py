@@ -13,8 +13,8 @@ import pytest
 
 from lstr.pipelines.detection.model import load_checkpoint
 from lstr.pipelines.watching.history import History
-from tests.support.patience import until
 from tests.support.served import TS_HEAD, served
+from tests.support.waiting import wait_until
 from tests.support.watching import count_pending
 
 LONG = 120.0  # seconds that a busy machine may take
@@ -48,14 +48,16 @@ def test_a_killed_service_loses_no_event_and_tells_of_each(lstr, small_set, stre
         for run in range(kills + 1):
             before = len(told_in(told))
             with subprocess.Popen(words, stderr=subprocess.DEVNULL, env={**os.environ}) as watching:
-                until(lambda known=before, run=watching: run.poll() is not None or len(told_in(told)) > known, LONG)
+                wait_until(
+                    lambda known=before, run=watching: run.poll() is not None or len(told_in(told)) > known, LONG
+                )
                 assert watching.poll() is None, "it ended by itself"
                 if run < kills:
                     sleep(chance.uniform(0, 0.3))
                     watching.kill()
                 else:
                     history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
-                    until(lambda known=history: not any(count_pending(known).values()), LONG)
+                    wait_until(lambda known=history: not any(count_pending(known).values()), LONG)
                     watching.terminate()
     events, lines = history.events(), told_in(told)
     history.close()

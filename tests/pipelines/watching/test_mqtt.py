@@ -15,7 +15,7 @@ from lstr.pipelines.watching import mqtt
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier, identifier, safe_level
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.broker import Broker
-from tests.support.patience import until
+from tests.support.waiting import wait_until
 from tests.support.watching import count_pending
 
 
@@ -91,22 +91,22 @@ def test_an_event_from_its_beginning_to_its_end(history, home, prefix, event_of,
     with Notifications(home.channels, history, print) as running:
         running.show_sources(ACTIONS)
         running.show_source("hall", True, True)
-        until(lambda: listener.last(f"{prefix}/available") == "online" and listener.last(state) == "OFF")
+        wait_until(lambda: listener.last(f"{prefix}/available") == "online" and listener.last(state) == "OFF")
         history.begin(event, ["home"], event.decided)
         running.wake()
-        until(lambda: "home" not in count_pending(history) and listener.last(f"{prefix}/hall/event"))
+        wait_until(lambda: "home" not in count_pending(history) and listener.last(f"{prefix}/hall/event"))
         assert listener.last(state) == "ON" and listener.last(f"{prefix}/hall/last") == "falling"
         assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
         known = len(listener.heard[state])
-    until(lambda: listener.last(f"{prefix}/available") == "offline")
+    wait_until(lambda: listener.last(f"{prefix}/available") == "offline")
     with Notifications(home.channels, history, print) as running:
         running.show_sources(ACTIONS)
-        until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")
-        until(lambda: len(listener.heard[state]) > known)
+        wait_until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")
+        wait_until(lambda: len(listener.heard[state]) > known)
         assert {*listener.heard[state][known:]} == {"ON"}
         history.update(replace(event, end=event.seen), event.seen)
         running.wake()
-        until(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2 and listener.last(state) == "OFF")
+        wait_until(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2 and listener.last(state) == "OFF")
         assert listener.last(f"{prefix}/hall/health") == listener.last(f"{prefix}/hall/state") == "ON"
     new, end = (json.loads(text) for text in listener.heard[f"{prefix}/hall/event"])
     assert (new["phase"], end["phase"]) == ("new", "end") and new["event"]["end"] is None
@@ -124,16 +124,16 @@ def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix
                 found = [json.loads(text) for text in ours if text]
                 return [entity for entity in found if entity["availability"][0]["topic"] == f"{prefix}/available"]
 
-            until(lambda: len(entities()) == 3 + 2 * 3)
+            wait_until(lambda: len(entities()) == 3 + 2 * 3)
             assert len({entity["unique_id"] for entity in entities()}) == 9
             assert {entity["device"]["name"] for entity in entities()} == set(ACTIONS)
             states = {entity["name"]: entity["state_topic"] for entity in entities() if "hall" in entity["unique_id"]}
             assert states["falling"] == f"{prefix}/hall/falling/state" and states["Camera"] == f"{prefix}/hall/health"
             running.show_sources({"hall": ["falling"]})
-            until(lambda: len(entities()) == 4)
+            wait_until(lambda: len(entities()) == 4)
             heard = len(listener.heard[f"{prefix}/available"])
             listener.send("ha/status", "online")
-            until(lambda: len(listener.heard[f"{prefix}/available"]) > heard)
+            wait_until(lambda: len(listener.heard[f"{prefix}/available"]) > heard)
             assert len(entities()) == 4 and len(listener.heard[f"{prefix}/hall/falling/state"]) >= 2
 
 
@@ -142,36 +142,36 @@ def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, 
         with Notifications(home.channels, history, print) as running:
             running.show_sources({"hall": ["falling"], "attic": ["falling"]})
             running.show_source("attic", True, True)
-            until(lambda: listener.last(f"{prefix}/attic/health") == "ON")
+            wait_until(lambda: listener.last(f"{prefix}/attic/health") == "ON")
         ours = {topic for topic in listener.heard if topic.startswith(("ha/", f"{prefix}/attic/"))}
         ours = {topic for topic in ours if identifier(prefix, "attic") in topic or "/attic/" in topic}
         assert len(ours) == 4 + 3 and ours <= {*history.value("retained home")}
         with Notifications(home.channels, history, print) as running:
             running.show_sources({"hall": ["falling"]})
-            until(lambda: running.deliveries["home"].notifier.connected)
-            until(lambda: all(listener.last(topic) == "" for topic in ours))
+            wait_until(lambda: running.deliveries["home"].notifier.connected)
+            wait_until(lambda: all(listener.last(topic) == "" for topic in ours))
             running.show_source("hall", True, True)
         assert not ours & {*history.value("retained home")}, "the broker has confirmed it"
         assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
     with Listener(broker.port) as listener:  # hears what is retained
-        until(lambda: listener.last(f"{prefix}/hall/health") == "ON")
+        wait_until(lambda: listener.last(f"{prefix}/hall/health") == "ON")
         assert not ours & {*listener.heard}
 
 
 def test_a_switch_is_obeyed_and_the_last_will_is_of_one_that_is_cut_off(history, home, prefix, listener):
     switched = []
     listener.send(f"{prefix}/hall/set", "OFF", retain=True)  # an old order, which is not obeyed
-    until(lambda: listener.last(f"{prefix}/hall/set"))
+    wait_until(lambda: listener.last(f"{prefix}/hall/set"))
     with Notifications(home.channels, history, print, watch_source=lambda *order: switched.append(order)) as running:
         running.show_sources(ACTIONS)
         notifier = running.deliveries["home"].notifier
-        until(lambda: notifier.connected)
+        wait_until(lambda: notifier.connected)
         door = notifier.topic("front/door +#", "set")
         for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/nobody/set", "ON"), (door, "ON")):
             listener.send(topic, text)
-        until(lambda: len(switched) == 2)
+        wait_until(lambda: len(switched) == 2)
         notifier._client.socket().shutdown(socket.SHUT_RDWR)
-        until(lambda: "offline" in listener.heard[f"{prefix}/available"])
+        wait_until(lambda: "offline" in listener.heard[f"{prefix}/available"])
     assert switched == [("front/door +#", False), ("front/door +#", True)]
 
 
@@ -187,18 +187,18 @@ def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_o
     history.begin(event, ["home"], event.decided)
     with Notifications(config.channels, history, print) as running:
         running.show_sources({"hall": ["falling"], "yard": ["falling"]})
-        until(lambda: running.deliveries["home"].failed)
+        wait_until(lambda: running.deliveries["home"].failed)
         assert running.deliveries["home"].notifier.connected is False
         assert {"ha/old/config", "lstr/hall/last"} <= {*history.value("retained home")}
         broker.start()
         try:
-            until(lambda: not count_pending(history))
+            wait_until(lambda: not count_pending(history))
             broker.stop()
-            until(lambda: not running.deliveries["home"].notifier.connected)
+            wait_until(lambda: not running.deliveries["home"].notifier.connected)
             broker.start()
             with Listener(broker.port) as listener:
-                until(lambda: listener.last("lstr/available") == "online")
-                until(lambda: listener.last("lstr/yard/falling/state") == "ON")
+                wait_until(lambda: listener.last("lstr/available") == "online")
+                wait_until(lambda: listener.last("lstr/yard/falling/state") == "ON")
                 assert listener.last("lstr/hall/falling/state") == "OFF"
         finally:
             broker.stop()

@@ -18,8 +18,8 @@ from lstr.pipelines.watching.channels import (
 )
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
-from tests.support.patience import until
-from tests.support.processes import room
+from tests.support.processes import limit_file_size
+from tests.support.waiting import wait_until
 from tests.support.watching import count_pending
 from tests.support.webhooks import Receiver
 
@@ -43,13 +43,13 @@ def begin(history):
 def test_a_full_disk_lets_nobody_be_told_twice(history, begin, event_of, monkeypatch):
     monkeypatch.setattr(notifications, "FULL_DISK_PAUSE_S", 0.02)
     with Receiver() as receiver, begin(receiver, event_of()) as running:
-        with room(0):
-            until(lambda: receiver.posted)
+        with limit_file_size(0):
+            wait_until(lambda: receiver.posted)
             for _ in range(10):
                 running.wake()
                 time.sleep(0.01)
             assert count_pending(history) == {"hook": 1}
-        until(lambda: not count_pending(history))
+        wait_until(lambda: not count_pending(history))
         assert len(receiver.posted) == 1
 
 
@@ -57,10 +57,10 @@ def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, begin, eve
     monkeypatch.setattr(notifications, "FIRST_PAUSE_S", 1000.0)
     first, second, third = (event_of(action=action) for action in ("falling", "running", "sitting"))
     with Receiver(500) as receiver, begin(receiver, first, second) as running:
-        until(lambda: running.deliveries["hook"].failed)
+        wait_until(lambda: running.deliveries["hook"].failed)
         history.begin(third, ["hook"], third.decided)
         running.wake()
-        until(lambda: not count_pending(history))
+        wait_until(lambda: not count_pending(history))
         assert ids(receiver) == [f"{event.id}.new" for event in (first, second, third, first)]
 
 
@@ -71,7 +71,7 @@ def test_an_event_of_yesterday_is_no_news(history, begin, event_of):
         for event in events:
             history.update(replace(event, end=event.seen), event.seen)
         with running:
-            until(lambda: not count_pending(history))
+            wait_until(lambda: not count_pending(history))
         assert ids(receiver) == [f"{events[-1].id}.new", f"{events[-1].id}.end"]
 
 
@@ -87,8 +87,8 @@ def test_all_threads_end_and_one_that_hangs_is_broken_off(history, event_of, mon
         }
         history.begin(event, [*channels], event.decided)
         with Notifications(channels, history, print, lambda _: None):
-            until(lambda: receiver.posted)
+            wait_until(lambda: receiver.posted)
             began = time.monotonic()
         assert time.monotonic() - began < WEBHOOK_TIMEOUT_S - 1, "it waited for the time-out"
-    until(lambda: {*threading.enumerate()} <= before, 30)
+    wait_until(lambda: {*threading.enumerate()} <= before, 30)
     assert count_pending(history) == dict.fromkeys(channels, 1)

@@ -24,8 +24,8 @@ from lstr.pipelines.watching.recorder import Recorder, RecorderSink
 from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.pipelines.watching.test_history import event
 from tests.support.exportable import write_exportable
-from tests.support.patience import until
 from tests.support.served import TS_HEAD, served
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("soon")
 
@@ -70,8 +70,8 @@ def test_a_source_that_ends_is_read_again_and_both_are_stored(small_set, stream,
         path = write(tmp_path, small_set, {"hall": port}, "[clips]")
         with Service(read_config(path), [].append) as watching:
             history = watching.history
-            until(lambda: len({event.start for event in history.events()}) > 1, LONG)
-            until(lambda: history.events()[-1].end is not None, LONG)
+            wait_until(lambda: len({event.start for event in history.events()}) > 1, LONG)
+            wait_until(lambda: history.events()[-1].end is not None, LONG)
             (shown,) = watching.dashboard.state()["sources"]
             assert shown["decided"] > 1 and shown["columns"] >= shown["decided"] and shown["lag_ms"] is not None
             picture = cv2.imdecode(np.frombuffer(watching.dashboard.image("hall"), np.uint8), cv2.IMREAD_COLOR)
@@ -95,15 +95,15 @@ def test_sources_are_paused_added_and_removed_and_that_is_kept(small_set, stream
     with served([TS_HEAD, stream, None]) as one, served([TS_HEAD, stream, None]) as other:
         path = write(tmp_path, small_set, {"hall": one, "quiet": silent})
         with Service(read_config(path), [].append) as watching:
-            until(lambda: watching.status().keys() == {"hall", "quiet"} and decided(watching), LONG)
+            wait_until(lambda: watching.status().keys() == {"hall", "quiet"} and decided(watching), LONG)
             watching.pause("quiet")
-            until(lambda: watching.status().keys() == {"hall"}, LONG)
+            wait_until(lambda: watching.status().keys() == {"hall"}, LONG)
             watching.pause("quiet", False)
-            until(lambda: watching.status().keys() == {"hall", "quiet"}, LONG)
+            wait_until(lambda: watching.status().keys() == {"hall", "quiet"}, LONG)
             watching.add("door", f"http://127.0.0.1:{other}/door")
-            until(lambda: decided(watching) == {"hall", "door"}, LONG)
+            wait_until(lambda: decided(watching) == {"hall", "door"}, LONG)
             watching.pause("hall")
-            until(lambda: watching.status().keys() == {"door", "quiet"}, LONG)
+            wait_until(lambda: watching.status().keys() == {"door", "quiet"}, LONG)
             for wrong in (
                 lambda: watching.add("door", watching.sources["hall"].address),
                 lambda: watching.pause("x"),
@@ -126,9 +126,9 @@ def test_an_unplugged_camera_stops_no_other_and_is_logged_once(small_set, stream
     with served([TS_HEAD, stream, None]) as one:
         path = write(tmp_path, small_set, {"cam": "/dev/video63", "hall": one})
         with Service(read_config(path), log.append) as watching:
-            until(lambda: decided(watching) == {"hall"}, LONG)
+            wait_until(lambda: decided(watching) == {"hall"}, LONG)
             before, (worker,) = watching.status()["hall"], watching.workers.values()
-            until(lambda: worker._attempts["cam"].failures > 4, LONG)
+            wait_until(lambda: worker._attempts["cam"].failures > 4, LONG)
             assert watching.status()["hall"] is before, "the same stream"
     assert [text.partition(":")[0] for text in log if "/dev/video63" in text] == ["cam"], log
 
@@ -140,7 +140,7 @@ def test_an_outage_is_logged_once_and_so_is_its_end(small_set, stream, tmp_path)
         path = write(tmp_path, small_set, {"hall": port})
         path.write_text(path.read_text().replace("5m", "1s"))
         with Service(read_config(path), log.append) as watching:
-            until(lambda: any("again" in text for text in log), LONG)
+            wait_until(lambda: any("again" in text for text in log), LONG)
             assert decided(watching) == {"hall"}
     ours = [text for text in log if f":{port}/" in text or "again" in text]
     assert ours and all(one != other for one, other in pairwise(ours)) and "again" in ours[-1], log
@@ -163,14 +163,14 @@ def test_a_model_file_may_be_replaced_while_it_runs(packed, stream, tmp_path, mo
             f'model = "{packed.checkpoint}"\n[sources.hall]\naddress = "http://127.0.0.1:{port}/a"\n'
         )
         with Service(read_config(tmp_path / "watch.toml"), [].append) as watching:
-            until(lambda: decided(watching) == {"hall"}, LONG)
+            wait_until(lambda: decided(watching) == {"hall"}, LONG)
             (worker,) = watching.workers.values()
             before = worker.actions
             new.path.replace(packed.checkpoint)
             watching.pause("hall")
             assert closed.wait(LONG)
             watching.pause("hall", False)
-            until(lambda: decided(watching) == {"hall"}, LONG)
+            wait_until(lambda: decided(watching) == {"hall"}, LONG)
             assert worker.actions == new.about["classes"][1:] != before
 
 
@@ -183,9 +183,9 @@ def test_what_has_ended_is_decided_once(small_set, stream, tmp_path, monkeypatch
     whole = b"HTTP/1.0 200 OK\r\nContent-Type: video/mp2t\r\nContent-Length: %d\r\n\r\n" % len(stream)
     with served([whole, stream], [whole, stream], [TS_HEAD, stream, None]) as port:
         with Service(read_config(write(tmp_path, small_set, {"hall": port})), log.append) as watching:
-            until(lambda: any("recording" in text for text in log), LONG)
+            wait_until(lambda: any("recording" in text for text in log), LONG)
             once = [*seen]
-            until(lambda: decided(watching) == {"hall"}, LONG)  # the third time it is sent live
+            wait_until(lambda: decided(watching) == {"hall"}, LONG)  # the third time it is sent live
     assert once == sorted({*once}) != [] and len(seen) > len(once)
 
 
@@ -194,12 +194,12 @@ def test_it_is_alive_while_a_camera_is_silent_and_while_its_model_cannot_be_load
     small_set, unanswered, tmp_path, silent, monkeypatch
 ):
     with Service(read_config(write(tmp_path, small_set, {"door": silent}, 'data = "other"')), [].append) as watching:
-        until(lambda: watching.status().keys() == {"door"}, LONG)
+        wait_until(lambda: watching.status().keys() == {"door"}, LONG)
         check_alive(watching)
         assert not watching.status()["door"].decided
     monkeypatch.setattr(worker_module, "RETRY_S", (300.0,))
     with unanswered() as watching:
-        until(lambda: watching.dashboard.state()["sources"][0]["trouble"], LONG)
+        wait_until(lambda: watching.dashboard.state()["sources"][0]["trouble"], LONG)
         check_alive(watching)
         assert "none.lstr" in watching.dashboard.state()["sources"][0]["trouble"]
 
@@ -207,7 +207,7 @@ def test_it_is_alive_while_a_camera_is_silent_and_while_its_model_cannot_be_load
 def check_alive(watching: Service) -> None:
     (worker,) = watching.workers.values()
     before = worker.alive
-    until(lambda: worker.alive > before + 1.0, LONG)
+    wait_until(lambda: worker.alive > before + 1.0, LONG)
 
 
 def test_what_is_old_is_forgotten_and_what_waited_for_the_disk_is_stored(unanswered, monkeypatch):
@@ -217,14 +217,14 @@ def test_what_is_old_is_forgotten_and_what_waited_for_the_disk_is_stored(unanswe
         old = event(-3 * 86400.0)
         watching.history.begin(old, [], old.start)
         watching.history.update(replace(old, end=old.start), datetime.now().astimezone())
-        until(lambda: watching.history.find(old.id) is None, LONG)
+        wait_until(lambda: watching.history.find(old.id) is None, LONG)
         begun = event()
         watching.recorder.add(begun, "new")
         watching.history._connection.execute("PRAGMA query_only=ON")  # as a full disk: every write fails
         watching.recorder.add(replace(begun, end=begun.start), "end")
         assert watching.history.events()[0].end is None
         watching.history._connection.execute("PRAGMA query_only=OFF")
-        until(lambda: watching.history.events()[0].end, LONG)
+        wait_until(lambda: watching.history.events()[0].end, LONG)
 
 
 def test_a_supervisor_is_told(tmp_path, monkeypatch):
@@ -254,7 +254,7 @@ def test_an_error_of_a_tick_ends_nothing_and_is_logged_once(unanswered, monkeypa
 
     monkeypatch.setattr(Recorder, "flush", tick)
     with unanswered() as watching:
-        until(lambda: len(ticks) > 3, LONG)
+        wait_until(lambda: len(ticks) > 3, LONG)
     said = [text for text in watching.said if "OverflowError" in text or "no room" in text]
     assert len(said) == 2
 

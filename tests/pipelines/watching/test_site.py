@@ -11,8 +11,8 @@ import pytest
 
 from lstr.pipelines.watching import service, site
 from tests.pipelines.watching.test_history import event
-from tests.support.patience import until
 from tests.support.requests import Visitor
+from tests.support.waiting import wait_until
 from tests.support.watching import HOSTILE, START, Camera, event_of
 
 LONG = 60.0  # seconds that a busy machine may take
@@ -201,8 +201,8 @@ def test_no_secret_comes_out(unanswered, small_set, tmp_path, soon, caplog, caps
         visitor, known = Visitor(watching.server.address), event()
         watching.history.begin(known, ["hook", "house", "phone"], known.start)
         watching.notifications.wake()
-        until(lambda: all(one.failed for one in watching.notifications.deliveries.values()), LONG)
-        until(lambda: watching.status().get("hall") or watching.dashboard.state()["sources"][0]["trouble"], LONG)
+        wait_until(lambda: all(one.failed for one in watching.notifications.deliveries.values()), LONG)
+        wait_until(lambda: watching.status().get("hall") or watching.dashboard.state()["sources"][0]["trouble"], LONG)
         paths = ("/", "/state", "/events", "/healthz", "/nowhere", f"/clip/{known.id}")
         answers = [visitor.ask(path) for path in paths]
         answers.append(visitor.ask("/sources", {"name": "hall", "address": source}))

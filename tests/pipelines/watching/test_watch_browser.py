@@ -17,7 +17,7 @@ from lstr.pipelines.pages.server import Server
 from lstr.pipelines.watching.service import Service
 from lstr.pipelines.watching.site import WatchSite
 from tests.pipelines.watching import test_clips
-from tests.support.browser import until
+from tests.support.browser import wait_for
 from tests.support.videos import write_video
 from tests.support.watching import HOSTILE, Camera, event_of
 
@@ -81,7 +81,7 @@ def tab(chromium):
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
         page.on("request", lambda request: _is_own(request.url) or complaints.append(request.url))
         page.goto(address or service.server.address)
-        until(page, "document.querySelector('.source img')?.naturalWidth === 64")
+        wait_for(page, "document.querySelector('.source img')?.naturalWidth === 64")
         return page
 
     yield open_tab
@@ -100,18 +100,18 @@ def test_watch(tab, watched, tmp_path):
         service.dashboard.update_source("door", trouble=f"{HOSTILE}<script>alert(4)</script>")
         page = tab(service)
         assert page.locator(".source h2").all_inner_texts() == ["hall", "door"]
-        until(page, "document.querySelector('.source').querySelectorAll('.lane').length === 5")
-        until(page, "document.querySelector('.source .now output')?.textContent === '0.90'")
+        wait_for(page, "document.querySelector('.source').querySelectorAll('.lane').length === 5")
+        wait_for(page, "document.querySelector('.source .now output')?.textContent === '0.90'")
         before = page.evaluate(INK)
-        until(page, f"{INK} > {before}")
+        wait_for(page, f"{INK} > {before}")
         shown = page.evaluate("document.querySelector('.source img').src")
-        until(page, f"document.querySelector('.source img').src !== {shown!r}")
+        wait_for(page, f"document.querySelector('.source img').src !== {shown!r}")
         watch_an_event(page, service, tmp_path)
         filter_events(page, service)
         change_sources(page, service)
     page.locator("#broken:not([hidden])").wait_for()
     with watched() as service:
-        until(page, "$('broken').hidden && document.querySelectorAll('.source').length === 2")
+        wait_for(page, "$('broken').hidden && document.querySelectorAll('.source').length === 2")
         assert service.paused == ["hall"]
         page.get_by_role("button", name="Resume hall").wait_for()
     page.close()
@@ -129,18 +129,18 @@ def watch_an_event(page, service: Service, folder: Path) -> None:
     page.locator(".event:not(.on)").wait_for()
     assert "hall" in page.locator("#announced").inner_text() and page.locator(".yes[aria-pressed=true]").count() == 1
     page.locator("button.thumb").click()  # of a clip that came after the end
-    until(page, "$('clip').videoWidth === 64 && $('clip').duration > 4.8")
+    wait_for(page, "$('clip').videoWidth === 64 && $('clip').duration > 4.8")
     page.evaluate("$('clip').playbackRate = 8")
-    until(page, "$('clip').ended && $('clip').getVideoPlaybackQuality().totalVideoFrames > 10")
+    wait_for(page, "$('clip').ended && $('clip').getVideoPlaybackQuality().totalVideoFrames > 10")
     page.keyboard.press("Escape")
-    until(page, "!$('player').open && !$('clip').hasAttribute('src')")
+    wait_for(page, "!$('player').open && !$('clip').hasAttribute('src')")
     other = event_of("door", start=now(), decided=now(), seen=now())
     path = service.clips.folder / f"{other.id}.mp4"
     write_video(path, range(0, 2000, 40), codec="mpeg4")  # like HEVC, which many cameras send: it cannot be played
     service.recorder.add(other, "new")
     service.history.attach(other.id, clip=path.name)
     service.dashboard.show_event(other, "update")
-    until(page, "document.querySelectorAll('button.thumb').length === 2")
+    wait_for(page, "document.querySelectorAll('button.thumb').length === 2")
     page.locator("button.thumb").first.click()
     page.locator("#no-clip").wait_for()
     with page.expect_download() as saved:
@@ -162,17 +162,17 @@ def filter_events(page, service: Service) -> None:
         service.history.begin(event, (), now())
         service.history.update(replace(event, end=event.seen), now())
     page.reload()
-    until(page, "document.querySelectorAll('.event').length === 50")
+    wait_for(page, "document.querySelectorAll('.event').length === 50")
     page.click("#older")
-    until(page, "document.querySelectorAll('.event').length === 62 && $('older').hidden")
+    wait_for(page, "document.querySelectorAll('.event').length === 62 && $('older').hidden")
     page.select_option("#by-action", HOSTILE)
-    until(page, "document.querySelectorAll('.event').length === 20")
+    wait_for(page, "document.querySelectorAll('.event').length === 20")
     page.select_option("#by-source", "hall")
-    until(page, "document.querySelectorAll('.event').length === 10")
+    wait_for(page, "document.querySelectorAll('.event').length === 10")
     page.fill("#by-day", f"{now() + timedelta(days=2):%Y-%m-%d}")
-    until(page, "!document.querySelectorAll('.event').length && $('no-events').checkVisibility()")
+    wait_for(page, "!document.querySelectorAll('.event').length && $('no-events').checkVisibility()")
     page.click("#show-all")
-    until(page, "document.querySelectorAll('.event').length >= 50")
+    wait_for(page, "document.querySelectorAll('.event').length >= 50")
     assert page.locator("main script, main img[onerror]").count() == 0
 
 
@@ -183,21 +183,21 @@ def change_sources(page, service: Service) -> None:
     page.locator("#snoozes li").wait_for()
     assert [(one.source, one.action) for one in service.policy.snoozes()] == [("hall", "fall")]
     page.locator("#snoozes").get_by_role("button", name="End").click()
-    until(page, "!document.querySelector('#snoozes li')")
+    wait_for(page, "!document.querySelector('#snoozes li')")
     assert service.policy.snoozes() == []
     page.click("#add summary")
     page.fill("#add-name", "../hall")
     page.fill("#add-address", "rtsp://garage/s")
     page.keyboard.press("Enter")
-    until(page, "$('add-told').textContent && $('add').open")
+    wait_for(page, "$('add-told').textContent && $('add').open")
     page.fill("#add-name", "garage")
     page.keyboard.press("Enter")
-    until(page, "!$('add').open && document.querySelectorAll('.source').length === 3")
+    wait_for(page, "!$('add').open && document.querySelectorAll('.source').length === 3")
     assert service.sources["garage"].address == "rtsp://garage/s"
     page.locator(".menu summary").last.click()
     page.get_by_role("button", name="Remove this source").last.click()
     page.get_by_role("button", name="Press again").last.click()
-    until(page, "document.querySelectorAll('.source').length === 2")
+    wait_for(page, "document.querySelectorAll('.source').length === 2")
     assert service.sources.keys() == {"hall", "door"}
     page.get_by_role("button", name="Pause hall").click()
     page.get_by_role("button", name="Resume hall").wait_for()
@@ -228,7 +228,7 @@ def test_watch_on_a_phone(tab, watched):
 def edit(page) -> None:
     page.locator(".menu summary").first.click()
     page.get_by_role("button", name="Zones: where motion counts").first.click()
-    until(page, "$('zones').open")
+    wait_for(page, "$('zones').open")
 
 
 def at(page, x: float, y: float) -> tuple[float, float]:
@@ -249,7 +249,7 @@ def test_zones(tab, watched):
         edit(page)
         for corner in (*corners, corners[0]):
             page.mouse.click(*at(page, *corner))
-        until(page, "!edited.open && edited.zones.length === 1")
+        wait_for(page, "!edited.open && edited.zones.length === 1")
         page.mouse.move(*at(page, 0.6, 0.9))
         page.mouse.down()
         page.mouse.move(*at(page, 0.7, 0.8), steps=3)
@@ -257,10 +257,10 @@ def test_zones(tab, watched):
         for corner in ((0.8, 0.1), (0.95, 0.1)):  # of another one, closed with its third by a double click
             page.mouse.click(*at(page, *corner))
         page.mouse.dblclick(*at(page, 0.9, 0.3))
-        until(page, "edited.zones.length === 2")
+        wait_for(page, "edited.zones.length === 2")
         assert service.zones["hall"] == (), "nothing before it is saved"
         page.click("#zones-save")
-        until(page, f"!$('zones').open && {VEIL}?.querySelectorAll('.zone').length === 2")
+        wait_for(page, f"!$('zones').open && {VEIL}?.querySelectorAll('.zone').length === 2")
         first, second = service.zones["hall"]
         assert is_near(first, [*corners[:2], (0.7, 0.8), corners[3]])
         assert is_near(second, [(0.8, 0.1), (0.95, 0.1), (0.9, 0.3)])
@@ -268,20 +268,20 @@ def test_zones(tab, watched):
     with watched() as service:
         page = tab(service)
         assert service.zones["hall"] == (first, second)
-        until(page, f"{VEIL}?.querySelectorAll('.zone').length === 2")
+        wait_for(page, f"{VEIL}?.querySelectorAll('.zone').length === 2")
         edit(page)
         page.mouse.click(*at(page, 0.3, 0.5))  # in the first one
         page.click("#zone-delete")
         page.click("#zones-cancel")
-        until(page, "$('zones-told').textContent && $('zones').open")
+        wait_for(page, "$('zones-told').textContent && $('zones').open")
         page.click("#zones-cancel")
-        until(page, "!$('zones').open")
+        wait_for(page, "!$('zones').open")
         assert service.zones["hall"] == (first, second)
         edit(page)
         page.mouse.click(*at(page, 0.3, 0.5))
         page.click("#zone-delete")
         page.click("#zones-save")
-        until(page, f"{VEIL}?.querySelectorAll('.zone').length === 1")
+        wait_for(page, f"{VEIL}?.querySelectorAll('.zone').length === 1")
         assert service.zones["hall"] == (second,)
 
 
@@ -298,28 +298,28 @@ def test_keyboard_alone(tab, watched):
         page.locator(".no[aria-pressed=true]").wait_for()
         assert [service.history.find(event.id).verdict for event in events] == ["wrong", ""]
         page.keyboard.press("w")
-        until(page, "!document.querySelector('.no[aria-pressed=true]')")
+        wait_for(page, "!document.querySelector('.no[aria-pressed=true]')")
         assert service.history.find(events[0].id).verdict == ""
         page.locator(".menu summary").first.focus()
         page.keyboard.press("Enter")
         page.get_by_role("button", name="Zones: where motion counts").first.focus()
         page.keyboard.press("Enter")
-        until(page, "$('zones').open && $('zones-file').hidden")
+        wait_for(page, "$('zones').open && $('zones-file').hidden")
         page.locator("#zone-rectangle").focus()
         page.keyboard.press("Enter")
-        until(page, "document.activeElement.dataset.corner === '1:0'")
+        wait_for(page, "document.activeElement.dataset.corner === '1:0'")
         for key in ("ArrowLeft", "Shift+ArrowUp", "Tab", "ArrowRight", "ArrowRight", "Tab", "+", "Shift+ArrowDown"):
             page.keyboard.press(key)
         page.keyboard.press("Tab")
         page.keyboard.press("Delete")
         page.locator("#zones-save").focus()
         page.keyboard.press("Enter")
-        until(page, "!$('zones').open")
+        wait_for(page, "!$('zones').open")
         drawn = ((0.24, 0.2), (0.77, 0.25), (0.75, 0.75), (0.5, 0.8))
         assert service.zones["hall"] == (*TOP, drawn)
-        until(page, f"{VEIL}?.querySelectorAll('.zone').length === 2")
+        wait_for(page, f"{VEIL}?.querySelectorAll('.zone').length === 2")
         edit(page)
         page.locator("#zones-file").focus()
         page.keyboard.press("Enter")
-        until(page, f"!$('zones').open && {VEIL}?.querySelectorAll('.zone').length === 1")
+        wait_for(page, f"!$('zones').open && {VEIL}?.querySelectorAll('.zone').length === 1")
         assert service.zones["hall"] == TOP

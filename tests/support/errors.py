@@ -1,7 +1,7 @@
 """What every mistake of a user must look like."""
 
 
-def mistake(result, code: int, *words: str) -> None:
+def assert_error(result, code: int, *words: str) -> None:
     """One sentence, one hint, the right code, no traceback, nothing on standard output."""
     got, out, err = result
     assert got == code, err

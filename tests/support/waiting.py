@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 
 
-def patiently(check: Callable[[float], None], seconds: float) -> None:
+def retry_longer(check: Callable[[float], None], seconds: float) -> None:
     """Call `check` with so many seconds; where it fails, with 4 and 16 times as many.
 
     A busy machine may need the longest; a defect fails with each.
@@ -17,7 +17,7 @@ def patiently(check: Callable[[float], None], seconds: float) -> None:
     check(16 * seconds)
 
 
-def until(holds: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
     """Wait until something holds; fails after so many seconds, which a machine that is only slow does not need."""
     deadline = monotonic() + seconds
     while not holds():
