@@ -1,4 +1,4 @@
-"""The container of a model file: the same bytes again, and every known way of harm is refused."""
+"""The container of a model file: reproducible bytes, and refusal of harmful files."""
 
 import hashlib
 import io
@@ -33,9 +33,9 @@ def members_of(path) -> dict[str, bytes]:
         return {name: container.read(name) for name in container.namelist()}
 
 
-def written(path, members: dict[str, bytes], harm=lambda info: None, honest: bool = True) -> None:
-    """Members as another program might pack them; `honest` gives model.json their real sizes and hashes."""
-    if honest:
+def pack(path, members: dict[str, bytes], change=lambda info: None, correct: bool = True) -> None:
+    """Pack members as another program might; `correct` puts their real sizes and hashes into model.json."""
+    if correct:
         document = json.loads(members["model.json"])
         entries = {n: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for n, c in members.items()}
         del entries["model.json"]
@@ -43,29 +43,26 @@ def written(path, members: dict[str, bytes], harm=lambda info: None, honest: boo
     with zipfile.ZipFile(path, "w") as container:
         for name, content in members.items():
             info = zipfile.ZipInfo(name)
-            harm(info)
+            change(info)
             container.writestr(info, content, info.compress_type)
 
 
-def refused(path) -> None:
+def check_refused(path) -> None:
     with pytest.raises(WeightsError) as caught:
         Archive(path).tensors(RGB)
     assert caught.value.hint and caught.value.exit_code == 4 and "\n" not in str(caught.value)
 
 
-def test_what_is_written_is_read(path, tmp_path):
-    found = Archive(path)
-    assert found.document["format"] == "lstr-model/1" and found.document["classes"] == ["fäll"]
-    tensors, note = found.tensors(RGB)
-    assert note == "a note" and {name: t.dtype for name, t in tensors.items()} == {
-        "a": torch.int64,
-        "b": torch.float32,
-        "c": torch.bfloat16,
-    }
-    assert all(torch.equal(tensor, TENSORS[name]) for name, tensor in tensors.items())
-    assert found.read("card.md") == b"# card\n" and "flow.safetensors" not in found
-    again = write(tmp_path / "y.lstr", dict(reversed(TENSORS.items())))
-    assert again.read_bytes() == path.read_bytes(), "the same content gives the same bytes"
+def test_members_are_read_as_written(path, tmp_path):
+    archive = Archive(path)
+    assert archive.document["format"] == "lstr-model/1" and archive.document["classes"] == ["fäll"]
+    tensors, note = archive.tensors(RGB)
+    assert note == "a note" and tensors.keys() == TENSORS.keys()
+    for name, tensor in tensors.items():
+        assert tensor.dtype == TENSORS[name].dtype and torch.equal(tensor, TENSORS[name])
+    assert archive.read("card.md") == b"# card\n" and "flow.safetensors" not in archive
+    reversed_order = write(tmp_path / "y.lstr", dict(reversed(TENSORS.items())))
+    assert reversed_order.read_bytes() == path.read_bytes(), "equal content gives equal bytes"
     with zipfile.ZipFile(path) as container:  # stored and aligned, so that other programs can map tensors
         info = container.getinfo(RGB)
         begin = info.header_offset + 30 + len(info.filename) + len(info.extra)
@@ -77,15 +74,13 @@ def test_opening_reads_no_tensors(path):
     content, tensors = path.read_bytes(), members_of(path)[RGB]
     path.write_bytes(content.replace(tensors, tensors[:-1] + b"\1"))
     assert Archive(path).document["classes"] == ["fäll"]
-    refused(path)
+    check_refused(path)
 
 
 def test_a_wrong_hash(path):
-    members = members_of(path)
     tensors = save(TENSORS | {"b": torch.zeros(2, 3)}, {"lstr": "a note"})
-    assert len(tensors) == len(members[RGB])
-    written(path, members | {RGB: tensors}, honest=False)
-    refused(path)
+    pack(path, members_of(path) | {RGB: tensors}, correct=False)
+    check_refused(path)
 
 
 def header(length: int, text: bytes = b"{}") -> bytes:
@@ -113,40 +108,40 @@ torch.save({"state_dict": {}}, TORCH)
     ],
 )
 def test_harmful_members(path, harm):
-    """Headers that lie, pickles, paths outside of the file, too many members, other formats."""
-    written(path, members_of(path) | harm)
-    refused(path)
+    """Wrong headers, pickles, paths outside of the file, too many members, other formats."""
+    pack(path, members_of(path) | harm)
+    check_refused(path)
     assert not (path.parent.parent / "x").exists()
 
 
-def test_a_bomb(path):
+def test_a_zip_bomb(path):
     """A hundred megabytes of zeros in a hundred kilobytes."""
 
     def compress(info):
         info.compress_type = zipfile.ZIP_DEFLATED if info.filename == RGB else zipfile.ZIP_STORED
 
-    written(path, members_of(path) | {RGB: bytes(100 << 20)}, compress)
+    pack(path, members_of(path) | {RGB: bytes(100 << 20)}, compress)
     assert path.stat().st_size < 200_000
-    refused(path)
+    check_refused(path)
 
 
-def test_entries_of_the_list_that_lie(path):
-    """A link, an encrypted member, a size that reaches over the next member, and two members of one name."""
+def test_harmful_directory_entries(path):
+    """A link, an encrypted member, a size that includes the next member, and two members with one name."""
 
     def link(info):
         info.external_attr = 0o120777 << 16 if info.filename == "card.md" else 0
 
     whole = path.read_bytes()
-    written(path, members_of(path), link)
-    refused(path)
+    pack(path, members_of(path), link)
+    check_refused(path)
     begin, encrypted, larger = whole.rindex(b"card.md") - 46, bytearray(whole), bytearray(whole)
     for flags in (begin + 8, whole.index(b"card.md") - 30 + 6):
         encrypted[flags] |= 1
     larger[begin + 20 : begin + 28] = struct.pack("<II", 5000, 5000)
     for content in (encrypted, larger):
         path.write_bytes(content)
-        refused(path)
+        check_refused(path)
     path.write_bytes(whole)
     with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(path, "a") as container:
         container.writestr(RGB, b"other")
-    refused(path)
+    check_refused(path)

@@ -1,4 +1,4 @@
-"""Weights that do not fit, random networks, gradients of depthwise convolutions, and a layer of an earlier version."""
+"""Weights that do not fit, random networks, and gradients of depthwise convolutions."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,7 @@ import torch
 from torch import nn
 
 from lstr.errors import MissingPathError, WeightsError
-from lstr.extractors.networks.build import (
-    fingerprint,
-    load_weights,
-    randomise,
-    statistics,
-)
+from lstr.extractors.networks.build import fingerprint, load_weights, randomise, statistics
 from lstr.extractors.networks.depthwise import _Depthwise, speed_up_depthwise
 from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.weights_file import WeightSources
@@ -30,7 +25,7 @@ def bninception():
 
 
 class Trap:
-    """Unpickled, it would create a file."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -40,7 +35,7 @@ class Trap:
 
 
 BIAS = "inception_4a_1x1.bias"
-UNFIT = {
+UNSUITABLE = {
     "rgb": (lambda state, folder: {**state, "conv1_7x7_s2.weight": torch.zeros(64, 3, 7, 7)}, "RGB"),
     "short": (lambda state, folder: {k: v for k, v in state.items() if k != BIAS}, BIAS),
     "odd": (lambda state, folder: {**state, "odd.weight": torch.zeros(1)}, "odd.weight"),
@@ -52,13 +47,13 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("name", UNFIT)
-def test_unfit_weights_are_refused_by_name(tmp_path, bninception, name):
-    change, named = UNFIT[name]
+@pytest.mark.parametrize("name", UNSUITABLE)
+def test_unsuitable_weights_are_refused(tmp_path, bninception, name):
+    change, reason = UNSUITABLE[name]
     content, path = change(bninception.state_dict(), tmp_path), tmp_path / "w.pth"
     path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
     before = fingerprint(bninception)
-    with pytest.raises(WeightsError, match=named) as caught:
+    with pytest.raises(WeightsError, match=reason) as caught:
         load_weights(bninception, path, NETWORKS["bninception"])
     assert caught.value.hint and caught.value.exit_code == 4
     assert fingerprint(bninception) == before and not (tmp_path / "ran").exists()
@@ -67,20 +62,19 @@ def test_unfit_weights_are_refused_by_name(tmp_path, bninception, name):
 
 
 @pytest.mark.long
-def test_random_networks_are_the_same_each_time_and_calibration_travels():
+def test_random_networks_are_reproducible_and_keep_their_calibration():
     images = np.random.default_rng(1).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
     first = build_twostream(SMALL, WeightSources(), "cpu", "float32")
-    plain = first.recipe
-    assert plain.random_streams == "rgb and flow"
+    uncalibrated = first.recipe
+    assert uncalibrated.random_streams == "rgb and flow"
+    assert build_twostream(SMALL, WeightSources(), "cpu", "float32").recipe == uncalibrated
     first.calibrate("rgb", images)
     sources = WeightSources(calibration=calibration_of(first), calibrated_on=("a",))
     second = build_twostream(SMALL, sources, "cpu", "float32")
     assert fingerprint(second.networks["rgb"]) == fingerprint(first.networks["rgb"])
-    assert second.recipe.rgb.calibrated_on == ("a",)
-    again = build_twostream(SMALL, WeightSources(), "cpu", "float32").recipe
-    assert again == plain and again.id != second.recipe.id
-    measured = statistics(second.networks["rgb"])
-    assert all(value.any() for name, value in measured.items() if name.endswith("running_mean"))
+    assert second.recipe.rgb.calibrated_on == ("a",) and second.recipe.id != uncalibrated.id
+    means = {name: value for name, value in statistics(second.networks["rgb"]).items() if "running_mean" in name}
+    assert means and all(value.any() for value in means.values())
     assert rebuild_twostream(second.recipe, sources, "cpu").recipe == second.recipe
     with pytest.raises(WeightsError):
         rebuild_twostream(second.recipe, WeightSources(), "cpu")
@@ -89,25 +83,20 @@ def test_random_networks_are_the_same_each_time_and_calibration_travels():
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("side", [12, 15])
 @pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])
-def test_gradients_equal_those_of_torch(size: int, stride: int, side: int, padded: bool):
+def test_depthwise_gradients_equal_torchs(size: int, stride: int, side: int, padded: bool):
     torch.manual_seed(0)
     x = torch.randn(2, 6, side, side, dtype=torch.double, requires_grad=True)
     weight = torch.randn(6, 1, size, size, dtype=torch.double, requires_grad=True)
     padding = size // 2 if padded else 0
     expected = nn.functional.conv2d(x, weight, None, stride, padding, groups=6)
-    found = _Depthwise.apply(x, weight, stride, padding)
-    assert torch.equal(found, expected)
+    result = _Depthwise.apply(x, weight, stride, padding)
+    assert torch.equal(result, expected)
     upstream = torch.randn_like(expected)
-    for one, other in zip(
-        torch.autograd.grad(found, (x, weight), upstream),
-        torch.autograd.grad(expected, (x, weight), upstream),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    ours, torchs = (torch.autograd.grad(maps, (x, weight), upstream) for maps in (result, expected))
+    torch.testing.assert_close(ours, torchs, rtol=0, atol=1e-12)
 
 
-def test_network_keeps_its_results_and_names():
-    """Only bfloat16 on a CPU takes the other gradients; they agree with torch's to the precision of bfloat16."""
+def test_faster_gradients_are_used_for_bfloat16_on_a_cpu_only():
     torch.manual_seed(0)
     plain, fast = (nn.Conv2d(16, 16, 5, 2, 2, groups=16, bias=False) for _ in range(2))
     fast.load_state_dict(plain.state_dict())

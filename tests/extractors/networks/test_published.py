@@ -1,4 +1,4 @@
-"""Published weights: a file over HTTP, the manifest, and weights list, fetch and check."""
+"""Published weights: downloads, the manifest, and `lstr weights` list, fetch and check."""
 
 import hashlib
 import json
@@ -34,15 +34,15 @@ QUIET = lambda *_: None  # noqa: E731
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves `server.content` at every path, with the faults the server was given."""
+    """Serves `server.content` at every path, with the errors that the server was given."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):  # noqa: N802
         server, content = self.server, self.server.content
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        start = int(asked[1]) if asked and server.ranges else 0
-        server.starts.append(int(asked[1]) if asked else 0)
+        requested = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        start = requested if server.ranges else 0
+        server.starts.append(requested)
         if server.statuses:
             self.answer(server.statuses.pop(0), b"sorry", {})
         elif start >= len(content):
@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    """Running on a free port; `starts` are the offsets asked for, `cuts` the bytes each answer may send."""
+    """A server on a free port; `starts` are the requested offsets, `cuts` the bytes that each response sends."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.content, running.content_type = CONTENT, "application/octet-stream"
         running.ranges, running.starts, running.cuts, running.statuses = True, [], [], []
@@ -79,7 +79,7 @@ def server():
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch):
+def no_pause(monkeypatch):
     monkeypatch.setattr(module, "PAUSE_S", 0)
 
 
@@ -88,49 +88,41 @@ def names(folder) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("ranges", "cuts", "starts"),
+    ("part", "prefix", "ranges", "cuts", "starts"),
     [
-        (True, [], [0]),
-        (True, [300_000, 1, 0], [0, 300_000, 300_001, 300_001]),  # cut connections are resumed
-        (False, [300_000], [0, 300_000]),  # a server without ranges sends all of it again
+        (b"", PREFIX, True, [], [0]),
+        (b"", PREFIX, True, [300_000, 1, 0], [0, 300_000, 300_001, 300_001]),  # closed connections are resumed
+        (b"", PREFIX, False, [300_000], [0, 300_000]),  # a server without ranges sends the whole file again
+        (CONTENT[:300_000], PREFIX, True, [], [300_000]),
+        (CONTENT, PREFIX, True, [], [1_000_000]),  # a run that was killed before it could rename
+        (b"another file" * 10, PREFIX, True, [], [120, 0]),
+        (CONTENT + b"more", PREFIX, True, [], [1_000_004, 0]),
+        (CONTENT[:1000], None, True, [], [0]),  # not trusted without a known hash
     ],
 )
-def test_a_file_arrives_whole(server, tmp_path, ranges, cuts, starts):
-    server.ranges, server.cuts, seen = ranges, cuts, []
+def test_downloads_resume(server, tmp_path, part, prefix, ranges, cuts, starts):
+    """After a cut connection, and after an earlier run that wrote `part`."""
+    server.ranges, server.cuts, progress = ranges, cuts, []
     target = tmp_path / "new folder" / "weights.pth"
-    assert download(server.address, target, PREFIX, lambda *call: seen.append(call)) == SHA256
-    assert target.read_bytes() == CONTENT and names(target.parent) == ["weights.pth"]
-    assert seen[-1] == ("weights.pth", len(CONTENT), len(CONTENT)) and server.starts == starts
+    if part:
+        target.parent.mkdir()
+        target.with_name(".weights.pth.part").write_bytes(part)
+    assert download(server.address, target, prefix, lambda *call: progress.append(call)) == SHA256
+    assert target.read_bytes() == CONTENT and names(target.parent) == ["weights.pth"] and server.starts == starts
+    assert part == CONTENT or progress[-1] == ("weights.pth", len(CONTENT), len(CONTENT))
 
 
-@pytest.mark.parametrize(
-    ("part", "prefix", "starts"),
-    [
-        (CONTENT[:300_000], PREFIX, [300_000]),
-        (CONTENT, PREFIX, [1_000_000]),  # a run that was killed before it could rename
-        (b"another file" * 10, PREFIX, [120, 0]),
-        (CONTENT + b"more", PREFIX, [1_000_004, 0]),
-        (CONTENT[:1000], None, [0]),  # not trusted where no hash is known
-    ],
-)
-def test_what_an_earlier_run_left(server, tmp_path, part, prefix, starts):
-    (tmp_path / ".weights.pth.part").write_bytes(part)
-    assert download(server.address, tmp_path / "weights.pth", prefix, QUIET) == SHA256
-    assert server.starts == starts and (tmp_path / "weights.pth").read_bytes() == CONTENT
-    assert names(tmp_path) == ["weights.pth"]
-
-
-def test_a_wrong_hash_leaves_nothing(server, tmp_path):
+def test_a_wrong_hash_keeps_the_previous_file(server, tmp_path):
     server.content = CONTENT[:-1] + b"!"
-    (tmp_path / "weights.pth").write_text("what was there")
+    (tmp_path / "weights.pth").write_text("previous")
     with pytest.raises(WeightsError, match=PREFIX) as caught:
         download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
     assert caught.value.exit_code == 4
-    assert names(tmp_path) == ["weights.pth"] and (tmp_path / "weights.pth").read_text() == "what was there"
+    assert names(tmp_path) == ["weights.pth"] and (tmp_path / "weights.pth").read_text() == "previous"
 
 
-def test_refusals(server, tmp_path):
-    server.statuses = [503, 429]  # a busy server is asked again
+def test_errors_of_the_server(server, tmp_path):
+    server.statuses = [503, 429]  # a busy server: the request is repeated
     download(server.address, tmp_path / "weights.pth", PREFIX, QUIET)
     assert (tmp_path / "weights.pth").read_bytes() == CONTENT
     for statuses, tries in (([404], 1), ([403], 1), ([500] * module.MAX_CUTS, module.MAX_CUTS)):
@@ -150,28 +142,27 @@ def test_refusals(server, tmp_path):
     assert names(tmp_path) == [".x.pth.part", "weights.pth"], "kept for a later run"
 
 
-def test_redirects_go_to_other_hosts_and_not_to_weaker_protocols(server, tmp_path):
-    """Published weights are on hosts of content networks; the result is checked against the known hash."""
-    (tmp_path / "redirecting").mkdir()
-    redirecting = Server(tmp_path / "redirecting")
-    download(f"{redirecting.root}/to/{server.address}", tmp_path / "w.pth", PREFIX, QUIET)
-    assert (tmp_path / "w.pth").read_bytes() == CONTENT
-    for target in ("ftp://127.0.0.1/w.pth", "file:///etc/passwd"):
-        with pytest.raises(WeightsError):
-            download(f"{redirecting.root}/to/{target}", tmp_path / "x.pth", PREFIX, QUIET)
-    redirecting.shutdown()
+def test_redirects_to_other_hosts_but_not_to_weaker_protocols(server, tmp_path):
+    """Content delivery networks serve published weights; the known hash protects them."""
+    with Server(tmp_path) as redirecting:
+        download(f"{redirecting.root}/to/{server.address}", tmp_path / "w.pth", PREFIX, QUIET)
+        assert (tmp_path / "w.pth").read_bytes() == CONTENT
+        for target in ("ftp://127.0.0.1/w.pth", "file:///etc/passwd"):
+            with pytest.raises(WeightsError):
+                download(f"{redirecting.root}/to/{target}", tmp_path / "x.pth", PREFIX, QUIET)
+        redirecting.shutdown()
     secure = urllib.request.Request("https://published.example/w.pth")
     with pytest.raises(WeightsError, match="http://"):
         module.Redirects().redirect_request(secure, None, 302, "Found", {}, "http://elsewhere.example/w.pth")
     assert not (tmp_path / "x.pth").exists()
 
 
-def test_the_manifest_keeps_to_the_facts(shared):
+def test_the_manifest_agrees_with_the_notes(shared):
     entries, facts = read_manifest(), (shared / "facts" / "feature-extraction.md").read_text()
     assert len({e.name for e in entries}) == len(entries)
     for entry in entries:
         assert entry.stream in ("rgb", "flow") and re.fullmatch(r"https://\S+", entry.address) and entry.note
-        if entry.network.startswith("timm:"):  # test_timm_files.py
+        if entry.network.startswith("timm:"):  # see test_packages.py
             continue
         assert entry.network in NETWORKS
         if entry.sha256_prefix:  # model zoos write the hash into the name
@@ -188,7 +179,7 @@ def test_the_manifest_keeps_to_the_facts(shared):
 
 @pytest.fixture(scope="module")
 def flow_file(tmp_path_factory):
-    """A weights file of the flow network, as SSN published its own: no counters, (1, C) batch norm."""
+    """A weights file of the flow network in SSN's format: no counters, and batch norms of shape (1, C)."""
     network = build_backbone("bninception")
     randomise(network, 3)
     state = {k: v for k, v in network.state_dict().items() if not k.endswith("num_batches_tracked")}
@@ -199,7 +190,7 @@ def flow_file(tmp_path_factory):
 
 @pytest.fixture
 def published(flow_file, tmp_path, monkeypatch):
-    """That file as the only published one, served over HTTP; its manifest entry."""
+    """The manifest entry of `flow_file`, which is served over HTTP as the only published file."""
     with Server(flow_file.parent) as running:
         entry = {
             **vars(choose(["1410c1ccb470"])[0]),
@@ -246,10 +237,10 @@ def test_fetch_then_check(lstr, published, flow_file, tmp_path):
     assert lstr("weights", "fetch", published["sha256_prefix"])[0] == 0
     before = (home / "flow.pth").stat().st_mtime_ns
     assert lstr("weights", "fetch", "--from", "http://127.0.0.1:9/")[0] == 0
-    assert (home / "flow.pth").stat().st_mtime_ns == before, "what is whole is not fetched again"
+    assert (home / "flow.pth").stat().st_mtime_ns == before, "a complete file is not fetched again"
 
 
-def test_what_cannot_be_fetched(lstr, published, flow_file, tmp_path):
+def test_errors_of_fetch(lstr, published, flow_file, tmp_path):
     (tmp_path / "other.pth").write_text("another file")
     for code, *words in (
         (2, "--from", tmp_path / "none"),
@@ -264,22 +255,20 @@ def test_what_cannot_be_fetched(lstr, published, flow_file, tmp_path):
 @pytest.mark.parametrize(
     "words", ["extract videos -o f --weights ", "extract videos -o f --weights rgb=", "weights check "]
 )
-def test_a_model_file_without_networks_is_no_source_of_weights(lstr, tmp_path, words):
-    """Features of random networks were made of one, and every fetched file was checked in its place."""
+def test_a_model_file_without_networks_has_no_weights(lstr, tmp_path, words):
     assert_error(lstr(*f"{words}{write_exportable(tmp_path).path}".split()), 4, "model.lstr")
 
 
-def test_weights_have_names_in_python():
-    """What the warning of random networks says to write was an AttributeError, and by stream no file."""
+def test_names_of_weights_in_python():
     (entry,) = choose(["imagenet"])
     grey = {"grey": str(entry.place)}
-    for named in ("imagenet", {"grey": "imagenet"}, entry.name, {"grey": entry.place}):
-        assert named_weights(named, ["grey"]) == grey
-        for networks in (NetworkOptions(weights=named), {"weights": named}):
+    for weights in ("imagenet", {"grey": "imagenet"}, entry.name, {"grey": entry.place}):
+        assert named_weights(weights, ["grey"]) == grey
+        for networks in (NetworkOptions(weights=weights), {"weights": weights}):
             assert NetworkOptions.of(networks, ["grey"]).weights == grey
-    assert named_weights(entry.place, ["rgb"]) == {"rgb": str(entry.place)}, "a file says its stream itself"
+    assert named_weights(entry.place, ["rgb"]) == {"rgb": str(entry.place)}, "the file contains its stream"
     assert named_weights(None, ["grey"]) == {} and named_weights({"grey": None}, ["grey"]) == {"grey": None}
     for wrong in (["imagenet"], {"colour": "imagenet"}, {7: "imagenet"}):
-        with pytest.raises(ConfigError, match="The weights are") as caught:
+        with pytest.raises(ConfigError) as caught:
             named_weights(wrong, ["grey"])
         assert "rgb" in caught.value.hint

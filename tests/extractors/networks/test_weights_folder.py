@@ -1,4 +1,4 @@
-"""Weights folders: what is written is read; what weights say of their origin, licence and folds."""
+"""Weights folders and model files: networks, folds, origin and licence."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def weights(finetuned):
     return finetuned.weights
 
 
-def test_what_is_written_is_read(weights):
+def test_written_networks_are_read(weights):
     read = open_weights(weights.path)
     assert is_weights_folder(weights.path) and not is_weights_folder(weights.path / "fold_1")
     assert read.recipe == weights.recipe and read.about == weights.about
@@ -48,19 +48,16 @@ def test_what_is_written_is_read(weights):
     assert read.recipe.flow.folder("flow") == "flow_fälle_shufflenetv2"
     card, seen = read_card(read.file("flow", 2)), {"scene_00": read.about["training"]["scene_00"]}
     assert card == ModelCard("fälle", "flow", "shufflenetv2", CLASSES, seen, 0.5, 2)
+    for stream, name in NAMES.items():
+        part, sources = weights.recipe.parts[stream], WeightSources({stream: str(weights.path)})
+        assert len({part.sha256, *part.folds}) == 3
+        for fold, sha256 in zip((None, 1, 2), (part.sha256, *part.folds), strict=True):
+            assert identify(weights.file(stream, fold)) == (name, stream)
+            network, rebuilt = build_network(stream, part, sources, fold=fold)
+            assert fingerprint(network) == sha256 and rebuilt == replace(part, sha256=sha256)
 
 
-@pytest.mark.parametrize("stream", NAMES)
-def test_each_network_is_the_one_of_its_file(weights, stream):
-    part, sources = getattr(weights.recipe, stream), WeightSources({stream: str(weights.path)})
-    assert len({part.sha256, *part.folds}) == 3
-    for fold, sha256 in zip((None, 1, 2), (part.sha256, *part.folds), strict=True):
-        assert identify(weights.file(stream, fold)) == (NAMES[stream], stream)
-        network, built = build_network(stream, part, sources, fold=fold)
-        assert fingerprint(network) == sha256 and built == replace(part, sha256=sha256)
-
-
-def test_keys_are_as_published(shared, tmp_path):
+def test_keys_of_files_are_the_published_ones(shared, tmp_path):
     head = {"cls_head.fc_cls.weight": torch.ones(2, 1024), "cls_head.fc_cls.bias": torch.zeros(2)}
     for stream, network in (("rgb", "resnet50"), ("flow", "bninception")):
         state = {f"backbone.{name}": tensor for name, tensor in build_backbone(network).state_dict().items()}
@@ -73,7 +70,7 @@ def test_keys_are_as_published(shared, tmp_path):
     assert flow["module.new_fc.weight"].shape == (len(CLASSES), 1024) and "module.new_fc.bias" in flow
 
 
-def test_the_fold_of_a_video(weights):
+def test_the_fold_that_has_not_seen_a_video(weights):
     first, second = weights.about["training"].values()
     new = "4" * 64
     for stream in weights.recipe.streams:
@@ -83,26 +80,25 @@ def test_the_fold_of_a_video(weights):
             (1, "a copy", first),
             (2, "scene_01", second),
             (2, "scene_01", new),  # another encoding of it
-            (2, "scene_00", second),  # content counts for more than a name
+            (2, "scene_00", second),  # the content has priority over the name
             (None, "new", new),
         ):
             assert blind_fold(cards, video_id, sha256) == fold
-        everyone = [replace(card, seen=weights.about["training"]) for card in cards]
-        assert blind_fold(everyone, "scene_00", first) is None
+        complete = [replace(card, seen=weights.about["training"]) for card in cards]
+        assert blind_fold(complete, "scene_00", first) is None
 
 
-def test_a_folder_is_checked_and_described(lstr, weights):
-    verdicts = list(check([str(weights.path)]))
-    told = [tuple(v[k] for k in ("state", "stream", "network", "name", "fold", "seen")) for v in verdicts]
-    expected = [(None, 2), (1, 1), (2, 1)]
-    assert told == [("ok", s, n, "fälle", fold, seen) for s, n in NAMES.items() for fold, seen in expected]
+def test_check_and_info_of_a_weights_folder(lstr, weights):
+    verdicts = [[v[k] for k in ("state", "stream", "network", "name", "fold", "seen")] for v in check([weights.path])]
+    folds = [(None, 2), (1, 1), (2, 1)]
+    assert verdicts == [["ok", s, n, "fälle", fold, seen] for s, n in NAMES.items() for fold, seen in folds]
     assert find_weights(str(weights.path), "rgb") == str(weights.path)
     with pytest.raises(RecipeError) as caught:
         open_features(weights.path)
     assert "--recipe" in caught.value.hint
-    described = json.loads(lstr("info", weights.path, "--json")[1])
-    assert described["kind"] == "weights folder" and described["pairs"] == 3
-    assert described["training"] == ["scene_00", "scene_01"] and described["recipe_id"] == weights.recipe.id
+    info = json.loads(lstr("info", weights.path, "--json")[1])
+    assert info["kind"] == "weights folder" and info["pairs"] == 3
+    assert info["training"] == ["scene_00", "scene_01"] and info["recipe_id"] == weights.recipe.id
     code, out, err = lstr("info", weights.file("rgb", 1))
     assert code == 0 and "scene_01" in out and "scene_00" not in out, err
 
@@ -112,41 +108,34 @@ LITE0 = Preset(StreamPreset("efficientnet-lite0"), None, short_side=64, crop=64)
 
 @pytest.fixture(scope="module")
 def imagenet() -> Origin:
-    """Of the weights that come with lstr."""
+    """The origin of the included weights."""
     return initial_weights(LITE0, "imagenet", {})["rgb"].origin
 
 
-@pytest.fixture(scope="module")
-def model(finetuned, imagenet, tmp_path_factory):
-    """A model file whose RGB network says that it began with those weights; its flow network says nothing."""
-    folder = tmp_path_factory.mktemp("origin")
-    weights = shutil.copytree(finetuned.weights.path, folder / "weights")
+def test_the_origin_of_published_weights(imagenet, tmp_path):
+    assert imagenet.licence.startswith("Apache-2.0") and imagenet.dataset == "imagenet"
+    assert published_by_hash(imagenet.sha256).name == imagenet.file and "Apache-2.0" in str(imagenet)
+    torch.save(torch.nn.Sequential(torch.nn.Linear(1, 1)).state_dict(), tmp_path / "mine.pth")
+    assert origin_of(tmp_path / "mine.pth").licence is None
+    assert initial_weights(LITE0, None, {})["rgb"].origin is None, "random weights"
+
+
+def test_a_model_file_passes_on_the_origin_of_its_networks(lstr, imagenet, finetuned, tmp_path):
+    """Only the RGB network of this model file has an origin."""
+    weights = shutil.copytree(finetuned.weights.path, tmp_path / "weights")
     content = torch.load(weights / "rgb.pth", weights_only=True)
     card = replace(read_card(weights / "rgb.pth"), origin=imagenet)
     torch.save({**content, "lstr": card.to_json()}, weights / "rgb.pth")
     network = make_model(configure(**TINY, rgb_dim=RGB_DIM), len(CLASSES)).eval()
-    save(folder / "c.pt", network, CLASSES, json.loads(finetuned.weights.recipe.to_json()), {}, {})
-    return write_model(folder / "m.lstr", folder / "c.pt", weights, {})
-
-
-def test_published_weights_say_their_licence(imagenet, tmp_path):
-    assert imagenet.licence.startswith("Apache-2.0") and imagenet.dataset == "imagenet"
-    assert published_by_hash(imagenet.sha256).name == imagenet.file and "Apache-2.0" in str(imagenet)
-    network = torch.nn.Sequential(torch.nn.Linear(1, 1))
-    torch.save(network.state_dict(), tmp_path / "mine.pth")
-    assert origin_of(tmp_path / "mine.pth").licence is None
-    assert initial_weights(LITE0, None, {})["rgb"].origin is None, "random weights are nobody's"
-
-
-@pytest.mark.long
-def test_a_model_file_says_it_and_hands_it_on(lstr, model, imagenet, finetuned, tmp_path):
+    save(tmp_path / "c.pt", network, CLASSES, json.loads(finetuned.weights.recipe.to_json()), {}, {})
+    model = write_model(tmp_path / "m.lstr", tmp_path / "c.pt", weights, {})
     entries = model.about["networks"]
     assert entries["rgb"]["origin"] == asdict(imagenet) and "origin" not in entries["flow"]
-    assert model.recipe.id == finetuned.weights.recipe.id, "the recipe is what it was"
+    assert model.recipe.id == finetuned.weights.recipe.id
     assert imagenet.licence in Archive(model.path).read("card.md").decode()
     code, out, _ = lstr("info", model.path, "--json")
-    described = json.loads(out)["networks"]
-    assert code == 0 and str(imagenet) in described["rgb"] and "origin" not in described["flow"]
+    networks = json.loads(out)["networks"]
+    assert code == 0 and str(imagenet) in networks["rgb"] and "origin" not in networks["flow"]
     verdicts = json.loads(lstr("weights", "check", model.path, "--json")[1])
     assert [verdict["origin"] for verdict in verdicts] == [asdict(imagenet), None]
     unpacked = unpack_model(model.path, tmp_path / "parts") / "weights"
