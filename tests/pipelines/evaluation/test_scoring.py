@@ -1,4 +1,4 @@
-"""Per-frame evaluation and its two baselines."""
+"""Scores of checkpoints on labelled features, their baselines, and the events of an evaluation."""
 
 import json
 from dataclasses import replace
@@ -6,106 +6,161 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lstr import checkpoint
 from lstr.batch import predict
-from lstr.checkpoint import load
 from lstr.errors import CheckpointError, LabelsError
-from lstr.kinds import change, make_model
+from lstr.kinds import change, configure, make_model
+from lstr.labels.label_set import AMBIGUOUS
 from lstr.metrics.per_frame import per_frame
-from lstr.pipelines.evaluation.analysis import analyse, resample
+from lstr.pipelines.evaluation.analysis import analyse, resample, without_nan
+from lstr.pipelines.evaluation.evaluate import OTHER_CHUNKS, RANDOM, EvaluateOptions, evaluate
 from lstr.pipelines.evaluation.scoring import Scoring, baseline_scores, score_split
 from lstr.pipelines.features.dataset import TwoStreamArray, read_split, subset_of
-from lstr.pipelines.progress import result_of
+from lstr.pipelines.progress import Finished, Notice, Progress, result_of
+from tests.support.feature_set import TINY
 
 
-def test_it_is_the_metric_of_the_scores(small_set):
-    split = read_split(small_set.features, small_set.labels, "training")
-    loaded = load(small_set.checkpoint)
-    result = result_of(score_split(loaded, split)).document
+@pytest.fixture
+def loaded(small_set):
+    return checkpoint.load(small_set.checkpoint)
+
+
+@pytest.fixture
+def split(small_set):
+    return read_split(small_set.features, small_set.labels, "training")
+
+
+def score(loaded, split, *scoring):
+    return result_of(score_split(loaded, split, *scoring))
+
+
+def write_labels(small_set, folder, edit):
+    """Write the labels of the small set with changes; return the path."""
+    content = json.loads(small_set.labels.read_text())
+    edit(content)
+    (folder / "labels.json").write_text(json.dumps(content))
+    return folder / "labels.json"
+
+
+def test_metrics_of_scores_and_baselines(small_set, loaded, split):
+    result = score(loaded, split).document
     scores = np.concatenate([predict(loaded.model, v.features[:]).numpy() for v in split.videos])
     truth = np.concatenate([v.targets for v in split.videos])
     assert result["lstr"] == per_frame(scores, truth, loaded.classes)
     assert result["lstr"]["mAP"] > 0.9 > result["time_prior"]["mAP"] > result["chance"]["mAP"]
     assert (result["videos"], result["chunks"], result["random_weights"]) == (3, 60, True)
-    for label, entry in result["chance"]["per_class"].items():
+    for label, values in result["chance"]["per_class"].items():
         share = truth[:, split.labels.classes.index(label)].mean()
-        assert entry["AP"] == pytest.approx(share) and entry["cAP"] == pytest.approx(0.5)
-
-
-def test_videos_that_it_has_learnt_from_are_marked(small_set):
-    split = read_split(small_set.features, small_set.labels, "training")
-    loaded = load(small_set.checkpoint)
-    result = result_of(score_split(loaded, split)).document
+        assert values["AP"] == pytest.approx(share) and values["cAP"] == pytest.approx(0.5)
     assert result["learnt_from"] == [video.id for video in split.videos]
-    new = result_of(score_split(loaded, read_split(small_set.features, small_set.labels, "testing"))).document
-    assert "learnt_from" not in new
+    testing = read_split(small_set.features, small_set.labels, "testing")
+    assert "learnt_from" not in score(loaded, testing).document
 
 
-def test_baselines_see_the_training_subset_only(small_set, tmp_path):
-    content = json.loads(small_set.labels.read_text())
-    before = baseline_scores(read_split(small_set.features, small_set.labels, None).labels, [20])
-    for video in content["database"].values():
-        if video["subset"] == "testing":
-            video["annotations"] = []
-    changed = tmp_path / "labels.json"
-    changed.write_text(json.dumps(content))
-    after = baseline_scores(read_split(small_set.features, changed, None).labels, [20])
-    assert all((a == b).all() for name in before for a, b in zip(before[name], after[name], strict=True))
+def test_baselines_use_only_the_training_subset(small_set, split, tmp_path):
+    def clear_testing(content):
+        for video in content["database"].values():
+            video["annotations"] = [] if video["subset"] == "testing" else video["annotations"]
+
+    changed = read_split(small_set.features, write_labels(small_set, tmp_path, clear_testing), "training")
+    before, after = baseline_scores(split.labels, [20]), baseline_scores(changed.labels, [20])
+    for name, scores in before.items():
+        np.testing.assert_array_equal(scores, after[name])
 
 
-def test_unknown_subsets_and_classes_are_refused(small_set, tmp_path):
-    labels = read_split(small_set.features, small_set.labels, None).labels
-    assert subset_of(labels, None) == "testing"
+def test_unknown_subsets_and_classes_are_refused(small_set, loaded, split, tmp_path):
+    assert subset_of(split.labels, None) == "testing"
     with pytest.raises(LabelsError, match="odd"):
-        subset_of(labels, "odd")
-    content = json.loads(small_set.labels.read_text())
-    content["classes"] = [*content["classes"], "somersault"]
-    (tmp_path / "labels.json").write_text(json.dumps(content))
-    split = read_split(small_set.features, tmp_path / "labels.json", "testing")
+        subset_of(split.labels, "odd")
+    labels = write_labels(small_set, tmp_path, lambda content: content["classes"].append("somersault"))
     with pytest.raises(CheckpointError, match="somersault"):
-        result_of(score_split(load(small_set.checkpoint), split))
+        score(loaded, read_split(small_set.features, labels, "testing"))
 
 
-def shortened(video, length):
-    cut = TwoStreamArray(video.features.rgb[:length], video.features.flow[:length])
-    return replace(video, features=cut, targets=video.targets[:length])
+def shorten(video, length):
+    features = TwoStreamArray(video.features.rgb[:length], video.features.flow[:length])
+    return replace(video, features=features, targets=video.targets[:length])
 
 
-def test_short_videos_are_scored_unless_the_published_set_is_asked_for(small_set):
-    split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
-    work, first = loaded.config.work_length, split.videos[0]
-    mixed = replace(split, videos=[shortened(first, length) for length in (work, work - 1, 1)])
-    made = result_of(score_split(loaded, mixed))
-    assert made.document["convention"] == "corrected" and [len(rows) for rows in made.scores] == [work, work - 1, 1]
-    result = result_of(score_split(loaded, mixed, Scoring(published=True))).document
-    assert (result["videos"], result["chunks"], result["convention"]) == (1, work, "published")
+def test_only_the_published_convention_excludes_short_videos(loaded, split):
+    work = loaded.config.work_length
+    short = replace(split, videos=[shorten(split.videos[0], length) for length in (work, work - 1, 1)])
+    result = score(loaded, short)
+    assert result.document["convention"] == "corrected" and [*map(len, result.scores)] == [work, work - 1, 1]
+    document = score(loaded, short, Scoring(published=True)).document
+    assert (document["videos"], document["chunks"], document["convention"]) == (1, work, "published")
     with pytest.raises(LabelsError, match=str(work)):
-        result_of(score_split(loaded, replace(mixed, videos=mixed.videos[1:]), Scoring(published=True)))
+        score(loaded, replace(short, videos=short.videos[1:]), Scoring(published=True))
 
 
-@pytest.mark.parametrize(("kind", "chunks"), [("gatehub", 18), ("oadtr", 15), ("rnn", 19)])
-def test_the_published_chunks_are_those_of_the_kind(lstr, small_set, tmp_path, kind, chunks):
-    """Of a video of 19 chunks and one of a single chunk, with a work memory of 2 and 2 chunks predicted ahead."""
-    split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
+@pytest.mark.parametrize(
+    ("kind", "first", "stop", "code"),
+    [("gatehub", 1, 19, "GateHUB"), ("oadtr", 1, 16, "OadTR"), ("rnn", 0, 19, "LSTR")],
+)
+def test_published_chunks_of_a_kind(loaded, split, kind, first, stop, code):
+    """Of videos of 19 chunks and one chunk, with a work memory of 2 and, for OadTR, 2 chunks predicted ahead."""
     ahead = {"anticipation": 2} if kind == "oadtr" else {}
     config = change(loaded.config, {"kind": kind, "work_length": 2, "long_length": 0, **ahead})
     loaded = replace(loaded, config=config, model=make_model(config, len(loaded.classes)).eval())
-    videos = [replace(shortened(split.videos[0], length), id=split.videos[at].id) for at, length in ((0, 19), (1, 1))]
-    short = replace(split, videos=videos)
-    everything = result_of(score_split(loaded, short))
-    made = result_of(score_split(loaded, short, Scoring(published=True)))
-    assert (everything.document["chunks"], everything.document["kind"]) == (20, kind)
-    assert (made.document["videos"], made.document["chunks"]) == (1, chunks)
-    first, stop = {"gatehub": (1, 19), "oadtr": (1, 16), "rnn": (0, 19)}[kind]
-    scored = per_frame(everything.scores[0][first:stop], videos[0].targets[first:stop], loaded.classes)
-    assert made.document["lstr"] == scored
-    analysed = analyse(made, resample(made, 5))
-    published = {m: scored[m] for m in ("mAP", "mcAP")} | {"videos": 1, "chunks": chunks}
-    assert analysed["conventions"]["published"] == published
-    assert analysed["published_rule"] == {"gatehub": "GateHUB", "oadtr": "OadTR", "rnn": "LSTR"}[kind]
+    short = replace(split, videos=[shorten(split.videos[0], 19), shorten(split.videos[1], 1)])
+    corrected, published = score(loaded, short), score(loaded, short, Scoring(published=True))
+    assert (corrected.document["chunks"], corrected.document["kind"]) == (20, kind)
+    assert (published.document["videos"], published.document["chunks"]) == (1, stop - first)
+    targets = short.videos[0].targets[first:stop]
+    expected = per_frame(corrected.scores[0][first:stop], targets, loaded.classes)
+    assert published.document["lstr"] == expected
+    analysed = analyse(published, resample(published, 5))
+    means = {mean: expected[mean] for mean in ("mAP", "mcAP")}
+    assert analysed["conventions"]["published"] == means | {"videos": 1, "chunks": stop - first}
+    assert analysed["published_rule"] == code
 
 
-def test_a_stream_scores_the_same(small_set):
-    split, loaded = read_split(small_set.features, small_set.labels, "training"), load(small_set.checkpoint)
-    batch, stream = (result_of(score_split(loaded, split, Scoring(mode))) for mode in ("batch", "stream"))
-    for a, b in zip(batch.scores, stream.scores, strict=True):
+def test_a_stream_has_the_same_scores(loaded, split):
+    batch, stream = (score(loaded, split, Scoring(mode)).scores for mode in ("batch", "stream"))
+    for a, b in zip(batch, stream, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
+
+
+def test_the_last_event_of_an_evaluation_has_the_metrics(small_set, loaded, split, tmp_path):
+    options = EvaluateOptions(
+        [small_set.checkpoint], [small_set.features], small_set.labels, "training", resamples=20, output=tmp_path
+    )
+    *events, last = evaluate(options)
+    assert [event.done for event in events if isinstance(event, Progress)] == [0, 1, 2, 3]
+    assert RANDOM in [event.text for event in events if isinstance(event, Notice)]
+    assert isinstance(last, Finished) and not any(isinstance(event, Finished) for event in events)
+    assert last.result.document["lstr"] == without_nan(score(loaded, split).document["lstr"])
+    assert last.result.page == tmp_path / "report.html" and RANDOM in last.result.page.read_text()
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == last.result.document
+
+
+def test_a_warning_if_checkpoints_are_scored_on_different_chunks(feature_set, tmp_path):
+    """Each of two videos has 64 chunks: MiniROAD scores all, GateHUB all but the first."""
+    paths = [tmp_path / f"{kind}.pt" for kind in ("miniroad", "gatehub")]
+    for path in paths:
+        config = configure(**TINY | {"rgb_dim": 6, "flow_dim": 2, "long_stride": 1}, kind=path.stem)
+        checkpoint.save(path, make_model(config, 3), ("Background", "A", "B"), None, {})
+    for published, chunks in ((True, [128, 126]), (False, [128, 128])):
+        where = ([feature_set.features], feature_set.labels)
+        *events, last = evaluate(EvaluateOptions(paths, *where, resamples=20, published=published))
+        notices = [event.text for event in events if isinstance(event, Notice)]
+        assert (OTHER_CHUNKS in notices) is published
+        assert [entry["chunks"] for entry in last.result.document["checkpoints"]] == chunks
+
+
+def test_ambiguous_labels_are_excluded_if_the_model_lacks_the_class(small_set, loaded, split, tmp_path):
+    name = split.videos[0].id
+
+    def add_ambiguous(content):
+        content["classes"].append(AMBIGUOUS)
+        content["database"][name]["annotations"].append({"label": AMBIGUOUS, "segment": [0, 1]})
+
+    labels = write_labels(small_set, tmp_path, add_ambiguous)
+    options = EvaluateOptions([small_set.checkpoint], [small_set.features], labels, "training", resamples=20)
+    document = result_of(evaluate(options)).document
+    keep = [slice(4 * (video.id == name), None) for video in split.videos]
+    scores = [predict(loaded.model, v.features[:]).numpy()[k] for v, k in zip(split.videos, keep, strict=True)]
+    targets = [video.targets[k] for video, k in zip(split.videos, keep, strict=True)]
+    expected = per_frame(np.concatenate(scores), np.concatenate(targets), loaded.classes)
+    assert document["lstr"] == without_nan(expected)
+    assert document["chunks"] == 60 and document["confusion"]["classes"] == [*loaded.classes, AMBIGUOUS]
