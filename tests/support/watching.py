@@ -1,4 +1,4 @@
-"""A dashboard with what two cameras show, as a service fills it."""
+"""Events of a service, and a dashboard that shows two cameras."""
 
 from datetime import datetime, timedelta
 
@@ -22,18 +22,20 @@ def decision_of(chunk: int, scores, at: datetime | None = None, classes=ACTIONS)
     return Decision(chunk, (chunk + 1) / 4, classes[best], float(scores[best]), [], 120.0, [], scores, at=at)
 
 
-def event_of(source: str = "hall", action: str = "fall", start: datetime = START, **more) -> WatchedEvent:
-    values = {
-        "decided": start + timedelta(seconds=1),
-        "score": 0.8,
-        "top_score": 0.9,
-        "seen": start + timedelta(seconds=2),
-    }
-    return WatchedEvent(new_id(start), source, action, start, **values | more)
+def event_of(source: str = "hall", action: str = "fall", start: datetime = START, **values) -> WatchedEvent:
+    """Return an active event that was decided and last seen at its start."""
+    defaults = {"id": new_id(start), "decided": start, "score": 0.9, "top_score": 0.9, "seen": start}
+    return WatchedEvent(source=source, action=action, start=start, **defaults | values)
+
+
+def recent_event(ago: float = 4.0, **values) -> WatchedEvent:
+    """Return an event that began `ago` seconds before now and is still active."""
+    now = datetime.now().astimezone()
+    return event_of(start=now - timedelta(seconds=ago), **{"action": "falling", "seen": now} | values)
 
 
 class Camera:
-    """A source of a dashboard; `show` makes its next decision, with a frame."""
+    """A source of a dashboard; `show` adds its next decision, with a frame."""
 
     def __init__(self, dashboard: Dashboard, name: str, classes=ACTIONS):
         self.dashboard, self.classes, self.chunk = dashboard, classes, 0
@@ -42,8 +44,8 @@ class Camera:
         self.opened = Opened(name, self.status, classes, refresh=lambda: None, origin=f"rtsp://u:hunter2@{name}/s")
         self.sink.open(self.opened)
 
-    def show(self, *scores: float, at: datetime | None = None, grey: int = 90, frame=None) -> None:
-        frames = np.full((6, 48, 64, 3), grey, np.uint8) if frame is None else frame[None]
+    def show(self, *scores: float, at: datetime | None = None, frame=None) -> None:
+        frames = np.full((6, 48, 64, 3), 90, np.uint8) if frame is None else frame[None]
         self.dashboard.take_frame(self.opened.id, Chunk(self.chunk, (self.chunk + 1) / 4, frames))
         self.status.decided += 1
         self.status.latencies_ms.append(120.0)

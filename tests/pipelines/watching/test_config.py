@@ -1,4 +1,4 @@
-"""The file of `lstr watch`: what it says, and the entry of each mistake."""
+"""The file of `lstr watch`: its values, and the entry of each error."""
 
 import os
 from datetime import time
@@ -39,18 +39,19 @@ house = { kind = "mqtt", host = "broker", port = 8883, tls = true }
 
 @pytest.fixture
 def write(tmp_path):
+    """Write a configuration next to the files that it names, and return its path."""
     for name in ("fall.lstr", "door.lstr"):
         (tmp_path / name).touch()
     (tmp_path / "secret.txt").write_text("hush\n")
 
-    def written(text: str):
+    def write_text(text: str):
         (tmp_path / "watch.toml").write_text(text)
         return tmp_path / "watch.toml"
 
-    return written
+    return write_text
 
 
-def test_all_that_can_be_said(write, tmp_path, monkeypatch):
+def test_every_setting(write, tmp_path, monkeypatch):
     monkeypatch.setenv("LSTR_TEST_ADDRESS", "http://door/stream")
     config = read_config(write(WHOLE))
     monkeypatch.setitem(os.environb, b"LSTR_TEST_ADDRESS", b"http://u:\xff@door")
@@ -75,16 +76,13 @@ def test_all_that_can_be_said(write, tmp_path, monkeypatch):
     assert "secret" not in repr(config) and "hush" not in repr(config)
 
 
-def test_hosts_and_names_that_can_be(write):
-    reached = ["cameras.example.org:8443", "10.0.0.2", "[::1]", "[fd00::1]:8420"]
-    for host in ("broker", "broker.example.org", "192.168.1.2", "::1", "fe80::1%eth0"):
-        text = f'[sources."Küche"]\naddress = "http://x/y"\n[channels."Büro 1"]\nkind = "mqtt"\nhost = "{host}"\n'
-        config = read_config(write(f"{text}[page]\nhost = '::'\nhosts = {reached}\n"))
-        assert config.channels["Büro 1"][1].host == host and [*config.sources] == ["Küche"]
-        assert config.page.hosts == tuple(reached) and config.page.host == "::"
-
-
-HALL = '[sources.a]\naddress = "http://x/y"\n'
+def test_valid_hosts_and_names(write):
+    hosts = ["cameras.example.org:8443", "10.0.0.2", "[::1]", "[fd00::1]:8420"]
+    for broker in ("broker", "broker.example.org", "192.168.1.2", "::1", "fe80::1%eth0"):
+        text = f'[sources."Küche"]\naddress = "http://x/y"\n[channels."Büro 1"]\nkind = "mqtt"\nhost = "{broker}"\n'
+        config = read_config(write(f"{text}[page]\nhost = '::'\nhosts = {hosts}\n"))
+        assert config.channels["Büro 1"][1].host == broker and [*config.sources] == ["Küche"]
+        assert config.page.hosts == tuple(hosts) and config.page.host == "::"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +97,7 @@ HALL = '[sources.a]\naddress = "http://x/y"\n'
         ('[sources."a/b"]\naddress = "http://x/y"', "a/b"),
         ('[sources.a]\naddress = "x.mp4"', "sources.a.address"),
         ('[sources.a]\naddress = "env:LSTR_TEST_NOTHING"', "sources.a.address"),
-        (f"{HALL}zones = [[[0.1, 0.1], [0.9, 0.1]]]", "sources.a"),
+        ('[sources.a]\naddress = "http://x/y"\nzones = [[[0.1, 0.1], [0.9, 0.1]]]', "sources.a"),
         ("[actions.falling]\non = 0.3\noff = 0.5", "actions.falling"),
         ('[actions.falling]\ntell = ["x"]', "actions.falling.tell"),
         ('[actions.falling]\nquiet = ["25:00-07:00"]', "actions.falling.quiet[0]"),
@@ -112,8 +110,7 @@ HALL = '[sources.a]\naddress = "http://x/y"\n'
         ('timeout = "x"\n[sources.a]\nadress = "http://x"\n[page]\nport = "x"', "page.port"),
     ],
 )
-def test_each_mistake_is_named_by_its_entry(write, text, entry):
-    """All of them at once."""
+def test_each_error_is_named_by_its_entry(write, text, entry):
     path = write(text)
     with pytest.raises(ConfigError) as raised:
         read_config(path)
@@ -122,18 +119,19 @@ def test_each_mistake_is_named_by_its_entry(write, text, entry):
     assert "--check" in raised.value.hint
 
 
-UNREADABLE = {
-    "text": b"what?",
-    "bytes": b"\xff\xfe",
-    "missing": None,
-    "size": b"#" * 10_000_000,
-    "nested": b"a = " + b"{b = " * 600 + b"1" + b"}" * 600,
-    "unknown": b"\n".join(b"k%d = 1" % n for n in range(20_000)),
-}
-
-
-@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_what_is_no_configuration(write, content):
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"what?",
+        b"\xff\xfe",
+        None,
+        b"#" * 10_000_000,
+        b"a = " + b"{b = " * 600 + b"1" + b"}" * 600,
+        b"\n".join(b"k%d = 1" % n for n in range(20_000)),
+    ],
+    ids=["text", "bytes", "missing", "large", "nested", "unknown keys"],
+)
+def test_unreadable_files(write, content):
     path = write("")
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(ConfigError, match=path.name) as raised:
@@ -153,7 +151,7 @@ def test_what_is_no_configuration(write, content):
         '[channels.a]\nkind = "mqtt"\npassword = "hunter2',
     ],
 )
-def test_no_mistake_tells_a_secret(write, text):
+def test_errors_contain_no_secret(write, text):
     with pytest.raises(ConfigError) as raised:
         read_config(write(text))
     assert "hunter2" not in f"{raised.value} {raised.value.hint}"

@@ -1,4 +1,4 @@
-"""A real MQTT broker: what is retained, the last will, orders, and what Home Assistant gets."""
+"""MQTT by a real broker: retained messages, the last will, switches, and what Home Assistant discovers."""
 
 import json
 import socket
@@ -16,7 +16,9 @@ from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier, identifier, s
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.broker import Broker
 from tests.support.waiting import wait_until
-from tests.support.watching import count_pending
+from tests.support.watching import count_pending, recent_event
+
+ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
 
 
 @pytest.fixture(scope="module")
@@ -27,29 +29,25 @@ def broker(tmp_path_factory) -> Iterator[Broker]:
 
 
 class Listener:
-    """A client of the broker that notes all it hears; `last` is what came last, by topic."""
+    """A client that subscribes to all topics of a broker; `messages` are the payloads by topic."""
 
     def __init__(self, port: int):
-        for seconds in (2, 4, 8, 16, 60):  # amqtt leaves a client unanswered that connects while another one subscribes
-            if self._subscribe(port, seconds):
+        for seconds in (2, 4, 8, 16, 60):  # amqtt does not answer a client that connects while another one subscribes
+            self.messages: dict[str, list[str]] = defaultdict(list)
+            subscribed = threading.Event()
+            self.client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+            self.client.on_message = lambda _client, _data, m: self.messages[m.topic].append(m.payload.decode())
+            self.client.on_subscribe = lambda *_, subscribed=subscribed: subscribed.set()
+            self.client.connect("127.0.0.1", port)
+            self.client.loop_start()
+            self.client.subscribe("#", qos=1)
+            if subscribed.wait(seconds):
                 return
             self.__exit__()
         raise AssertionError("the broker answers no subscription")
 
-    def _subscribe(self, port: int, seconds: float) -> bool:
-        """Connect and subscribe to all topics; whether the broker has answered in time."""
-        self.heard: dict[str, list[str]] = defaultdict(list)
-        subscribed = threading.Event()
-        self.client = paho.Client(paho.CallbackAPIVersion.VERSION2)
-        self.client.on_message = lambda _client, _data, m: self.heard[m.topic].append(m.payload.decode())
-        self.client.on_subscribe = lambda *_: subscribed.set()
-        self.client.connect("127.0.0.1", port)
-        self.client.loop_start()
-        self.client.subscribe("#", qos=1)
-        return subscribed.wait(seconds)
-
     def last(self, topic: str) -> str:
-        return self.heard[topic][-1] if self.heard[topic] else ""
+        return self.messages[topic][-1] if self.messages[topic] else ""
 
     def send(self, topic: str, payload: str, retain: bool = False) -> None:
         self.client.publish(topic, payload, qos=1, retain=retain).wait_for_publish(60)
@@ -64,14 +62,15 @@ class Listener:
 
 @pytest.fixture
 def prefix(request) -> str:
-    """Topics of one test alone."""
+    """The topics of one test."""
     return f"home/{identifier(request.node.name)}"
 
 
 @pytest.fixture
-def home(broker, prefix, watch_config):
-    """A configuration with the broker as its channel."""
-    return watch_config(home=(MqttNotifier, MqttConfig("127.0.0.1", broker.port, prefix=prefix, discovery="ha")))
+def connect(broker, prefix, history):
+    """Open a channel `home` of the broker: connect(**callbacks) -> notifications."""
+    config = MqttConfig("127.0.0.1", broker.port, prefix=prefix, discovery="ha")
+    return lambda **callbacks: Notifications({"home": (MqttNotifier, config)}, history, print, **callbacks)
 
 
 @pytest.fixture
@@ -80,15 +79,11 @@ def listener(broker) -> Iterator[Listener]:
         yield opened
 
 
-ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
-
-
-def test_an_event_from_its_beginning_to_its_end(history, home, prefix, event_of, listener):
-    """Also where the file is read again meanwhile: what is active stays ON, and what was not announced is OFF."""
-    event, state = event_of(), f"{prefix}/hall/falling/state"
-    untold = event_of(action="running")
-    history.begin(untold, ["phone"], untold.decided)
-    with Notifications(home.channels, history, print) as running:
+def test_messages_of_an_event(history, connect, prefix, listener):
+    """After a restart during the event its state stays ON; the state of an action that was not announced is OFF."""
+    event, state, silent = recent_event(), f"{prefix}/hall/falling/state", recent_event(action="running")
+    history.begin(silent, ["phone"], silent.decided)
+    with connect() as running:
         running.show_sources(ACTIONS)
         running.show_source("hall", True, True)
         wait_until(lambda: listener.last(f"{prefix}/available") == "online" and listener.last(state) == "OFF")
@@ -97,32 +92,32 @@ def test_an_event_from_its_beginning_to_its_end(history, home, prefix, event_of,
         wait_until(lambda: "home" not in count_pending(history) and listener.last(f"{prefix}/hall/event"))
         assert listener.last(state) == "ON" and listener.last(f"{prefix}/hall/last") == "falling"
         assert json.loads(listener.last(f"{prefix}/hall/event"))["event"] == history.find(event.id).to_dict()
-        known = len(listener.heard[state])
+        count = len(listener.messages[state])
     wait_until(lambda: listener.last(f"{prefix}/available") == "offline")
-    with Notifications(home.channels, history, print) as running:
+    with connect() as running:
         running.show_sources(ACTIONS)
         wait_until(lambda: listener.last(f"{prefix}/hall/running/state") == "OFF")
-        wait_until(lambda: len(listener.heard[state]) > known)
-        assert {*listener.heard[state][known:]} == {"ON"}
+        wait_until(lambda: len(listener.messages[state]) > count)
+        assert {*listener.messages[state][count:]} == {"ON"}
         history.update(replace(event, end=event.seen), event.seen)
         running.wake()
-        wait_until(lambda: len(listener.heard[f"{prefix}/hall/event"]) == 2 and listener.last(state) == "OFF")
+        wait_until(lambda: len(listener.messages[f"{prefix}/hall/event"]) == 2 and listener.last(state) == "OFF")
         assert listener.last(f"{prefix}/hall/health") == listener.last(f"{prefix}/hall/state") == "ON"
-    new, end = (json.loads(text) for text in listener.heard[f"{prefix}/hall/event"])
+    new, end = (json.loads(text) for text in listener.messages[f"{prefix}/hall/event"])
     assert (new["phase"], end["phase"]) == ("new", "end") and new["event"]["end"] is None
     assert new["event"]["id"] == end["event"]["id"] == event.id
     assert datetime.fromisoformat(end["event"]["end"]).timestamp() == pytest.approx(event.seen.timestamp(), abs=0.001)
 
 
-def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix):
-    with Notifications(home.channels, history, print) as running:
+def test_home_assistant_discovery_is_retained(connect, broker, prefix):
+    with connect() as running:
         running.show_sources(ACTIONS)
-        with Listener(broker.port) as listener:  # later than what it hears
+        with Listener(broker.port) as listener:  # connects after the messages
 
             def entities() -> list[dict]:
-                ours = [texts[-1] for topic, texts in [*listener.heard.items()] if topic.endswith("/config")]
-                found = [json.loads(text) for text in ours if text]
-                return [entity for entity in found if entity["availability"][0]["topic"] == f"{prefix}/available"]
+                texts = [texts[-1] for topic, texts in [*listener.messages.items()] if topic.endswith("/config")]
+                values = [json.loads(text) for text in texts if text]
+                return [entity for entity in values if entity["availability"][0]["topic"] == f"{prefix}/available"]
 
             wait_until(lambda: len(entities()) == 3 + 2 * 3)
             assert len({entity["unique_id"] for entity in entities()}) == 9
@@ -131,61 +126,60 @@ def test_what_home_assistant_discovers_is_retained(history, home, broker, prefix
             assert states["falling"] == f"{prefix}/hall/falling/state" and states["Camera"] == f"{prefix}/hall/health"
             running.show_sources({"hall": ["falling"]})
             wait_until(lambda: len(entities()) == 4)
-            heard = len(listener.heard[f"{prefix}/available"])
+            count = len(listener.messages[f"{prefix}/available"])
             listener.send("ha/status", "online")
-            wait_until(lambda: len(listener.heard[f"{prefix}/available"]) > heard)
-            assert len(entities()) == 4 and len(listener.heard[f"{prefix}/hall/falling/state"]) >= 2
+            wait_until(lambda: len(listener.messages[f"{prefix}/available"]) > count)
+            assert len(entities()) == 4 and len(listener.messages[f"{prefix}/hall/falling/state"]) >= 2
 
 
-def test_what_was_removed_while_it_was_down_is_forgotten(history, home, broker, prefix):
-    with Listener(broker.port) as listener:
-        with Notifications(home.channels, history, print) as running:
-            running.show_sources({"hall": ["falling"], "attic": ["falling"]})
-            running.show_source("attic", True, True)
-            wait_until(lambda: listener.last(f"{prefix}/attic/health") == "ON")
-        ours = {topic for topic in listener.heard if topic.startswith(("ha/", f"{prefix}/attic/"))}
-        ours = {topic for topic in ours if identifier(prefix, "attic") in topic or "/attic/" in topic}
-        assert len(ours) == 4 + 3 and ours <= {*history.value("retained home")}
-        with Notifications(home.channels, history, print) as running:
-            running.show_sources({"hall": ["falling"]})
-            wait_until(lambda: running.deliveries["home"].notifier.connected)
-            wait_until(lambda: all(listener.last(topic) == "" for topic in ours))
-            running.show_source("hall", True, True)
-        assert not ours & {*history.value("retained home")}, "the broker has confirmed it"
-        assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
-    with Listener(broker.port) as listener:  # hears what is retained
-        wait_until(lambda: listener.last(f"{prefix}/hall/health") == "ON")
-        assert not ours & {*listener.heard}
+def test_the_broker_forgets_sources_that_were_removed_before_a_restart(history, connect, broker, prefix, listener):
+    with connect() as running:
+        running.show_sources({"hall": ["falling"], "attic": ["falling"]})
+        running.show_source("attic", True, True)
+        wait_until(lambda: listener.last(f"{prefix}/attic/health") == "ON")
+    attic = {topic for topic in listener.messages if topic.startswith(f"{prefix}/attic/")}
+    attic |= {topic for topic in listener.messages if topic.startswith("ha/") and identifier(prefix, "attic") in topic}
+    assert len(attic) == 4 + 3 and attic <= {*history.value("retained home")}
+    with connect() as running:
+        running.show_sources({"hall": ["falling"]})
+        wait_until(lambda: running.deliveries["home"].notifier.connected)
+        wait_until(lambda: all(listener.last(topic) == "" for topic in attic))
+        running.show_source("hall", True, True)
+    assert not attic & {*history.value("retained home")}, "the broker has confirmed it"
+    assert listener.last(f"{prefix}/hall/falling/state") == "OFF"
+    with Listener(broker.port) as later:
+        wait_until(lambda: later.last(f"{prefix}/hall/health") == "ON")
+        assert not attic & {*later.messages}
 
 
-def test_a_switch_is_obeyed_and_the_last_will_is_of_one_that_is_cut_off(history, home, prefix, listener):
-    switched = []
-    listener.send(f"{prefix}/hall/set", "OFF", retain=True)  # an old order, which is not obeyed
+def test_switches_and_the_last_will(connect, prefix, listener):
+    orders = []
+    listener.send(f"{prefix}/hall/set", "OFF", retain=True)  # an old order, which is ignored
     wait_until(lambda: listener.last(f"{prefix}/hall/set"))
-    with Notifications(home.channels, history, print, watch_source=lambda *order: switched.append(order)) as running:
+    with connect(watch_source=lambda *order: orders.append(order)) as running:
         running.show_sources(ACTIONS)
         notifier = running.deliveries["home"].notifier
         wait_until(lambda: notifier.connected)
         door = notifier.topic("front/door +#", "set")
-        for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/nobody/set", "ON"), (door, "ON")):
+        for topic, text in ((door, "OFF"), (door, "maybe"), (f"{prefix}/unknown/set", "ON"), (door, "ON")):
             listener.send(topic, text)
-        wait_until(lambda: len(switched) == 2)
+        wait_until(lambda: len(orders) == 2)
         notifier._client.socket().shutdown(socket.SHUT_RDWR)
-        wait_until(lambda: "offline" in listener.heard[f"{prefix}/available"])
-    assert switched == [("front/door +#", False), ("front/door +#", True)]
+        wait_until(lambda: "offline" in listener.messages[f"{prefix}/available"])
+    assert orders == [("front/door +#", False), ("front/door +#", True)]
 
 
-def test_a_broker_that_restarts_is_told_all_again(history, watch_config, event_of, tmp_path, monkeypatch):
+def test_a_broker_that_restarts_receives_all_states(history, tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt, "MIN_RECONNECT_S", 0.1)
     broker = Broker(tmp_path)
     broker.stop()
-    config = watch_config(home=(MqttNotifier, MqttConfig("127.0.0.1", broker.port)))
-    history.set_value("retained home", ["ha/old/config"])  # which the broker is to forget, once it can be told
-    late, event = event_of(), event_of(source="yard")
-    history.begin(late, ["home"], late.decided)
-    history.update(replace(late, end=late.seen), late.seen)
-    history.begin(event, ["home"], event.decided)
-    with Notifications(config.channels, history, print) as running:
+    history.set_value("retained home", ["ha/old/config"])  # for the broker to forget at the first connection
+    ended, active = recent_event(), recent_event(source="yard")
+    for event in (ended, active):
+        history.begin(event, ["home"], event.decided)
+    history.update(replace(ended, end=ended.seen), ended.seen)
+    channels = {"home": (MqttNotifier, MqttConfig("127.0.0.1", broker.port))}
+    with Notifications(channels, history, print) as running:
         running.show_sources({"hall": ["falling"], "yard": ["falling"]})
         wait_until(lambda: running.deliveries["home"].failed)
         assert running.deliveries["home"].notifier.connected is False
@@ -209,6 +203,6 @@ def test_names_are_safe_in_topics():
     levels = [safe_level(name) for name in names]
     assert levels[0] == "hall" and levels[9] == "küche" and len({*levels}) == len(names)
     assert not [level for level in levels if not level or len(level) > 120 or {*level} & {*"+#/\0\ud800"}]
-    for given, prefix in (("a/$x/#/", "a/$x/_"), ("", "lstr")):
-        assert MqttNotifier("home", MqttConfig("broker", prefix=given)).topic("available") == f"{prefix}/available"
+    for text, prefix in (("a/$x/#/", "a/$x/_"), ("", "lstr")):
+        assert MqttNotifier("home", MqttConfig("broker", prefix=text)).topic("available") == f"{prefix}/available"
     assert len({identifier(name) for name in names}) == len(names) and identifier("küche").isascii()

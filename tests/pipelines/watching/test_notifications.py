@@ -1,4 +1,4 @@
-"""Order, age and end of notifications; a service that is killed is in test_killed_service.py."""
+"""Order, age and end of notifications; test_killed_service.py kills a service."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.processes import limit_file_size
 from tests.support.waiting import wait_until
-from tests.support.watching import count_pending
+from tests.support.watching import count_pending, recent_event
 from tests.support.webhooks import Receiver
 
 
@@ -29,20 +29,20 @@ def ids(receiver: Receiver) -> list[str]:
 
 
 @pytest.fixture
-def begin(history):
-    """Notifications of events by a webhook: begin(receiver, *events)."""
+def announce(history):
+    """Store events and announce them by a webhook: announce(receiver, *events) -> notifications."""
 
-    def make(receiver: Receiver, *events) -> Notifications:
+    def begin(receiver: Receiver, *events) -> Notifications:
         for event in events:
             history.begin(event, ["hook"], event.decided)
         return Notifications({"hook": (WebhookNotifier, WebhookConfig(url=receiver.root))}, history, [].append)
 
-    return make
+    return begin
 
 
-def test_a_full_disk_lets_nobody_be_told_twice(history, begin, event_of, monkeypatch):
+def test_a_full_disk_repeats_no_notification(history, announce, monkeypatch):
     monkeypatch.setattr(notifications, "FULL_DISK_PAUSE_S", 0.02)
-    with Receiver() as receiver, begin(receiver, event_of()) as running:
+    with Receiver() as receiver, announce(receiver, recent_event()) as running:
         with limit_file_size(0):
             wait_until(lambda: receiver.posted)
             for _ in range(10):
@@ -53,10 +53,10 @@ def test_a_full_disk_lets_nobody_be_told_twice(history, begin, event_of, monkeyp
         assert len(receiver.posted) == 1
 
 
-def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, begin, event_of, monkeypatch):
+def test_new_events_come_before_failed_ones(history, announce, monkeypatch):
     monkeypatch.setattr(notifications, "FIRST_PAUSE_S", 1000.0)
-    first, second, third = (event_of(action=action) for action in ("falling", "running", "sitting"))
-    with Receiver(500) as receiver, begin(receiver, first, second) as running:
+    first, second, third = (recent_event() for _ in range(3))
+    with Receiver(500) as receiver, announce(receiver, first, second) as running:
         wait_until(lambda: running.deliveries["hook"].failed)
         history.begin(third, ["hook"], third.decided)
         running.wake()
@@ -64,10 +64,10 @@ def test_a_new_event_is_tried_at_once_and_what_waits_follows(history, begin, eve
         assert ids(receiver) == [f"{event.id}.new" for event in (first, second, third, first)]
 
 
-def test_an_event_of_yesterday_is_no_news(history, begin, event_of):
-    events = [event_of(ago=hours * 3600) for hours in (25, 25, 23)]
+def test_events_older_than_a_day_are_not_announced(history, announce):
+    events = [recent_event(hours * 3600) for hours in (25, 25, 23)]
     with Receiver() as receiver:
-        running = begin(receiver, *events)
+        running = announce(receiver, *events)
         for event in events:
             history.update(replace(event, end=event.seen), event.seen)
         with running:
@@ -75,9 +75,9 @@ def test_an_event_of_yesterday_is_no_news(history, begin, event_of):
         assert ids(receiver) == [f"{events[-1].id}.new", f"{events[-1].id}.end"]
 
 
-def test_all_threads_end_and_one_that_hangs_is_broken_off(history, event_of, monkeypatch):
+def test_all_threads_end_even_if_a_channel_hangs(history, monkeypatch):
     monkeypatch.setattr(notifications, "ABORT_S", 0.1)
-    before, event = {*threading.enumerate()}, event_of()
+    before, event = {*threading.enumerate()}, recent_event()
     with Receiver("never") as receiver:
         channels = {
             "a": (CommandNotifier, CommandConfig(command=("sleep", "1000"))),
@@ -88,7 +88,7 @@ def test_all_threads_end_and_one_that_hangs_is_broken_off(history, event_of, mon
         history.begin(event, [*channels], event.decided)
         with Notifications(channels, history, print, lambda _: None):
             wait_until(lambda: receiver.posted)
-            began = time.monotonic()
-        assert time.monotonic() - began < WEBHOOK_TIMEOUT_S - 1, "it waited for the time-out"
+            closing = time.monotonic()
+        assert time.monotonic() - closing < WEBHOOK_TIMEOUT_S - 1, "it waited for the time-out"
     wait_until(lambda: {*threading.enumerate()} <= before, 30)
     assert count_pending(history) == dict.fromkeys(channels, 1)
