@@ -1,4 +1,4 @@
-"""The chunk cache: the same features without computing flow again, and damage that costs no more than time."""
+"""The chunk cache: equal features without computing flow, and damage that only costs time."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ from lstr.pipelines.features.video import open_worker
 from tests.support.extraction import extract_all, features_in, return_value
 from tests.support.finetuned import SMALL
 
-TIMELESS = ("seconds", "cached", "source", "mtime")
+CHANGING = ("seconds", "cached", "source", "mtime")  # entries of a record that differ between runs
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,7 @@ def workers():
 
 @pytest.fixture(scope="module")
 def twostream():
-    made = build_twostream(SMALL, WeightSources(), "cpu", "float32")
-    return made.copy(options=RunOptions(threads=1))
+    return build_twostream(SMALL, WeightSources(), "cpu", "float32").copy(options=RunOptions(threads=1))
 
 
 @pytest.fixture(scope="module")
@@ -47,24 +46,23 @@ def filled(finetuned, twostream, workers, tmp_path_factory):
 
 
 @pytest.fixture
-def own(filled, tmp_path):
-    """A copy of it, which a test may change."""
-    return shutil.copytree(filled, tmp_path / "own cache")
+def copied(filled, tmp_path):
+    """A copy of the cache, which a test may change."""
+    return shutil.copytree(filled, tmp_path / "copied cache")
 
 
 @pytest.fixture
 def submitted(monkeypatch):
-    """The chunks whose flow is computed while the test runs."""
-    chunks = []
-    submit = FlowWorkers.submit
+    """The chunks whose flow the test computes."""
+    chunks, submit = [], FlowWorkers.submit
     monkeypatch.setattr(FlowWorkers, "submit", lambda self, frames: (chunks.append(frames), submit(self, frames))[1])
     return chunks
 
 
 @pytest.fixture(scope="module")
-def plain(finetuned, twostream, workers, tmp_path_factory):
-    """Features made without a cache."""
-    return made(finetuned.videos, tmp_path_factory.mktemp("plain"), twostream, workers)[0]
+def uncached(finetuned, twostream, workers, tmp_path_factory):
+    """A folder of features that were extracted without a cache."""
+    return extract(finetuned.videos, tmp_path_factory.mktemp("uncached"), twostream, workers)[0]
 
 
 def fill(cache, source, workers, keep=()):
@@ -72,118 +70,120 @@ def fill(cache, source, workers, keep=()):
     return return_value(cache.fill(sha256_of(source), source, opened, workers, [sha256_of(other) for other in keep]))
 
 
-def find(cache, source):
-    return cache.find(sha256_of(source))
-
-
-def made(videos, path, twostream, workers, cache=None):
-    """The folder and the outcomes of an extraction."""
+def extract(videos, path, twostream, workers, cache=None):
+    """Extract videos; return the feature folder and the outcomes."""
     outcomes = extract_all(videos, create_output(path, twostream.recipe, {}), twostream, workers, cache)
     return open_features(path), outcomes
 
 
-def same(folder, other, video_id):
-    arrays = zip(features_in(folder, video_id), features_in(other, video_id), strict=True)
-    return all(mine.tobytes() == theirs.tobytes() for mine, theirs in arrays)
+def assert_same_features(folder, expected, video_id):
+    for a, b in zip(features_in(folder, video_id), features_in(expected, video_id), strict=True):
+        assert a.tobytes() == b.tobytes()
 
 
-def test_another_file_or_recipe_is_not_found(finetuned, twostream, own, tmp_path):
+def test_only_the_same_file_and_recipe_are_found(finetuned, twostream, copied, tmp_path):
     source = Path(shutil.copy(finetuned.videos["scene_00"], tmp_path / "renamed.mp4"))
-    (cache,) = caches_of(own, twostream.recipe)
-    assert len(find(cache, source)) == 16
-    assert find(ChunkCache(own, cache.recipe | {"long_side": 64}), source) is None
-    assert caches_of(own, replace(twostream.recipe, long_side=64)) == []
+    (cache,) = caches_of(copied, twostream.recipe)
+    assert len(cache.find(sha256_of(source))) == 16
+    assert ChunkCache(copied, cache.recipe | {"long_side": 64}).find(sha256_of(source)) is None
+    assert caches_of(copied, replace(twostream.recipe, long_side=64)) == []
     for stream in ("rgb", "flow"):
-        assert [c.path for c in caches_of(own, twostream.recipe.narrowed([stream]))] == [cache.path]
+        assert [c.path for c in caches_of(copied, twostream.recipe.narrowed([stream]))] == [cache.path]
     source.write_bytes(source.read_bytes() + b"\0")
-    assert find(cache, source) is None
+    assert cache.find(sha256_of(source)) is None
 
 
-def test_the_least_recently_used_goes_first(finetuned, twostream, workers, own):
-    sources = list(finetuned.videos.values())
-    recipe = chunk_recipe(twostream.recipe)
-    records = [find(ChunkCache(own, recipe), source).path.with_suffix(".json") for source in sources[:2]]
-    size = records[0].with_suffix(".npy").stat().st_size
-    with pytest.raises(OutputError):  # the videos of one job never push each other out
-        fill(ChunkCache(own, recipe, size=int(2.5 * size)), sources[2], workers, keep=sources)
+def test_the_least_recently_used_video_is_removed_first(finetuned, twostream, workers, copied):
+    sources, recipe = list(finetuned.videos.values()), chunk_recipe(twostream.recipe)
+    records = [ChunkCache(copied, recipe).find(sha256_of(s)).path.with_suffix(".json") for s in sources[:2]]
+    size = int(2.5 * records[0].with_suffix(".npy").stat().st_size)
+    with pytest.raises(OutputError):  # no video of the same job is removed
+        fill(ChunkCache(copied, recipe, size), sources[2], workers, keep=sources)
     for age, record in zip((100, 200), records, strict=True):
         os.utime(record, (record.stat().st_mtime - age,) * 2)
-    cache = ChunkCache(own, recipe, size=int(2.5 * size))
+    cache = ChunkCache(copied, recipe, size)
     fill(cache, sources[2], workers)
-    assert [find(cache, source) is not None for source in sources] == [True, False, True]
+    assert [cache.find(sha256_of(source)) is not None for source in sources] == [True, False, True]
 
 
 @pytest.mark.long
-def test_cached_chunks_give_the_same_bits_without_flow(
-    finetuned, twostream, workers, filled, plain, submitted, tmp_path
-):
-    folder, outcomes = made(finetuned.videos, tmp_path / "features", twostream, workers, filled)
-    assert [o.state for o in outcomes] == ["done"] * 3 and len(submitted) == 16, "of the video that is not cached"
+def test_features_of_cached_chunks_are_equal(finetuned, twostream, workers, filled, uncached, submitted, tmp_path):
+    folder, outcomes = extract(finetuned.videos, tmp_path / "features", twostream, workers, filled)
+    assert [o.state for o in outcomes] == ["done"] * 3 and len(submitted) == 16, "of the video without cached chunks"
     for video_id in finetuned.videos:
-        assert same(folder, plain, video_id)
-        mine, theirs = (dict(of.read_record(video_id)) for of in (folder, plain))
-        assert (mine["cached"], theirs["cached"]) == (video_id != "scene_02", False)
-        for name in TIMELESS:
-            del mine[name], theirs[name]
-        assert mine == theirs
+        assert_same_features(folder, uncached, video_id)
+        records = [dict(each.read_record(video_id)) for each in (folder, uncached)]
+        assert [record["cached"] for record in records] == [video_id != "scene_02", False]
+        for record in records:
+            for name in CHANGING:
+                del record[name]
+        assert records[0] == records[1]
     rgb = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(), "cpu", "float32")
     rgb = rgb.copy(options=RunOptions(threads=1))
-    alone, _ = made({"scene_01": finetuned.videos["scene_01"]}, tmp_path / "rgb", rgb, None, filled)
-    assert alone.read_record("scene_01")["cached"] is True
-    assert np.array_equal(alone.load("scene_01")[0], plain.load("scene_01")[0])
+    folder, _ = extract({"scene_01": finetuned.videos["scene_01"]}, tmp_path / "rgb", rgb, None, filled)
+    assert folder.read_record("scene_01")["cached"] is True
+    assert np.array_equal(folder.load("scene_01")[0], uncached.load("scene_01")[0])
 
 
 @pytest.mark.long
-def test_the_command_and_its_workers_take_the_cache(lstr, finetuned, twostream, filled, plain, submitted, tmp_path):
-    """A renamed video is known by its content; cache=none decodes, and computes flow."""
+def test_the_command_and_its_workers_use_the_cache(lstr, finetuned, twostream, filled, uncached, submitted, tmp_path):
+    """A renamed video is found by its content; with cache=none it is decoded."""
     shutil.copy(finetuned.videos["scene_00"], tmp_path / "renamed.mp4")
     options = ["--recipe", finetuned.weights.path, "--stream", "flow", "--workers", 1, "--set", "threads=1"]
-    arguments = ["extract", tmp_path / "renamed.mp4", *options]
-    code, _, err = lstr(*arguments, "-o", tmp_path / "a", "--set", f"cache={filled}")
-    assert code == 0 and submitted == [], err
-    begun = create_output(tmp_path / "features", twostream.recipe, {})
-    with open_worker(ExtractOptions(begun.path, device="cpu", threads=1, cache=filled, runtime="torch")) as worker:
+    folders = {}
+    for cache, n_submitted in ((filled, 0), ("none", 16)):
+        output = tmp_path / f"features {n_submitted}"
+        code, _, err = lstr("extract", tmp_path / "renamed.mp4", *options, "-o", output, "--set", f"cache={cache}")
+        assert code == 0 and len(submitted) == n_submitted, err
+        folders[n_submitted] = open_features(output)
+        record = folders[n_submitted].read_record("renamed")
+        assert (record["cached"], record["fold"]) == (n_submitted == 0, 1)
+    assert_same_features(folders[0], folders[16], "renamed")
+    output = create_output(tmp_path / "features", twostream.recipe, {})
+    with open_worker(ExtractOptions(output.path, device="cpu", threads=1, cache=filled, runtime="torch")) as worker:
         assert [*worker.extract("scene_01", finetuned.videos["scene_01"])][-1].state == "done"
-    assert submitted == [] and read_record(begun.record("scene_01"))["cached"] is True
-    assert same(begun, plain, "scene_01")
-    code, _, err = lstr(*arguments, "-o", tmp_path / "b", "--set", "cache=none")
-    assert code == 0 and len(submitted) == 16, err
-    cached, decoded = open_features(tmp_path / "a"), open_features(tmp_path / "b")
-    assert same(cached, decoded, "renamed") and cached.read_record("renamed")["cached"] is True
-    assert cached.read_record("renamed")["fold"] == decoded.read_record("renamed")["fold"] == 1
+    assert len(submitted) == 16 and read_record(output.record("scene_01"))["cached"] is True
+    assert_same_features(output, uncached, "scene_01")
+
+
+def flip_last_byte(array, monkeypatch):
+    """Damage the last chunk, which is found after fifteen rows were written."""
+    content = array.read_bytes()
+    array.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def remove_when_found(array, monkeypatch):
+    """Remove the video after it was found, like another process that needs room."""
+    find = ChunkCache.find
+
+    def find_and_remove(cache, sha256):
+        video = find(cache, sha256)
+        cache.drop(video)
+        return video
+
+    monkeypatch.setattr(ChunkCache, "find", find_and_remove)
+
+
+DAMAGES = {
+    "one byte": flip_last_byte,
+    "cut": lambda array, _: array.write_bytes(array.read_bytes()[:-1]),
+    "no record": lambda array, _: array.with_suffix(".json").unlink(),
+    "cut record": lambda array, _: os.truncate(array.with_suffix(".json"), 40),
+    "removed": remove_when_found,
+}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("harm", ["a byte", "cut", "record gone", "record cut", "evicted"])
-def test_harm_costs_time_and_nothing_else(
-    finetuned, twostream, workers, own, plain, submitted, tmp_path, harm, monkeypatch
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_does_not_change_the_features(
+    finetuned, twostream, workers, copied, uncached, submitted, tmp_path, damage, monkeypatch
 ):
     source = finetuned.videos["scene_00"]
-    (cache,) = caches_of(own, twostream.recipe)
-    array = find(cache, source).path
-    record = array.with_suffix(".json")
-    if harm == "a byte":
-        content = bytearray(array.read_bytes())
-        content[-1] ^= 1  # of the last chunk, when fifteen rows are written
-        array.write_bytes(content)
-    elif harm == "cut":
-        array.write_bytes(array.read_bytes()[:-1])
-    elif harm == "record gone":
-        record.unlink()
-    elif harm == "record cut":
-        record.write_bytes(record.read_bytes()[:40])
-    else:
-        find_entry = ChunkCache.find
-        monkeypatch.setattr(ChunkCache, "find", lambda *given: _evicted(find_entry(*given)))
-    folder, (outcome,) = made({"scene_00": source}, tmp_path / "features", twostream, workers, own)
-    assert outcome.state == "done" and same(folder, plain, "scene_00")
-    assert folder.read_record("scene_00")["cached"] is (harm == "evicted")
-    assert len(submitted) == (0 if harm == "evicted" else 16)
-    assert bool(outcome.note) is (harm == "a byte")
-
-
-def _evicted(video):
-    """As another process does that needs room, just after it was found."""
-    video.path.unlink()
-    os.unlink(video.path.with_suffix(".json"))
-    return video
+    (cache,) = caches_of(copied, twostream.recipe)
+    DAMAGES[damage](cache.find(sha256_of(source)).path, monkeypatch)
+    folder, (outcome,) = extract({"scene_00": source}, tmp_path / "features", twostream, workers, copied)
+    assert outcome.state == "done"
+    assert_same_features(folder, uncached, "scene_00")
+    assert folder.read_record("scene_00")["cached"] is (damage == "removed")
+    assert len(submitted) == (0 if damage == "removed" else 16)
+    assert bool(outcome.note) is (damage == "one byte")
