@@ -178,5 +178,5 @@ def test_chunks_after_a_binary_table_are_ambiguous(tmp_path):
     a, b = (
         targets(labels.videos[name], labels.classes, n).argmax(axis=1).tolist() for name, n in (("a", 20), ("b", 9))
     )
-    assert a.tolist() == [0] * 4 + [1] * 4 + [2] * 12
-    assert b.tolist() == [0] * 4 + [1] * 4 + [2]
+    assert a == [0] * 4 + [1] * 4 + [2] * 12
+    assert b == [0] * 4 + [1] * 4 + [2]

@@ -46,7 +46,7 @@ from tests.support.extraction import features_in
 from tests.support.injected import write_bad
 from tests.support.processes import restore_signals
 from tests.support.videos import write_video
-from tests.support.waiting import until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_videos_of_a_lost_node_are_extracted_on_another(lstr, two_nodes, bucket,
     command = ray_command(two_nodes.address, source, "-o", features, "--weights", f"flow={weights}")
     process = start(command)
     temporary = f"{SCRATCH_PREFIX}*/rgb_*/**/.*.npy.tmp-*"
-    until(lambda: list(two_nodes.scratch.glob(temporary)) or process.poll() is not None, 400)
+    wait_until(lambda: list(two_nodes.scratch.glob(temporary)) or process.poll() is not None, 400)
     (lost, *_) = two_nodes.scratch.glob(temporary)
     two_nodes.kill_second()
     out, err = process.communicate(timeout=400)
@@ -262,11 +262,11 @@ def test_a_folder_that_is_missing_on_a_node_ends_the_job(two_nodes, scenes, tmp_
 def test_a_signal_ends_the_tasks_on_the_nodes(two_nodes, scenes, tmp_path, number, code):
     folder = tmp_path / "features"
     process = start(ray_command(two_nodes.address, scenes, "-o", folder))
-    until(lambda: list(folder.glob("records/*.json")) or process.poll() is not None, 400)
+    wait_until(lambda: list(folder.glob("records/*.json")) or process.poll() is not None, 400)
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == code and err.count("error: ") == 1 and "Traceback" not in err, err
-    until(lambda: not list(folder.rglob(".*.tmp-*")))
+    wait_until(lambda: not list(folder.rglob(".*.tmp-*")))
     assert len(list(folder.glob("records/*.json"))) < 5
 
 
