@@ -5,14 +5,12 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import lstr
 from lstr import batch, checkpoint, streaming
 from lstr.errors import CheckpointError, ConfigError, LstrError
 from lstr.kinds import KINDS
 from lstr.models.lstr import ENCODERS, INTEGRATIONS
 from lstr.settings import defaults
 from lstr.windows.windows import gather
-from tests.support.exportable import write_exportable
 from tests.support.tiny_models import check_streams, perturb, run, scores_of, tiny, video
 
 SHAPES = {
@@ -105,20 +103,6 @@ def test_reset_forgets_everything(before, size):
     assert torch.equal(run(model, video(30), state), run(model, video(30)))
 
 
-@pytest.mark.parametrize("changes", [{}, {"encoder": "none", "gru": True}, {"kind": "rnn"}, {"kind": "mat"}], ids=str)
-def test_memory_does_not_grow(changes):
-    model = tiny(**changes)
-    state = streaming.create(model)
-
-    def memory():
-        return {name: (tensor.data_ptr(), tensor.untyped_storage().nbytes()) for name, tensor in state.tensors.items()}
-
-    run(model, video(24), state)
-    before = memory()
-    run(model, video(32), state)
-    assert memory() == before and len(state.chunks) == 1
-
-
 @pytest.mark.parametrize("n_streams", [1, 2])
 def test_invalid_features_are_refused_and_leave_the_stream_unchanged(n_streams):
     model = tiny(gru=True)
@@ -164,14 +148,6 @@ def test_invalid_features_of_a_whole_video_are_refused():
             batch.predict(tiny(), features)
 
 
-def test_a_saved_stream_continues_with_the_model_file_of_its_checkpoint(tmp_path):
-    packed = write_exportable(tmp_path)
-    model = checkpoint.load(tmp_path / "0.pt").model
-    streaming.save(tmp_path / "a.stream", streaming.create(model, like=streaming.create(model)))
-    with lstr.load(packed.path, device="cpu") as detector:
-        assert streaming.restore(tmp_path / "a.stream", detector.model).chunks.tolist() == [0]
-
-
 def test_saved_streams_of_other_models_and_invalid_files_are_refused(tmp_path):
     model, path = tiny(), tmp_path / "a.stream"
     streaming.save(path, streaming.create(model))
@@ -195,7 +171,6 @@ def test_saved_streams_of_other_models_and_invalid_files_are_refused(tmp_path):
             streaming.restore(path, model)
 
 
-NUMBERS = [str(10**400), "9" * 5000, "1e400", "NaN", "-3", str(2**63), "1.5", "[1]", '"x"']
 DAMAGE = [
     *({"chunks": chunks} for chunks in (3, 2**70, [2**70], "many", torch.tensor([-1]), torch.tensor([1.5]))),
     {"chunks": torch.tensor([2**63], dtype=torch.uint64)},
@@ -203,7 +178,7 @@ DAMAGE = [
     {"chunks": torch.tensor(3)},
     *({"tensors": tensors} for tensors in ({}, 2**70, None, torch.zeros(1, dtype=torch.cfloat), "narrow")),
     {"config": None},
-    *({"config": f'{{"kind":"lstr","{name}":{n}}}'} for n in NUMBERS for name in ("long_length", "dropout")),
+    *({"config": f'{{"kind":"lstr","long_length":{n}}}'} for n in (str(10**400), "9" * 5000, "NaN", "-3", "[1]")),
     *({"missing": name} for name in ("config", "chunks", "tensors", "weights")),
 ]
 

@@ -1,8 +1,5 @@
 """An exported step of every kind: the scores of its model, from the first chunk to past the memory's end."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -101,25 +98,3 @@ def test_a_graph_is_that_of_its_model_alone():
     for description, content in ((describe(model, 2), graph), (describe(model, 1), graph[:100])):
         with pytest.raises(CheckpointError):
             open_step(description, content)
-
-
-@pytest.mark.long
-def test_a_step_runs_where_there_is_no_torch(tmp_path):
-    model = perturb(tiny(kind="rnn")).requires_grad_(False)
-    description = describe(model)
-    (tmp_path / "graph").write_bytes(make_graph(model, description))
-    np.save(tmp_path / "rows.npy", video(30).numpy())
-    code = f"""
-import sys
-sys.modules["torch"] = None
-import json, numpy as np
-from lstr.exported import StepDescription
-from lstr.exported import create, open_step, step_streams
-about = StepDescription.from_dict(json.loads({json.dumps(msgspec.to_builtins(description))!r}))
-step = open_step(about, open("graph", "rb").read())
-state = create(step)
-rows = np.load("rows.npy")[:, None]
-np.save("scores.npy", np.concatenate([step_streams(step, state, [0], row[:, :5], row[:, 5:]) for row in rows]))
-"""
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
-    assert abs(np.load(tmp_path / "scores.npy") - scores_of(model, video(30)).numpy()).max() < 1e-5
