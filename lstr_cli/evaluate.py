@@ -65,9 +65,10 @@ OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
     "Print one table for a paper; runs that differ only in their seed are one row of mean and deviation.",
     type=click.Choice(["csv", "latex", "md"]),
 )
+@option("--all", OUTPUT, "Print all tables, for example errors by kind, intervals and baselines.", name="show_all")
 @as_json
 @set_option(f"{OF_DATA} resamples mode recipe.allow_mismatch", model=OF_MODEL)
-def command(paths, settings, to, as_json, **others):
+def command(paths, settings, to, as_json, show_all, **others):
     """Count the actions found, missed and detected falsely, and score every chunk: mAP and mcAP, per class.
 
     MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
@@ -114,7 +115,7 @@ def command(paths, settings, to, as_json, **others):
     are_videos = paths[: len(models)] == (*models,) and bool(known) and not any(map(is_feature_folder, known))
     if others["labels"] is None or are_videos:
         result = _compare_on_videos(paths, settings, **others)
-        _show(result, to, as_json)
+        _show(result, to, as_json, show_all)
         if result.failed:
             sys.exit(console.PARTIAL_FAILURE)
         return
@@ -131,12 +132,12 @@ def command(paths, settings, to, as_json, **others):
     named = take_named(settings, f"{OF_DATA} resamples mode recipe.allow_mismatch")
     others |= {"checkpoints": checkpoints, "features": features, "model": take(settings, "model")}
     result = console.follow(evaluate(build_from(EvaluateOptions, named, **others)), "videos")
-    _show(result, to, as_json)
+    _show(result, to, as_json, show_all)
     if len(checkpoints) == 1 and result.takes_videos and not as_json:
         console.say_next("lstr", "detect", "VIDEO", "-c", checkpoints[0], "-o", "timeline")
 
 
-def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool) -> None:
+def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool, show_all: bool) -> None:
     """Print a result: as JSON, as a table for a paper, or as tables for a terminal."""
     from lstr.pipelines.evaluation.tables import paper_table
 
@@ -148,7 +149,7 @@ def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool) 
     elif to:
         click.echo(paper_table(findings.judged, to), nl=False)
     else:
-        show_findings(findings, getattr(result, "sentence", None))
+        show_findings(findings, getattr(result, "sentence", ""), show_all)
     if result.page:
         console.say(f"report: {result.page.resolve()}")
 
@@ -176,10 +177,10 @@ def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> 
     return console.follow(compare_models(chosen), "videos")
 
 
-def show_findings(findings: "Findings", verdict: str | None = None) -> None:
-    """Show the tables of one checkpoint, or of several side by side.
+def show_findings(findings: "Findings", verdict: str, show_all: bool) -> None:
+    """Show the table of actions of one checkpoint, or of several side by side; with `show_all` all tables.
 
-    With a verdict, on which of two model files is better, only it and the figures that it is based on are shown.
+    The verdict says which of two model files is better.
     """
     from lstr.metrics.actions import sentence
     from lstr.pipelines.evaluation.tables import ahead_text, event_tables, figure_text
@@ -191,10 +192,12 @@ def show_findings(findings: "Findings", verdict: str | None = None) -> None:
     for entry in judged:
         name = f"{entry.name}: " if findings.several else ""
         console.show(f"{name}{sentence(entry.document['events'])}")
-    for title, columns, rows in event_tables(judged):
+    for title, columns, rows in event_tables(judged)[: None if show_all else 1]:
         console.show_table(title, columns, rows, right=range(1, len(columns)))
-    if verdict:
-        _show_means(judged)
+    for row in [] if verdict else findings.comparison:
+        console.show(row["sentence"])
+    if not show_all:
+        console.say("print all tables with --all, or write a report with -o DIR.")
         return
     _show_classes(judged)
     if not findings.several and document["absent_classes"]:
@@ -212,8 +215,6 @@ def show_findings(findings: "Findings", verdict: str | None = None) -> None:
             for entry, row in zip(judged[1:], findings.comparison, strict=True)
         ]
         console.show_table(f"ahead of {judged[0].name}", ("checkpoint", *AHEAD), rows, right=range(1, 1 + len(AHEAD)))
-        for row in findings.comparison:
-            console.show(row["sentence"])
     if quoted:
         rows = [[row["method"], row["features"], f"{row['value']:.1f}", row["source"]] for row in quoted["rows"]]
         columns = ("method", "features", quoted["metric"], "quoted from")
@@ -258,7 +259,7 @@ def _show_classes(judged: Sequence["Evaluation"]) -> None:
         for label in sorted(ours, key=lambda label: -ours[label]["AP"])
     ]
     rows.append(["mean", ""] + [figure_text(scores[f"m{key}"]) for key in keys for scores in systems.values()])
-    title = f"{'AP; ' * several}{first['videos']} videos, {first['chunks']} chunks"
+    title = f"{'AP; ' * several}{first['videos']} video{'s' * (first['videos'] != 1)}, {first['chunks']} chunks"
     columns = ["class", "chunks", *(name if several else f"{SYSTEMS[name]} {key}" for key in keys for name in systems)]
     console.show_table(title, columns, rows, right=range(1, len(columns)))
 

@@ -30,14 +30,14 @@ BUDGETS = {
     "product files": 247,
     "test lines": 29_900,  # target 25,000
     "functions per 100 lines": 5.3,  # target 4.5
-    "private functions used once, percent": 42.5,  # target 25
-    "dataclasses and structs": 179,  # target 150
-    "fields of Config and Options classes": 321,  # target 250
+    "private functions used once, percent": 42.6,  # target 25
+    "dataclasses and structs": 180,  # target 150; TimeLimit of a network
+    "fields of Config and Options classes": 323,  # target 250; two of the plan that networks follow
     "lines without a comment, percent": 95.5,  # target 97
     "documentation pages": 25,
     "words of README": 700,
     "rooms": 22,
-    "options": 109,  # target 110; `--set NAME=VALUE` is one of each command that has it
+    "options": 110,  # target 110; `--set NAME=VALUE` is one of each command that has it
     "options of detect": 14,  # target 18
     "options of learn": 10,  # target 14
     "options of train": 9,  # target 16

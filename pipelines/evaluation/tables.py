@@ -101,16 +101,18 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
     Each is narrow enough for a terminal.
     """
     if len(judged) > 1:
-        name, entries = "checkpoint", [(entry.name, entry.document["events"]["together"]) for entry in judged]
+        documents = {entry.name: entry.document for entry in judged}
+        entries = [(label, {**of["events"]["together"], "AP": of["lstr"]["mAP"]}) for label, of in documents.items()]
+        name, precision = "checkpoint", "mAP"
     else:
-        events = judged[0].document["events"]
-
-        of_class = events["per_class"]
+        events, scores = judged[0].document["events"], judged[0].document["lstr"]
+        per_class = scores["per_class"]
+        of_class = {i: {**one, "AP": per_class.get(i, {}).get("AP")} for i, one in events["per_class"].items()}
         by_recall = sorted(
             of_class, key=lambda label: -(of_class[label]["found"] / (of_class[label]["labels"] or math.inf))
         )
-        name, entries = "class", [(label, of_class[label]) for label in by_recall]
-        entries.append(("together", events["together"]))
+        name, precision, entries = "class", "AP", [(label, of_class[label]) for label in by_recall]
+        entries.append(("together", {**events["together"], "AP": scores["mAP"]}))
 
     def table(title: str, columns: Sequence[str], cells: Callable[[Entry], list[str]]) -> ResultTable:
         return title, (name, *columns), [[label, *cells(one)] for label, one in entries]
@@ -121,12 +123,13 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
 
     return [
         table(
-            "actions found, missed and detected falsely, and seconds until found ones are reported",
-            ("actions", "found", "missed", "false alarms", "false s", "p50 s", "p95 s"),
+            f"actions, seconds until they are reported, and per-frame {precision}",
+            ("actions", "found", "missed", "false alarms", "false s", "p50 s", "p95 s", precision),
             lambda one: [
                 *(str(one[key]) for key in ("labels", "found", "missed", "false_alarms")),
                 figure_text(one["false_seconds"], 1),
                 *(figure_text(one["delay"][key], 2) for key in ("p50", "p95")),
+                figure_text(one["AP"]),
             ],
         ),
         table(

@@ -55,6 +55,9 @@ def test_it_detects_and_is_evaluated_as_the_published_code(lstr, golden, tmp_pat
         given = (checkpoint, tmp_path / "features", "--labels", labels, *SETTINGS, "--set", f"mode={mode}", "--json")
         code, out, err = lstr("evaluate", *given)
         assert code == 0 and json.loads(out)["lstr"]["mAP"] == pytest.approx(expected["mAP"], abs=1e-4), err
+    brief, whole = (lstr("evaluate", *given[:-1], *words)[1] for words in ((), ("--all",)))
+    assert (brief.count("\nclass\t"), whole.count("\nclass\t")) == (1, 6), "tables"
+    assert f"\t{expected['mAP']:.3f}" in brief
 
 
 def test_info_says_what_it_infers_and_what_it_assumes(lstr, golden):
