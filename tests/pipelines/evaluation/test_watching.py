@@ -1,4 +1,4 @@
-"""What the page of an evaluation knows of its videos: verdicts, curves, and where the pictures are."""
+"""The data of scored videos for the page of an evaluation: errors, curves and video files."""
 
 import base64
 from collections import Counter
@@ -15,19 +15,24 @@ from tests.support.browser import write_greys
 from tests.support.scored import make_evaluation
 
 
-def test_each_error_has_the_kind_that_the_tables_count():
+def videos_of(entry, folder: Path = Path("/")) -> list[dict]:
+    return describe_watching(Findings([entry]), folder)["models"][0]["videos"]
+
+
+def test_error_types_have_the_counts_of_the_tables():
     entry = make_evaluation()
     kinds = entry.document["events"]["together"]["kinds"]
-    videos = describe_watching(Findings([entry]), Path("/"))["models"][0]["videos"]
-    missed = Counter(one[4] for video in videos for one in video["labels"] if one[3] == "missed")
-    false = Counter(one[6] for video in videos for one in video["detections"] if one[3] == "false")
-    for words, found, counted in (
+    missed, false = Counter(), Counter()
+    for video in videos_of(entry):
+        missed.update(label[4] for label in video["labels"] if label[3] == "missed")
+        false.update(detection[6] for detection in video["detections"] if detection[3] == "false")
+    for names, counts, expected in (
         (OF_LABELS, missed, kinds["missed"]),
         (OF_FALSE_ALARMS, false, kinds["false_alarms"]),
     ):
-        shown = {kind: found[word] for kind, word in words.items() if kind != "edges"}
-        shown["edges"] = found["late"] + found["early"] + found["edge off"]
-        assert {kind: n for kind, n in counted.items() if kind in shown} == shown and sum(counted.values())
+        by_kind = {kind: counts[name] for kind, name in names.items()}
+        by_kind["edges"] += counts["late"] + counts["early"]
+        assert by_kind == {kind: expected[kind] for kind in by_kind} and sum(expected.values())
 
 
 def test_a_curve_keeps_its_peaks_in_few_bytes(monkeypatch):
@@ -38,35 +43,30 @@ def test_a_curve_keeps_its_peaks_in_few_bytes(monkeypatch):
     assert np.frombuffer(base64.b64decode(encode_curve(curve, 1000)), np.uint8)[3] == 255
     monkeypatch.setattr(watching, "ALL_POINTS", 0)
     monkeypatch.setattr(watching, "LEAST_POINTS", 10)
-    video = describe_watching(Findings([make_evaluation()]), Path("/"))["models"][0]["videos"][0]
-    assert [len(base64.b64decode(text)) for text in video["curves"].values()] == [10, 10]
+    assert [len(base64.b64decode(text)) for text in videos_of(make_evaluation())[0]["curves"].values()] == [10, 10]
 
 
-@pytest.mark.parametrize("codec, shown", [("libx264", "../greys.mp4"), ("mpeg4", "videos/b.lstr-proxy.mp4")])
-def test_pictures_are_those_of_the_features(tmp_path, monkeypatch, codec, shown):
-    """A file that has changed since is another video, and one that browsers do not play is copied, within a bound."""
+@pytest.mark.parametrize("codec, address", [("libx264", "../greys.mp4"), ("mpeg4", "videos/b.lstr-proxy.mp4")])
+def test_the_page_links_the_video_of_the_features(tmp_path, monkeypatch, codec, address):
+    """Or a copy that browsers play, for a limited duration; but not a file that has changed since."""
     video, folder = tmp_path / "greys.mp4", tmp_path / "report"
     folder.mkdir()
     write_greys(video, codec, late=1)
-
-    def address() -> str | None:
-        first = describe_watching(Findings([make_evaluation({"b": video})]), folder)["models"][0]["videos"][0]
-        assert first["ahead"] == pytest.approx(0.0 if "proxy" in first["video"] else 1.0, abs=0.13), "after the sound"
-        return first["video"]
-
-    assert address() == shown
-    assert (folder / "videos" / "b.lstr-proxy.mp4").exists() == (codec == "mpeg4")
-    monkeypatch.setattr(watching, "COPIED_SECONDS", 0)
-    assert address() == "../greys.mp4"
     entry = make_evaluation({"b": video})
+    for limit, expected in ((watching.COPIED_SECONDS, address), (0, "../greys.mp4")):
+        monkeypatch.setattr(watching, "COPIED_SECONDS", limit)
+        first = videos_of(entry, folder)[0]
+        assert first["video"] == expected
+        assert first["ahead"] == pytest.approx(0.0 if "proxy" in expected else 1.0, abs=0.13), "frames start late"
+        assert (folder / "videos" / "b.lstr-proxy.mp4").exists() == (codec == "mpeg4")
     video.write_bytes(video.read_bytes() + b"more")
-    assert describe_watching(Findings([entry]), folder)["models"][0]["videos"][0]["video"] is None
+    assert videos_of(entry, folder)[0]["video"] is None
 
 
 @pytest.mark.parametrize(
     "record", [{}, {"source": "s3://bucket/b.mp4", "bytes": 3}, {"source": "x" * 5000, "bytes": 0}]
 )
-def test_a_record_may_name_no_file(record):
+def test_a_record_without_a_valid_file_has_no_video(record):
     entry = make_evaluation()
     entry.split.folder.read_record = lambda _: record
-    assert describe_watching(Findings([entry]), Path("/"))["models"][0]["videos"][0]["video"] is None
+    assert videos_of(entry)[0]["video"] is None
