@@ -1,4 +1,4 @@
-"""Feature folders: what is read of one, and every fault in its arrays and records found."""
+"""Feature folders, local and at URLs: their layout, and how damaged arrays and records are found."""
 
 import json
 import shutil
@@ -16,38 +16,43 @@ from lstr.files.remote import RemoteFile
 from lstr.pipelines.features.folder import open_features, verify
 from lstr.pipelines.features.output_folder import create_output, open_output, read_calibration
 
-LENGTH = 12
+LENGTH = 9
+RECIPE = Recipe(
+    NetworkRecipe("resnet50", "random", "0" * 16, 1, (0.0,), (1.0,)),
+    NetworkRecipe("bninception", "random", "1" * 16, 1, (0.0,), (1.0,)),
+)
+
+
+def write_video(output, video_id, source, length=LENGTH):
+    """Write random features and the record of a video, like an extraction."""
+    stat = source.stat()
+    with output.staged(video_id) as local:
+        arrays = {}
+        for stream, width in (("rgb", 2048), ("flow", 1024)):
+            path = local.array(stream, video_id)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = RowFile(path, (width,))
+            for row in np.random.default_rng([*video_id.encode()]).random((length, width), np.float32):
+                file.append(row)
+            file.finish()
+            arrays[stream] = fingerprints(path)
+        record = {"id": video_id, "source": str(source), "bytes": stat.st_size, "mtime": stat.st_mtime}
+        write_json(local.record(video_id), record | {"recipe": RECIPE.id, "arrays": arrays, "chunks": length})
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three videos, as extraction stores them, of numbers instead of pixels."""
-    rng = np.random.default_rng(0)
-    recipe = Recipe(
-        NetworkRecipe("resnet50", "custom", "0" * 16, 1, (0.0,), (1.0,)),
-        NetworkRecipe("bninception", "custom", "1" * 16, 1, (0.0,), (1.0,)),
-    )
-    folder = create_output(tmp_path / "features", recipe, {})
+    """The features of three videos."""
+    folder = create_output(tmp_path / "features", RECIPE, {})
     for i in range(3):
-        arrays = {}
-        for stream, width in (("rgb", 2048), ("flow", 1024)):
-            path = folder.array(stream, f"set a/v{i}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = RowFile(path, (width,))
-            for row in rng.random((LENGTH, width), np.float32):
-                file.append(row)
-            file.finish()
-            arrays[stream] = fingerprints(path)
         source = tmp_path / f"v{i}.mp4"
         source.write_text("pixels")
-        stat = source.stat()
-        made = {"recipe": recipe.id, "chunks": LENGTH, "arrays": arrays, "bytes": stat.st_size, "mtime": stat.st_mtime}
-        write_json(folder.record(f"set a/v{i}"), made)
+        write_video(folder, f"set a/v{i}", source)
     return folder
 
 
 def edit(path, change):
-    """Change an array in place, as a program that knows nothing of records would."""
+    """Change an array without its record."""
     np.save(path, change(np.load(path)))
 
 
@@ -55,23 +60,21 @@ def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def zero_row(array):
-    array[3] = 0
-    return array
+def with_value(value, index):
+    def change(array):
+        array[index] = value
+        return array
 
-
-def not_a_number(array):
-    array[5, 7] = np.nan
-    return array
+    return change
 
 
 def flip_byte(path):
-    with path.open("r+b") as file:
-        file.seek(128 + 4 * 1024 * 2 + 2)
-        file.write(b"\x11")
+    content = bytearray(path.read_bytes())
+    content[128 + 4 * 1024 * 2 + 2] ^= 0x11
+    path.write_bytes(content)
 
 
-def test_the_folder_of_an_extraction(small_set):
+def test_an_extraction_writes_arrays_and_records(small_set):
     folder = open_features(small_set.features)
     assert folder.names == ("rgb_random_mobilenetv3", "flow_random_shufflenetv2")
     assert folder.ids() == [f"scene_{i:02d}" for i in range(4)]
@@ -79,16 +82,16 @@ def test_the_folder_of_an_extraction(small_set):
     assert rgb.shape == (20, 576) and flow.shape == (20, 1024) and rgb.dtype == flow.dtype == np.float32
     assert np.isfinite(rgb).all() and rgb[:].std(0).mean() > 0.01 and flow[:].std(0).mean() > 0.01
     record = json.loads(folder.record("scene_00").read_text())
-    wanted = {"id", "source", "bytes", "mtime", "recipe", "duration", "chunks", "decoded_frames", "header_frames"}
-    wanted |= {"decode_errors", "flow_backend", "device", "decoder", "seconds"}
-    assert wanted <= record.keys() and record["recipe"] == folder.recipe.id and record["chunks"] == 20
+    names = {"id", "source", "bytes", "mtime", "recipe", "duration", "chunks", "decoded_frames", "header_frames"}
+    names |= {"decode_errors", "flow_backend", "device", "decoder", "seconds"}
+    assert names <= record.keys() and record["recipe"] == folder.recipe.id and record["chunks"] == 20
     assert [entry["id"] for entry in read_jsonl(folder.path / "videos.jsonl")] == folder.ids()
     assert not (folder.path / "failed.jsonl").exists()
 
 
-def test_what_is_no_feature_folder(tmp_path):
+def test_other_folders_are_refused(tmp_path):
     with pytest.raises(MissingPathError):
-        open_features(tmp_path / "none")
+        open_features(tmp_path / "missing")
     with pytest.raises(RecipeError):
         open_features(tmp_path)
     for name, length in (("rgb_x", 4), ("flow_x", 9)):
@@ -98,80 +101,78 @@ def test_what_is_no_feature_folder(tmp_path):
         open_features(tmp_path).load("v")
 
 
-def test_a_whole_folder_and_one_with_a_fault(folder, lstr):
+def test_info_reports_faults(folder, lstr):
     chunks, faults, n_hashed = verify(open_features(folder.path))
     assert faults == [] and chunks == {f"set a/v{i}": LENGTH for i in range(3)} and n_hashed == 6
     code, out, err = lstr("info", folder.path, "--json")
     described = json.loads(out)
     assert code == 0 and err == "" and described["faults"] == described["damaged"] == []
     assert (described["videos"], described["chunks"], described["arrays_checked_by_hash"]) == (3, 3 * LENGTH, 6)
-    edit(folder.array("flow", "set a/v1"), zero_row)
+    edit(folder.array("flow", "set a/v1"), with_value(0, 3))
     code, out, err = lstr("info", folder.path)
     assert code == 3 and "set a/v1\tflow\t" in out and err.count("failed: ") == err.count("hint: ") == 1
 
 
-HARMS = {
-    "missing": lambda f: f.array("flow", "set a/v1").unlink(),
-    "cut": lambda f: cut(f.array("flow", "set a/v1")),
-    "a row of zeros": lambda f: edit(f.array("flow", "set a/v1"), zero_row),
-    "not finite": lambda f: edit(f.array("flow", "set a/v1"), not_a_number),
-    "one byte": lambda f: flip_byte(f.array("flow", "set a/v1")),
-    "one array shorter": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a[:9]),
-    "both arrays shorter": lambda f: [edit(f.array(s, "set a/v1"), lambda a: a[:9]) for s in ("rgb", "flow")],
-    "another width": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a[:, :1000]),
-    "no rows": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a.ravel()),
-    "another type": lambda f: edit(f.array("flow", "set a/v1"), lambda a: a.astype(np.float64)),
-    "longer": lambda f: edit(f.array("flow", "set a/v1"), lambda a: np.concatenate([a, a])),
-    "the array of another": lambda f: shutil.copy(f.array("flow", "set a/v0"), f.array("flow", "set a/v1")),
-    "no record": lambda f: f.record("set a/v1").unlink(),
-    "record cut": lambda f: f.record("set a/v1").write_text('{"recipe": '),
-    "record of another recipe": lambda f: write_json(f.record("set a/v1"), {"recipe": "other", "chunks": LENGTH}),
+def change_flow(change):
+    return lambda folder: edit(folder.array("flow", "set a/v1"), change)
+
+
+VALUE_FAULTS = {
+    "a row of zeros": change_flow(with_value(0, 3)),
+    "not finite": change_flow(with_value(np.nan, (5, 7))),
+    "one byte": lambda folder: flip_byte(folder.array("flow", "set a/v1")),
+}
+"""Faults inside an array, which are only found if the whole file is read."""
+FAULTS = VALUE_FAULTS | {
+    "missing": lambda folder: folder.array("flow", "set a/v1").unlink(),
+    "cut": lambda folder: cut(folder.array("flow", "set a/v1")),
+    "one array shorter": change_flow(lambda array: array[:7]),
+    "both arrays shorter": lambda folder: [edit(folder.array(s, "set a/v1"), lambda a: a[:7]) for s in ("rgb", "flow")],
+    "another width": change_flow(lambda array: array[:, :1000]),
+    "no rows": change_flow(np.ravel),
+    "another type": change_flow(np.float64),
+    "longer": change_flow(lambda array: np.concatenate([array, array])),
+    "another array": lambda folder: shutil.copy(folder.array("flow", "set a/v0"), folder.array("flow", "set a/v1")),
+    "no record": lambda folder: folder.record("set a/v1").unlink(),
     **{
-        f"record {text!r}": lambda f, text=text: f.record("set a/v1").write_text(text)
-        for text in ("", "[]", "{}", '{"arrays": 3}', "null", "\x00")
+        f"record {text!r}": lambda folder, text=text: folder.record("set a/v1").write_text(text)
+        for text in ("", "[]", "{}", '{"arrays": 3}', "null", "\x00", '{"recipe": ', '{"recipe": "other", "chunks": 9}')
     },
 }
-INSIDE = ("a row of zeros", "not finite", "one byte")
-"""Inside an array: for these the whole file must be read."""
 
 
-@pytest.mark.parametrize("harm", HARMS)
-def test_each_fault_is_found_and_redone(folder, tmp_path, harm):
-    """A rerun reads three rows per array, and still tells any other array from the one that it wrote."""
-    HARMS[harm](folder)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_video_is_found_and_extracted_again(folder, tmp_path, fault):
+    """A second run reads three rows per array, and detects every other fault."""
+    FAULTS[fault](folder)
     chunks, faults, _ = verify(open_features(folder.path))
-    assert {fault["id"] for fault in faults} == {"set a/v1"} and set(chunks) == {"set a/v0", "set a/v2"}
+    assert {entry["id"] for entry in faults} == {"set a/v1"} and set(chunks) == {"set a/v0", "set a/v2"}
     done = [bool(folder.find_record(f"set a/v{i}", tmp_path / f"v{i}.mp4")) for i in range(3)]
-    assert done == [True, harm in INSIDE, True]
+    assert done == [True, fault in VALUE_FAULTS, True]
 
 
-def test_a_folder_from_elsewhere_has_no_records(folder, lstr):
+def test_a_folder_of_another_program_has_no_records(folder, lstr):
     (folder.path / "recipe.json").unlink()
     shutil.rmtree(folder.path / "records")
-    elsewhere = open_features(folder.path)
-    chunks, faults, n_hashed = verify(elsewhere)
-    assert elsewhere.recipe is None and faults == [] and len(chunks) == 3 and n_hashed == 0
-    edit(elsewhere.array("rgb", "set a/v1"), not_a_number)
-    edit(elsewhere.array("rgb", "set a/v2"), lambda a: a[:, :7])
-    assert [fault["id"] for fault in verify(elsewhere)[1]] == ["set a/v1", "set a/v2"]
+    features = open_features(folder.path)
+    chunks, faults, n_hashed = verify(features)
+    assert features.recipe is None and faults == [] and len(chunks) == 3 and n_hashed == 0
+    edit(features.array("rgb", "set a/v1"), with_value(np.nan, (5, 7)))
+    edit(features.array("rgb", "set a/v2"), lambda array: array[:, :7])
+    assert [fault["id"] for fault in verify(features)[1]] == ["set a/v1", "set a/v2"]
     code, _, err = lstr("info", folder.path)
-    assert code == 3
-    cut(elsewhere.array("rgb", "set a/v1"))
+    cut(features.array("rgb", "set a/v1"))
     with pytest.raises(RecipeError) as caught:
-        elsewhere.load("set a/v1")
-    assert "lstr extract" not in err + caught.value.hint, "it has not made them"
+        features.load("set a/v1")
+    assert code == 3 and "lstr extract" not in err + caught.value.hint
 
 
-RECIPE = Recipe(
-    NetworkRecipe("resnet50", "random", "0" * 16, 1, (0.0,), (1.0,)),
-    NetworkRecipe("bninception", "random", "1" * 16, 1, (0.0,), (1.0,)),
-)
 SOURCE = RemoteFile("memory://videos/a/v 1.mp4")
 
 
 @pytest.fixture
-def features():
-    """A new feature folder in a file system in this process, and beside it a source."""
+def remote():
+    """A new feature folder in a file system in memory, and a source."""
     fs = fsspec.filesystem("memory")
     fs.store.clear()
     SOURCE.write(b"0123456789")
@@ -179,78 +180,58 @@ def features():
     fs.store.clear()
 
 
-def publish(features, n_chunks=9):
-    """Extract as an extraction would, but with numbers for features."""
-    stat, video_id = SOURCE.stat(), "a/v 1"
-    with features.staged(video_id) as local:
-        arrays = {}
-        for stream, width in (("rgb", 2048), ("flow", 1024)):
-            array = local.array(stream, video_id)
-            array.parent.mkdir(parents=True)
-            np.save(array, np.random.default_rng(0).random((n_chunks, width), dtype=np.float32))
-            arrays[stream] = fingerprints(array)
-        record = {"id": video_id, "source": str(SOURCE), "bytes": stat.st_size, "mtime": stat.st_mtime}
-        write_json(local.record(video_id), record | {"recipe": RECIPE.id, "arrays": arrays, "chunks": n_chunks})
+def recorded_ids(output) -> list[str]:
+    output.compile()
+    return [record["id"] for record in read_jsonl(output.path.joinpath("videos.jsonl"))]
 
 
-def ids_of(features) -> list[str]:
-    features.compile()
-    return [record["id"] for record in read_jsonl(features.path.joinpath("videos.jsonl"))]
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_an_uploaded_video_is_done(remote, length):
+    assert not remote.find_record("a/v 1", SOURCE)
+    write_video(remote, "a/v 1", SOURCE, length)
+    assert remote.find_record("a/v 1", SOURCE) and recorded_ids(remote) == ["a/v 1"]
+    arrays = {f"{name}/a/v 1.npy" for name in ("rgb_random_resnet50", "flow_random_bninception")}
+    files = {"calibration.pt", "recipe.json", "records/a/v 1.json", "videos.jsonl"}
+    assert set(remote.path.below()) == arrays | files
 
 
-@pytest.mark.parametrize("n_chunks", [1, 2, 9])
-def test_what_was_put_is_done(features, n_chunks):
-    assert not features.find_record("a/v 1", SOURCE)
-    publish(features, n_chunks)
-    assert features.find_record("a/v 1", SOURCE) and ids_of(features) == ["a/v 1"]
-    assert sorted(features.path.below()) == [
-        "calibration.pt",
-        "flow_random_bninception/a/v 1.npy",
-        "recipe.json",
-        "records/a/v 1.json",
-        "rgb_random_resnet50/a/v 1.npy",
-        "videos.jsonl",
-    ]
-
-
-REMOTE_HARMS = {
-    "array gone": lambda array, record: array.unlink(),
-    "array cut": lambda array, record: array.write(array.read()[:-4]),
-    "array of another": lambda array, record: array.write(array.read()[:-4] + b"\1\1\1\1"),
-    "no array": lambda array, record: array.write(b"<html>"),
-    "record gone": lambda array, record: record.unlink(),
-    "record cut": lambda array, record: record.write(record.read()[:50]),
-    "source changed": lambda array, record: SOURCE.write(b"01234567890"),
-    "source gone": lambda array, record: SOURCE.unlink(),
+REMOTE_FAULTS = {
+    "no array": lambda array, record: array.unlink(),
+    "cut array": lambda array, record: array.write(array.read()[:-4]),
+    "another array": lambda array, record: array.write(array.read()[:-4] + b"\1\1\1\1"),
+    "text": lambda array, record: array.write(b"<html>"),
+    "no record": lambda array, record: record.unlink(),
+    "cut record": lambda array, record: record.write(record.read()[:50]),
+    "other source": lambda array, record: SOURCE.write(b"01234567890"),
+    "no source": lambda array, record: SOURCE.unlink(),
 }
 
 
-@pytest.mark.parametrize("harm", REMOTE_HARMS)
-def test_harm_elsewhere_is_found(features, harm):
-    publish(features)
-    REMOTE_HARMS[harm](features.array("flow", "a/v 1"), features.record("a/v 1"))
-    assert not features.find_record("a/v 1", SOURCE)
+@pytest.mark.parametrize("fault", REMOTE_FAULTS)
+def test_a_faulty_remote_video_is_found(remote, fault):
+    write_video(remote, "a/v 1", SOURCE)
+    REMOTE_FAULTS[fault](remote.array("flow", "a/v 1"), remote.record("a/v 1"))
+    assert not remote.find_record("a/v 1", SOURCE)
 
 
-def test_a_video_that_is_put_again_has_no_record_meanwhile(features):
-    """Else a run that is killed between two arrays would leave old and new ones under the old record."""
-    publish(features)
-    with pytest.raises(InterruptedError), features.staged("a/v 1"):
-        assert ids_of(features) == [] and not features.find_record("a/v 1", SOURCE)
+def test_a_video_has_no_record_while_it_is_uploaded_again(remote):
+    """Otherwise a killed run would leave old and new arrays with the old record."""
+    write_video(remote, "a/v 1", SOURCE)
+    with pytest.raises(InterruptedError), remote.staged("a/v 1"):
+        assert recorded_ids(remote) == [] and not remote.find_record("a/v 1", SOURCE)
         raise InterruptedError
-    assert ids_of(features) == []
+    assert recorded_ids(remote) == []
 
 
-def test_a_folder_is_opened_as_it_was_begun(features):
-    opened = open_output(features.path)
-    assert opened == features and read_calibration(opened.path)["rgb"]["mean"].tolist() == [1, 1]
-    assert create_output(features.path, RECIPE, {}) == features
-    assert open_output(RemoteFile("memory://elsewhere")) is None
+def test_an_existing_folder_keeps_its_recipe(remote):
+    assert open_output(remote.path) == create_output(remote.path, RECIPE, {}) == remote
+    assert read_calibration(remote.path)["rgb"]["mean"].tolist() == [1, 1]
+    assert open_output(RemoteFile("memory://missing")) is None
     with pytest.raises(RecipeError, match="long_side"):
-        create_output(features.path, Recipe(RECIPE.rgb, RECIPE.flow, long_side=160), {})
-    RemoteFile("memory://theirs/rgb_x/v.npy").write(b"1")
+        create_output(remote.path, Recipe(RECIPE.rgb, RECIPE.flow, long_side=160), {})
+    RemoteFile("memory://other/rgb_x/v.npy").write(b"1")
     with pytest.raises(RecipeError):
-        create_output(RemoteFile("memory://theirs"), RECIPE, {})
-    features.path.joinpath("recipe.json").write(b"{")
+        create_output(RemoteFile("memory://other"), RECIPE, {})
+    remote.path.joinpath("recipe.json").write(b"{")
     with pytest.raises(RecipeError):
-        open_output(features.path)
+        open_output(remote.path)
