@@ -95,24 +95,11 @@ def test_subsets(labels, tmp_path, lstr):
 
 def test_classes_are_merged_by_renaming(tmp_path, lstr):
     (tmp_path / "x.csv").write_text("video,start,end,label\na,1,2,High jump\na,3,4,high_jump\na,5,6,run\n")
-    words = ("labels", "convert", tmp_path / "x.csv", "--to", "csv", "--rename")
+    words = ("labels", "convert", tmp_path / "x.csv", "--to", "csv", "-o", "-", "--rename")
     code, out, err = lstr(*words, "High jump=high_jump")
     assert code == 0 and out.count("high_jump") == 2 and "High jump" not in out, err
     assert_error(lstr(*words, "leap=jump"), 2, "'leap'", "'High jump', 'high_jump', 'run'")
     assert_error(lstr(*words, "leap"), 2, "OLD=NEW")
-
-
-def test_formats_are_recognised_by_names_of_files(labels, tmp_path, lstr):
-    assert lstr("labels", "convert", labels, "--to", "eaf", "-o", tmp_path / "eaf")[0] == 0
-    output = tmp_path / "new.json"
-    code, out, err = lstr("labels", "convert", *sorted((tmp_path / "eaf").rglob("*.eaf")), "-o", output)
-    assert (code, out) == (0, "") and "error" not in err, err
-    assert read_labels(output).videos.keys() == {"game", "other"}
-    (tmp_path / "frames.csv").write_text("video,subset,start,end,label\na,train,82,112,jump\n")
-    assert lstr("labels", "convert", tmp_path / "frames.csv", "--frames", 30, "-o", output)[0] == 0
-    assert read_labels(output).videos["a"] == VideoLabels("training", None, (Segment(82 / 30, 112 / 30, "jump"),))
-    code, out, _ = lstr("labels", "convert", output, "--to", "csv", "-o", "-")
-    assert code == 0 and out.startswith("video,subset,start,end")
 
 
 @pytest.mark.parametrize(
