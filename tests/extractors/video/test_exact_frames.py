@@ -1,4 +1,4 @@
-"""The frame that is asked for by its number is the one that decoding from the beginning gives, with its time."""
+"""Frames requested by number equal those decoded from the beginning, with their times."""
 
 import random
 from fractions import Fraction
@@ -20,13 +20,13 @@ REFRESHED = {"x264-params": "intra-refresh=1:keyint=20:bframes=0"}
 
 
 def write_part(path, ending: str):
-    """A stream copy that begins within a group: its first pictures cannot be decoded."""
+    """Write a stream copy that starts within a group, so that its first frames cannot be decoded."""
     whole = write_video(path / "whole.ts", range(0, 1200, 20), options={**B_FRAMES, "g": "20"}, noise=True)
     return remux(whole, path / f"a{ending}", 7)
 
 
 def write_rate(path, rate: Fraction):
-    """A video of noise at a rate with a numerator, B-frames in it."""
+    """Write noise with B-frames at a fractional rate."""
     random = np.random.default_rng(1)
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=rate, options=B_FRAMES)
@@ -38,7 +38,7 @@ def write_rate(path, rate: Fraction):
     return path
 
 
-MADE = {
+WRITERS = {
     "b-frames": lambda path: write_video(path / "a.mp4", range(0, 1200, 20), options=B_FRAMES, noise=True),
     "open groups": lambda path: write_video(path / "a.mp4", range(0, 1800, 20), options=OPEN, noise=True),
     "no key frames": lambda path: write_video(path / "a.mp4", range(0, 1800, 20), options=REFRESHED, noise=True),
@@ -54,21 +54,20 @@ MADE = {
 }
 
 
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize(
-    "kept", [96 * 2**20, pytest.param(40_000, marks=pytest.mark.long)], ids=["all kept", "few kept"]
+    "cache_bytes", [96 * 2**20, pytest.param(40_000, marks=pytest.mark.long)], ids=["large cache", "small cache"]
 )
-def test_each_frame_is_the_one_that_plays_at_its_time(tmp_path, kind, kept):
-    path = MADE[kind](tmp_path)
-    played = [(frame.time, frame.image) for frame in PyAVReader(path).frames(FULL)]
+def test_frames_by_number_equal_those_that_are_played(tmp_path, kind, cache_bytes):
+    path = WRITERS[kind](tmp_path)
+    played = list(PyAVReader(path).frames(FULL))
     index = index_frames(path)
-    assert index.times == pytest.approx([float(time) for time, _ in played], abs=6e-7)
+    assert index.times == pytest.approx([float(frame.time) for frame in played], abs=6e-7)
     order = list(range(len(played)))
-    back = order[::-1]
-    jumps = random.Random(5).choices(order, k=40 if kept > 10**6 else 12)
-    with ExactFrames(index, kept) as frames:
-        for number in [*jumps, *order[::7], *back[:12], *order[10:20]]:
-            assert np.array_equal(frames.image(number, FULL), played[number][1]), number
+    jumps = random.Random(5).choices(order, k=40 if cache_bytes > 10**6 else 12)
+    with ExactFrames(index, cache_bytes) as frames:
+        for number in [*jumps, *order[::7], *order[:-13:-1], *order[10:20]]:
+            assert np.array_equal(frames.image(number, FULL), played[number].image), number
         if kind == "odd samples":
             assert frames.image(0, FULL).shape == (36, 64, 3)
     if kind == "59.94":

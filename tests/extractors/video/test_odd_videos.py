@@ -1,4 +1,4 @@
-"""Every one of the odd videos: FFmpeg's own 24 FPS frames, or one typed sentence."""
+"""All odd videos give FFmpeg's frames at 24 FPS, or a VideoError."""
 
 import json
 from pathlib import Path
@@ -18,14 +18,14 @@ LONG = "long_1080p_lowbitrate.mp4"
 
 def odd_videos(shared) -> dict[str, Path]:
     folder = shared / "data" / "odd_videos"
-    found = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
-    del found["SOURCES.md"]
-    assert len(found) == 192
-    return found
+    videos = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
+    del videos["SOURCES.md"]
+    assert len(videos) == 192
+    return videos
 
 
 def outcome(path: Path, allow_damaged: bool = False) -> dict:
-    """Return what a file's frames are, and of a damaged file also what is kept of it with --allow-damaged."""
+    """Return facts about a file's frames, or its error; for a damaged file also with --allow-damaged."""
     try:
         video, reader, _ = open_chunks(path, 64, allow_damaged)
         n_frames = sum(1 for _ in resample(reader.frames(64)))
@@ -33,10 +33,9 @@ def outcome(path: Path, allow_damaged: bool = False) -> dict:
             raise VideoError("too short", "none")
     except VideoError as error:
         assert error.hint and "\n" not in str(error)
-        found = {"outcome": "error"}
         if "--allow-damaged" in error.hint and not allow_damaged:
-            found["with_allow_damaged"] = outcome(path, allow_damaged=True)
-        return found
+            return {"outcome": "error", "with_allow_damaged": outcome(path, allow_damaged=True)}
+        return {"outcome": "error"}
     assert n_frames == n_frames_until(reader.end)
     return {
         "outcome": "features",
@@ -54,44 +53,41 @@ def outcome(path: Path, allow_damaged: bool = False) -> dict:
 
 
 @pytest.mark.long
-def test_every_odd_video_gives_its_frames_or_a_typed_error(shared):
-    """Each decoded once, all but six minutes of 1080p, which belong to the slow tests."""
-    recorded = json.loads(TABLE.read_text())
-    videos = odd_videos(shared)
+def test_odd_videos_give_their_frames_or_an_error(shared):
+    """Except six minutes of 1080p, which only the slow test decodes."""
+    recorded, videos = json.loads(TABLE.read_text()), odd_videos(shared)
     assert videos.keys() == recorded.keys()
-    found = {name: outcome(path) for name, path in videos.items() if path.name != LONG}
-    assert found == {name: recorded[name] for name in found}
+    outcomes = {name: outcome(path) for name, path in videos.items() if path.name != LONG}
+    assert outcomes == {name: recorded[name] for name in outcomes}
 
 
-def differences(path: Path) -> str:
-    """What differs between a file's frames here and FFmpeg's, in words; empty when nothing does."""
+def difference_from_ffmpeg(path: Path) -> str:
+    """Describe the first difference between a file's frames and FFmpeg's; empty if there is none."""
     video = probe(path)
     reader = FrameReader(video)
-    ours, oracle = resample(reader.frames(10**6)), ffmpeg_24(path)
-    n = 0
-    last = (None, None)
-    for n, frame in enumerate(ours, 1):
-        theirs = next(oracle, None)
-        if theirs is None:
+    expected, n = ffmpeg_24(path), 0
+    previous = (None, None)
+    for n, frame in enumerate(resample(reader.frames(10**6)), 1):
+        image = next(expected, None)
+        if image is None:
             return f"more than {n - 1} frames"
-        if last[0] is frame and np.array_equal(last[1], theirs):
+        if previous[0] is frame and np.array_equal(previous[1], image):
             continue
-        if video.clock == "container" and not np.array_equal(frame.image, shrink(theirs, frame.image.shape[1::-1])):
+        if video.clock == "container" and not np.array_equal(frame.image, shrink(image, frame.image.shape[1::-1])):
             return f"frame {n - 1} ({reader.decoder})"
-        last = (frame, theirs)
-    if next(oracle, None) is not None:
+        previous = (frame, image)
+    if next(expected, None) is not None:
         return f"only {n} frames"
-    return "" if n == video.n_frames else f"{n} frames, {video.n_frames} announced"
+    return "" if n == video.n_frames else f"{n} frames instead of {video.n_frames}"
 
 
 @pytest.mark.slow
-def test_every_readable_file_equals_ffmpegs_fps_filter(shared):
-    """Frame for frame, to the bit, frame counts included; those without a clock have none to compare by."""
-    found = {}
+def test_odd_videos_equal_ffmpegs_fps_filter(shared):
+    """To the bit and in number; only the number is compared for files without a clock."""
+    differences = {}
     for name, path in odd_videos(shared).items():
         try:
-            found[name] = differences(path)
+            differences[name] = difference_from_ffmpeg(path)
         except VideoError as error:
             assert error.hint
-    assert len(found) == 123
-    assert {name: what for name, what in found.items() if what} == {}
+    assert len(differences) == 123 and {name: text for name, text in differences.items() if text} == {}
