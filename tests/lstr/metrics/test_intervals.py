@@ -1,4 +1,4 @@
-"""Resamples of videos: what they equal, and what they say of videos that are alike and that are not."""
+"""Intervals: resamples of videos equal the metrics of their videos, and rates have Poisson intervals."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ CLASSES = ("Background", "A", "B", "Ambiguous")
 
 
 def events(videos):
-    return [VideoEvents(segments_of(on, CLASSES), segments_of(said > 0.5, CLASSES), 10.0) for said, on in videos]
+    return [VideoEvents(segments_of(on, CLASSES), segments_of(scores > 0.5, CLASSES), 10.0) for scores, on in videos]
 
 
 def starts(videos, draws):
-    said, targets = [said for said, _ in videos], [on for _, on in videos]
-    return start_precision(said, targets, [segments_of(on, CLASSES) for on in targets], CLASSES, (1, 3), draws)
+    scores, targets = zip(*videos, strict=True)
+    return start_precision(scores, targets, [segments_of(on, CLASSES) for on in targets], CLASSES, (1, 3), draws)
 
 
 MEASURES = {
@@ -34,40 +34,34 @@ MEASURES = {
 
 @pytest.mark.parametrize("together", [10, 10**6], ids=["computed in parts", "at once"])
 @pytest.mark.parametrize("name", MEASURES)
-def test_intervals_are_of_the_videos_drawn_again(name, together, monkeypatch):
+def test_intervals_equal_those_of_resampled_videos(name, together, monkeypatch):
     monkeypatch.setattr("lstr.metrics.ranked.CELLS_TOGETHER", together)
     measure, figure = MEASURES[name]
     random = np.random.default_rng(1)
     texts = [["".join(random.choice(list("..AAAB?"), 40)) for _ in range(2)] for _ in range(5)]
-    videos = [(scores_of(said), targets_of(on)) for said, on in texts]
+    videos = [(scores_of(scores), targets_of(on)) for scores, on in texts]
     draws, values = draw(5, 12), []
     for times in draws:
-        found = measure([videos[i] for i in np.repeat(np.arange(5), times)], None)
-        values.append(found[figure] if name != "actions" else found["iou"]["0.3"][figure])
+        result = measure([videos[i] for i in np.repeat(np.arange(5), times)], None)
+        values.append(result[figure] if name != "actions" else result["iou"]["0.3"][figure])
     edges = interval(np.array(values))
     assert measure(videos, draws)["interval"][figure] == pytest.approx(edges) and edges[0] < edges[1]
 
 
 @pytest.mark.parametrize("ignore", ["Ambiguous", None])
-def test_a_resample_is_the_metric_of_its_videos(ignore):
+def test_means_per_frame_equal_those_of_resampled_videos(ignore):
+    """A class that was not drawn is in no mean: one video has B, and another has no action."""
     rng = np.random.default_rng(0)
     scores = [rng.random((20 + i, 4)) for i in range(4)]
-    targets = [np.eye(4, dtype=int)[rng.choice(4, len(rows), p=[0.5, 0.3, 0.1, 0.1])] for rows in scores]
-    draws = draw(4, 10)
-    means = {c: resampled_means(scores, targets, CLASSES, draws, c, ignore) for c in (False, True)}
+    shares = ([0.5, 0.4, 0, 0.1], [0.5, 0.4, 0, 0.1], [0.5, 0, 0.4, 0.1], [1, 0, 0, 0])
+    targets = [np.eye(4, dtype=int)[rng.choice(4, len(rows), p=p)] for rows, p in zip(scores, shares, strict=True)]
+    draws = [*draw(4, 10), np.array([4, 0, 0, 0]), np.array([0, 0, 0, 4])]
+    means = [resampled_means(scores, targets, CLASSES, np.stack(draws), c, ignore) for c in (False, True)]
     for i, times in enumerate(draws):
         chosen = np.repeat(np.arange(4), times)
         rows, on = np.concatenate([scores[v] for v in chosen]), np.concatenate([targets[v] for v in chosen])
         expected = per_frame(rows, on, CLASSES, ignore)
-        assert (means[False][i], means[True][i]) == pytest.approx((expected["mAP"], expected["mcAP"]))
-
-
-def test_a_class_that_was_not_drawn_is_in_no_mean():
-    """Only the second video has B; a resample without any action has no mean."""
-    scores = [np.array([[0, 0.9, 0, 0], [0, 0.1, 0, 0]]), np.array([[0, 0, 0.2, 0], [0, 0, 0.4, 0]]), np.zeros((2, 4))]
-    targets = [np.array([[0, 1, 0, 0], [1, 0, 0, 0]]), np.array([[0, 0, 1, 0], [1, 0, 0, 0]]), np.eye(4)[[0, 0]]]
-    means = resampled_means(scores, targets, CLASSES, np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]]))
-    np.testing.assert_allclose(means, [1.0, 0.5, np.nan, 0.75])
+        assert [means[0][i], means[1][i]] == pytest.approx([expected["mAP"], expected["mcAP"]], nan_ok=True)
 
 
 def test_draws_are_the_same_for_every_checkpoint():
@@ -75,27 +69,19 @@ def test_draws_are_the_same_for_every_checkpoint():
     assert (draw(7, 50).sum(axis=1) == 7).all() and len(np.unique(draw(7, 50), axis=0)) > 40
 
 
-def test_interval():
+def test_an_interval_has_95_percent_of_the_values():
     assert interval(np.arange(101) / 100) == pytest.approx([0.025, 0.975])
-    assert interval(np.array([0.5, np.nan])) == [0.5, 0.5]
-    assert np.isnan(interval(np.array([np.nan]))).all()
-    for edges, figures in (
-        ([139.2, 533.9], ("140", "530")),
-        ([0.0253, 5.57], ("0.025", "5.6")),
-        ([0.0, 3.0], ("3.0",)),
-    ):
+    assert interval(np.array([0.5, np.nan])) == [0.5, 0.5] and np.isnan(interval(np.array([np.nan]))).all()
+    for edges, figures in (([139.2, 533.9], ["140", "530"]), ([0.0253, 5.57], ["0.025", "5.6"]), ([0.0, 3.0], ["3.0"])):
         assert all(figure in interval_text(edges) for figure in figures)
 
 
-@pytest.mark.parametrize("count, hours", [(1, 0.5), (2, 3.0), (130, 0.5)])
-def test_each_edge_leaves_a_fortieth_of_the_counts_beyond(count, hours):
+@pytest.mark.parametrize("count, hours", [(1, 0.5), (2, 3.0), (130, 0.5), (0, 15 / 3600)])
+def test_a_rate_has_the_interval_of_a_poisson_count(count, hours):
     low, high = rate_interval(count, hours)
-    assert poisson.sf(count - 1, low * hours) == pytest.approx(0.025)
-    assert poisson.cdf(count, high * hours) == pytest.approx(0.025)
-    assert low < count / hours < high
-
-
-def test_none_counted_is_a_bound_and_not_nothing():
-    low, high = rate_interval(0, 15 / 3600)
-    assert low == 0 and poisson.pmf(0, high * 15 / 3600) == pytest.approx(0.05)
-    assert rate_interval(0, 0) is None
+    if count:
+        assert poisson.sf(count - 1, low * hours) == pytest.approx(0.025)
+        assert poisson.cdf(count, high * hours) == pytest.approx(0.025)
+    else:
+        assert low == 0 and poisson.pmf(0, high * hours) == pytest.approx(0.05), "an upper bound"
+    assert low <= count / hours < high and rate_interval(count, 0) is None
