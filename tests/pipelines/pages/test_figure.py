@@ -1,5 +1,6 @@
-"""The still picture."""
+"""The figure of a timeline, and the colours of classes in figures, reports and the index."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -8,51 +9,86 @@ from PIL import Image
 
 from lstr.labels.segment import Segment
 from lstr.pipelines.pages.figure import MOST_LANES, lanes_of, write_figure
-from tests.support.annotated import AWKWARD, CLASSES
+from lstr.pipelines.pages.page import write_index, write_report
+from lstr.pipelines.pages.palette import CLASSES, NEUTRALS, NO_ACTION, TRUTH, colours_of, rgb_of
+from tests.support import annotated
+from tests.support.pages import Page, make_scores, make_timeline
 
 TIMELINE = {
-    "source": AWKWARD.media,
-    "duration": AWKWARD.duration,
-    "classes": ["Background", *CLASSES],
-    "seconds_per_chunk": 0.25,
+    "source": annotated.AWKWARD.media,
+    "duration": annotated.AWKWARD.duration,
+    "classes": ["Background", *annotated.CLASSES],
     "chunks": 14801,
-    "segments": [segment.to_dict() for segment in AWKWARD.segments],
-    "gaps": [],
+    "seconds_per_chunk": 0.25,
+    "segments": [segment.to_dict() for segment in annotated.AWKWARD.segments],
     "recipe": None,
     "warnings": ["random $weights$"],
 }
+ACTIONS = ["wave", "kick", "hug", "wave & hug"]
 
 
-@pytest.fixture
-def scores() -> np.ndarray:
-    return np.random.default_rng(0).random((TIMELINE["chunks"], 1 + len(CLASSES)), dtype=np.float32)
-
-
-def test_svg_is_small_and_keeps_labels_as_text(tmp_path, scores):
-    """An hour with scores, not an element a chunk; a class named <script> and dollars are text."""
-    write_figure(tmp_path / "a.svg", TIMELINE, scores)
-    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert len(text) < 1_500_000
-    root = ET.fromstring(text.encode())
-    shown = {"".join(element.itertext()).strip() for element in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {*CLASSES, "a b.mp4", "random $weights$"} <= shown
+def test_an_svg_is_small_and_keeps_labels_as_text(tmp_path):
+    """Of an hour with scores; markup and dollars in names are text."""
+    write_figure(tmp_path / "a.svg", TIMELINE, make_scores(14801, 1 + len(annotated.CLASSES)))
+    content = (tmp_path / "a.svg").read_bytes()
+    assert len(content) < 1_500_000
+    root = ET.fromstring(content)
+    texts = {"".join(element.itertext()).strip() for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {*annotated.CLASSES, "a b.mp4", "random $weights$"} <= texts
     assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
 
 
-def test_timelines_without_scores_or_without_anything_are_drawn(tmp_path):
-    write_figure(tmp_path / "a.png", TIMELINE, None, [Segment(0, 9, "wave")])
-    assert np.asarray(Image.open(tmp_path / "a.png").convert("RGB")).std() > 10
+def test_timelines_without_scores_or_without_chunks_are_drawn(tmp_path):
+    path = tmp_path / "a.png"
+    write_figure(path, TIMELINE, None, [Segment(0, 9, "wave")])
+    assert np.asarray(Image.open(path).convert("RGB")).std() > 10
     empty = {**TIMELINE, "classes": ["Background"], "segments": [], "chunks": 0, "duration": None}
-    write_figure(tmp_path / "a.png", empty, np.zeros((0, 1), np.float32))
-    assert Image.open(tmp_path / "a.png").size[0] > 100
+    write_figure(path, empty, np.zeros((0, 1), np.float32))
+    assert Image.open(path).size[0] > 100
 
 
-def test_of_many_classes_those_that_happen_are_shown():
+def test_detected_and_labelled_classes_have_lanes_first():
     classes = ["Background", *(f"c{i}" for i in range(100)), "Ambiguous"]
     timeline = {"classes": classes, "segments": [{"label": "c99", "start": 0, "end": 1}]}
     scores = np.zeros((1, 102), np.float32)
     scores[0, 51] = 1
     lanes = lanes_of(timeline, scores, [Segment(0, 1, "c70")])
-    assert (
-        len(lanes) == MOST_LANES and {"c99", "c70", "c50"} <= set(lanes) and lanes == sorted(lanes, key=classes.index)
-    )
+    assert len(lanes) == MOST_LANES and {"c99", "c70", "c50"} <= set(lanes)
+    assert lanes == sorted(lanes, key=classes.index)
+
+
+def test_a_class_has_the_same_colour_everywhere(tmp_path):
+    labels = ["Background", *ACTIONS[:3], "Ambiguous", ACTIONS[3]]
+    colour = colours_of(labels)["hug"]
+    assert colour == CLASSES[2]
+    timeline = make_timeline(8, labels, segments=[{"label": "hug", "start": 0.5, "end": 1.5, "score": 0.9}])
+    write_report(tmp_path / "a.html", timeline, make_scores(8, len(labels)))
+    assert Page(tmp_path / "a.html").data["colours"]["hug"] == colour
+    index = Page(write_index(tmp_path, {"a": timeline}, truth={"a": [Segment(0, 1, "climb")]})).data
+    assert index["colours"]["hug"] == colour != index["colours"]["climb"]
+
+    write_figure(tmp_path / "a.svg", timeline)
+    fills = set(re.findall(r"fill: (#[0-9a-f]{6})", (tmp_path / "a.svg").read_text()))
+    assert fills & set(CLASSES) == {colour}
+    write_figure(tmp_path / "a.png", timeline)
+    pixels = np.asarray(Image.open(tmp_path / "a.png").convert("RGB")).reshape(-1, 3)
+    counts = {other: int((pixels == rgb_of(other)).all(1).sum()) for other in CLASSES}
+    assert counts[colour] > 500 and sum(counts.values()) == counts[colour]
+
+    grey = {"Background": NO_ACTION, "Ambiguous": NO_ACTION}
+    assert colours_of(ACTIONS) | grey == colours_of(labels), "with and without background"
+    assert [*colours_of([f"c{i}" for i in range(20)]).values()][8:16] == [*CLASSES]
+
+
+def luminance(colour: str) -> float:
+    value = np.array(rgb_of(colour)) / 255
+    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize("colour", [*CLASSES, TRUTH, NO_ACTION])
+@pytest.mark.parametrize("paper", NEUTRALS["card"])
+def test_colours_have_contrast_on_white_and_on_dark(colour, paper):
+    """By the contrast of WCAG 2, from 1 to 21."""
+    low, high = sorted((luminance(colour), luminance(paper)))
+    assert (high + 0.05) / (low + 0.05) > 2.3
