@@ -124,10 +124,11 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
                         failed[event.id] = event
                     yield replace(event, what=name) if isinstance(event, Progress) else event
         kept = [i for i in videos if i not in failed]
+        trained = {i: v for i, v in labels.videos.items() if v.subset == TRAINING and i not in videos}  # for baselines
         scored = []
         for name, model in zip(names, models, strict=True):
             classes = with_ambiguous(model.classes, held.classes)
-            known = replace(held, classes=classes, videos={i: held.videos[i] for i in kept})
+            known = replace(held, classes=classes, videos={**trained, **{i: held.videos[i] for i in kept}})
             dataset = Dataset(open_folders([made[model.recipe.id]]), known, "the labels").with_durations()
             scored.append((name, model.checkpoint(device), dataset.split(TESTING)))
         findings = yield from judge(scored, Scoring(), options.resamples)

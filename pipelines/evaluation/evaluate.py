@@ -178,7 +178,8 @@ def judge(
                 evaluation = replace(event.result, name=name)
             else:
                 yield replace(event, what=name)
-        resampled.append(resample(evaluation, resamples))
+        # all resamples of one video are equal
+        resampled.append(resample(evaluation, resamples if len(evaluation.split.videos) > 1 else 0))
         evaluation.document.update(analyse(evaluation, resampled[-1]))
         judged.append(evaluation)
     return Findings(judged, compare(judged, resampled), quoted_for(entries[0][1]))

@@ -59,6 +59,8 @@ def test_models_are_compared_on_videos_of_no_training(lstr, small_set, models, l
     first, second = document["checkpoints"]
     assert document["videos"] == [testing] and (first["name"], second["name"]) == ("old", "new")
     assert AMBIGUOUS not in first["lstr"]["per_class"]
+    assert first["chance"]["mAP"] > 0 and first["time_prior"]["mAP"] > 0, "from the training videos of the label file"
+    assert first["interval"] is None, "one video has no interval"
     values = document["comparison"][0]["mAP"]
     assert (values["old"], values["new"]) == (first["lstr"]["mAP"], second["lstr"]["mAP"])
     assert values["old"] != values["new"] and document["better"] is None and document["sentence"]
