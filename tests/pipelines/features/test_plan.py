@@ -1,4 +1,4 @@
-"""The plan and the summary of an extraction, and how it divides a machine."""
+"""The plan of an extraction, and the number of its processes and threads."""
 
 import json
 import shutil
@@ -27,43 +27,37 @@ from tests.support.small_set import DIMS, SMALL
 PLENTY = 2**40  # bytes
 
 
-@pytest.fixture
-def half_done(small_set, tmp_path):
-    """A folder of videos with one that is none, and features of two: one video is new, one has changed since."""
+def test_a_plan_counts_what_is_done(lstr, small_set, tmp_path):
+    """Of five videos one is new, one failed before, one failed and is done now, one is unreadable."""
     videos, features = tmp_path / "videos", tmp_path / "features"
     shutil.copytree(small_set.videos, videos)
     shutil.copytree(small_set.features, features)
-    (videos / "bad.mp4").write_text("no video")
+    (videos / "bad.mp4").write_text("not a video")
     for video_id in ("scene_00", "scene_01"):
         (features / "records" / f"{video_id}.json").unlink()
-    for video_id in ("scene_01", "scene_02"):  # the second is done since
+    for video_id in ("scene_01", "scene_02"):
         append_jsonl(features / "failed.jsonl", {"id": video_id, "source": "x", "reason": "it was damaged"})
-    return videos, features
-
-
-def test_the_plan_of_a_job_half_done(lstr, small_set, half_done):
-    videos, features = half_done
     before = sorted(features.rglob("*"))
-    options = ExtractOptions(features, recipe=SMALL)
-    plan = make_plan(find_videos([videos]), options, "cpu", lambda n: Share(2, n))
+    plan = make_plan(find_videos([videos]), ExtractOptions(features, recipe=SMALL), "cpu", lambda n: Share(2, n))
     states = {"bad": "unreadable", "scene_00": "to do", "scene_01": "to do", "scene_02": "done", "scene_03": "done"}
     assert {video.id: video.state for video in plan.videos} == states
-    told = json.loads(json.dumps(plan.to_dict()))
-    assert told["hours"] == 20 / 3600 and told["hours_to_do"] == 10 / 3600 and told["chunks_to_do"] == 40
-    assert plan.share == Share(2, 3), "of what is not done"
-    assert 40 * 4 * sum(DIMS) < told["bytes"] < 41 * 4 * sum(DIMS) < told["free_bytes"]
+    assert plan.share == Share(2, 3)
+    counts = json.loads(json.dumps(plan.to_dict()))
+    assert counts["hours"] == 20 / 3600 and counts["hours_to_do"] == 10 / 3600 and counts["chunks_to_do"] == 40
+    assert 40 * 4 * sum(DIMS) < counts["bytes"] < 41 * 4 * sum(DIMS) < counts["free_bytes"]
     records = [open_features(features).read_record(video_id) for video_id in ("scene_02", "scene_03")]
-    spent = sum(record["seconds"]["total"] * record["threads"] for record in records)
-    assert told["seconds"] == pytest.approx(spent / 6), "as fast as those that are done"
-    assert (told["files"], told["done"], told["to_do"], told["unreadable"], told["failed_before"]) == (5, 2, 2, 1, 1)
-    given = ("extract", videos, "-o", features, "--recipe", small_set.recipe, "--dry-run")
-    code, out, err = lstr(*given)
+    seconds = sum(record["seconds"]["total"] * record["threads"] for record in records)
+    assert counts["seconds"] == pytest.approx(seconds / 6)
+    names = ("files", "done", "to_do", "unreadable", "failed_before")
+    assert [counts[name] for name in names] == [5, 2, 2, 1, 1]
+    command = ("extract", videos, "-o", features, "--recipe", small_set.recipe, "--dry-run")
+    code, out, err = lstr(*command)
     assert code == 0 and err == "" and all(video_id in out for video_id in states)
-    assert json.loads(lstr(*given, "--json")[1])["chunks_to_do"] == 40
+    assert json.loads(lstr(*command, "--json")[1])["chunks_to_do"] == 40
     assert sorted(features.rglob("*")) == before
 
 
-def test_the_plan_of_a_new_folder(small_set, tmp_path):
+def test_the_plan_of_a_new_folder_has_no_time(small_set, tmp_path):
     options = ExtractOptions(tmp_path / "new", recipe=SMALL)
     plan = make_plan(find_videos([small_set.videos]), options, "cpu", lambda n: Share(2, n)).to_dict()
     assert (plan["chunks_to_do"], plan["seconds"]) == (80, None) and not (tmp_path / "new").exists()
@@ -72,7 +66,7 @@ def test_the_plan_of_a_new_folder(small_set, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpus", "memory", "n_videos", "asked", "shared"),
+    ("cores", "gpus", "memory", "n_videos", "options", "expected"),
     [
         (1, 0, PLENTY, 100, {}, Share(1, 1)),
         (2, 0, PLENTY, 100, {}, Share(1, 2)),  # two processes of one thread were no faster, and take twice the memory
@@ -90,18 +84,17 @@ def test_the_plan_of_a_new_folder(small_set, tmp_path):
         (16, 0, PLENTY, 100, {"processes": 2, "threads": 3}, Share(2, 3)),
     ],
 )
-def test_processes_and_threads_of_a_machine(cores, gpus, memory, n_videos, asked, shared):
-    assert share(n_videos, cores, gpus, memory, **asked) == shared
-    assert shared.processes * shared.threads <= cores or asked
+def test_processes_and_threads_fit_the_machine(cores, gpus, memory, n_videos, options, expected):
+    assert share(n_videos, cores, gpus, memory, **options) == expected
+    assert expected.processes * expected.threads <= cores or options
 
 
-def test_a_numbered_gpu_is_one(monkeypatch):
+def test_a_device_with_a_number_is_one_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [count_gpus(device) for device in ("cpu", "cuda", "cuda:0", "cuda:1")] == [0, 2, 1, 1]
 
 
-def test_a_container_has_the_cores_and_the_memory_of_its_quota(monkeypatch, tmp_path):
-    """Where the system says nothing, as on macOS, all memory of the machine counts as free."""
+def test_cores_and_memory_are_limited_by_a_container(monkeypatch, tmp_path):
     cores, free = flow.default_workers(), free_memory()
     quota, limit = tmp_path / "cpu.max", tmp_path / "memory.max"
     monkeypatch.setattr(flow, "CPU_QUOTA", quota)
@@ -112,6 +105,6 @@ def test_a_container_has_the_cores_and_the_memory_of_its_quota(monkeypatch, tmp_
     quota.write_text("50000 100000\n")
     limit.write_text("1000000\n")
     assert (flow.default_workers(), free_memory()) == (1, 1000000)
-    monkeypatch.setattr(extraction, "MEMORY_INFO", tmp_path / "none")
-    monkeypatch.setattr(extraction, "MEMORY_LIMIT", tmp_path / "none")
+    limit.unlink()
+    monkeypatch.setattr(extraction, "MEMORY_INFO", tmp_path / "missing")  # as on macOS: all memory counts as free
     assert free < free_memory() < 2**50

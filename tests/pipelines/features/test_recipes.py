@@ -1,4 +1,4 @@
-"""Recipes: the presets, files of one's own, and doing the same as features that exist."""
+"""Recipes: presets, recipe files, and recipes of feature folders and checkpoints."""
 
 import json
 import re
@@ -22,17 +22,17 @@ FLOW = NetworkRecipe(
 )
 
 
-def test_the_ids_of_recipes_stay_as_they_were():
-    """Folders and checkpoints that exist must go on fitting each other."""
+def test_ids_of_recipes_do_not_change():
+    """Existing folders and checkpoints must still fit each other."""
     assert Recipe(RGB, FLOW).id == "818007d9561d"
     assert Recipe(RGB, FLOW, precision="bf16", flow_algorithm="dis-medium").id == "d5ed5ca23216"
 
 
-def test_a_recipe_is_read_as_it_was_written():
-    own = replace(RGB, network="mine", width=512)
-    for recipe in (Recipe(RGB, FLOW), Recipe(RGB, None, flow_algorithm=None), Recipe(own, FLOW)):
-        again = Recipe.from_dict(json.loads(recipe.to_json()))
-        assert again == recipe and again.id == recipe.id and differences(again, recipe) == []
+def test_a_recipe_can_be_written_and_read():
+    other_network = replace(RGB, network="mine", width=512)
+    for recipe in (Recipe(RGB, FLOW), Recipe(RGB, None, flow_algorithm=None), Recipe(other_network, FLOW)):
+        read = Recipe.from_dict(json.loads(recipe.to_json()))
+        assert read == recipe and read.id == recipe.id and differences(read, recipe) == []
 
 
 @pytest.mark.parametrize(
@@ -44,21 +44,20 @@ def test_a_recipe_is_read_as_it_was_written():
         ({"colour": 1}, "colour"),
     ],
 )
-def test_a_recipe_that_cannot_be_is_refused(change, entry):
+def test_an_invalid_recipe_is_refused(change, entry):
     with pytest.raises(RecipeError, match=entry):
         Recipe.from_dict(json.loads(Recipe(RGB, FLOW).to_json()) | change)
 
 
-def test_a_recipe_of_one_stream_forgets_what_made_the_other():
+def test_a_recipe_can_be_narrowed_to_one_stream():
     both = Recipe(RGB, FLOW, rgb_frame=2)
-    assert both.narrowed(["rgb"]) == Recipe(RGB, None, rgb_frame=2, flow_algorithm=None)
-    assert both.narrowed(["flow"]) == Recipe(None, FLOW) and both.narrowed(["flow"]).algorithm == "tvl1"
-    named = [difference.partition(":")[0] for difference in differences(both.narrowed(["rgb"]), both)]
-    assert named == ["flow", "flow_algorithm"]
+    rgb, flow = both.narrowed(["rgb"]), both.narrowed(["flow"])
+    assert rgb == Recipe(RGB, None, rgb_frame=2, flow_algorithm=None)
+    assert flow == Recipe(None, FLOW) and flow.algorithm == "tvl1"
+    assert [line.partition(":")[0] for line in differences(rgb, both)] == ["flow", "flow_algorithm"]
 
 
-def test_the_presets_are_the_published_ones():
-    """Widths, channels, scales and crops as the facts have them (section 0)."""
+def test_presets_have_the_published_values():
     assert PRESETS["faithful"] is PRESETS["kinetics"] and PRESETS["fast"] == PRESETS["kinetics-fast"]
     for name in ("kinetics", "activitynet"):
         faithful, fast = PRESETS[name], PRESETS[f"{name}-fast"]
@@ -74,41 +73,44 @@ def test_the_presets_are_the_published_ones():
     assert recipe.flow.folder("flow") == "flow_random_resnet50"
 
 
+def write_recipe_file(path, content):
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
 def test_a_recipe_file_changes_a_preset(tmp_path):
     (tmp_path / "net.pth").write_text("")
     content = {"based_on": "activitynet-fast", "rgb": {"network": "resnet18", "weights": "net.pth"}}
     content |= {"flow": {"mean": [1] * 10}, "flow_algorithm": "dis", "long_side": 340}
-    (tmp_path / "own.json").write_text(json.dumps(content))
-    preset, base = read_preset(tmp_path / "own.json"), PRESETS["activitynet-fast"]
+    preset = read_preset(write_recipe_file(tmp_path / "own.json", content))
+    base = PRESETS["activitynet-fast"]
     assert preset.rgb == replace(base.rgb, network="resnet18", weights=str(tmp_path / "net.pth"))
-    assert repr(preset.flow) == repr(replace(base.flow, mean=(1.0,) * 10)), "no whole numbers: the id has their text"
+    assert repr(preset.flow) == repr(replace(base.flow, mean=(1.0,) * 10)), "floats, because the id depends on the text"
     assert (preset.algorithm, preset.long_side, preset.precision) == ("dis", 340, "fast")
-    (tmp_path / "own.json").write_text('{"flow": null}')
-    assert read_preset(tmp_path / "own.json") == PRESETS["kinetics"].narrowed(["rgb"])
+    rgb = read_preset(write_recipe_file(tmp_path / "own.json", {"flow": None}))
+    assert rgb == PRESETS["kinetics"].narrowed(["rgb"])
 
 
 @pytest.mark.parametrize(
     ("shape", "size"),
     [(None, (112, 149)), (4 / 3, (112, 149)), (16 / 9, (97, 172)), (9 / 16, (172, 97)), (9.0, (82, 204))],
 )
-def test_frames_are_seen_in_the_shape_of_the_videos(shape, size, tmp_path):
-    """Unless the recipe names a size, or the network takes squares or patches."""
-    seeing = PRESETS["pretrained"].seeing(shape)
-    assert [part.size for part in seeing.parts.values()] == [size, size]
+def test_frames_keep_the_shape_of_the_videos(shape, size, tmp_path):
+    """Except if the recipe has a size, or the network needs squares or patches."""
+    preset = PRESETS["pretrained"].seeing(shape)
+    assert [part.size for part in preset.parts.values()] == [size, size]
     assert PRESETS["fast"].seeing(shape) == PRESETS["fast"]
     content = {"based_on": "pretrained", "grey": {"size": [64, 85]}, "difference": {"margin": 1.0}}
-    (tmp_path / "mine.json").write_text(json.dumps(content))
-    seeing = read_preset(tmp_path / "mine.json").seeing(shape)
-    assert (seeing.grey.size, seeing.difference.size) == ((64, 85), size)
-    vit = StreamPreset("timm:vit_small_patch14_dinov2.lvd142m", size=(112, 154), follows=True)
-    assert PRESETS["grey"].having({"grey": vit}).seeing(shape).grey.size == (112, 154), "its patches would not fit"
+    preset = read_preset(write_recipe_file(tmp_path / "own.json", content)).seeing(shape)
+    assert (preset.grey.size, preset.difference.size) == ((64, 85), size)
+    patches = StreamPreset("timm:vit_small_patch14_dinov2.lvd142m", size=(112, 154), follows=True)
+    assert PRESETS["grey"].having({"grey": patches}).seeing(shape).grey.size == (112, 154)
 
 
-def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
+def test_the_documented_recipe_file_is_valid(tmp_path):
     page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "extract.md").read_text()
     (example,) = (block for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL) if "based_on" in block)
-    (tmp_path / "mine.json").write_text(example)
-    preset = read_preset(tmp_path / "mine.json")
+    preset = read_preset(write_recipe_file(tmp_path / "own.json", example))
     assert (preset.streams, preset.rgb.network, preset.long_side) == (("rgb",), "shufflenetv2", 340)
     for entry in (*ENTRIES, *STREAM_ENTRIES):
         assert f"`{entry}`" in page, "each entry is documented"
@@ -134,35 +136,34 @@ def test_the_recipe_file_in_the_documentation_is_one(tmp_path):
         ('{"rgb_frame": 6}', "rgb_frame"),
     ],
 )
-def test_a_recipe_file_that_is_wrong_is_named_by_its_entry(tmp_path, lstr, content, entry):
-    (tmp_path / "own.json").write_text(content)
-    assert_error(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", tmp_path / "own.json"), 4, entry)
+def test_an_invalid_entry_of_a_recipe_file_is_named(tmp_path, lstr, content, entry):
+    path = write_recipe_file(tmp_path / "own.json", content)
+    assert_error(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", path), 4, entry)
     assert not (tmp_path / "f").exists()
 
 
-def test_the_same_recipe_as_a_folder_or_a_checkpoint(small_set, tmp_path):
-    """A feature folder, its recipe.json and a checkpoint trained on it all mean the same, calibration included."""
+def test_a_folder_its_recipe_file_and_a_checkpoint_have_one_recipe(small_set, tmp_path):
     folder = find_recipe(str(small_set.features))
     assert isinstance(folder, StoredRecipe) and set(folder.calibration) == {"rgb", "flow"}
-    for same in (small_set.features / "recipe.json", small_set.checkpoint):
-        found = find_recipe(str(same))
-        assert found.recipe == folder.recipe and found.calibration.keys() == folder.calibration.keys()
-    (tmp_path / "copy.json").write_text(folder.recipe.to_json())
-    assert find_recipe(str(tmp_path / "copy.json")).recipe == folder.recipe
+    for path in (small_set.features / "recipe.json", small_set.checkpoint):
+        stored = find_recipe(str(path))
+        assert stored.recipe == folder.recipe and stored.calibration.keys() == folder.calibration.keys()
+    path = write_recipe_file(tmp_path / "copy.json", folder.recipe.to_json())
+    assert find_recipe(str(path)).recipe == folder.recipe
     assert choose_recipe(str(small_set.features), streams="rgb").recipe == folder.recipe.narrowed(["rgb"])
     with pytest.raises(RecipeError, match="recipe.flow_algorithm"):
         choose_recipe(str(small_set.features), algorithm="dis")
 
 
-def test_a_chosen_recipe_and_changes_of_it(tmp_path):
+def test_settings_change_the_chosen_recipe(tmp_path):
     preset = choose_recipe("fast", "flow", {"flow": "resnet50"}, "dis", "bf16")
     changed = (preset.streams, preset.flow.network, preset.algorithm, preset.precision)
     assert changed == (("flow",), "resnet50", "dis", "bf16")
-    for wrong in ("faithfull", str(tmp_path)):
+    for name in ("faithfull", str(tmp_path)):
         with pytest.raises(RecipeError):
-            find_recipe(wrong)
+            find_recipe(name)
     with pytest.raises(MissingPathError):
-        read_preset(tmp_path / "none.json")
+        read_preset(tmp_path / "missing.json")
     with pytest.raises(RecipeError, match="recipe.flow.network"):
         choose_recipe("fast", "rgb", {"flow": "resnet50"})
     with pytest.raises(RecipeError, match="recipe.flow_algorithm"):
@@ -171,16 +172,14 @@ def test_a_chosen_recipe_and_changes_of_it(tmp_path):
         weights_for(choose_recipe("fast", "rgb"), {"flow": "w.pth"})
 
 
-def test_the_default_recipe(tmp_path, small_set):
-    """By the device for a new folder; a folder that was begun keeps its own, whatever the machine."""
+def test_the_default_recipe_depends_on_the_device_or_the_folder(tmp_path, small_set):
     assert default_recipe(tmp_path / "new", "cpu")[0] == "fast"
     assert default_recipe(tmp_path / "new", "cuda")[0] == "faithful"
-    begun = json.loads((small_set.features / "recipe.json").read_text())
-    begun["rgb"] |= {"network": "resnet50"}
-    (tmp_path / "begun").mkdir()
+    recipe = json.loads((small_set.features / "recipe.json").read_text())
+    recipe["rgb"] |= {"network": "resnet50"}
     for crops, expected in ((1, "fast"), (10, "faithful")):
-        begun["flow"] |= {"network": "bninception", "crops": crops}
-        (tmp_path / "begun" / "recipe.json").write_text(json.dumps(begun))
+        recipe["flow"] |= {"network": "bninception", "crops": crops}
+        write_recipe_file(tmp_path / "recipe.json", recipe)
         for device in ("cpu", "cuda"):
-            name, why = default_recipe(tmp_path / "begun", device)
-            assert name == expected and str(tmp_path / "begun") in why
+            name, reason = default_recipe(tmp_path, device)
+            assert name == expected and str(tmp_path) in reason

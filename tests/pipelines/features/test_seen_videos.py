@@ -1,4 +1,4 @@
-"""Videos whose feature networks have seen them: what is refused, what is marked, and where it is reported."""
+"""Videos that the feature networks were trained on: refused, or marked in every report."""
 
 import csv
 import html
@@ -17,30 +17,30 @@ from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS, write_features
 
 
-def say_seen(features, seen: dict[str, list[str] | None], folds: dict | None = None) -> None:
-    """Let the records say what extraction with trained weights says; None leaves out the entry."""
+def record_seen(features, seen: dict[str, list[str]], folds: dict | None = None) -> None:
+    """Change records to those of trained networks: the streams that were trained on each video, and its fold."""
     for video_id, streams in seen.items():
         path = features / "records" / f"{video_id}.json"
         record = json.loads(path.read_text()) if path.exists() else {"id": video_id}
         record |= {"networks": {"rgb": "0" * 64, "flow": "1" * 64}, "fold": (folds or {}).get(video_id)}
-        write_json(path, record if streams is None else record | {"seen": streams})
+        write_json(path, record | {"seen": streams})
 
 
 @pytest.fixture
 def features(small_set, tmp_path):
-    """Of three training videos one is seen, one is not, and of one nothing is said."""
+    """The networks were trained on the first of three training videos; the third has no such record."""
     shutil.copytree(small_set.features, tmp_path / "features")
-    say_seen(tmp_path / "features", {"scene_00": ["rgb", "flow"], "scene_01": [], "scene_02": None})
+    record_seen(tmp_path / "features", {"scene_00": ["rgb", "flow"], "scene_01": []})
     return tmp_path / "features"
 
 
-def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features, tmp_path):
+def test_evaluation_refuses_seen_videos(lstr, small_set, features, tmp_path):
     checkpoint = shutil.copy(small_set.checkpoint, tmp_path / "checkpoint.pt")
-    given = ("evaluate", checkpoint, features, "--labels", small_set.labels)
-    for more in ((), ("--choose-thresholds",)):
-        assert_error(lstr(*given, "--subset", "training", *more), 4, "1 of 3", "scene_00", "--allow-seen")
+    command = ("evaluate", checkpoint, features, "--labels", small_set.labels)
+    for options in ((), ("--choose-thresholds",)):
+        assert_error(lstr(*command, "--subset", "training", *options), 4, "1 of 3", "scene_00", "--allow-seen")
     assert checkpoint.read_bytes() == small_set.checkpoint.read_bytes()
-    code, out, err = lstr(*given, "--subset", "testing", "--json", "--set", "resamples=0")
+    code, out, err = lstr(*command, "--subset", "testing", "--json", "--set", "resamples=0")
     assert code == 0 and "seen" not in err and "seen" not in json.loads(out), err
     split = read_split(features, small_set.labels, "training")
     with pytest.raises(SeenError):
@@ -48,10 +48,10 @@ def test_seen_videos_are_refused_and_others_are_not(lstr, small_set, features, t
 
 
 @pytest.mark.long
-def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_path):
-    given = (features, "--labels", small_set.labels, "--subset", "training", "--set", "resamples=0", "--allow-seen")
+def test_allowed_seen_videos_are_in_every_report(lstr, small_set, features, tmp_path):
+    options = (features, "--labels", small_set.labels, "--subset", "training", "--set", "resamples=0", "--allow-seen")
     folder, seen = tmp_path / "evaluation", {"scene_00": ["rgb", "flow"]}
-    code, out, err = lstr("evaluate", small_set.checkpoint, *given, "-o", folder)
+    code, out, err = lstr("evaluate", small_set.checkpoint, *options, "-o", folder, "--all")
     document = json.loads((folder / "evaluation.json").read_text())
     warning = document["warnings"][0]
     assert code == 0 and f"warning: {small_set.checkpoint}: " in err and "1 of 3" in warning and warning in err
@@ -60,46 +60,45 @@ def test_what_is_allowed_is_marked_everywhere(lstr, small_set, features, tmp_pat
     rows = list(csv.DictReader((folder / "evaluation.csv").read_text().splitlines()))
     assert [row["seen_videos"] for row in rows if row["class"] == "together"] == ["1"]
     other = shutil.copy(small_set.checkpoint, tmp_path / "other.pt")
-    code, out, err = lstr("evaluate", small_set.checkpoint, other, *given, "--json")
+    code, out, err = lstr("evaluate", small_set.checkpoint, other, *options, "--json")
     assert [row["seen"] for row in json.loads(out)["checkpoints"]] == [seen] * 2 and err.count("1 of 3") == 2
-    code, out, err = lstr("evaluate", other, *given, "--choose-thresholds", "--json")
+    code, out, err = lstr("evaluate", other, *options, "--choose-thresholds", "--json")
     assert code == 0 and "1 of 3" in err and json.loads(out)["seen"] == seen
 
 
-def test_only_streams_that_the_model_takes_count(small_set, features):
-    say_seen(features, {"scene_00": [], "scene_02": ["flow"]})
+def test_only_the_streams_of_the_model_count(small_set, features):
+    record_seen(features, {"scene_00": [], "scene_02": ["flow"]})
     split, config = read_split(features, small_set.labels, "training"), load(small_set.checkpoint).config
     assert network_overlap(split, config) == {"scene_02": ["flow"]}
     assert network_overlap(split, config.replace(rgb_dim=0)) == {"scene_02": ["flow"]}
     assert network_overlap(split, config.replace(flow_dim=0)) == {}
 
 
-def test_training_warns_once_and_the_checkpoint_records_it(lstr, tmp_path):
-    made = write_features(tmp_path / "features")
-    settings = [part for name, value in TINY_SETTINGS.items() for part in ("--set", f"{name}={value}")]
-    given = ("train", made.features, "--labels", made.labels, "--preset", "lstr-small", *settings)
-    given += ("--set", "train.max_steps=2", "--eval-every", "1")
-    code, _, err = lstr(*given, "-o", tmp_path / "elsewhere")
-    assert code == 0 and "seen" not in err, "a folder without records"
-    say_seen(made.features, {"v0": ["flow"], "v1": [], "v2": ["flow"], "v3": ["flow"], "v4": []})
-    code, _, err = lstr(*given, "-o", tmp_path / "run")
+def test_training_records_seen_videos_in_the_checkpoint(lstr, tmp_path):
+    feature_set = write_features(tmp_path / "features")
+    features, labels, run = feature_set.features, ("--labels", feature_set.labels), tmp_path / "run"
+    settings = [f"--set={name}={value}" for name, value in TINY_SETTINGS.items()] + ["--set=train.max_steps=2"]
+    train = ("train", features, *labels, "--preset", "lstr-small", *settings, "--eval-every", "1")
+    code, _, err = lstr(*train, "-o", tmp_path / "without records")
+    assert code == 0 and "seen" not in err
+    record_seen(features, {"v0": ["flow"], "v1": [], "v2": ["flow"], "v3": ["flow"], "v4": []})
+    code, _, err = lstr(*train, "-o", run)
     training, validation = (line for line in err.splitlines() if line.startswith("warning: "))
     assert code == 0 and "flow" in training and "2 of 3" in training and "v0" in training
     assert "1 of 2" in validation and "v3" in validation
-    told = json.loads(lstr("info", tmp_path / "run" / "best.pt", "--json")[1])
-    assert told["training_videos_seen"] == {"videos": 2, "of": 3, "streams": ["flow"]}
-    assert told["metrics"]["validation"]["seen"] == 1
-    say_seen(made.features, {"v3": []})
-    evaluate = ("evaluate", tmp_path / "run" / "best.pt", made.features, "--labels", made.labels)
-    code, out, err = lstr(*evaluate, "--subset", "validation", "--set", "resamples=0", "--json")
+    described = json.loads(lstr("info", run / "best.pt", "--json")[1])
+    assert described["training_videos_seen"] == {"videos": 2, "of": 3, "streams": ["flow"]}
+    assert described["metrics"]["validation"]["seen"] == 1
+    record_seen(features, {"v3": []})
+    evaluate = ("evaluate", run / "best.pt", features, *labels, "--subset", "validation", "--set", "resamples=0")
+    code, out, err = lstr(*evaluate, "--json")
     document = json.loads(out)
     assert code == 0 and document["warnings"][0] in err and "2 of its 3" in err and "seen" not in document
 
 
-def test_a_feature_folder_is_described(lstr, features):
-    say_seen(features, {"scene_01": [], "scene_02": []}, folds={"scene_01": 1, "scene_02": 2})
-    code, out, _ = lstr("info", features, "--json")
-    assert json.loads(out)["seen_by_networks"] == {
+def test_info_counts_seen_videos_by_fold(lstr, features):
+    record_seen(features, {"scene_01": [], "scene_02": []}, folds={"scene_01": 1, "scene_02": 2})
+    assert json.loads(lstr("info", features, "--json")[1])["seen_by_networks"] == {
         "all": {"videos": 1, "seen": 1},
         "fold 1": {"videos": 1, "seen": 0},
         "fold 2": {"videos": 1, "seen": 0},
