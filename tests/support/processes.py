@@ -1,24 +1,34 @@
-"""What tests do to processes."""
+"""Commands in processes of their own, and what tests change of a process."""
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
+import subprocess
+import sys
+from collections.abc import Mapping
 from contextlib import contextmanager
+
+LSTR = (sys.executable, "-m", "lstr_cli")
+
+
+def run_process(*command, env: Mapping[str, str] | None = None, **options) -> tuple[int, str, str]:
+    """Run a command with changes to the environment; return its exit code, standard output and standard error."""
+    environment = {**os.environ, **(env or {})}
+    ran = subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment, check=False, **options)
+    return ran.returncode, ran.stdout, ran.stderr
 
 
 def restore_signals() -> None:
-    """For preexec_fn: a shell starts what runs in its background deaf to Ctrl-C, and so everything that starts.
-
-    `nohup make test` is deaf to SIGHUP in the same way.
-    """
+    """For preexec_fn: react to SIGINT and SIGHUP, which background jobs of a shell and `nohup make test` ignore."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def limit_file_size(size: int):
-    """Files of this process may have so many bytes: beyond them writing fails as on a full disk."""
+    """Limit the files of this process to `size` bytes; beyond them, writing fails as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -1,55 +1,50 @@
-"""What README and docs show: commands exist, examples run, links lead somewhere, figures are those of the records."""
+"""README and docs: commands parse, examples run, links lead to files, and figures agree with their records."""
 
 import ast
 import json
 import re
 import shlex
-import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 import pytest
 import torch
+from markdown_it import MarkdownIt
 
 from lstr_cli.main import COMMANDS
-from tests.support.documents import (
-    DOCS,
-    DOCUMENTS,
-    NUMBER,
-    ROOT,
-    agrees,
-    anchors,
-    block_with,
-    blocks,
-    commands,
-    figures,
-    links,
-    name_of,
-    parse,
-    stands_in,
-)
+from tests.support.documents import DOCS, DOCUMENTS, ROOT, block_with, find_blocks, find_commands, parse
+from tests.support.processes import run_process
 from tests.support.videos import remux
 
+
+def page_name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
 README = ROOT / "README.md"
-LINES = [(name_of(path), words) for path in DOCUMENTS for words in commands(path)]
-FIGURES = list(figures())
 PYTHON = DOCS / "how-to" / "python.md"
+LINES = [(page_name(path), words) for path in DOCUMENTS for words in find_commands(path)]
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=page_name)
 
 
 @pytest.mark.parametrize(
     ("page", "words"), LINES, ids=lambda value: value if isinstance(value, str) else " ".join(value)
 )
 def test_every_command_line_parses(page, words, tmp_path, monkeypatch, capsys):
-    """The command exists and takes every option written; nothing is run."""
+    """Commands and options exist, and none is a deprecated one; nothing is run."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "videos.txt").write_text("game.mp4\n")  # which is read as it is parsed
+    (tmp_path / "videos.txt").write_text("game.mp4\n")  # which parsing reads
     parse(words)
-    assert capsys.readouterr().err == "", "no word of an earlier version"
+    assert capsys.readouterr().err == ""
 
 
-def texts_of(path) -> Iterator[str]:
-    """Yield each string of a Python file; what an f-string fills in becomes X."""
+def find_strings(path: Path) -> Iterator[str]:
+    """Yield each string of a Python file, with X for the values of an f-string."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.JoinedStr):
             yield "".join(part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
@@ -57,26 +52,26 @@ def texts_of(path) -> Iterator[str]:
             yield node.value
 
 
-def test_the_commands_that_messages_name_can_be_typed(tmp_path, monkeypatch):
-    """Hints and help may leave arguments out (`lstr learn`), but name no unknown command, option or setting."""
+def test_command_lines_in_messages_parse(tmp_path, monkeypatch):
+    """Hints and help may omit arguments (`lstr learn`), but name no unknown command, option or setting."""
     monkeypatch.chdir(tmp_path)
     files = [path for room in ("lstr", "extractors", "pipelines", "lstr_cli") for path in (ROOT / room).rglob("*.py")]
-    texts = {text for path in files if "`lstr " in path.read_text() for text in texts_of(path)}
-    named = {line for text in texts for line in re.findall(r"`lstr ([a-z][^`…]*)`", text)}
-    assert len(named) > 40
-    for line in sorted(named):
+    texts = {text for path in files if "`lstr " in path.read_text() for text in find_strings(path)}
+    lines = {line for text in texts for line in re.findall(r"`lstr ([a-z][^`…]*)`", text)}
+    assert len(lines) > 40
+    for line in sorted(lines):
         words = shlex.split(line.partition(" < ")[0])
         try:
             parse(words)
-        except click.BadParameter as error:  # an argument that is left out, or a placeholder such as OLD=NEW
+        except click.BadParameter as error:  # a missing argument, or a placeholder such as OLD=NEW
             assert error.param.name != "settings", f"lstr {line}: {error.format_message()}"
-        except click.BadOptionUsage as error:  # an option that is named without its value
+        except click.BadOptionUsage as error:  # an option without its value
             assert words[-1] == error.option_name, line
         except click.UsageError as error:
             pytest.fail(f"lstr {line}: {error.format_message()}")
 
 
-def test_every_command_is_shown_and_in_the_reference():
+def test_every_command_is_documented():
     assert {words[0] for _, words in LINES} >= set(COMMANDS)
     reference = (DOCS / "reference" / "commands.md").read_text()
     assert ".. click:: lstr_cli.main:cli" in reference and ":nested: full" in reference
@@ -85,48 +80,103 @@ def test_every_command_is_shown_and_in_the_reference():
     assert [shell for shell in ("bash", "zsh", "fish") if f"_LSTR_COMPLETE={shell}_source lstr" not in page] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_links_have_a_text_and_lead_to_files(path):
-    """As a repository's web view shows them; an anchor is a heading of its page."""
-    for text, target in links(path):
+def find_anchors(path: Path) -> set[str]:
+    """Return the anchors of a page's headings, as web views and Sphinx name them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_document
+def test_links_have_a_text_and_a_target(path):
+    """Files and headings that exist, for each link and image as CommonMark reads them."""
+    links = []
+    for token in MarkdownIt("commonmark").enable("table").parse(path.read_text(encoding="utf-8")):
+        link = ["", ""]
+        for node in token.children or ():
+            link[0] += node.content
+            if node.type == "link_open":
+                link = ["", node.attrs["href"]]
+                links.append(link)
+            elif node.type == "image":
+                links.append([node.content, node.attrs["src"]])
+            elif node.type == "link_close":
+                link = ["", ""]
+    for text, target in links:
         assert text.strip(), f"the link to {target} has no text"
         if "://" not in target:
             name, _, anchor = target.partition("#")
             page = path.parent / name if name else path
             assert page.exists(), target
-            assert not anchor or anchor in anchors(page), target
+            assert not anchor or anchor in find_anchors(page), target
+
+
+class Figure(NamedTuple):
+    """A number and the words after it on a page, and its value in a record of benchmarks/."""
+
+    page: str
+    text: str
+    place: str
+    value: float
+
+
+def match_figures(page: str, place: str, texts: Any, value: Any) -> Iterator[Figure]:
+    if isinstance(texts, dict):
+        for name, part in texts.items():
+            yield from match_figures(
+                page, f"{place}/{name}", part, value[int(name) if isinstance(value, list) else name]
+            )
+    elif isinstance(texts, list):
+        # a list in the record has one text per entry; a single number may be written in several ways
+        values = value if isinstance(value, list) else [value] * len(texts)
+        for text, entry in zip(texts, values, strict=True):
+            yield from match_figures(page, place, text, entry)
+    else:
+        yield Figure(page, texts, place, value)
+
+
+NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+(?:e-?\d+)?")
+FIGURES = [
+    figure
+    for page, records in tomllib.loads((DOCS / "figures.toml").read_text(encoding="utf-8")).items()
+    for record, texts in records.items()
+    for figure in match_figures(page, record, texts, json.loads((ROOT / "benchmarks" / record).read_text()))
+]
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: f"{figure.page}: {figure.text}")
-def test_a_figure_is_that_of_its_record(figure):
-    text = " ".join((ROOT / figure.page).read_text().split())
-    assert stands_in(figure.text, text), f"{figure.page} does not have {figure.text}"
-    assert agrees(figure.text, figure.value), f"{figure.page}: {figure.text} is {figure.value} in {figure.where}"
+def test_figures_agree_with_their_records(figure):
+    """The value is rounded to the digits of the text; minutes are of seconds, and percentages of shares."""
+    page = " ".join((ROOT / figure.page).read_text().split())
+    assert re.search(rf"(?<![\d.,]){re.escape(figure.text)}(?!\d|[.,]\d)", page), f"{figure.text} is not on the page"
+    number = NUMBER.match(figure.text)[0]
+    unit = figure.text.removeprefix(number).strip().partition(" ")[0]
+    written, value = Decimal(number.replace(",", "")), figure.value * {"min": 1 / 60, "%": 100}.get(unit, 1)
+    half_digit = Decimal(5).scaleb(int(written.as_tuple().exponent) - 1)
+    assert abs(Decimal(str(value)) - written) <= half_digit * Decimal("1.000001"), f"{figure.value} in {figure.place}"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/explanation/results.md", "docs/how-to/speed.md"])
 def test_each_measured_figure_is_in_figures_toml(page):
-    """A number with three digits after the point is a measured one, in a sentence or in a table."""
+    """Numbers with three digits after the point are measured."""
     checked = {NUMBER.match(figure.text)[0].lstrip("+-") for figure in FIGURES if figure.page == page}
-    text = (ROOT / page).read_text()
-    assert set(re.findall(r"(?<![\d.,])\d\.\d{3}(?!\d)", text)) - checked == set()
+    assert set(re.findall(r"(?<![\d.,])\d\.\d{3}(?!\d)", (ROOT / page).read_text())) - checked == set()
     assert len(FIGURES) >= 70
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_examples_in_python_and_json_are_whole(path):
-    for block in blocks(path, "python"):
-        compile(block, name_of(path), "exec")
-    for block in blocks(path, "json"):
+@each_document
+def test_examples_in_python_and_json_are_valid(path):
+    for block in find_blocks(path, "python"):
+        compile(block, page_name(path), "exec")
+    for block in find_blocks(path, "json"):
         json.loads(block)
 
 
-def run_example(folder, code: str, **how) -> list[str]:
-    """The lines that an example prints as a script."""
+def run_example(folder: Path, code: str, **options) -> list[str]:
+    """Run an example as a script; return the lines of its output."""
     (folder / "example.py").write_text(code)
-    result = subprocess.run([sys.executable, folder / "example.py"], capture_output=True, text=True, **how)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.splitlines()
+    code, out, err = run_process(sys.executable, folder / "example.py", **options)
+    assert code == 0, err
+    return out.splitlines()
 
 
 @pytest.mark.slow
@@ -154,10 +204,10 @@ def test_the_pipe_example_runs(small_set, tmp_path):
     assert len(lines) == 20 and lines[0] == "0.25 (6, 64, 96, 3)"
 
 
-def test_the_label_file_shown_is_one(lstr, tmp_path):
+def test_label_files_of_the_documents_are_valid(lstr, tmp_path):
     for path in DOCUMENTS:
-        for block in blocks(path, "json"):
+        for block in find_blocks(path, "json"):
             if "database" in block:
                 (tmp_path / "labels.json").write_text(block)
                 code, _, errors = lstr("labels", "check", tmp_path / "labels.json")
-                assert code == 0, f"{name_of(path)}: {errors}"
+                assert code == 0, f"{page_name(path)}: {errors}"

@@ -1,32 +1,28 @@
-"""Who may import whom: lstr_cli → pipelines → extractors and the model's own rooms, one way between all folders."""
+"""Which module may import which: lstr_cli → pipelines → extractors and lstr, one way between all folders."""
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = {"lstr": "lstr", "extractors": "lstr.extractors", "pipelines": "lstr.pipelines", "lstr_cli": "lstr_cli"}
-"""Folders of the repository, and what they are imported as; extractors and pipelines are links in lstr/."""
+"""Folders of the repository, and the packages that they are; extractors and pipelines are links in lstr/."""
 MAY_IMPORT = {
     "lstr": {"lstr"},
     "lstr.extractors": {"lstr.extractors"},  # and lstr.errors, lstr.files
     "lstr.pipelines": {"lstr.pipelines", "lstr.extractors", "lstr"},
     "lstr_cli": {"lstr_cli", "lstr.pipelines", "lstr.extractors", "lstr"},
 }
-FACE = "lstr"
-"""lstr/__init__.py, the public face: the one module that may reach upwards, and only when it is used."""
+IMPORTED_BY_ANY = re.compile(r"lstr(\.(errors|extractors|pipelines|files(\..*)?))?")
+MAY_IMPORT_EACH_OTHER = {f"lstr.extractors.{name}" for name in ("networks", "recipe", "presets")}
+"""A recipe names networks of the table, and networks are built from a recipe; their modules form no cycle."""
 
-ONE_SUBJECT = {f"lstr.extractors.{name}" for name in ("networks", "recipe", "presets")}
-"""A recipe names networks of the table, and networks are built from a recipe; their modules form no circle."""
-
-RUN_PATH = (
+# from a video and a model file to events: torch is imported by the parts that need it, and not before
+MODULES_WITHOUT_TORCH = (
     "lstr.exported",
     "lstr.extractors.networks.converted_networks",
     "lstr.extractors.twostream",
@@ -34,10 +30,8 @@ RUN_PATH = (
     "lstr.pipelines.model_files.model_file",
     "lstr_cli.detect",
 )
-"""What turns a video and a model file into events: it imports torch where a part that is torch's begins, not before."""
-TORCH = ("torch", "torchvision", "mmaction", "mmcv", "mmengine")
 
-# Bottom to top. What stands in one line does not import its neighbours of that line.
+# Bottom to top. Modules and folders of one line do not import each other.
 ORDER = {
     "lstr": (
         ("errors", "chunk"),
@@ -77,121 +71,97 @@ ORDER = {
 }
 
 
-def sources(*folders: str) -> list[Path]:
-    """The Python files of folders of the repository, each in its own place and not behind a link."""
+def find_sources(*folders: str) -> list[Path]:
+    """Return the Python files of folders of the repository, not those behind links."""
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")) if path.resolve() == path]
 
 
-def name_of(path: Path) -> str:
-    """`lstr.extractors.video.frames`, for `extractors/video/frames.py`."""
-    folder, *rest = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join([ROOMS.get(folder, folder), *rest]).removesuffix(".__init__")
+def module_name(path: Path) -> str:
+    """Return `lstr.extractors.video.frames` for `extractors/video/frames.py`."""
+    folder, *parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join([ROOMS.get(folder, folder), *parts]).removesuffix(".__init__")
 
 
-MODULES = {name_of(path): path for path in sources(*ROOMS)}
+MODULES = {module_name(path): path for path in find_sources(*ROOMS)}
 
 
 def room_of(name: str) -> str:
     return next((room for room in sorted(MAY_IMPORT, key=len, reverse=True) if f"{name}.".startswith(f"{room}.")), "")
 
 
-@cache
-def imported(path: Path) -> set[str]:
-    """Modules that a file imports; `from package import module` is that module, not the package."""
+def folder_of(module: str, room: str) -> str:
+    return ".".join(module.split(".")[: room.count(".") + 2])
+
+
+def find_imports(path: Path) -> set[str]:
+    """Return the modules that a file imports; `from package import module` is that module, not the package."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            names |= {name if name in MODULES else node.module for name in whole}
+            full_names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names |= {name if name in MODULES else node.module for name in full_names}
     return names
 
 
-def graph() -> dict[str, set[str]]:
-    """What each of our modules imports of ours; the face is left out, for it looks down from above all."""
-    found = {name: {n for n in imported(path) if n in MODULES} for name, path in MODULES.items()}
-    del found[FACE]
-    return found
+# without lstr/__init__.py, which imports from all rooms when a name of it is used
+GRAPH = {name: find_imports(path) & MODULES.keys() for name, path in MODULES.items() if name != "lstr"}
+IMPORTS = [(module, imported) for module, names in GRAPH.items() for imported in names]
 
 
-def test_imports_go_down():
-    wrong = [
-        f"{name} → {other}"
-        for name, others in graph().items()
-        for other in others
-        if room_of(other) not in MAY_IMPORT[room_of(name)]
-        and other not in ("lstr.errors", "lstr.extractors", "lstr.pipelines", FACE)
-        and folder_of(other, "lstr") != "lstr.files"  # the bottom layer of all
+def test_rooms_import_only_rooms_below():
+    assert not [
+        f"{module} → {imported}"
+        for module, imported in IMPORTS
+        if room_of(imported) not in MAY_IMPORT[room_of(module)] and not IMPORTED_BY_ANY.fullmatch(imported)
     ]
-    assert not wrong
 
 
-def test_links_are_not_imported_past():
-    """`import extractors` works in a checkout and not in an installation, and would load each module twice."""
-    bare = {"extractors", "pipelines", "checkpoints"}
-    every = sources(*ROOMS, "tests", "benchmarks", "docs")
-    assert not [path for path in every if {name.split(".")[0] for name in imported(path)} & bare]
-
-
-def floors(room: str) -> dict[str, int]:
-    return {f"{room}.{name}": floor for floor, names in enumerate(ORDER[room]) for name in names}
-
-
-def folder_of(module: str, room: str) -> str:
-    return ".".join(module.split(".")[: room.count(".") + 2])
-
-
-def within(room: str) -> Iterator[tuple[str, str, str, str]]:
-    """(module, its folder, imported module, that one's folder) of imports from one folder of a room to another."""
-    for module, others in graph().items():
-        for other in others:
-            folder, reached = folder_of(module, room), folder_of(other, room)
-            if folder != reached and room_of(module) == room_of(other) == room and room not in (folder, reached):
-                yield module, folder, other, reached
+def test_links_are_imported_as_packages_of_lstr():
+    """`import extractors` works only in a checkout, and would load each module twice."""
+    paths = find_sources(*ROOMS, "tests", "benchmarks", "docs")
+    linked = {"extractors", "pipelines", "checkpoints"}
+    assert not [path for path in paths if {name.split(".")[0] for name in find_imports(path)} & linked]
 
 
 @pytest.mark.parametrize("room", ORDER)
-def test_folders_stand_in_one_order(room):
-    known = floors(room)
-    assert {folder_of(name, room) for name in MODULES if room_of(name) == room and name != room} == set(known)
-    upwards = [
-        f"{module} → {other}"
-        for module, a, other, b in within(room)
-        if known[b] >= known[a] and not {a, b} <= ONE_SUBJECT
-    ]
-    assert not upwards
+def test_folders_import_only_folders_below(room):
+    floors = {f"{room}.{name}": floor for floor, names in enumerate(ORDER[room]) for name in names}
+    assert {folder_of(name, room) for name in MODULES if room_of(name) == room != name} == floors.keys()
+    for module, imported in IMPORTS:
+        a, b = folder_of(module, room), folder_of(imported, room)
+        if a != b and room_of(module) == room_of(imported) == room and room not in (a, b):
+            assert floors[b] < floors[a] or {a, b} <= MAY_IMPORT_EACH_OTHER, f"{module} → {imported}"
 
 
-def test_no_circles():
-    modules = {name: others - {name} for name, others in graph().items()}
-    while free := {name for name, others in modules.items() if not others & modules.keys()}:
-        modules = {name: others for name, others in modules.items() if name not in free}
-    assert not modules, "modules that import each other in a ring, and those above them"
+def test_modules_import_each_other_in_no_cycle():
+    modules = {name: imports - {name} for name, imports in GRAPH.items()}
+    while lowest := {name for name, imports in modules.items() if not imports & modules.keys()}:
+        modules = {name: imports for name, imports in modules.items() if name not in lowest}
+    assert not modules, "modules of a cycle, and those above them"
 
 
-def loads(imports: str, *packages: str) -> list[str]:
-    """Which of some packages are loaded by importing modules."""
-    code = f"import sys, {imports}\nprint(*[name for name in {packages} if name in sys.modules])"
+def loaded_packages(modules: str, *packages: str) -> list[str]:
+    """Return the packages that are loaded by importing modules."""
+    code = f"import sys, {modules}\nprint(*[name for name in {packages} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     return result.stdout.split()
 
 
-def test_the_model_needs_no_video_stack():
+def test_models_need_no_video_packages():
     modules = "batch checkpoint labels.label_set windows.windows metrics.per_frame streaming timeline"
-    imports = ", ".join(f"lstr.{name}" for name in modules.split())
-    assert loads(imports, "cv2", "av", "mmaction", "mmengine", "click", "rich") == []
+    names = ", ".join(f"lstr.{name}" for name in modules.split())
+    assert loaded_packages(names, "cv2", "av", "mmaction", "mmengine", "click", "rich") == []
 
 
-def test_the_run_path_imports_no_torch():
-    """Nor does what it imports of others."""
-    here = [name for name in RUN_PATH if "onnx" not in name or importlib.util.find_spec("onnxruntime")]
-    assert loads(", ".join(here), *TORCH) == []
+def test_detection_by_exported_models_imports_no_torch():
+    packages = ("torch", "torchvision", "mmaction", "mmcv", "mmengine")
+    assert loaded_packages(", ".join(MODULES_WITHOUT_TORCH), *packages) == []
 
 
-def test_files_keep_to_their_size_and_names():
-    lengths = {str(path): len(path.read_text().splitlines()) for path in MODULES.values()}
-    assert not {path: lines for path, lines in lengths.items() if lines > 450}
+def test_files_have_bounded_sizes_and_specific_names():
+    assert not [path for path in MODULES.values() if len(path.read_text().splitlines()) > 450]
     assert len(list((ROOT / "lstr").glob("*.py"))) <= 15
-    forbidden = re.compile(r"(^|_)(utils|core|engine|manager|helpers?|base)$")
-    assert not [path for path in MODULES.values() if forbidden.search(path.stem)]
+    vague = re.compile(r"(^|_)(utils|core|engine|manager|helpers?|base)$")
+    assert not [path for path in MODULES.values() if vague.search(path.stem)]

@@ -1,7 +1,7 @@
-"""Every long command, stopped at random moments or by a full disk: nothing is half written, it resumes to the bit.
+"""Every long command, stopped at random moments or by a full disk: no file is truncated, and it resumes to the bit.
 
-Three ways in turn: `kill -9`, SIGTERM (docker stop, systemd) and SIGHUP (a closed terminal), each to the command's own
-process alone. $LSTR_MOMENTS is how many times each command is stopped.
+It is stopped in turn by `kill -9`, SIGTERM (docker stop, systemd) and SIGHUP (a closed terminal), each to the main
+process only. $LSTR_MOMENTS is how many times each command is stopped.
 """
 
 import json
@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 import zipfile
@@ -27,23 +26,19 @@ from lstr.extractors.networks.weights_file import read_state_dict
 from lstr.pipelines.features.folder import open_features, verify
 from lstr.pipelines.training.run_folder import CONFIG
 from tests.support.errors import assert_error
+from tests.support.processes import run_process
 
 MOMENTS = int(os.environ.get("LSTR_MOMENTS", "20"))
-HOWS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
-CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGHUP: 129}
-SECONDS = 5.0  # within which all is over, on a machine that has nothing else to do
-IMPORTED = [
-    "lstr_cli.extract",
-    "lstr.pipelines.features.extract",
-    "lstr.pipelines.learning.learn",
-    "rich.progress",
-]
+EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGHUP: 129}
+STOP_TIMEOUT_S = 5.0  # on an idle machine
+IMPORTED = ["lstr_cli.extract", "lstr.pipelines.features.extract", "lstr.pipelines.learning.learn", "rich.progress"]
 DIS = ("--set", "recipe.flow_algorithm=dis")
+Results = Callable[[Path], dict[str, bytes]]
 
 
 @pytest.fixture(scope="module")
 def launcher():
-    """Starts processes that have imported everything already: the moments fall into the work."""
+    """Starts processes that have imported everything, so that signals arrive during the work."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     return context
@@ -51,62 +46,56 @@ def launcher():
 
 @dataclass
 class Job:
-    """A command, and what is compared of the folder that it writes to."""
+    """A command, and the results in its folder that are compared."""
 
     words: list
-    results: Callable[[Path], dict[str, bytes]]
-    begun: str | None = None
-    """The file of a stopped run that resumes only with --resume."""
+    results: Results
+    resumed_if: str | None = None
+    """A file of the run folder; where it exists, the command needs --resume."""
 
 
-def files_of(*patterns: str) -> Callable[[Path], dict[str, bytes]]:
+def read_files(*patterns: str) -> Results:
     return lambda folder: {str(p.relative_to(folder)): p.read_bytes() for x in patterns for p in folder.rglob(x)}
 
 
-def checkpoint_of(folder: Path) -> dict[str, bytes]:
-    """Its tensors; a checkpoint says of itself when it was made."""
-    return bytes_of(load(folder / "run" / "checkpoint.pt").model.state_dict())
-
-
-def network_of(folder: Path) -> dict[str, bytes]:
-    return bytes_of(read_state_dict(folder / "run" / "flow.pth"))
-
-
-def bytes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, bytes]:
+def tensor_bytes(tensors: Mapping[str, torch.Tensor]) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 
 
-def with_settings(*settings: str) -> list[str]:
+def set_options(*settings: str) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
 
-def job_of(name: str, small_set) -> Job:
-    """The command `name` on the small set; FOLDER stands for where it writes."""
+def make_job(name: str, small_set) -> Job:
+    """The command `name` on the small set; FOLDER is replaced by its folder."""
     videos, labels, features = small_set.videos, small_set.labels, small_set.features
     if name.startswith("extract"):
         words = ["extract", videos, "-o", "FOLDER/features", "--recipe", small_set.recipe, *DIS, "--workers", name[-1]]
-        return Job(words, files_of("rgb_*/*.npy", "flow_*/*.npy"))
+        return Job(words, read_files("rgb_*/*.npy", "flow_*/*.npy"))
     if name == "train":
         words = ["train", features, "--labels", labels, "-o", "FOLDER/run", "--preset", "lstr-small"]
-        settings = with_settings("model.d_model=32", "train.epochs=12", "train.save_seconds=0")
-        return Job([*words, *settings], checkpoint_of, begun="resume.pt")
+        words += set_options("model.d_model=32", "train.epochs=12", "train.save_seconds=0")
+        # tensors only, because a checkpoint has the time of its creation
+        read = lambda folder: tensor_bytes(load(folder / "run" / "checkpoint.pt").model.state_dict())  # noqa: E731
+        return Job(words, read, "resume.pt")
     if name == "finetune":
         words = ["finetune", videos, "--labels", labels, "-o", "FOLDER/run", "--stream", "flow", *DIS, "--workers", "1"]
-        return Job([*words, *with_settings("flow_threads=1", "epochs=4", "draws=24")], network_of, begun=CONFIG)
+        words += set_options("flow_threads=1", "epochs=4", "draws=24")
+        return Job(words, lambda folder: tensor_bytes(read_state_dict(folder / "run" / "flow.pth")), CONFIG)
     if name == "learn":
         settings = ("cache=FOLDER/chunks", "epochs=2", "draws=24", "model.d_model=32", "train.epochs=4")
-        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", *DIS, *with_settings(*settings)]
-        return Job(words, files_of("drawn.lstr"))
+        words = ["learn", videos, labels, "-o", "FOLDER/drawn.lstr", *DIS, *set_options(*settings)]
+        return Job(words, read_files("drawn.lstr"))
     words = ["detect", videos, "-c", small_set.checkpoint, "-o", "FOLDER", "-f", "json,jsonl,npy,html"]
-    return Job(words, files_of("*.npy"))
+    return Job(words, read_files("*.npy"))
 
 
-def work(words: list[str], log: str, home: str) -> None:
-    """In the new process: a session of its own, in which those that it leaves are found."""
+def run_command(words: list[str], log: str, home: str) -> None:
+    """Run a command in this new process, in a session of its own, by which its children are found later."""
     from lstr_cli.main import main
 
     os.setsid()
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests run under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored when the tests run under nohup
     os.environ["LSTR_HOME"], os.environ["OMP_NUM_THREADS"] = home, "1"
     torch.set_num_threads(1)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
@@ -115,54 +104,53 @@ def work(words: list[str], log: str, home: str) -> None:
 
 
 class Runs:
-    """Starts a job's command, writing to `folder`."""
+    """Starts a job's command, which writes to `folder`."""
 
-    def __init__(self, launcher, job: Job, folder: Path, home: Path):
-        self.launcher, self.job, self.folder, self.home = launcher, job, folder, home
+    def __init__(self, launcher, job: Job, folder: Path):
+        self.launcher, self.job, self.folder = launcher, job, folder
         self.log = folder.with_suffix(".log")
 
-    def begin(self):
-        resumed = self.job.begun and (self.folder / "run" / self.job.begun).exists()
-        words = [*self.job.words, "--resume"] if resumed else self.job.words
-        filled = [str(word).replace("FOLDER", str(self.folder)) for word in words]
-        process = self.launcher.Process(target=work, args=(filled, str(self.log), str(self.home)))
+    def start(self):
+        resumed = self.job.resumed_if and (self.folder / "run" / self.job.resumed_if).exists()
+        words = [str(word).replace("FOLDER", str(self.folder)) for word in self.job.words]
+        arguments = (words + ["--resume"] * bool(resumed), str(self.log), os.environ["LSTR_HOME"])
+        process = self.launcher.Process(target=run_command, args=arguments)
         process.start()
-        while process.is_alive() and not hears(process.pid):
+        while process.is_alive() and not catches_sigterm(process.pid):
             time.sleep(0.005)
         return process
 
     def finish(self) -> float:
-        """Run it to its end; the seconds it took."""
+        """Run the command to its end; return the seconds."""
         start = time.monotonic()
-        process = self.begin()
+        process = self.start()
         process.join()
         assert process.exitcode == 0, self.log.read_text()
         return time.monotonic() - start
 
-    def stop(self, how: signal.Signals, after: float) -> bool:
-        """Send it a signal after so many seconds; False where it had ended before."""
-        process = self.begin()
-        process.join(after)
+    def stop(self, signal_number: signal.Signals, after_s: float) -> bool:
+        """Send a signal after some time; return False if the command had ended before."""
+        process = self.start()
+        process.join(after_s)
         if not process.is_alive():
             assert process.exitcode == 0, self.log.read_text()
             return False
-        os.kill(process.pid, how)
-        start, patience = time.monotonic(), SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        os.kill(process.pid, signal_number)
+        start, timeout = time.monotonic(), STOP_TIMEOUT_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         process.join()
-        while (left := of_session(process.pid)) and time.monotonic() - start < patience:
+        while (running := session_commands(process.pid)) and time.monotonic() - start < timeout:
             time.sleep(0.05)
-        took = time.monotonic() - start
-        assert not left, f"{left} after {took:.1f} s"
-        if process.exitcode == 0:  # it was about to end
+        seconds = time.monotonic() - start
+        assert not running, f"{running} after {seconds:.1f} s"
+        if process.exitcode == 0:  # the signal came at the very end
             return False
         errors = self.log.read_text()
-        assert process.exitcode == CODES[how] and "Traceback" not in errors, (process.exitcode, errors)
-        assert took < patience, f"{took:.1f} s of {patience:.1f} s"
+        assert process.exitcode == EXIT_CODES[signal_number] and "Traceback" not in errors, (process.exitcode, errors)
+        assert seconds < timeout, f"{seconds:.1f} s of {timeout:.1f} s"
         return True
 
 
-def hears(pid: int) -> bool:
-    """Whether a process catches SIGTERM by now."""
+def catches_sigterm(pid: int) -> bool:
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("SigCgt:"):
@@ -170,19 +158,19 @@ def hears(pid: int) -> bool:
     return False
 
 
-def of_session(session: int) -> list[str]:
-    """The command lines of a session's processes, but for those that are dead and not yet buried."""
-    found = []
+def session_commands(session: int) -> list[str]:
+    """Return the command lines of a session's processes, except zombies."""
+    commands = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            state, _, _, of, *_ = path.read_text().rpartition(")")[2].split()
-            if int(of) == session and state != "Z":
-                found.append((path.parent / "cmdline").read_text().replace("\0", " ")[:200])
-    return found
+            state, _, _, session_id, *_ = path.read_text().rpartition(")")[2].split()
+            if int(session_id) == session and state != "Z":
+                commands.append((path.parent / "cmdline").read_text().replace("\0", " ")[:200])
+    return commands
 
 
 def read_all(folder: Path, killed: bool) -> None:
-    """Fail where a file cannot be read: only kill -9 leaves temporary ones, and a last line cut short."""
+    """Fail if a file is unreadable; only kill -9 may leave temporary files and a truncated last line."""
     for path in folder.rglob("*"):
         if ".tmp-" in path.name:
             assert killed, path
@@ -203,64 +191,61 @@ def read_all(folder: Path, killed: bool) -> None:
         assert not [f for f in faults if f["what"] != "is missing" and "no record" not in f["what"]]
 
 
+SLOW = ("extract 1", "extract 2", "train", "finetune", "learn", "detect")
+
+
 @pytest.mark.parametrize(
     ("name", "moments"),
     [
         pytest.param("extract 1", 1, marks=pytest.mark.long),
-        *(
-            pytest.param(name, MOMENTS, marks=pytest.mark.slow)
-            for name in ("extract 1", "extract 2", "train", "finetune", "learn", "detect")
-        ),
+        *(pytest.param(name, MOMENTS, marks=pytest.mark.slow) for name in SLOW),
     ],
 )
-def test_stopped_at_random_moments_it_resumes_to_the_bit(launcher, small_set, tmp_path, name, moments):
-    job, home = job_of(name, small_set), Path(os.environ["LSTR_HOME"])
-    longest = Runs(launcher, job, tmp_path / "whole", home).finish()
+def test_stopped_commands_resume_to_the_same_bits(launcher, small_set, tmp_path, name, moments):
+    job = make_job(name, small_set)
+    duration = Runs(launcher, job, tmp_path / "whole").finish()
     expected = job.results(tmp_path / "whole")
     assert expected
-    draw = random.Random(name)
-    stops, k, anew, killed = 0, 0, True, False
-    runs = Runs(launcher, job, tmp_path / "0", home)
+    random_moments = random.Random(name)
+    stops, folders, is_new, killed = 0, 0, True, False
+    runs = Runs(launcher, job, tmp_path / "0")
     while stops < moments:
-        how = HOWS[stops % len(HOWS)]
-        if runs.stop(how, draw.uniform(0, 0.9 * longest)):
-            stops, anew, killed = stops + 1, False, killed or how == signal.SIGKILL
-            read_all(runs.folder, killed)  # what kill -9 left may be there until the run is done
+        signal_number = [*EXIT_CODES][stops % len(EXIT_CODES)]
+        if runs.stop(signal_number, random_moments.uniform(0, 0.9 * duration)):
+            stops, is_new, killed = stops + 1, False, killed or signal_number == signal.SIGKILL
+            read_all(runs.folder, killed)  # temporary files of kill -9 may stay until the run is complete
             continue
         assert job.results(runs.folder) == expected
-        if anew:  # the first run converted networks too, or the machine was busier
-            longest *= 0.8
-        k, anew, killed = k + 1, True, False
-        runs = Runs(launcher, job, tmp_path / str(k), home)
+        if is_new:  # the first run converted networks too, or the machine was busier
+            duration *= 0.8
+        folders, is_new, killed = folders + 1, True, False
+        runs = Runs(launcher, job, tmp_path / str(folders))
     runs.finish()
     assert job.results(runs.folder) == expected
     assert not list(runs.folder.rglob(".*.tmp-*"))
 
 
-def mount(disk: Path, options: str) -> int:
-    return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True).returncode
-
-
 @pytest.mark.long
-def test_a_disk_that_fills_up_and_one_that_is_read_only(small_set, tmp_path, lstr):
-    """A disk of its own, on which the features of two videos fit."""
+def test_extraction_to_a_full_and_to_a_read_only_disk(small_set, tmp_path, lstr):
+    """A file system that holds the features of two videos."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if mount(disk, "size=400k"):
-        pytest.skip("a disk can be mounted by root alone")
+    mount = lambda options: run_process("mount", "-t", "tmpfs", "-o", options, "tmpfs", disk)[0]  # noqa: E731
+    if mount("size=400k"):
+        pytest.skip("only root can mount a file system")
     try:
         extract = ("extract", small_set.videos, "-o", disk / "f", "--recipe", small_set.recipe, *DIS, "--workers", 1)
         assert_error(lstr(*extract), 2, "No space left on device")
         done = open_features(disk / "f").ids()
         assert 0 < len(done) < 4 and not list(disk.rglob(".*.tmp-*"))
         read_all(disk, killed=False)
-        mount(disk, "remount,size=4m,ro")
+        mount("remount,size=4m,ro")
         assert_error(lstr(*extract), 2, "Read-only file system")
-        mount(disk, "remount,rw")
+        mount("remount,rw")
         code, _, err = lstr(*extract)
         assert code == 0 and f"{4 - len(done)} done, {len(done)} kept" in err, err
-        mount(disk, "remount,ro")
+        mount("remount,ro")
         code, _, err = lstr(*extract)
-        assert code == 0 and "4 kept" in err, "nothing to write"
+        assert code == 0 and "4 kept" in err, "there is nothing to write"
     finally:
-        subprocess.run(["umount", "-l", disk], check=True)
+        run_process("umount", "-l", disk)

@@ -25,7 +25,7 @@ from lstr.pipelines.detection.options import NetworkOptions
 from tests.support.backbones import build_backbone
 from tests.support.errors import assert_error
 from tests.support.exportable import write_exportable
-from tests.support.http_folder import Server
+from tests.support.http_servers import Server
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -14,7 +14,7 @@ from lstr.errors import VideoError
 from lstr.extractors.video.containers import Opening, open_container
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import FrameReader, PyAVReader
-from tests.support.http_folder import Server
+from tests.support.http_servers import Server
 from tests.support.videos import remux, write_video
 
 

@@ -17,7 +17,7 @@ from lstr.extractors.video.live import LiveReader
 from lstr.extractors.video.reader import PyAVReader, chunks_of
 from lstr.files.atomic import write_text
 from tests.support.clips import SIDE, clip, indices, read, read_chunks, stdin
-from tests.support.http_folder import Handler, Server
+from tests.support.http_servers import Handler, Server
 from tests.support.served import TS_HEAD, camera, piped, served
 from tests.support.stamps import TICKS, WRAP, restamped
 from tests.support.videos import write_video

@@ -13,7 +13,7 @@ from lstr.extractors.video.inputs import fetch, find_sources
 from lstr.files import remote
 from lstr.files.atomic import SCRATCH_PREFIX, scratch
 from lstr.files.remote import RemoteFile, place
-from tests.support.http_folder import Handler, Server
+from tests.support.http_servers import Handler, Server
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ from lstr.pipelines.watching.config import read_config
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
 from tests.support.documents import ROOT, block_with
+from tests.support.http_servers import Receiver
 from tests.support.waiting import wait_until
 from tests.support.watching import count_pending, recent_event
-from tests.support.webhooks import Receiver
 
 
 @pytest.fixture

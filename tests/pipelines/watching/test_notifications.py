@@ -18,10 +18,10 @@ from lstr.pipelines.watching.channels import (
 )
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier
 from lstr.pipelines.watching.notifications import Notifications
+from tests.support.http_servers import Receiver
 from tests.support.processes import limit_file_size
 from tests.support.waiting import wait_until
 from tests.support.watching import count_pending, recent_event
-from tests.support.webhooks import Receiver
 
 
 def ids(receiver: Receiver) -> list[str]:
