@@ -1,4 +1,4 @@
-"""Clips of received packets: a bounded ring on one clock, and files with the same frames as were received."""
+"""Clips of received packets: a bounded buffer, and files with the received frames."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -14,11 +14,10 @@ from lstr.extractors.video.inputs import PROMPT
 from tests.support.videos import write_video
 
 RATE = 10
-ENDINGS = {"wmv2": "a.asf"}
 
 
-def film(path, codec: str = "libx264", size=(64, 48), noise=True, pixels="yuv420p", g="20", bf="2"):
-    """Five seconds of noise or of greys at 10 frames a second, with a key frame every two."""
+def write_clip(path, codec: str = "libx264", size=(64, 48), noise=True, pixels="yuv420p", g="20", bf="2"):
+    """Write five seconds of noise or of greys at 10 frames per second, with a key frame every two seconds."""
     options = {"g": g, "bf": bf, "preset": "ultrafast", "x265-params": "log-level=none:bframes=2"}
     if codec in ("mjpeg", "wmv2"):
         options = {"g": "1"}
@@ -26,19 +25,19 @@ def film(path, codec: str = "libx264", size=(64, 48), noise=True, pixels="yuv420
 
 
 def ring_of(path, seconds: float = 100.0) -> tuple[PacketRing, list[np.ndarray]]:
-    """All packets of a file as fast as they are shown, and their frames."""
-    ring, shown, arrival = PacketRing(2**26, seconds), [], 0.0
+    """Return a buffer of a file's packets, received at the rate of the frames, and all frames."""
+    ring, images, arrival = PacketRing(2**26, seconds), [], 0.0
     with av.open(str(path), options=dict(PROMPT)) as container:
         stream = container.streams.video[0]
         for packet in container.demux(stream):
             ring.take(packet, stream, arrival)
-            shown += [frame.to_ndarray(format="rgb24") for frame in packet.decode()]
+            images += [frame.to_ndarray(format="rgb24") for frame in packet.decode()]
             arrival += 1 / RATE if packet.size else 0
-    return ring, shown
+    return ring, images
 
 
-def written(path, packets) -> tuple[ClipFile, av.VideoStream, list[Fraction], list[np.ndarray]]:
-    """A clip, and the stream, times and frames of its file."""
+def write_and_read(path, packets) -> tuple[ClipFile, av.VideoStream, list[np.ndarray]]:
+    """Write a clip; return it with the stream and frames of its file, which have the right times."""
     clip = ClipFile(path, packets[0])
     for packet in packets:
         clip.write(packet)
@@ -46,45 +45,46 @@ def written(path, packets) -> tuple[ClipFile, av.VideoStream, list[Fraction], li
     stream = av.open(str(path)).streams.video[0]
     frames = list(stream.container.decode(stream))
     times = [Fraction(frame.pts) * frame.time_base for frame in frames]
-    return clip, stream, times, [frame.to_ndarray(format="rgb24") for frame in frames]
+    assert times[0] == 0 and all(0.05 < b - a < 0.15 for a, b in pairwise(times))
+    return clip, stream, [frame.to_ndarray(format="rgb24") for frame in frames]
 
 
 @pytest.fixture(scope="module")
 def streams(tmp_path_factory):
-    """Streams of two sizes, and the first of another connection, which stay open."""
+    """Open streams of two sizes, and the first one of a second connection."""
     folder = tmp_path_factory.mktemp("streams")
-    paths = [film(folder / f"{side}.ts", size=(side, side)) for side in (32, 64)]
+    paths = [write_clip(folder / f"{side}.ts", size=(side, side)) for side in (32, 64)]
     containers = [av.open(str(path)) for path in (*paths, paths[0])]
     return [container.streams.video[0] for container in containers]
 
 
-COMING = st.tuples(
-    st.booleans(),  # whether it is a key frame
+PACKETS = st.tuples(
+    st.booleans(),  # key frame
     st.integers(1, 4000),  # bytes
     st.sampled_from([0.0, 0.01, 0.04, 1.0, 30.0]),  # seconds after the one before
-    st.sampled_from([None, -(10**9), -40, 0, 40, 40, 40, 40, 10**9]),  # how far its stamp moves, in milliseconds
+    st.sampled_from([None, -(10**9), -40, 0, 40, 40, 40, 40, 10**9]),  # step of the timestamp, in milliseconds
     st.sampled_from([0, 0, 0, 0, 1, 2]),  # the stream
 )
 
 
-@given(st.lists(COMING, max_size=60), st.integers(0, 20_000), st.sampled_from([0.0, 0.5, 5.0]))
-def test_it_is_bounded_and_in_order_whatever_comes(streams, coming, most_bytes, most_seconds):
-    ring, now, stamp = PacketRing(most_bytes, most_seconds), 0.0, 0
-    for key, size, wait, moved, which in coming:
+@given(st.lists(PACKETS, max_size=60), st.integers(0, 20_000), st.sampled_from([0.0, 0.5, 5.0]))
+def test_the_buffer_is_bounded_and_in_order(streams, received, max_bytes, max_seconds):
+    ring, now, stamp = PacketRing(max_bytes, max_seconds), 0.0, 0
+    for key, size, wait, step, stream in received:
         now += wait
-        stamp += moved or 0
+        stamp += step or 0
         packet = av.Packet(bytes(size))
         packet.time_base, packet.is_keyframe = Fraction(1, 1000), key
-        packet.dts = packet.pts = None if moved is None else stamp
-        ring.take(packet, streams[which], now)
-        kept = ring.after(0)
-        assert sum(len(one.data) + OVERHEAD for one in kept) == ring.size <= most_bytes
-        assert not kept or kept[0].is_key
-        assert all(a.number < b.number and a.dts < b.dts for a, b in pairwise(kept))
-        assert all(one.pts >= one.dts for one in kept)
-        assert all(b.is_key for a, b in pairwise(kept) if a.coding is not b.coding)
-        keys = [one.dts for one in kept if one.is_key]
-        assert len(keys) < 2 or kept[-1].dts - keys[1] < most_seconds * TICKS, "the oldest group is of use"
+        packet.dts = packet.pts = None if step is None else stamp
+        ring.take(packet, streams[stream], now)
+        packets = ring.after(0)
+        assert sum(len(packet.data) + OVERHEAD for packet in packets) == ring.size <= max_bytes
+        assert not packets or packets[0].is_key
+        assert all(a.number < b.number and a.dts < b.dts for a, b in pairwise(packets))
+        assert all(packet.pts >= packet.dts for packet in packets)
+        assert all(b.is_key for a, b in pairwise(packets) if a.coding is not b.coding)
+        keys = [packet.dts for packet in packets if packet.is_key]
+        assert len(keys) < 2 or packets[-1].dts - keys[1] < max_seconds * TICKS, "the oldest group is needed"
 
 
 @pytest.mark.parametrize(
@@ -98,16 +98,15 @@ def test_it_is_bounded_and_in_order_whatever_comes(streams, coming, most_bytes, 
         ("a.mkv", "libvpx-vp9", b"vp09"),
     ],
 )
-def test_its_frames_are_those_received(tmp_path, name, codec, tag):
-    ring, shown = ring_of(film(tmp_path / name, codec))
+def test_clips_contain_the_received_frames(tmp_path, name, codec, tag):
+    ring, received = ring_of(write_clip(tmp_path / name, codec))
     packets = ring.since(3.25, 0.45)
     assert packets[0].is_key and len(packets) < 50
-    clip, stream, times, frames = written(tmp_path / "clip", packets)
+    clip, stream, images = write_and_read(tmp_path / "clip", packets)
     data = (tmp_path / "clip").read_bytes()
     assert 0 < data.index(b"moov") < data.index(b"mdat") and tag in data and stream.codec_context.name == clip.codec
-    assert len(frames) >= 20 and all(map(np.array_equal, frames, shown[-len(frames) :]))
-    assert times[0] == 0 and all(0.05 < b - a < 0.15 for a, b in pairwise(times))
-    assert abs(clip.seconds - len(frames) / RATE) < 0.11
+    assert len(images) >= 20 and all(map(np.array_equal, images, received[-len(images) :]))
+    assert abs(clip.seconds - len(images) / RATE) < 0.11
 
 
 @pytest.mark.parametrize(
@@ -119,19 +118,20 @@ def test_its_frames_are_those_received(tmp_path, name, codec, tag):
         ("wmv2", "yuv420p", (64, 48)),
     ],
 )
-def test_what_mp4_does_not_hold_is_encoded_again(tmp_path, codec, pixels, size):
-    ring, shown = ring_of(film(tmp_path / ENDINGS.get(codec, "a.mkv"), codec, size, noise=False, pixels=pixels))
-    clip, stream, times, frames = written(tmp_path / "clip", ring.since(3.25, 0.45))
+def test_codecs_that_mp4_cannot_contain_are_encoded_again(tmp_path, codec, pixels, size):
+    path = tmp_path / ("a.asf" if codec == "wmv2" else "a.mkv")
+    ring, received = ring_of(write_clip(path, codec, size, noise=False, pixels=pixels))
+    clip, stream, images = write_and_read(tmp_path / "clip", ring.since(3.25, 0.45))
     assert clip.codec == stream.codec_context.name == "h264" and stream.codec_context.pix_fmt == "yuv420p"
-    assert len(frames) == 50 - 27 and times[0] == 0
-    assert all(abs(a[20, 30].mean() - b[20, 30].mean()) < 6 for a, b in zip(frames, shown[27:], strict=True))
+    assert len(images) == 50 - 27
+    assert all(abs(a[20, 30].mean() - b[20, 30].mean()) < 6 for a, b in zip(images, received[27:], strict=True))
 
 
-def test_the_image_at_a_moment_takes_no_longer_than_it_may(tmp_path):
-    packets = ring_of(film(tmp_path / "a.ts", noise=False, g="100", bf="0"))[0].after(0)
-    ticking = iter(range(100))
-    whole = image_at(packets, packets[30].pts, 32, 100)
-    hasty = image_at(packets, packets[30].pts, 32, 4.5, lambda: next(ticking))
-    assert whole.shape == (24, 32, 3) and abs(int(whole[5, 5, 0]) - 30 * 7) < 6
-    assert abs(int(hasty[5, 5, 0]) - 4 * 7) < 6, "of the frames decoded in that time the last"
+def test_the_image_at_a_time_keeps_to_its_time_limit(tmp_path):
+    packets = ring_of(write_clip(tmp_path / "a.ts", noise=False, g="100", bf="0"))[0].after(0)
+    clock = iter(range(100))
+    exact = image_at(packets, packets[30].pts, 32, 100)
+    limited = image_at(packets, packets[30].pts, 32, 4.5, lambda: next(clock))
+    assert exact.shape == (24, 32, 3) and abs(int(exact[5, 5, 0]) - 30 * 7) < 6
+    assert abs(int(limited[5, 5, 0]) - 4 * 7) < 6, "the last frame that was decoded in time"
     assert image_at(packets[1:], TICKS, 32, 1) is None and image_at([], 0, 32, 1) is None

@@ -1,4 +1,4 @@
-"""What is opened reads nothing else: tricks in files and over HTTP, names that look like commands, huge pictures."""
+"""Opening a video reads no other file: playlists, odd names, and headers that declare huge frames."""
 
 import base64
 import shlex
@@ -17,6 +17,8 @@ from lstr.extractors.video.reader import FrameReader, PyAVReader
 from tests.support.http_servers import Server
 from tests.support.videos import remux, write_video
 
+TIMES = range(0, 600, 25)
+
 
 @pytest.fixture
 def server(tmp_path):
@@ -27,8 +29,8 @@ def server(tmp_path):
 
 @pytest.fixture
 def secret(tmp_path) -> Path:
-    """A file that whoever opened it would show: a second of video."""
-    return remux(write_video(tmp_path / "secret.mp4", range(0, 600, 25)), tmp_path / "secret.ts")
+    """A second of video that an attacker wants to read."""
+    return remux(write_video(tmp_path / "secret.mp4", TIMES), tmp_path / "secret.ts")
 
 
 def playlist(*segments, before: str = "") -> str:
@@ -36,81 +38,82 @@ def playlist(*segments, before: str = "") -> str:
     return f"#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n{before}{entries}#EXT-X-ENDLIST\n"
 
 
-def followed(source) -> int:
-    """Frames that PyAV gets when nothing holds it back."""
+def count_frames_unprotected(source) -> int:
+    """Count the frames that PyAV reads without protection."""
     with av.open(str(source), options={"protocol_whitelist": "file,http,tcp", "safe": "0"}) as container:
         return sum(1 for _ in container.decode(video=0))
 
 
-def read(source) -> int:
+def count_frames(source) -> int:
     return sum(1 for _ in PyAVReader(source, damage="skip", opening=Opening(timeout=20)).frames(64))
 
 
 SESSION = "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"
 LISTS = {
-    "list.m3u8": lambda secret, root: playlist(secret),
-    "url.m3u8": lambda secret, root: playlist(f"{root}/secret.ts"),
-    "concat.mp4": lambda secret, root: f"ffconcat version 1.0\nfile '{secret}'\n",
-    "remote.mp4": lambda secret, root: f"ffconcat version 1.0\nfile {root}/secret.ts\n",
-    "session.mp4": lambda secret, root: SESSION,
+    "list.m3u8": playlist("{secret}"),
+    "url.m3u8": playlist("{root}/secret.ts"),
+    "concat.mp4": "ffconcat version 1.0\nfile '{secret}'\n",
+    "remote.mp4": "ffconcat version 1.0\nfile {root}/secret.ts\n",
+    "session.mp4": SESSION,
 }
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_file_that_names_others_is_refused(tmp_path, server, secret, name):
+def test_local_playlists_are_refused(tmp_path, server, secret, name):
     path = tmp_path / name
-    path.write_text(LISTS[name](secret, server.root))
-    assert name == "session.mp4" or followed(path) == 24
+    path.write_text(LISTS[name].format(secret=secret, root=server.root))
+    assert name == "session.mp4" or count_frames_unprotected(path) == 24
     server.requested.clear()
-    for look in (probe, read):
+    for open_video in (probe, count_frames):
         with pytest.raises(VideoError, match=name):
-            look(path)
+            open_video(path)
     with path.open("rb") as file, pytest.raises(VideoError):
-        read(file)
+        count_frames(file)
     assert server.requested == []
 
 
 TRICKS = {
-    "file": lambda secret: playlist(f"file://{secret}"),
-    "bare": lambda secret: playlist(f"file:{secret}"),
-    "concat": lambda secret: playlist(f"concat:file:{secret}"),
-    "subfile": lambda secret: playlist(f"subfile,,start,0,end,0,,:{secret}"),
-    "crypto": lambda secret: playlist(f"crypto+file://{secret}"),
-    "data": lambda secret: playlist(f"data:video/mp2t;base64,{base64.b64encode(secret.read_bytes()).decode()}"),
-    "key": lambda secret: playlist("secret.ts", before=f'#EXT-X-KEY:METHOD=AES-128,URI="file://{secret}"\n'),
-    "map": lambda secret: playlist("secret.ts", before=f'#EXT-X-MAP:URI="file://{secret}"\n'),
-    "master": lambda secret: f"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1000\nfile://{secret.parent}/good.m3u8\n",
-    "script": lambda secret: "ffconcat version 1.0\nfile secret.ts\n",
+    "file": playlist("file://{secret}"),
+    "bare": playlist("file:{secret}"),
+    "concat": playlist("concat:file:{secret}"),
+    "subfile": playlist("subfile,,start,0,end,0,,:{secret}"),
+    "crypto": playlist("crypto+file://{secret}"),
+    "data": playlist("data:video/mp2t;base64,{content}"),
+    "key": playlist("secret.ts", before='#EXT-X-KEY:METHOD=AES-128,URI="file://{secret}"\n'),
+    "map": playlist("secret.ts", before='#EXT-X-MAP:URI="file://{secret}"\n'),
+    "master": "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1000\nfile://{secret.parent}/good.m3u8\n",
+    "script": "ffconcat version 1.0\nfile secret.ts\n",
 }
 
 
 @pytest.mark.parametrize("name", TRICKS)
-def test_a_playlist_on_a_server_reads_no_file(tmp_path, server, secret, name):
+def test_a_remote_playlist_reads_no_local_file(tmp_path, server, secret, name):
     (tmp_path / "good.m3u8").write_text(playlist("secret.ts"))
-    assert read(f"{server.root}/good.m3u8") == 24
-    (tmp_path / f"{name}.m3u8").write_text(TRICKS[name](secret))
+    assert count_frames(f"{server.root}/good.m3u8") == 24
+    content = base64.b64encode(secret.read_bytes()).decode()
+    (tmp_path / f"{name}.m3u8").write_text(TRICKS[name].format(secret=secret, content=content))
     server.requested.clear()
     with pytest.raises(VideoError):
-        read(f"{server.root}/{name}.m3u8")
+        count_frames(f"{server.root}/{name}.m3u8")
     assert server.requested == [f"/{name}.m3u8"]
 
 
-def test_a_playlist_gives_no_more_than_its_own_segments(tmp_path, server, secret):
+def test_a_remote_playlist_with_local_and_remote_segments(tmp_path, server, secret):
     remux(secret, tmp_path / "own.ts")
     (tmp_path / "mixed.m3u8").write_text(playlist("own.ts", f"file://{secret}"))
-    assert followed(tmp_path / "mixed.m3u8") == 48
-    assert read(f"{server.root}/mixed.m3u8") == 24
+    assert count_frames_unprotected(tmp_path / "mixed.m3u8") == 48
+    assert count_frames(f"{server.root}/mixed.m3u8") == 24
     assert server.requested == ["/mixed.m3u8", "/own.ts"]
 
 
 @pytest.mark.parametrize("address", ["file:///etc/hostname", "concat://a|b", "ftp://host/a.mp4", "data://x"])
-def test_other_addresses_are_not_read(server, secret, address):
+def test_other_protocols_are_refused(server, secret, address):
     with pytest.raises(VideoError) as caught:
         open_container(address)
     assert caught.value.hint
-    assert read(f"{server.root}/to/{server.root}/secret.ts") == 24
+    assert count_frames(f"{server.root}/to/{server.root}/secret.ts") == 24
     with pytest.raises(VideoError):
-        read(f"{server.root}/to/{address}")
+        count_frames(f"{server.root}/to/{address}")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,7 @@ def test_other_addresses_are_not_read(server, secret, address):
     ["$(touch run) `touch run`; touch run & 'x' \"y\" | z > run.mp4", "-i.mp4", "a:b.mp4", "concat:secret.ts|b.mp4",
      "subfile,,start,0,end,0,,:secret.ts", "http:x.mp4", "%03d*?.mp4", "new\nline.mp4", "pipe:0.mp4"],
 )  # fmt: skip
-def test_a_name_is_a_name(tmp_path, secret, monkeypatch, name):
+def test_odd_file_names_are_taken_literally(tmp_path, secret, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret.mp4").rename(tmp_path / name)
     video = probe(Path(name))
@@ -126,44 +129,44 @@ def test_a_name_is_a_name(tmp_path, secret, monkeypatch, name):
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, "secret.ts"])
 
 
-def test_a_command_to_copy_runs_nothing_else(tmp_path, lstr):
-    """The hint quotes a name that a shell would act upon, and a name does not steer the terminal."""
+def test_hints_quote_file_names(tmp_path, lstr):
+    """A name can neither run a command when the hint is copied nor control the terminal."""
     code, _, err = lstr("train", tmp_path / "$(touch run)\x1b[2J", "--labels", "l.json", "-o", tmp_path)
     assert code == 2 and "\x1b" not in err
     assert shlex.split(err.split("`")[1])[-1] == f"{tmp_path}/$(touch run)\ufffd[2J"
 
 
 def gif(side: int) -> bytes:
-    """One white dot on a canvas of `side` × `side` pixels, in 50 bytes."""
+    """Return one white dot on a canvas of `side` × `side` pixels, in 50 bytes."""
     dot = b"\x2c" + struct.pack("<HHHHB", 0, 0, 1, 1, 0) + b"\x02\x02\x44\x01\x00"
     return b"GIF89a" + struct.pack("<HHBBB", side, side, 0xF0, 0, 0) + bytes(3) + b"\xff" * 3 + dot + b"\x3b"
 
 
-def changed(path: Path, marker: bytes, offset: int, size: bytes) -> bytes:
-    """A file with `size` written at `offset` after the first `marker`."""
+def patched(path: Path, marker: bytes, offset: int, size: bytes) -> bytes:
+    """Return a file's content with `size` at `offset` after the first `marker`."""
     data = bytearray(path.read_bytes())
     at = data.index(marker) + offset
     data[at : at + len(size)] = size
     return bytes(data)
 
 
-def motion_jpeg(folder: Path) -> bytes:
-    """Frames that each declare 65,500 × 65,500 pixels."""
-    data = write_video(folder / "v.mjpeg", range(0, 600, 25), codec="mjpeg", pixels="yuvj420p").read_bytes()
+def large_mjpeg(folder: Path) -> bytes:
+    """Return frames that each declare 65,500 × 65,500 pixels."""
+    data = write_video(folder / "v.mjpeg", TIMES, codec="mjpeg", pixels="yuvj420p").read_bytes()
     return data.replace(b"\xff\xc0\x00\x11\x08" + struct.pack(">HH", 48, 64), b"\xff\xc0\x00\x11\x08\xff\xdc\xff\xdc")
+
+
+def large_avi(folder: Path) -> bytes:
+    path = write_video(folder / "v.avi", TIMES, codec="mpeg4")
+    return patched(path, b"strf", 12, struct.pack("<ii", 100_000, 100_000))
 
 
 BOMBS = {
     "max.gif": lambda folder: gif(65535),
     "half.gif": lambda folder: gif(16000),
-    "v.mjpeg": motion_jpeg,
-    "v.mp4": lambda folder: changed(folder / "secret.mp4", b"avc1\0\0\0\0\0\0", 28, b"\xff\xff\xff\xff"),
-    "v.avi": lambda folder: changed(
-        write_video(folder / "v.avi", range(0, 600, 25), codec="mpeg4"),
-        b"strf",
-        12,
-        struct.pack("<ii", 100_000, 100_000),
-    ),
+    "v.mjpeg": large_mjpeg,
+    "v.mp4": lambda folder: patched(folder / "secret.mp4", b"avc1\0\0\0\0\0\0", 28, b"\xff\xff\xff\xff"),
+    "v.avi": large_avi,
 }
 MEASURE = """
 import resource, sys
@@ -181,18 +184,18 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_header_that_declares_a_huge_picture_takes_no_memory(tmp_path, secret, name):
-    """Refused before anything is allocated, or read as what the stream really holds."""
+def test_a_header_that_declares_a_huge_frame_takes_no_memory(tmp_path, secret, name):
+    """The file is refused before memory is allocated, or read with the real size of its stream."""
     path = tmp_path / f"bomb {name}"
     path.write_bytes(BOMBS[name](tmp_path))
-    ran = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
-    outcome, more = ran.stdout.splitlines()
-    assert outcome == ("24" if name in ("v.mp4", "v.avi") else "refused") and int(more) < 64 * 1024  # KiB
+    process = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
+    outcome, increase_kib = process.stdout.splitlines()
+    assert outcome == ("24" if name in ("v.mp4", "v.avi") else "refused") and int(increase_kib) < 64 * 1024
 
 
 def test_threads_of_ffmpeg_do_not_call_python(tmp_path):
-    """As they would once torchvision 0.21 to 0.25 was imported, which may stop all threads for ever."""
-    write_video(tmp_path / "a.mp4", range(0, 600, 25))
+    """Importing torchvision 0.21 to 0.25 makes them, which can block all threads forever."""
+    write_video(tmp_path / "a.mp4", TIMES)
     av.logging.set_level(av.logging.ERROR)
     with open_container(tmp_path / "a.mp4"):
         assert av.logging.get_level() is None

@@ -208,26 +208,14 @@ def test_an_rtsp_camera_reconnects(clips):
             reader, chunks = read(camera_input, on_lag="wait", timeout=timeout)
         numbers = indices(chunks)
         assert reader.reconnects == 1 and isinstance(reader.error, StalledError) and "secret" not in str(reader.error)
-        assert numbers[:7] == list(range(7)) and len(numbers) >= 12
-        assert reader.unseen == numbers[-1] + 1 - len(numbers) > 0
         assert all(np.array_equal(a.frames, b.frames) for a, b in zip(chunks[:7], from_file, strict=True))
+        # half a second passes before the second connection; a chunk that starts in it is not seen
+        assert numbers[:7] == list(range(7)) and len(numbers) >= 12 and reader.frames > 110
+        assert reader.gaps == 1 and reader.unseen == numbers[-1] + 1 - len(numbers) > 0
+        (gap,) = reader.missing_before(numbers[-1])
+        assert (gap.reason, gap.first, gap.end) == ("unseen", 7, 7 + reader.unseen)
 
     retry_longer(check, 2)
-
-
-@pytest.mark.long
-def test_the_clock_includes_the_time_without_connection(clips):
-    with served([clips["first"]], [clips["first"]], head=TS_HEAD) as port:
-        reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), on_lag="wait", timeout=3)
-    # two connections of two seconds; later attempts are refused until the timeout
-    assert reader.reconnects == 1 and reader.frames == 120 and isinstance(reader.error, StalledError)
-    numbers = indices(chunks)
-    jump = next(b - a for a, b in zip(numbers, numbers[1:], strict=False) if b != a + 1)
-    # half a second passes before the second connection; a chunk that starts in it is not seen
-    assert numbers[:7] == list(range(7)) and reader.gaps == 1 and jump - 1 == reader.unseen >= 2
-    (gap,) = reader.missing_before(numbers[-1])
-    assert (gap.reason, gap.first, gap.end) == ("unseen", 7, 7 + reader.unseen)
-    assert len(numbers) in (13, 14), "the complete chunks of both connections"
 
 
 @pytest.mark.parametrize("address", ["rtsp://me:secret@127.0.0.1:1/x", "http://me:secret@127.0.0.1:1/x.m3u8"])
