@@ -1,4 +1,4 @@
-"""The report of a video and the index: each one file, safe with any label, the same data in as out."""
+"""The report of a video and the index of reports: their data, and that they are safe with any label."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ from lstr.pipelines.pages.page import BLOCK, FULL_SCALE, encode_scores, read_par
 from tests.support.browser import write_greys
 from tests.support.pages import HOSTILE, Page, decode_scores, make_scores, make_timeline
 
-LIBRARY = read_part("vendor/preact-htm.js")  # which names the namespace of SVG
+LIBRARY = read_part("vendor/preact-htm.js")  # contains the namespace of SVG
 
 
 @pytest.fixture
@@ -25,36 +25,35 @@ def small():
     return make_timeline(40, ["Background", "hug", "kick"]), make_scores(40, 3)
 
 
-def test_codes_stay_on_their_side_of_every_threshold_of_two_digits():
-    """0.35 as float32 is just below 0.35; rounded up, it would begin what `lstr detect` does not."""
+def test_encoded_scores_are_on_the_same_side_of_thresholds():
+    """0.35 as float32 is just below 0.35: rounded up, it would start an action that `lstr detect` does not report."""
     hundredths = np.arange(1, 100) / 100
     near = hundredths.astype(np.float32)
     scores = np.concatenate([near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(1))])
-    pages = np.frombuffer(base64.b64decode("".join(encode_scores(scores[:, None]))), "<u2") / FULL_SCALE
+    decoded = np.frombuffer(base64.b64decode("".join(encode_scores(scores[:, None]))), "<u2") / FULL_SCALE
     for threshold in hundredths:
-        np.testing.assert_array_equal(pages >= threshold, scores.astype(np.float64) >= threshold)
+        np.testing.assert_array_equal(decoded >= threshold, scores.astype(np.float64) >= threshold)
 
 
-def test_scores_of_days_are_never_in_memory_as_a_whole(tmp_path, small):
-    """Nor is the page; a class may be called as the place that they take."""
-    timeline, _ = small
-    write_report(tmp_path / "r.html", *small)  # keeps the parts of the page in memory
+def test_long_scores_and_their_page_are_never_in_memory_as_a_whole(tmp_path, small):
+    """A class may have the name of the placeholder of the scores."""
+    path = tmp_path / "r.html"
+    write_report(path, *small)  # loads the parts of the page
     chunks, classes = 2 * BLOCK + 1, 22
-    rng, file = np.random.default_rng(0), tmp_path / "scores"
-    scores = np.memmap(file, np.float32, "w+", shape=(chunks, classes))
-    scores[:] = rng.random(scores.shape, np.float32)
-    timeline = {**timeline, "chunks": chunks, "classes": ["@scores@", *map(str, range(1, classes))], "segments": []}
+    scores = np.memmap(tmp_path / "scores", np.float32, "w+", shape=(chunks, classes))
+    scores[:] = np.random.default_rng(0).random(scores.shape, np.float32)
+    timeline = small[0] | {"chunks": chunks, "classes": ["@scores@", *map(str, range(1, classes))], "segments": []}
     tracemalloc.start()
-    write_report(tmp_path / "r.html", timeline, scores)
+    write_report(path, timeline, scores)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 5_000_000 < 7_000_000 < (tmp_path / "r.html").stat().st_size
-    decoded = decode_scores(Page(tmp_path / "r.html").data["scores"]["base64"], chunks, classes)
+    assert peak < 5_000_000 < 7_000_000 < path.stat().st_size
+    decoded = decode_scores(Page(path).data["scores"]["base64"], chunks, classes)
     np.testing.assert_allclose(decoded, scores, rtol=0, atol=1.01 / FULL_SCALE)
 
 
 def check_safe(path: Path, calm: Path) -> Page:
-    """A page that asks nothing of the network, whose policy names its script and style and which parses no markup."""
+    """Check that a page uses no network and no markup in texts, and that its policy has the hashes of its parts."""
     page = Page(path)
     own, script = page.markup.replace(LIBRARY, ""), page.texts[2].replace(LIBRARY, "")
     assert page.tags == Page(calm).tags
@@ -87,15 +86,13 @@ def test_hostile_text_stays_text(tmp_path):
     assert page.data["failed"] == ["rtsp://camera stalled.", HOSTILE] and "hunter2" not in page.markup
 
 
-def test_values_that_json_lacks(tmp_path, small):
-    """A name that is not UTF-8 and a path are texts, infinity is null, and numbers of NumPy are numbers."""
-    timeline, scores = small
-    timeline["source"], timeline["checkpoint"] = os.fsdecode(b"caf\xe9.mp4"), Path("a.pt")
-    timeline["speed"] = {"realtime_factor": float("inf"), "p50": np.float32(0.5), "count": np.int64(3)}
-    write_report(tmp_path / "r.html", timeline, scores)
+def test_values_that_json_lacks_are_converted(tmp_path, small):
+    source, speed = os.fsdecode(b"caf\xe9.mp4"), {"a": float("inf"), "b": np.float32(0.5), "c": np.int64(3)}
+    write_report(
+        tmp_path / "r.html", small[0] | {"source": source, "checkpoint": Path("a.pt"), "speed": speed}, small[1]
+    )
     data = Page(tmp_path / "r.html").data["timeline"]
-    assert data["speed"] == {"realtime_factor": None, "p50": 0.5, "count": 3}
-    assert (data["source"], data["checkpoint"]) == (timeline["source"], "a.pt")
+    assert data["speed"] == {"a": None, "b": 0.5, "c": 3} and (data["source"], data["checkpoint"]) == (source, "a.pt")
 
 
 @pytest.mark.parametrize(
@@ -107,27 +104,27 @@ def test_values_that_json_lacks(tmp_path, small):
         ("out/javascript:alert(1).mp4", "javascript:alert(1).mp4"),
     ],
 )
-def test_a_video_is_linked_relative_where_it_is_near(tmp_path, small, video, link):
-    write_report(tmp_path / "out" / "r.html", *small, video=tmp_path / video)
-    address = Page(tmp_path / "out" / "r.html").data["video"]
-    far = tmp_path / "a" / "b" / "c" / "d" / "r.html"
-    write_report(far, *small, video=tmp_path / video)
-    assert Page(far).data["video"] == (tmp_path / video).as_uri()
+def test_links_to_near_videos_are_relative(tmp_path, small, video, link):
+    near, far = (tmp_path / folder / "r.html" for folder in ("out", "a/b/c/d"))
+    for path in (near, far):
+        write_report(path, *small, video=tmp_path / video)
+    address = Page(near).data["video"]
     assert unquote(address) == link and re.fullmatch(r"[\w./%~-]+", address, re.ASCII)
+    assert Page(far).data["video"] == (tmp_path / video).as_uri()
 
 
 @pytest.mark.parametrize(
     ("name", "ahead"), [("late.mp4", 1.0), pytest.param("late.mkv", 0.0, marks=pytest.mark.long), ("gone.mp4", 0.0)]
 )
-def test_the_page_knows_how_far_the_players_clock_is_ahead(tmp_path, small, name, ahead):
-    """Of pictures that begin after the sound; a copy, of what browsers cannot play, has none."""
+def test_the_offset_of_the_players_clock(tmp_path, small, name, ahead):
+    """If frames start after the sound; a copy for browsers has no sound."""
     if name.startswith("late"):
         write_greys(tmp_path / name, late=1)
     write_report(tmp_path / "r.html", *small, video=tmp_path / name)
     assert Page(tmp_path / "r.html").data["ahead"] == pytest.approx(ahead, abs=0.13)
 
 
-def test_the_index_has_what_each_timeline_has(tmp_path):
+def test_the_index_has_the_segments_of_every_timeline(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "index.html").write_text("the report of index.mp4")
     timelines = {
@@ -141,8 +138,8 @@ def test_the_index_has_what_each_timeline_has(tmp_path):
     assert path == tmp_path / "out" / "_index.html"
     data = Page(path).data
     assert data["classes"] == ["Background", "hug", "kick", "wave"] and data["failed"] == ["c.mp4 is empty (0 bytes)."]
-    assert [video["id"] for video in data["videos"]] == [*timelines]
-    assert [video["segments"] for video in data["videos"]] == [[[1, 0.5, 1.25, 0.875]]] * 4
-    assert [video["truth"] for video in data["videos"]] == [[[3, 0.5, 1.5, None]], None, None, None]
+    videos = {key: [video[key] for video in data["videos"]] for key in ("id", "segments", "truth", "page")}
+    assert videos["id"] == [*timelines] and videos["segments"] == [[[1, 0.5, 1.25, 0.875]]] * 4
+    assert videos["truth"] == [[[3, 0.5, 1.5, None]], None, None, None]
     links = ["./index.html", "./a/c%20%231%3F.html", "./javascript%3Aalert%281%29.html", "./caf%E9.html"]
-    assert [video["page"] for video in data["videos"]] == links
+    assert videos["page"] == links
