@@ -68,7 +68,7 @@ def test_targets_survive_a_round_trip_through_segments(rate):
     assert np.array_equal(targets(labels, classes, 400, clock), on)
 
 
-def test_a_label_before_the_first_chunk_is_cut():
+def test_a_label_before_the_first_chunk_is_truncated():
     labels = VideoLabels("training", None, (Segment(0.0, 1.0, "wave"), Segment(0.0, 0.3, "wave")))
     on = targets(labels, CLASSES, 10, Clock(Fraction(15, 2), Fraction(2, 5)))[:, 1]
     assert on.tolist() == [1] * 5 + [0] * 5

@@ -13,16 +13,10 @@ from lstr.settings import defaults
 from lstr.windows.windows import gather
 from tests.support.tiny_models import check_streams, perturb, run, scores_of, tiny, video
 
-SHAPES = {
+SIZES = {"n0": 4, "n1": 4, "l_enc": 3, "l_dec": 3, "l_gen": 2, "work_length": 7, "long_stride": 5}
+SHAPES = {name: st.integers(1, most) for name, most in SIZES.items()} | {
     "grid": st.sampled_from(["anchored", "fixed", "sliding"]),
-    "work_length": st.integers(1, 7),
-    "long_stride": st.integers(1, 5),
     "anticipation": st.integers(0, 3),
-    "n0": st.integers(1, 4),
-    "n1": st.integers(1, 4),
-    "l_enc": st.integers(1, 3),
-    "l_dec": st.integers(1, 3),
-    "l_gen": st.integers(1, 2),
     "n_heads": st.sampled_from([1, 2, 8]),
     "encoder": st.sampled_from(ENCODERS),
     "integration": st.sampled_from(INTEGRATIONS),
@@ -171,27 +165,28 @@ def test_saved_streams_of_other_models_and_invalid_files_are_refused(tmp_path):
             streaming.restore(path, model)
 
 
-DAMAGE = [
-    *({"chunks": chunks} for chunks in (3, 2**70, [2**70], "many", torch.tensor([-1]), torch.tensor([1.5]))),
-    {"chunks": torch.tensor([2**63], dtype=torch.uint64)},
-    {"chunks": torch.zeros(1, dtype=torch.int64).expand(10**12)},
-    {"chunks": torch.tensor(3)},
-    *({"tensors": tensors} for tensors in ({}, 2**70, None, torch.zeros(1, dtype=torch.cfloat), "narrow")),
-    {"config": None},
-    *({"config": f'{{"kind":"lstr","long_length":{n}}}'} for n in (str(10**400), "9" * 5000, "NaN", "-3", "[1]")),
-    *({"missing": name} for name in ("config", "chunks", "tensors", "weights")),
-]
+LARGE = torch.tensor([2**63], dtype=torch.uint64), torch.zeros(1, dtype=torch.int64).expand(10**12)
+SETTINGS = [f'{{"kind":"lstr","long_length":{n}}}' for n in (str(10**400), "9" * 5000, "NaN", "-3", "[1]")]
+DAMAGE = {
+    "chunks": [3, 2**70, [2**70], "many", torch.tensor(3), torch.tensor([-1]), torch.tensor([1.5]), *LARGE],
+    "tensors": [{}, 2**70, None, torch.zeros(1, dtype=torch.cfloat), "narrow"],
+    "config": [None, *SETTINGS],
+    "missing": ["config", "chunks", "tensors", "weights"],
+}
 
 
-@pytest.mark.parametrize("change", DAMAGE, ids=range(len(DAMAGE)))
-def test_a_damaged_stream_is_refused(tmp_path, change):
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in DAMAGE.items() for value in values])
+def test_a_damaged_stream_is_refused(tmp_path, name, value):
     model, path = tiny(kind="rnn"), tmp_path / "a.stream"
     streaming.save(path, streaming.create(model))
     content = torch.load(path, weights_only=True)
-    if isinstance(change.get("tensors"), str):
-        change = {"tensors": {name: tensor[..., :1].clone() for name, tensor in content["tensors"].items()}}
-    content.pop(change.get("missing"), None)
-    torch.save({**content, **change}, path)
+    if name == "missing":
+        del content[value]
+    elif isinstance(value, str) and name == "tensors":
+        content[name] = {key: tensor[..., :1].clone() for key, tensor in content[name].items()}
+    else:
+        content[name] = value
+    torch.save(content, path)
     with pytest.raises(LstrError) as caught:
         streaming.restore(path, model)
     assert caught.value.hint and len(str(caught.value)) < 300

@@ -1,7 +1,5 @@
 """The contract of every kind of model: streams, videos and windows agree, causality, steps, files and training."""
 
-from collections.abc import Iterator
-
 import msgspec
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from lstr import batch, checkpoint, kinds, streaming
 from lstr.errors import ConfigError, LstrError
 from lstr.kinds import KINDS, configure
 from lstr.models.cuda_graphs import CapturedStep
-from lstr.models.kind import Model
 from lstr.models.layers import keep
 from lstr.windows.plans import CHANGES, Form, Joined, check_known, needed, of_two_shapes
 from lstr.windows.windows import Supervision, gather, totals_of
@@ -90,13 +87,12 @@ def test_a_window_scores_its_newest_chunk_as_the_whole_video_does(case):
 
 @each_case
 def test_a_step_is_a_pure_function_of_tensors(case):
-    """It does not change its inputs, gives the same if they are donated, and plans keep their shapes."""
-    model, shapes = frozen_model(case), set()
+    """It does not change its inputs, and gives the same if they are donated, in tensors of the same shapes."""
+    model = frozen_model(case)
     constants, pure, donated = model.constants(), model.begin(3), model.begin(3)
     for k in range(30):
         chunks, features = np.array([k, k % 19, k - 11 if k >= 11 else k]), video(3, k)
         numbers = model.planner(chunks)
-        shapes.add(tuple((name, values.shape, values.dtype) for name, values in numbers.items()))
         plan = as_tensors(numbers)
         inputs = [features, *pure.values(), *plan.values()]
         before = [tensor.clone() for tensor in inputs]
@@ -107,7 +103,6 @@ def test_a_step_is_a_pure_function_of_tensors(case):
         keep(donated, rings)
         torch.testing.assert_close(same_logits, logits, atol=1e-5, rtol=0)
         pure = after
-    assert len(shapes) == 1 and all(dtype in (np.int64, np.bool_) for _, _, dtype in shapes.pop())
 
 
 @each_case
@@ -131,9 +126,8 @@ def test_a_captured_step_does_not_affect_streams_without_a_chunk(case, monkeypat
     captured.captured.prepare()
     assert set(captured.captured.replays) == ({False, True} if CHANGES in model.planner(np.array([0])) else {False})
     for k in range(45):
-        if k == 12:
-            for state in (plain, captured):
-                streaming.reset(state, [1])
+        for state in (plain, captured):
+            streaming.reset(state, [1] if k == 12 else [])
         streams = sorted(random.choice(3, random.integers(1, 4), replace=False).tolist())
         rgb, flow = video(len(streams), k).split([5, 3], dim=1)
         expected = streaming.step_streams(model, plain, streams, rgb, flow)
@@ -164,15 +158,14 @@ def test_captured_steps_equal_the_cpu(case):
 
 @each_case
 def test_checkpoints_streams_and_plans_are_stored(case, tmp_path):
-    """Saved streams of different ages continue to the bit, with the weights of a checkpoint."""
+    """Saved streams of different lengths continue to the bit, with the weights of a checkpoint."""
     model, path = perturb(tiny(**case)), tmp_path / "a.stream"
     checkpoint.save(tmp_path / "best.pt", model, CLASSES, None, {})
     loaded = checkpoint.load(tmp_path / "best.pt")
     assert type(loaded.model) is type(model) and loaded.config == model.config == loaded.model.config
     assert not loaded.model.training and loaded.assumed == {}
+    torch.testing.assert_close(dict(loaded.model.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
     features = torch.stack([video(34, seed) for seed in range(2)], dim=1)
-    weights = loaded.model.state_dict()
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
     state = streaming.create(model, 2)
     run(model, features[:20], state)
     streaming.reset(state, [1])
@@ -182,11 +175,7 @@ def test_checkpoints_streams_and_plans_are_stored(case, tmp_path):
     assert restored.chunks.tolist() == [25, 5]
     assert torch.equal(run(loaded.model, features[25:], restored), run(model, features[25:], state))
     check_known(model.planner)
-    read = msgspec.json.decode(msgspec.json.encode(model.planner), type=Form | Joined)
-    assert read == model.planner
-    for chunks in (np.array([0, 7, 40]), np.array([3, 5, 1000])):
-        ours, theirs = model.planner(chunks), read(chunks)
-        assert ours.keys() == theirs.keys() and all((ours[name] == theirs[name]).all() for name in ours)
+    assert msgspec.json.decode(msgspec.json.encode(model.planner), type=Form | Joined) == model.planner
 
 
 def supervised(model):
@@ -233,17 +222,15 @@ def test_standardisation_moves_into_the_weights(kind):
 
 
 @pytest.fixture
-def mean(monkeypatch, tmp_path) -> Iterator[Model]:
+def mean(monkeypatch, tmp_path):
     """A model of the new kind in the documentation."""
     page = ROOT / "docs" / "how-to" / "python.md"
     (tmp_path / "mean_kind.py").write_text(block_with(page, "python", "class MeanConfig"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(kinds.OURS, "mean", "mean_kind:KIND")
-    for cached in (kinds.usable, kinds.presets):
-        cached.cache_clear()
-    yield tiny(kind="mean")
-    for cached in (kinds.usable, kinds.presets):
-        cached.cache_clear()
+    monkeypatch.setattr(kinds, "usable", kinds.usable.__wrapped__)
+    monkeypatch.setattr(kinds, "presets", kinds.presets.__wrapped__)
+    return tiny(kind="mean")
 
 
 def test_a_new_kind_needs_one_class(mean, tmp_path):

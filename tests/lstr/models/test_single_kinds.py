@@ -9,13 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from lstr import streaming
-from lstr.batch import predict, predict_ahead
+from lstr.batch import predict
 from lstr.models import colar, gatehub
 from lstr.models.convolutional import same_run
 from lstr.models.encoder_decoder import rewards
 from lstr.models.layers import PackedLinear
 from lstr.models.trn import REACH, TENTHS, tenths_of
-from lstr.pipelines.training.window_samples import hide_slots
 from lstr.windows import indices as memory
 from lstr.windows.windows import Supervision, gather, join, loss_of
 from tests.support.published_sets import supervised_windows
@@ -37,18 +36,6 @@ def test_the_gatehub_loss_of_certain_scores_has_a_finite_gradient():
     logits = torch.where(targets > 0, 100.0, -100.0).requires_grad_()
     model.loss(logits, None, Supervision(targets, torch.ones(6, 6, dtype=torch.bool))).backward()
     assert logits.grad.isfinite().all()
-
-
-def test_a_hidden_slot_of_gatehub_is_a_row_of_zeros():
-    model = perturb(tiny(kind="gatehub"))
-    with torch.no_grad():
-        model.latents.normal_()
-        windows = gather(video(40), [39], model.config)
-        hidden = model(hide_slots(windows, 0.999))  # all but the newest
-        zeroed = windows.long.clone()
-        zeroed[:, :-1] = 0
-        assert torch.equal(hidden, model(replace(windows, long=zeroed)))
-        assert not torch.allclose(hidden, model(windows))
 
 
 @torch.no_grad()
@@ -89,6 +76,14 @@ W, L, A, C = 6, 16, 2, 5
 AHEAD = {"work_length": W, "anticipation": A}
 
 
+def labelled_windows(model, ends):
+    """Windows of a video of 60 chunks: action 1 from chunk 12 on, action 2 from chunk 22 on, none from 42 on."""
+    rows, labels = video(60).numpy(), np.eye(C)[[0] * 12 + [1] * 10 + [2] * 20 + [0] * 18]
+    arrays = {"rgb": rows[:, :5], "flow": rows[:, 5:], "target": labels}
+    windows, targets, counts = supervised_windows(model, arrays, ends)
+    return windows, Supervision(targets, counts)
+
+
 @torch.no_grad()
 def bank_logits(model, features, T):
     """Logits (C,) of a feature bank at chunk T from the equations, with the bank as a list of chunks."""
@@ -119,25 +114,18 @@ def test_a_feature_bank_follows_its_equations(grid, stride, l_dec):
         torch.testing.assert_close(logits[T, 0], bank_logits(model, features, T), atol=1e-5, rtol=0)
 
 
-def supervised(model, lengths=(20, 3)):
-    torch.manual_seed(3)
-    windows = join([gather(video(length, length), [length - 1], model.config) for length in lengths])
-    outputs = model.outputs()
-    targets = torch.eye(C)[torch.randint(0, C, (len(lengths), len(outputs.slots)))]
-    return windows, Supervision(targets, windows.work_mask[:, torch.from_numpy(outputs.slots)])
-
-
 @pytest.mark.parametrize("kind", ["efc", "ed", "ttm"])
 def test_future_features_inside_the_window_are_regressed(kind):
     model = tiny(kind=kind, **AHEAD)
-    windows, supervision = supervised(model)
+    windows, supervision = labelled_windows(model, (19, 2))
     logits, features = model(windows)
-    errors = []
-    for b, present in enumerate((W, 3)):
-        for slot in range(W):
-            for h in range(1, A + 1):
-                if slot + h < present:
-                    errors.append((features[b, slot, h - 1] - windows.work[b, slot + h]).square().mean())
+    errors = [
+        (features[b, slot, h - 1] - windows.work[b, slot + h]).square().mean()
+        for b, present in enumerate((W, 3))
+        for slot in range(W)
+        for h in range(1, A + 1)
+        if slot + h < present
+    ]
     expected = loss_of(logits, model.outputs(), supervision) + torch.stack(errors).mean()
     torch.testing.assert_close(model.loss((logits, features), windows, supervision), expected)
 
@@ -150,7 +138,7 @@ def test_an_early_correct_label_has_the_highest_reward():
 
 def test_red_makes_rewarded_labels_likelier():
     model = tiny(kind="red", **AHEAD).train()
-    windows, supervision = supervised(model, (20,))
+    windows, supervision = labelled_windows(model, (19,))
     supervision = replace(supervision, targets=torch.eye(C)[1].expand_as(supervision.targets))
     ahead = torch.zeros(1, W * (1 + A), C, requires_grad=True)
     features = model(windows)[1]
@@ -160,22 +148,6 @@ def test_red_makes_rewarded_labels_likelier():
     rewarded.backward()
     assert (ahead.grad[0, W:].argmin(-1) == 1).all(), "a step against the gradient raises the correct class most"
     assert 0 < model.mean_reward < 1
-
-
-def test_ttpp_ignores_chunks_before_its_window():
-    model, features = tiny(kind="ttm", **AHEAD), video(20)
-    changed = features.clone()
-    changed[: 20 - W] += 5
-    ours, theirs = predict_ahead(model, features), predict_ahead(model, changed)
-    assert torch.equal(ours[-1], theirs[-1]) and not torch.allclose(ours[-2], theirs[-2])
-
-
-def labelled_windows(model, ends=(3, 20, 30)):
-    """Windows of a video of 60 chunks: action 1 from chunk 12 on, action 2 from chunk 22 on, none from 42 on."""
-    rows, labels = video(60).numpy(), np.eye(5)[[0] * 12 + [1] * 10 + [2] * 20 + [0] * 18]
-    arrays = {"rgb": rows[:, :5], "flow": rows[:, 5:], "target": labels}
-    windows, targets, counts = supervised_windows(model, arrays, ends)
-    return windows, Supervision(targets, counts)
 
 
 def test_tenths_of_actions_with_a_known_length():
@@ -191,7 +163,7 @@ def test_tenths_of_actions_with_a_known_length():
 
 def test_lap_learns_the_progress_of_actions():
     model = tiny(kind="lap-like", anticipation=2)
-    windows, supervision = labelled_windows(model)
+    windows, supervision = labelled_windows(model, (3, 20, 30))
     logits, progress = model(windows)
     assert supervision.targets.shape[1] == logits.shape[1] + 2 * REACH + model.config.work_length
     tenths = [TENTHS] * 12 + list(range(10)) + [i // 2 for i in range(20)] + [TENTHS] * 18
@@ -203,17 +175,6 @@ def test_lap_learns_the_progress_of_actions():
     expected = F.cross_entropy(torch.stack(rows), torch.tensor(wanted))
     loss = model.loss((logits, progress), windows, supervision)
     torch.testing.assert_close(loss, loss_of(logits, model.outputs(), supervision) + expected)
-
-
-def test_lap_weighs_its_states_by_progress():
-    """At first all states have the same weight; after training the progress head chooses."""
-    model, features = tiny(kind="lap-like", anticipation=2), video(12)
-    before = predict(model, features)
-    with torch.no_grad():
-        model.progress.bias[3] += 4
-        torch.testing.assert_close(predict(model, features), before, atol=1e-6, rtol=0)
-        model.ranges[3, 0] += 4
-    assert (predict(model, features)[1:] - before[1:]).abs().amax(dim=1).min() > 1e-5
 
 
 def test_chunks_of_the_same_run_as_the_newest():
