@@ -1,4 +1,4 @@
-"""The model card: a page that no name of a class can break, and all that is known."""
+"""The model card: names of classes are only text in it, and it has all facts about the model."""
 
 import json
 
@@ -35,13 +35,15 @@ HOSTILE = [
     "fällt 落ちる 🧓",
     "\x1b[31mred\x07 \x85 \u2028 \u202e turned",
 ]
+MARKUP = {"html_block", "html_inline", "link_open", "image", "hr", "blockquote_open", "ordered_list_open"}
+MARKUP |= {"em_open", "s_open", "code_block"}
 
 
 def about_of(classes: list[str]) -> dict:
-    """As of a detection in two videos that fits the first class, with a false alarm of the last."""
+    """The facts of a model that detected the first class in two videos, with a false alarm of the last."""
     truth = [Segment(1, 3, label) for label in classes]
-    found = [Segment(1, 3, classes[0]), Segment(20, 21, classes[-1])]
-    events = [VideoEvents(truth, found, 1800.0, [start, 20.5]) for start in (1.5, 2.0)]
+    detections = [Segment(1, 3, classes[0]), Segment(20, 21, classes[-1])]
+    events = [VideoEvents(truth, detections, 1800.0, [start, 20.5]) for start in (1.5, 2.0)]
     metrics = {
         "lstr": {"mAP": 0.62, "mcAP": 0.71, "per_class": {c: {"AP": 0.5, "cAP": 0.6, "positives": 8} for c in classes}},
         "chance": {"mAP": 0.1, "mcAP": 0.5, "per_class": {}},
@@ -65,46 +67,34 @@ def about_of(classes: list[str]) -> dict:
 
 @pytest.fixture(scope="module")
 def document(small_set, tmp_path_factory) -> dict:
-    """What a model file states of a model with such classes and such figures."""
+    """The content of model.json."""
     path = write_model(tmp_path_factory.mktemp("card") / "m.lstr", small_set.checkpoint, None, about_of(["wave"])).path
     return json.loads(json.dumps(dict(open_model(path).about)))
 
 
-def test_names_of_classes_do_not_break_the_page(document):
-    """Rendered, each is its text, and nothing of it is markup."""
+def test_names_of_classes_are_not_markup(document):
     thresholds = {label: {"on": 0.5, "off": 0.4} for label in HOSTILE}
     hostile = {**document, **about_of(HOSTILE), "classes": ["Background", *HOSTILE], "thresholds": thresholds}
     text = card_of(hostile, "m.lstr")
     assert all(character.isprintable() or character == "\n" for character in text)
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    tokens, plain = parser.parse(text), parser.parse(card_of(document, "m.lstr"))
-    kinds = {token.type for token in tokens} | {one.type for token in tokens for one in token.children or ()}
-    assert not kinds & {"html_block", "html_inline", "link_open", "image", "hr", "blockquote_open", "ordered_list_open"}
-    assert not kinds & {"em_open", "s_open", "code_block"}
-    counts = [sum(token.type == "heading_open" for token in of) for of in (tokens, plain)]
-    assert counts[0] - counts[1] in (0, 1), "that of thresholds"
-    shown = ["".join(one.content for one in token.children) for token in tokens if token.type == "inline"]
+    tokens, expected = parser.parse(text), parser.parse(card_of(document, "m.lstr"))
+    assert not MARKUP & {part.type for token in tokens for part in (token, *(token.children or ()))}
+    headings, expected_headings = (sum(t.type == "heading_open" for t in page) for page in (tokens, expected))
+    assert headings - expected_headings in (0, 1), "one more for the thresholds"
+    texts = ["".join(part.content for part in token.children) for token in tokens if token.type == "inline"]
     for label in HOSTILE[:3] + HOSTILE[4:-1]:
-        assert shown.count(label) == 4, (label, "in the list, and in three tables")
+        assert texts.count(label) == 4, (label, "in the list, and in three tables")
 
 
-def test_all_that_is_known_is_in_it(document):
-    """Numbers of its data and measurements, with their intervals, and where its weights are from."""
+def test_the_card_has_data_measurements_and_the_origin_of_weights(document):
     text = card_of({**document, **about_of(["wave"])}, "m.lstr")
-    for value in (
-        "| `training` | 2 | 60.0 | 2 |",
-        "`scene_00.mp4`, `scene_01.mp4`",
-        "`mobilenetv3`",
-        "64 × 64",
-        "0.620 [0.400, 0.800] | 0.710 [0.500, 0.900] |",
-        "2.00 [0.24 to 7.2]",
-        "| wave | 0.500 | 2 of 2 | 0.67 [0.67, 0.67] | 2 | 2.00 [0.24 to 7.2] |",
-        "| lstr | 0.620 |",
-        "50 resamples",
-    ):
-        assert value in text, value
+    values = ["| `training` | 2 | 60.0 | 2 |", "`scene_00.mp4`, `scene_01.mp4`", "`mobilenetv3`", "64 × 64"]
+    values += ["0.620 [0.400, 0.800] | 0.710 [0.500, 0.900] |", "| lstr | 0.620 |", "50 resamples"]
+    values += ["| wave | 0.500 | 2 of 2 | 0.67 [0.67, 0.67] | 2 | 2.00 [0.24 to 7.2] |"]
+    values += [f"{name} {version}" for name, version in document["checkpoint"]["versions"].items()]
+    assert [value for value in values if value not in text] == []
     assert "day 1" not in text, "names of files without their folders"
-    assert all(f"{name} {version}" in text for name, version in document["checkpoint"]["versions"].items())
     assert "ImageNet" not in text
     origin = {"file": "e.pth", "sha256": "0" * 64, "licence": "Apache-2.0 (them)", "dataset": "imagenet"}
     inside = {"from": "inside", "network": "efficientnet-lite0", "weights": "mine"}
@@ -113,8 +103,7 @@ def test_all_that_is_known_is_in_it(document):
     assert all(value in text for value in ("`e.pth`", "Apache-2.0 (them)", "`0000", "ImageNet"))
 
 
-def test_unpack_writes_it_as_it_is_in_the_file(lstr, small_set, tmp_path):
-    """It is made of model.json alone, whatever order its entries have there."""
+def test_unpack_and_info_have_the_same_facts(lstr, small_set, tmp_path):
     model = write_model(tmp_path / "m.lstr", small_set.checkpoint, None, about_of(["wave", "squat"]))
     code, _, _ = lstr("unpack", model.path, "-o", tmp_path / "x")
     assert code == 0 and (tmp_path / "x" / "card.md").read_text() == model.card()
@@ -123,8 +112,8 @@ def test_unpack_writes_it_as_it_is_in_the_file(lstr, small_set, tmp_path):
 
 
 @pytest.mark.parametrize("entry", [{"data": {"subsets": 7}}, {"metrics": {"lstr": {}, "events": {"together": {}}}}])
-def test_a_file_of_somebody_else_with_other_entries(small_set, tmp_path, entry):
-    """It is refused here, and where such figures are to be packed."""
+def test_invalid_facts_are_refused(small_set, tmp_path, entry):
+    """In a job that packs them, and in a file of another program."""
     with pytest.raises(CheckpointError):
         write_model(tmp_path / "n.lstr", small_set.checkpoint, None, entry)
     archive = Archive(write_model(tmp_path / "m.lstr", small_set.checkpoint, None, {}).path)
