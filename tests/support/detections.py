@@ -1,47 +1,63 @@
-"""What a detection reports, gathered."""
+"""Runs of detections, and what they report."""
 
+import json
 from collections.abc import Generator, Iterable
 from pathlib import Path
 
-from lstr.pipelines.detection.decision import Decision, Ended
+import numpy as np
+
+from lstr.extractors.video.inputs import Input
+from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.model import Networks
 from lstr.pipelines.detection.options import ALL, NO_FILES, NetworkOptions, OutputOptions
 from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import Source, find_recorded, recorded_sources
 
-OWN = NetworkOptions()
+ONE_THREAD = NetworkOptions(flow_threads=1)
 
 
 def decisions_of(events: Iterable) -> list[Decision]:
-    """Every decision, in order, of a detection that runs to its end."""
+    """Return the decisions among events."""
     return [event for event in events if isinstance(event, Decision)]
 
 
-def timelines_of(events: Iterable) -> dict[str, dict]:
-    """Every timeline by source, of a detection that runs to its end."""
-    return {event.id: event.timeline for event in events if isinstance(event, Ended)}
+def scores_of(decisions: Iterable[Decision]) -> np.ndarray:
+    """Return the scores (chunks, classes) of decisions."""
+    return np.stack([decision.scores for decision in decisions])
 
 
 def dated_file(folder: Path, source_id: str, suffix: str) -> Path:
-    """The only file of a source with a suffix, whatever date its name has."""
+    """Return the only file of a source with a suffix; its name may have a date."""
     (path,) = (path for path in folder.glob(f"{source_id}*") if path.name.endswith(suffix))
     return path
 
 
+def lines_of(folder: Path, source_id: str) -> list[dict]:
+    """Return the JSON lines of a source, all of them complete."""
+    *lines, rest = dated_file(folder, source_id, ".jsonl").read_text().split("\n")
+    assert not rest
+    return [json.loads(line) for line in lines]
+
+
+def pattern_camera(name: str = "camera", size: str = "96x64") -> Input:
+    """Return a camera that shows FFmpeg's test pattern, as fast as it is read."""
+    return Input(name, f"testsrc=size={size}:rate=30", demuxer="lavfi")
+
+
 def sources_of(*paths, loaded) -> list[Source]:
-    """Recorded sources, in their order."""
+    """Return recorded sources, in their order."""
     return recorded_sources(*find_recorded(paths), loaded)
 
 
-def run_recorded(source, loaded, output: OutputOptions = NO_FILES, networks=OWN, limits=ALL) -> Generator:
-    """The events of one source, whose error is raised."""
+def run_recorded(source, loaded, output: OutputOptions = NO_FILES, networks=ONE_THREAD, limits=ALL) -> Generator:
+    """Yield the events of one source, and raise its error."""
     with Session(loaded, networks, output=output, limits=limits) as session:
         session.add(source)
         yield from session.events()
 
 
 def run_live(inputs, loaded, networks, **options) -> Generator:
-    """The events of live sources, all at once, by networks that are open."""
+    """Yield the events of live sources that run together, by open networks."""
     with Session(loaded, open_networks(loaded, networks), len(inputs), **options) as session:
         for given in inputs:
             session.add(given)
@@ -49,14 +65,14 @@ def run_live(inputs, loaded, networks, **options) -> Generator:
 
 
 def open_networks(loaded, made) -> Networks:
-    """Networks that are open, and stay so."""
+    """Return networks that are open, and stay open."""
     networks = Networks(loaded)
     networks._made = made if len(made) == 3 else (*made, [])
     return networks
 
 
 def take_until(events: Iterable, kind: type, source_id: str) -> object:
-    """Take events up to one of such a kind of a source; return it."""
+    """Take events until the next one of a kind of a source; return it."""
     return next(
         event
         for event in events

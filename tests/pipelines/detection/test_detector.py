@@ -1,4 +1,4 @@
-"""`lstr.load` and `lstr.detect`: a model that detects many times, with thresholds and limits."""
+"""`lstr.load` and `lstr.detect`: a model that detects several times, with thresholds and limits."""
 
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -14,34 +14,31 @@ from lstr.pipelines.detection.decision import Decision
 from lstr.pipelines.detection.options import choose_thresholds
 from lstr.pipelines.detection.source import source_frames
 from lstr.timeline import Thresholds
+from tests.support.detections import scores_of
 
-FEW = lstr.Limits(max_chunks=4)
+FOUR_CHUNKS = lstr.Limits(max_chunks=4)
 ALWAYS = {"on": 0.01, "off": 0.01}
 
 
 @pytest.fixture(scope="module")
 def detector(small_set):
-    with lstr.load(small_set.checkpoint, device="cpu", networks={"flow_threads": 1}) as made:
-        yield made
-
-
-def scores_of(decisions) -> np.ndarray:
-    return np.stack([decision.scores for decision in decisions])
+    with lstr.load(small_set.checkpoint, device="cpu", networks={"flow_threads": 1}) as loaded:
+        yield loaded
 
 
 def frames_of(path):
-    """A video's own frames and times, all of them in one array, which is overwritten each time."""
-    kept = None
+    """Yield frames and times of a video, all in one array, which is overwritten each time."""
+    buffer = None
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
             image = frame.to_ndarray(format="rgb24")
-            kept = np.empty_like(image) if kept is None else kept
-            kept[:] = image
-            yield kept, frame.time
+            buffer = np.empty_like(image) if buffer is None else buffer
+            buffer[:] = image
+            yield buffer, frame.time
 
 
 @pytest.mark.long
-def test_frames_are_decided_as_their_file(detector, small_set):
+def test_frames_have_the_scores_of_their_file(detector, small_set):
     video = small_set.videos / "scene_03.mp4"
     by_file, by_frames = (scores_of(detector.detect(source)) for source in (video, frames_of(video)))
     assert by_file.shape == by_frames.shape and np.allclose(by_file, by_frames, atol=1e-5)
@@ -50,62 +47,63 @@ def test_frames_are_decided_as_their_file(detector, small_set):
 
 
 @pytest.mark.long
-def test_threads_and_turns_share_the_networks_and_nothing_else(detector, small_set):
+def test_concurrent_and_alternating_detections(detector, small_set):
     videos = sorted(small_set.videos.glob("*.mp4"))
-    alone = [scores_of(detector.detect(video, limits=FEW)) for video in videos]
+
+    def scores(video) -> np.ndarray:
+        return scores_of(detector.detect(video, limits=FOUR_CHUNKS))
+
+    expected = [scores(video) for video in videos]
     with ThreadPoolExecutor(len(videos)) as pool:
-        together = list(pool.map(lambda video: scores_of(detector.detect(video, limits=FEW)), videos))
-    turns = zip(*(detector.detect(video, limits=FEW) for video in videos), strict=True)
-    in_turns = [scores_of(decisions) for decisions in zip(*turns, strict=True)]
-    for one, other, third in zip(alone, together, in_turns, strict=True):
-        assert np.allclose(one, other, atol=1e-6) and np.allclose(one, third, atol=1e-6)
+        assert np.allclose(list(pool.map(scores, videos)), expected, atol=1e-6)
+    turns = zip(*(detector.detect(video, limits=FOUR_CHUNKS) for video in videos), strict=True)
+    assert np.allclose([scores_of(decisions) for decisions in zip(*turns, strict=True)], expected, atol=1e-6)
 
 
-def test_what_is_active_at_the_end_is_an_event(detector, small_set):
-    decisions = detector.detect(small_set.features, thresholds=ALWAYS, limits=FEW)
-    seen = list(decisions.events())
-    assert {event.event for event in seen} == {"started", "ended"}
+def test_actions_that_are_active_at_the_end_are_events(detector, small_set):
+    decisions = detector.detect(small_set.features, thresholds=ALWAYS, limits=FOUR_CHUNKS)
+    events = list(decisions.events())
+    assert {event.event for event in events} == {"started", "ended"}
     timelines = decisions.timelines
     assert [*timelines] == [f"scene_0{n}" for n in range(4)]
     assert all(timeline["segments"] and timeline["chunks"] == 4 for timeline in timelines.values())
     for name in ("ended", "timeline"):
         with pytest.raises(LstrError):
             getattr(decisions, name)
-    others = lstr.detect(small_set.features, detector, thresholds=ALWAYS, limits=FEW)
-    assert seen == [event for decision in others for event in decision.events]
+    by_function = lstr.detect(small_set.features, detector, thresholds=ALWAYS, limits=FOUR_CHUNKS)
+    assert events == [event for decision in by_function for event in decision.events]
 
 
 def test_several_paths(detector, small_set):
     paths = [small_set.videos / f"scene_0{n}.mp4" for n in (2, 3)]
-    decisions = detector.detect(paths, thresholds=ALWAYS, limits=FEW)
-    seen = [(decision.source, decision.events) for decision in decisions]
-    alone = [detector.detect([path], thresholds=ALWAYS, limits=FEW) for path in paths]
-    rows = [[(decision.source, decision.events) for decision in one] for one in alone]
-    assert seen == [*rows[0], *rows[1]]
+    decisions = detector.detect(paths, thresholds=ALWAYS, limits=FOUR_CHUNKS)
+    rows = [(decision.source, decision.events) for decision in decisions]
     assert [*decisions.timelines] == ["scene_02", "scene_03"]
-    for one, own in zip(alone, rows, strict=True):
-        assert own[-1][1][-len(one.ended) :] == one.ended
-        (last,) = one.timelines.values()
-        assert one.timeline == last and last["segments"]
-        assert one.ended and {event.event for event in one.ended} == {"ended"}
+    for path in paths:
+        single = detector.detect([path], thresholds=ALWAYS, limits=FOUR_CHUNKS)
+        expected = [(decision.source, decision.events) for decision in single]
+        assert rows[: len(expected)] == expected
+        del rows[: len(expected)]
+        assert single.ended and expected[-1][1][-len(single.ended) :] == single.ended
+        assert {event.event for event in single.ended} == {"ended"}
+        (last,) = single.timelines.values()
+        assert single.timeline == last and last["segments"]
+    assert not rows
 
 
 @pytest.mark.long
 def test_a_pause_of_frames_is_a_gap(detector, small_set):
-    frames = [
-        (image.copy(), Fraction(time)) for image, time in islice(frames_of(small_set.videos / "scene_03.mp4"), 96)
-    ]
-    half = len(frames) // 2
-    later = [(image, Fraction(time + 20)) for image, time in frames[half:]]
-    decided = list(detector.detect([*frames[:half], *later], thresholds=ALWAYS))
-    chunks = [decision.chunk for decision in decided]
+    video = islice(frames_of(small_set.videos / "scene_03.mp4"), 96)
+    frames = [(image.copy(), Fraction(time) + (20 if n >= 48 else 0)) for n, (image, time) in enumerate(video)]
+    decisions = list(detector.detect(frames, thresholds=ALWAYS))
+    chunks = [decision.chunk for decision in decisions]
     before, after = [n for n in chunks if n < 80], [n for n in chunks if n >= 80]
-    assert before and after and len(chunks) < 20, "nothing is decided on a frame that is twenty seconds old"
-    (gap,) = [gap for decision in decided for gap in decision.gaps]
+    assert before and after and len(chunks) < 20, "there is no decision during the pause"
+    (gap,) = [gap for decision in decisions for gap in decision.gaps]
     assert (gap.first, gap.end, gap.reason) == (before[-1] + 1, after[0], "unseen")
 
 
-def test_a_detection_is_closed_on_the_way(detector, small_set):
+def test_a_detection_may_be_closed_early(detector, small_set):
     with detector.detect(small_set.features) as decisions:
         assert isinstance(next(decisions), Decision)
     assert list(decisions) == [] and decisions.timeline is None
@@ -116,7 +114,7 @@ def image(side: int = 32, kind=np.uint8) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("frames", "named"),
+    ("frames", "value"),
     [
         ([(image(), 0.0), (image(), 1.0), (image(), 0.5)], "frame 2 "),
         ([(image(), float("nan"))], "nan"),
@@ -128,14 +126,13 @@ def image(side: int = 32, kind=np.uint8) -> np.ndarray:
         ([(image(), 40 * n) for n in range(9)], "0, 40, 80, 120 s"),
     ],
 )
-def test_what_is_no_frame_is_named(frames, named):
-    with pytest.raises(VideoError, match=named) as caught:
+def test_invalid_frames(frames, value):
+    with pytest.raises(VideoError, match=value) as caught:
         list(source_frames(frames, 128))
     assert caught.value.hint
 
 
-def test_thresholds(small_set):
-    """Of the checkpoint; for all classes; by name; by class."""
+def test_thresholds_of_the_checkpoint_of_all_classes_and_by_class(small_set):
     loaded = lstr.load(small_set.checkpoint)
     loaded.extra["thresholds"] = {"wave": {"on": 0.4, "off": 0.3}}
     own = {label: Thresholds() for label in loaded.classes} | {"wave": Thresholds(0.4, 0.3)}
@@ -145,7 +142,7 @@ def test_thresholds(small_set):
     assert choose_thresholds(loaded, {"wave": {"merge_gap": 1}}) == own | {"wave": Thresholds(0.4, 0.3, 0, 1.0)}
     assert choose_thresholds(loaded, {"backdate": 0.75})["wave"] == Thresholds(0.4, 0.3, backdate=0.75)
     assert choose_thresholds(loaded, {"wave": Thresholds(0.9)}) == own | {"wave": Thresholds(0.9)}
-    for wrong in ({"fell": Thresholds()}, {"wave": 0.4}):
+    for thresholds in ({"fell": Thresholds()}, {"wave": 0.4}):
         with pytest.raises(ConfigError) as caught:
-            choose_thresholds(loaded, wrong)
+            choose_thresholds(loaded, thresholds)
         assert caught.value.hint

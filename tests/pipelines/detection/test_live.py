@@ -1,113 +1,84 @@
-"""Detection on live sources: the scores of a file, several at once as each alone, and whole outputs after any end."""
+"""Detection on live sources: the scores of a file, several at once, and complete outputs after any end."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from datetime import datetime
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from lstr.errors import StalledError
-from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
+from lstr.extractors.video.inputs import LiveOptions, parse_live
 from lstr.pipelines.annotations.label_files import read_annotations
 from lstr.pipelines.detection import outputs
-from lstr.pipelines.detection.decision import Decision, Opened
+from lstr.pipelines.detection.decision import Opened
 from lstr.pipelines.detection.detector import detect
-from lstr.pipelines.detection.model import load_checkpoint, open_networks
-from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions
-from lstr.pipelines.detection.session import Streams
+from lstr.pipelines.detection.options import Limits, OutputOptions
 from lstr.pipelines.failures import FailureLog
 from lstr.timeline import Thresholds
 from tests.support.annotated import segments
 from tests.support.clips import stdin
-from tests.support.detections import dated_file, decisions_of, run_live, run_recorded, sources_of
+from tests.support.detections import (
+    dated_file,
+    decisions_of,
+    lines_of,
+    pattern_camera,
+    run_live,
+    run_recorded,
+    scores_of,
+    sources_of,
+)
 from tests.support.errors import assert_error
 from tests.support.processes import restore_signals
-from tests.support.served import TS_HEAD, piped, served
-from tests.support.videos import remux
+from tests.support.served import piped, served
+from tests.support.waiting import wait_until
 
-FEW = Limits(max_chunks=4)
-ONE_THREAD = NetworkOptions(flow_threads=1)
-
-
-@pytest.fixture(scope="module")
-def loaded(small_set):
-    return load_checkpoint(small_set.checkpoint)
-
-
-@pytest.fixture(scope="module")
-def networks(loaded):
-    with open_networks(loaded, ONE_THREAD) as (twostream, workers, _):
-        yield twostream, workers
-
-
-@pytest.fixture(scope="module")
-def streams(small_set, tmp_path_factory) -> list[bytes]:
-    """Two of the videos as MPEG-TS."""
-    folder = tmp_path_factory.mktemp("streams")
-    names = ("scene_00", "scene_03")
-    return [remux(small_set.videos / f"{name}.mp4", folder / f"{name}.ts").read_bytes() for name in names]
-
-
-def watched(given, loaded, networks, limits=FEW, on_gap="keep", **options):
-    """Sources and their decisions by id, of live sources until they are over."""
-    chosen = {"limits": limits, "on_gap": on_gap, "live": LiveOptions(**options), "log": FailureLog(None)}
-    events = list(run_live(given, loaded, networks, **chosen))
-    sources = [event for event in events if isinstance(event, Opened)]
-    made = [event for event in events if isinstance(event, Decision)]
-    return sources, {source.id: [e for e in made if e.source == source.id] for source in sources}, events
-
-
-def scores_of(decisions) -> np.ndarray:
-    return np.stack([decision.scores for decision in decisions])
-
-
-def lines_of(folder, name: str) -> list[dict]:
-    text = dated_file(folder, name, ".jsonl").read_text()
-    assert text.endswith("\n")
-    return [json.loads(line) for line in text.splitlines()]
+FOUR_CHUNKS = Limits(max_chunks=4)
 
 
 @pytest.mark.long
-def test_scores_are_the_same_however_the_bytes_come(small_set, loaded, networks, streams, tmp_path):
-    """A file, a pipe and a TCP stream; then both of the latter at once, which share networks and model steps."""
+def test_a_file_a_pipe_and_a_tcp_stream_have_equal_scores(small_set, loaded, networks, streams, tmp_path):
+    """The pipe and the stream run alone, and then together, where they share networks and model steps."""
+
+    def run(*inputs) -> tuple[list, dict]:
+        events = list(run_live(inputs, loaded, networks, limits=FOUR_CHUNKS, log=FailureLog(None)))
+        decisions = decisions_of(events)
+        by_source = {given.id: [d for d in decisions if d.source == given.id] for given in inputs}
+        return [event.status for event in events if isinstance(event, Opened)], by_source
+
     (tmp_path / "a.ts").write_bytes(streams[0])
     (source,) = sources_of(tmp_path / "a.ts", loaded=loaded)
-    from_file = scores_of(decisions_of(run_recorded(source, loaded, networks=ONE_THREAD, limits=FEW)))
+    from_file = scores_of(decisions_of(run_recorded(source, loaded, limits=FOUR_CHUNKS)))
     with piped(streams[0]) as file:
-        _, alone, _ = watched([stdin(file)], loaded, networks)
-    assert np.abs(scores_of(alone["stdin"]) - from_file).max() <= 1e-5
+        _, decisions = run(stdin(file))
+    assert np.abs(scores_of(decisions["stdin"]) - from_file).max() <= 1e-5
     with piped(streams[0]) as file, served([streams[1]]) as port:
-        given = [stdin(file), parse_live(f"tcp://127.0.0.1:{port}")]
-        sources, both, _ = watched(given, loaded, networks)
-    other = f"127.0.0.1-{port}"
-    assert np.abs(scores_of(both["stdin"]) - from_file).max() <= 1e-5
-    assert [d.chunk for d in both[other]] == [0, 1, 2, 3] and not np.allclose(scores_of(both[other]), from_file)
-    assert [(s.status.decided, s.status.link) for s in sources] == [(4, "ended")] * 2
+        statuses, decisions = run(stdin(file), parse_live(f"tcp://127.0.0.1:{port}"))
+    tcp = decisions[f"127.0.0.1-{port}"]
+    assert np.abs(scores_of(decisions["stdin"]) - from_file).max() <= 1e-5
+    assert [d.chunk for d in tcp] == [0, 1, 2, 3] and not np.allclose(scores_of(tcp), from_file)
+    assert [(status.decided, status.link) for status in statuses] == [(4, "ended")] * 2
     with served([streams[1]]) as port:
-        address, always = f"tcp://127.0.0.1:{port}", Thresholds(on=0.0, off=0.0)
-        through_api = list(detect(address, small_set.checkpoint, limits=FEW, thresholds=always))
-    assert [d.chunk for d in through_api] == [0, 1, 2, 3, 3], "the last one again, as something is active at the end"
-    assert np.abs(scores_of(through_api[:4]) - scores_of(both[other])).max() <= 1e-5
-    assert through_api[3].events == [] and through_api[4].events
-    assert all(event.event == "ended" and event.still_on and event.at for event in through_api[4].events)
+        always = Thresholds(on=0.0, off=0.0)
+        single = list(detect(f"tcp://127.0.0.1:{port}", small_set.checkpoint, limits=FOUR_CHUNKS, thresholds=always))
+    assert [d.chunk for d in single] == [0, 1, 2, 3, 3], "the last one again, as something is active at the end"
+    assert np.abs(scores_of(single[:4]) - scores_of(tcp)).max() <= 1e-5
+    assert single[3].events == [] and single[4].events
+    assert all(event.event == "ended" and event.still_on and event.at for event in single[4].events)
 
 
-def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path):
-    """FFmpeg's test pictures come much faster than networks decide."""
-    camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
+def test_dropped_chunks_are_in_every_output(loaded, networks, tmp_path):
+    """The test pattern comes faster than the networks decide."""
     output = OutputOptions(tmp_path, ("json", "jsonl", "npy", "html", "png", "vtt"))
-    chosen = {"live": LiveOptions(on_lag="drop", waiting=2), "limits": Limits(start=0.5, max_chunks=5)}
-    decisions = decisions_of(run_live([camera], loaded, networks, output=output, **chosen))
+    options = {"live": LiveOptions(on_lag="drop", waiting=2), "limits": Limits(start=0.5, max_chunks=5)}
+    decisions = decisions_of(run_live([pattern_camera()], loaded, networks, output=output, **options))
     chunks, lines = [decision.chunk for decision in decisions], lines_of(tmp_path, "camera")
 
-    def chunks_in(parts) -> list[int]:
-        return [k for part in parts for k in range(round(part["start"] * 4), round(part["end"] * 4))]
+    def chunks_in(spans) -> list[int]:
+        return [k for span in spans for k in range(round(span["start"] * 4), round(span["end"] * 4))]
 
     assert [line["chunk"] for line in lines if "chunk" in line] == chunks and len(chunks) == 5
     gaps = chunks_in(line for line in lines if "gap" in line)
@@ -122,121 +93,92 @@ def test_chunks_that_are_dropped_are_in_every_output(loaded, networks, tmp_path)
     assert np.flatnonzero(np.isnan(scores[:, 0])).tolist() == sorted(missing)
     assert np.allclose(scores[chunks], scores_of(decisions))
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".jsonl", ".npy", ".html", ".png", ".vtt"}
-    assert set(chunks_in(timeline["segments"])) <= set(chunks), "an action where nothing was seen"
+    assert set(chunks_in(timeline["segments"])) <= set(chunks), "an action without frames"
 
 
-@pytest.mark.long
-def test_a_gap_can_reset_what_is_remembered(loaded, networks, streams, monkeypatch):
-    resets, reset = [], Streams.reset
-    monkeypatch.setattr(Streams, "reset", lambda self, places: [resets.append(places), reset(self, places)])
-    part = streams[0][: len(streams[0]) * 2 // 5 // 188 * 188]
-    for on_gap, forgets in (("keep", False), ("reset", True)):
-        with served([part], [part], head=TS_HEAD) as port:
-            given = [parse_live(f"http://127.0.0.1:{port}/a.ts")]
-            (source,), found, events = watched(given, loaded, networks, Limits(), on_gap, timeout=1.5, on_lag="wait")
-        (decisions,) = found.values()
-        away = next(i for i, decision in enumerate(decisions) if decision.gaps)
-        assert 0 < away < len(decisions) - 1 and isinstance(events[-1].error, StalledError)
-        assert resets == [[0]] * (1 + forgets), "and at its end"
-        resets.clear()
-        assert (source.status.gaps, source.status.reconnects) == (1, 1)
-
-
-def whole(folder, name: str) -> dict:
-    """The timeline of a source whose files all parse and agree."""
+def check_outputs(folder, name: str) -> dict:
+    """Check that the files of a source can be read and agree; return its timeline."""
     timeline = json.loads(dated_file(folder, name, ".json").read_text())
     assert len(np.load(dated_file(folder, name, ".scores.npy"))) == timeline["chunks"]
-    by_lines, by_timeline = (
-        read_annotations(dated_file(folder, name, suffix)).first[1] for suffix in (".jsonl", ".json")
-    )
-    assert segments(by_lines) == segments(by_timeline) and lines_of(folder, name)
+    files = [read_annotations(dated_file(folder, name, suffix)).first[1] for suffix in (".jsonl", ".json")]
+    assert segments(files[0]) == segments(files[1]) and lines_of(folder, name)
     return timeline
 
 
 @pytest.mark.long
-def test_a_source_that_stalls_leaves_whole_outputs(lstr, small_set, streams, tmp_path, monkeypatch):
+def test_a_source_that_stalls_leaves_complete_outputs(lstr, small_set, streams, tmp_path, monkeypatch):
     half = streams[0][: len(streams[0]) // 376 * 188]
-    given = ("-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,jsonl,npy", "--set", "timeout=1.5s")
+    options = ("-c", small_set.checkpoint, "-o", tmp_path, "-f", "json,jsonl,npy", "--set", "timeout=1.5s")
     with piped(half, None) as file:
         monkeypatch.setattr("sys.stdin", open(os.dup(file.fileno())))  # noqa: SIM115
-        code, out, err = lstr("detect", "-", *given)
+        code, out, err = lstr("detect", "-", *options)
     sys.stdin.close()
-    assert code == 1 and "1.5 s" in err and err.count("hint: ") == 1 and out, "what it had seen has its table"
-    timeline = whole(tmp_path, "stdin")
+    assert code == 1 and "1.5 s" in err and err.count("hint: ") == 1 and out
+    timeline = check_outputs(tmp_path, "stdin")
     assert timeline["chunks"] > 2 and timeline["live"]["error"]
 
 
-def test_a_camera_never_overwrites_what_is_there(loaded, networks, tmp_path, monkeypatch):
-    """Not even where two starts fall into one second."""
+def test_a_camera_overwrites_no_file(loaded, networks, tmp_path, monkeypatch):
+    """Three runs start in the same second."""
     monkeypatch.setattr(outputs, "datetime", Mock(now=lambda: datetime(2026, 11, 22, 21, 5)))
-    kept: dict = {}
+    before: dict = {}
     for suffix in ("", "~2", "~3"):
-        camera = Input("camera", "testsrc=size=96x64:rate=30", demuxer="lavfi")
         output = OutputOptions(tmp_path, ("json", "jsonl", "html"))
-        list(run_live([camera], loaded, networks, output=output, limits=Limits(max_chunks=1)))
-        found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        list(run_live([pattern_camera()], loaded, networks, output=output, limits=Limits(max_chunks=1)))
+        files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         new = {f"camera_2026-11-22_21-05-00{suffix}.{ending}" for ending in ("json", "jsonl", "html")}
-        assert found.keys() == kept.keys() | new and found.items() >= kept.items()
-        kept = found
+        assert files.keys() == before.keys() | new and files.items() >= before.items()
+        before = files
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "sent, code",
+    ("number", "code"),
     [
         (signal.SIGKILL, -9),
         pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 0, marks=pytest.mark.slow),
     ],
 )
-def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, sent, code):
-    """kill -9: all lines are whole, but perhaps the last; `docker stop` and Ctrl-C, as a camera is left: all files."""
+def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, number, code):
+    """After SIGKILL all lines are complete, except perhaps the last; the other signals complete all files."""
     command = [sys.executable, "-m", "lstr_cli.main", "detect", "-", "-c", small_set.checkpoint, "-o", tmp_path]
-    process = subprocess.Popen(
-        list(map(str, command)), stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=restore_signals
-    )
-    try:
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*map(str, command)], **pipes, preexec_fn=restore_signals) as process:
         process.stdin.write(streams[0])
-        process.stdin.flush()  # and it stays open
-        while sum(path.read_text().count('"chunk"') for path in tmp_path.glob("*.jsonl")) < 3:
-            assert process.poll() is None, process.stderr.read()
-            time.sleep(0.05)
-    finally:
-        process.send_signal(sent)
-        _, err = process.communicate()
-    assert process.returncode == code and b"Traceback" not in err, err
+        process.stdin.flush()
+        wait_until(lambda: sum(path.read_text().count('"chunk"') for path in tmp_path.glob("*.jsonl")) >= 3, 120)
+        process.send_signal(number)
+        err = process.communicate()[1].decode()
+    assert process.returncode == code and "Traceback" not in err, err
     path = dated_file(tmp_path, "stdin", ".jsonl")
     *lines, _ = path.read_text().split("\n")
     chunks = [json.loads(line)["chunk"] for line in lines if '"chunk"' in line]
     assert chunks == list(range(len(chunks))) and len(chunks) >= 3
-    if sent == signal.SIGKILL:
+    if number == signal.SIGKILL:
         assert [*tmp_path.iterdir()] == [path]
         return
     page = dated_file(tmp_path, "stdin", ".html")
-    assert str(page) in err.decode() and page.read_text().rstrip().endswith("</html>")
-    assert whole(tmp_path, "stdin")["decided"] == len(chunks) and (b"error: " in err) == (sent == signal.SIGTERM)
+    assert str(page) in err and page.read_text().rstrip().endswith("</html>")
+    assert check_outputs(tmp_path, "stdin")["decided"] == len(chunks)
+    assert ("error: " in err) == (number == signal.SIGTERM)
 
 
 @pytest.mark.long
-def test_several_at_once_on_standard_output(lstr, small_set, streams):
-    """Each line says its source; one where nothing is does not stop the other."""
-    with served([streams[0]]) as port:
-        addresses = (f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:1")
-        code, out, err = lstr("detect", *addresses, "-c", small_set.checkpoint, "--duration", "0.5")
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert code == 3 and {line["source"] for line in lines} == {f"127.0.0.1-{port}"}
-    assert [line["chunk"] for line in lines if "chunk" in line] == [0, 1]
-    assert err.count("failed: tcp://127.0.0.1:1 ") == 1
-
-
-@pytest.mark.long
-def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_path):
-    """In its files, and in its lines, though it is the only one."""
-    with served([streams[0]], [streams[0]]) as port:
-        given = ("--name", f"door=tcp://127.0.0.1:{port}", "-c", small_set.checkpoint, "--duration", 0.5, "--on", 0)
-        code, _, err = lstr("detect", *given, "-o", tmp_path, "-f", "json,jsonl", "--events-only")
+def test_lines_name_their_source(lstr, small_set, streams, tmp_path):
+    """They do so if there are several sources, one of which cannot be reached, and if the source has a name."""
+    options = ("-c", small_set.checkpoint, "--duration", "0.5")
+    with served([streams[0]], [streams[0]], [streams[0]]) as port:
+        address = f"tcp://127.0.0.1:{port}"
+        code, out, err = lstr("detect", address, "tcp://127.0.0.1:1", *options)
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert code == 3 and {line["source"] for line in lines} == {f"127.0.0.1-{port}"}
+        assert [line["chunk"] for line in lines if "chunk" in line] == [0, 1]
+        assert err.count("failed: tcp://127.0.0.1:1 ") == 1
+        options = ("--name", f"door={address}", *options, "--on", 0)
+        code, _, err = lstr("detect", *options, "-o", tmp_path, "-f", "json,jsonl", "--events-only")
         assert code == 0, err
-        code, out, err = lstr("detect", *given)
+        code, out, err = lstr("detect", *options)
     assert code == 0 and {json.loads(line)["source"] for line in out.splitlines()} == {"door"}
     assert json.loads(dated_file(tmp_path, "door", ".json").read_text())["name"] == "door"
     assert len(list(tmp_path.iterdir())) == 2
@@ -245,7 +187,7 @@ def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "given, code, named",
+    ("words", "code", "value"),
     [
         (["--start", "soon", "camera:0"], 2, "'soon'"),
         (["--name", "a/b=camera:0"], 2, "'a/b'"),
@@ -260,7 +202,7 @@ def test_a_source_has_the_name_that_it_is_given(lstr, small_set, streams, tmp_pa
         (["http://me:secret@127.0.0.1:1/x"], 3, "127.0.0.1"),
     ],
 )
-def test_mistakes_about_live_sources(lstr, small_set, given, code, named):
-    _, _, err = result = lstr("detect", *given, "-c", small_set.checkpoint, "--set", "timeout=1s")
-    assert_error(result, code, named)
-    assert "secret" not in err
+def test_invalid_live_sources(lstr, small_set, words, code, value):
+    result = lstr("detect", *words, "-c", small_set.checkpoint, "--set", "timeout=1s")
+    assert_error(result, code, value)
+    assert "secret" not in result[2]
