@@ -55,7 +55,7 @@ def describe(
             raise
         return {"kind": "folder of videos", "videos": len(found), "ids": list(found)}
     if not path.is_file():  # opening a FIFO would block
-        raise MissingPathError(f"{path} is not a file on a disk, such as a pipe.", "name a file or a folder.")
+        raise MissingPathError(f"{path} is not a regular file.", "name a file or a folder.")
     # torch's checkpoints are ZIP files too, so only the content identifies a model file.
     with path.open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP

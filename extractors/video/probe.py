@@ -178,7 +178,7 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
         raise MissingPathError(f"{path} is a folder, not a video.", "name a file in it.")
     if not path.is_file():  # opening a FIFO would block
         hint = f"pipe it in, where it is a video: `lstr detect - < {shlex.quote(str(path))} -m MODEL`."
-        raise VideoError(f"{path} is not a file on a disk, such as a pipe.", hint)
+        raise VideoError(f"{path} is not a regular file.", hint)
     if path.stat().st_size == 0:
         raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")
     try:

@@ -1,7 +1,6 @@
 """Read annotations of any format, and the labels of a data set from them, for every `--labels`."""
 
 import os
-import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,8 +19,8 @@ from lstr.labels.label_set import (
     VideoLabels,
     actions_of,
     labels_of,
+    read_activitynet,
     read_json,
-    read_labels,
     with_ambiguous,
 )
 from lstr.labels.perframe import INFO, is_data_info, read_data_info
@@ -55,11 +54,11 @@ def read_annotations(path: Path, options: ConvertOptions = DEFAULTS) -> Annotati
     elif not path.exists():
         raise MissingPathError(f"{path} does not exist.", "check the path; `ls` its folder.")
     elif not path.is_file():  # reading a FIFO would block
-        raise MissingPathError(f"{path} is not a file on a disk, such as a pipe.", "write it to a file first.")
+        raise MissingPathError(f"{path} is not a regular file.", "write the labels to a file first.")
     elif form := form or recognise(path):
         annotated = _read_as(form, path, _stem(path), options)
     else:
-        raise _unknown_format(path)
+        raise _unknown_format(path, [path])
     try:
         return annotated if options.lenient else annotated.checked()
     except LabelsError as error:
@@ -80,8 +79,8 @@ def _read_as(form: Format, path: Path, video_id: str, options: ConvertOptions) -
         raise LabelsError(text, hint) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise LabelsError(
-            f"{path} is damaged: it is not {form.name} ({describe_error(error)}).",
-            "write it again with the tool that made it, or name its format with --from.",
+            f"{path} is not a valid file of the format {form.name} ({describe_error(error)}).",
+            f"save it again with the tool that made it, or name its format: `{_command(path, 'FORMAT')}`.",
         ) from error
 
 
@@ -97,10 +96,12 @@ def _read_folder(folder: Path, chosen: Format | None, options: ConvertOptions) -
         found = {path: form for path, form in found.items() if form is timelines}
     names = sorted({form.name for form in found.values()})
     if len(names) > 1:
-        raise LabelsError(f"{folder} holds {', '.join(names)}.", f"choose one: --from {names[0]}")
+        raise LabelsError(
+            f"{folder} contains files of several formats: {', '.join(names)}.",
+            f"choose one: `{_command(folder, names[0])}`.",
+        )
     if not found:
-        _refuse_workbooks(files)
-        raise LabelsError(f"{folder} contains no annotations.", f"use files of {', '.join(readable())}.")
+        raise _unknown_format(folder, files)
     annotated = AnnotationSet({})
     for path, form in found.items():
         video_id = path.relative_to(folder).parent / _stem(path)
@@ -113,25 +114,22 @@ def _stem(path: Path) -> str:
     return next((path.name.removesuffix(s) for s in readable_suffixes() if path.name.endswith(s)), path.stem)
 
 
-def _unknown_format(path: Path) -> LabelsError:
-    """Return the error for a file that no format recognises. Raises LabelsError for a workbook and for damaged JSON."""
-    _refuse_workbooks([path])
-    if path.suffix.lower() == ".json":
-        read_labels(path)
-    command = f"lstr labels convert {shlex.quote(str(path))} --from FORMAT -o labels.json"
-    return LabelsError(
-        f"{path} is not in a supported label format ({', '.join(readable())}).",
-        f"save it as CSV with the columns video,start,end,label; or name its format: `{command}`.",
-    )
-
-
-def _refuse_workbooks(paths: Iterable[Path]) -> None:
-    """Raise LabelsError for a workbook of a spreadsheet program."""
-    if workbook := next((path for path in paths if path.suffix.lower() in WORKBOOKS), None):
-        raise LabelsError(
+def _unknown_format(path: Path, files: Iterable[Path]) -> LabelsError:
+    """Return the error for a file, or a folder of files, that no format recognises."""
+    if workbook := next((file for file in files if file.suffix.lower() in WORKBOOKS), None):
+        return LabelsError(
             f"{workbook} is a spreadsheet workbook, which cannot be read.",
             "save the sheet as CSV in UTF-8, with the columns video,start,end,label.",
         )
+    return LabelsError(
+        f"{path} {'contains no file' if path.is_dir() else 'is not'} in a known label format.",
+        "save the labels as CSV with the columns video,start,end,label, or name the format: "
+        f"`{_command(path, 'FORMAT')}`, where FORMAT is {', '.join(readable())}.",
+    )
+
+
+def _command(path: Path, form: str) -> str:
+    return f"lstr labels convert {shlex.quote(str(path))} --from {form} -o labels.json"
 
 
 def read_label_file(
@@ -164,50 +162,34 @@ def read_label_file(
         raise LabelsError(f"{path!r} is not the path of a label file.", "name a label file.")
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):  # reading a FIFO would block
-        raise LabelsError(f"{path} is not a file on a disk, such as a pipe.", "write the labels to a file first.")
+        raise LabelsError(f"{path} is not a regular file.", "write the labels to a file first.")
     info = path / INFO if (path / INFO).is_file() else path
-    content = read_json(info) if info.suffix.lower() == ".json" and info.is_file() else {}
+    is_json = info.suffix.lower() == ".json" and info.is_file()
+    content = read_json(info) if is_json or not info.exists() else {}
     if is_data_info(content):
         return read_data_info(info, content, [Path(root) for root in roots], dataset, skip_missing, clock=clock)
     if dataset is not None:
         raise LabelsError(f"{path} is not a data_info.json with data sets to choose from.", "omit dataset.")
-    labels = with_plain_ids(_read(path, lenient, present), present)
-    check_ids(labels.videos, str(path))
-    return labels
-
-
-def _read(path: Path, lenient: bool, present: Collection[str]) -> Labels:
-    try:
-        if not path.is_dir():
-            form = recognise(path) if path.is_file() else None
-            if form is None and path.is_file():
-                raise _unknown_format(path)
-            # `read_labels` detects duplicate videos, and reports a missing file
-            if form is None or (form.name == "activitynet" and "database" in File(path).json):
-                return read_labels(path, lenient)
+    if path.is_file() and isinstance(content, dict) and "database" in content:
+        labels = labels_of(*read_activitynet(content, str(path)), str(path), lenient)
+    else:
         rates = Rates(lambda: present if isinstance(present, Mapping) else {})
         annotated = read_annotations(path, ConvertOptions(lenient=lenient, rate_of=rates, seconds_of=rates.seconds))
-    except (LabelsError, ExtractorError) as error:
-        hint = error.hint
-        if "lstr labels convert" not in hint and (
-            found := re.search(r"--from(?: (\w+))?", hint)
-        ):  # an option of `lstr labels convert` only
-            command = f"lstr labels convert {shlex.quote(str(path))} -o labels.json"
-            formats = "" if found[1] else f", where FORMAT is {', '.join(readable())}"
-            hint = f"convert it first: `{command} --from {found[1] or 'FORMAT'}`{formats}."
-        raise LabelsError(str(error), hint) from error
-    # An ELAN file can have any name, for example the annotator's, and contains the name of its video.
-    renamed: dict[str, str] = {}
-    for name, video in annotated.videos.items():
-        media = plain_id(video.media, present) if video.media and plain_id(name, present) not in present else name
-        if media != name and media in present and media not in annotated.videos and media not in renamed.values():
-            renamed[name] = media
-    labels = labels_of(annotated.without_scores().videos, annotated.classes, str(path), lenient)
-    notes = (*labels.notes, *annotated.notes)
-    if "scores" in annotated.extras():
-        notes += (Note("scores", "its segments have scores, as from a detector; they are taken as labels"),)
-    labels = replace(labels, lists_classes=False, notes=notes)
-    return _with_ids(labels, renamed, "id of the media", "the video that its file names")
+        labels = labels_of(annotated.without_scores().videos, annotated.classes, str(path), lenient)
+        notes = (*labels.notes, *annotated.notes)
+        if "scores" in annotated.extras():
+            notes += (Note("scores", "segments have scores, as from a detector; they are taken as labels"),)
+        labels = replace(labels, lists_classes=False, notes=notes)
+        # An ELAN file can have any name, for example the annotator's, and contains the name of its video.
+        renamed: dict[str, str] = {}
+        for name, video in annotated.videos.items():
+            media = plain_id(video.media, present) if video.media and plain_id(name, present) not in present else name
+            if media != name and media in present and media not in annotated.videos and media not in renamed.values():
+                renamed[name] = media
+        labels = _with_ids(labels, renamed, "id of the media", "the video that its file names")
+    labels = with_plain_ids(labels, present)
+    check_ids(labels.videos, str(path))
+    return labels
 
 
 def with_plain_ids(labels: Labels, present: Collection[str]) -> Labels:

@@ -30,8 +30,7 @@ class Vtt(Format):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         if not file.text.startswith("WEBVTT"):
-            hint = "use a WebVTT file, or name its format with --from."
-            raise LabelsError("The file does not begin with WEBVTT.", hint)
+            raise LabelsError("The file does not begin with WEBVTT.", "use a WebVTT file.")
         segments = []
         for before, start, end, lines in _cues(file.text):
             score = SCORE.search(before)
@@ -64,7 +63,7 @@ class Srt(Format):
             if label := _without(r"\{\\", "}", _without(SRT_TAG, ">", " ".join(lines))).strip():
                 segments.append(Segment(start, end, label))
         if not segments and file.text.strip():
-            raise LabelsError("The file contains no cue.", "use a SubRip file, or name its format with --from.")
+            raise LabelsError("The file contains no cue.", "use a SubRip file.")
         return AnnotationSet({video_id: VideoLabels(segments=tuple(segments))})
 
 
@@ -92,7 +91,7 @@ def _cues(text: str) -> Iterator[tuple[str, float, float, list[str]]]:
                 "write them as 00:00:01.000 --> 00:00:02.500.",
             )
         if inner := next((i for i, line in enumerate(block[at + 1 :], at + 1) if ARROW.match(line)), None):
-            raise LabelsError(f"Line {first + inner}: this cue does not follow a blank line.", "add one.")
+            raise LabelsError(f"Line {first + inner}: no blank line precedes this cue.", "add one.")
         yield block[0] if at else "", _seconds(match[1]), _seconds(match[6]), block[at + 1 :]
 
 

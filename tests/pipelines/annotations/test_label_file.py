@@ -91,7 +91,7 @@ def test_evaluation_takes_labels_of_any_format(small_set, tmp_path, lstr):
     [
         ("missing.csv", None, "missing.csv", ""),
         ("a.csv", "video,start,end\na,1,2\n", "label", "--columns 'label=…'"),
-        ("a.json", "{}", "database", "database"),
+        ("a.json", "{}", "a.json", "lstr labels convert"),
         ("a.json", '{"database": {"a": {}, "a": {}}}', "'a'", ""),
         ("a.json", '[{"data": {"video": "a.mp4"}, "annotations": [{"result": [{"type": "timelinelabels"}]}]}]',
          "a.json", "lstr labels convert"),
