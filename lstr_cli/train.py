@@ -98,7 +98,8 @@ def command(features, print_config, settings, **others):
         words = "evaluate", trained.checkpoint, *features, "--labels", chosen.labels, *skipping, "-o", report
         console.say_next("lstr", *words)
     else:
-        console.say_next("lstr", "detect", "VIDEO", "-c", trained.checkpoint, "-o", "timeline")
+        source = "VIDEO" if trained.takes_videos else features[0]
+        console.say_next("lstr", "detect", source, "-c", trained.checkpoint, "-o", "timeline")
 
 
 @click.command("finetune", cls=Command)

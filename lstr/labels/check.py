@@ -103,7 +103,9 @@ def check(
     """
     # The best known duration of each video: from its file, else its features, else the label file
     known = {name: Footage(video.duration) for name, video in labels.videos.items() if video.duration is not None}
-    known |= {name: Footage(clock.at(length)) for name, length in (lengths or {}).items()} | dict(footage or {})
+    known |= {name: Footage(clock.at(length)) for name, length in (lengths or {}).items() if length} | dict(
+        footage or {}
+    )
     units = odd_units(labels.videos, known)
     findings = list(check_set(labels))
     classes = dict.fromkeys(labels.classes)  # a dict for fast lookup that keeps the order
@@ -120,10 +122,16 @@ def check(
         findings.append(Finding(WARNING, "whole numbers", "", question))
     if lengths is not None:
         wanted = [name for name, video in labels.videos.items() if not subsets or video.subset in subsets]
+        severity = WARNING if skip_missing else ERROR
+        findings += [
+            Finding(severity, "no features", name, "its features have no rows")
+            for name in wanted
+            if lengths.get(name) == 0
+        ]
         if sentence := other_rate(labels.videos, lengths, clock):
             findings.append(Finding(WARNING, OTHER_RATE, "", sentence))
         findings += unmatched(wanted, lengths)
-        findings += missing(wanted, lengths, "features", WARNING if skip_missing else ERROR)
+        findings += missing(wanted, lengths, "features", severity)
         findings += [
             Finding(WARNING, "no labels", name, f"{length} chunks of features")
             for name, length in lengths.items()
@@ -238,7 +246,7 @@ def other_rate(videos: Mapping[str, VideoLabels], lengths: Mapping[str, int], cl
     `lengths` is the number of chunks by video. At least half of the videos with a duration must differ, because single
     videos may have been cut.
     """
-    stated = {name: video.duration for name, video in videos.items() if name in lengths and video.duration}
+    stated = {name: video.duration for name, video in videos.items() if lengths.get(name) and video.duration}
     ratios = {name: clock.length(lengths[name]) / seconds for name, seconds in stated.items()}
     factor = median(ratios.values()) if ratios else 1.0
     alike = [

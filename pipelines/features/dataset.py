@@ -205,6 +205,8 @@ class Dataset:
         for video_id in sorted(wanted.keys() & present):
             label = wanted[video_id]
             array = features_of(self.folder, video_id, label.n_chunks)
+            if not len(array):  # an error of the labels unless missing features are skipped
+                continue
             seen = streams_trained_on(self.folder.read_record(video_id)) or ()
             truth = targets(label, self.labels.classes, len(array), clock)
             videos.append(LabelledVideo(video_id, array, truth, tuple(seen)))

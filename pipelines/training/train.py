@@ -105,6 +105,8 @@ class Trained:
     """best.pt if the run chose one, else checkpoint.pt"""
     held_out: bool = False
     """Whether the labels have videos that `lstr evaluate` scores"""
+    takes_videos: bool = True
+    """Whether the features of new videos can be computed"""
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,8 @@ def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
         yield Notice(f"ended early: {config.patience} evaluations without a better {config.metric}.", warning=False)
     best = folder / "best.pt"
     held_out = any(video.subset in SCORED_SUBSETS for video in split.labels.videos.values())
-    yield Finished(Trained(best if task.validation and best.exists() else folder / "checkpoint.pt", held_out))
+    path = best if task.validation and best.exists() else folder / "checkpoint.pt"
+    yield Finished(Trained(path, held_out, bool(split.folder.recipe)))
 
 
 def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import click
+import numpy as np
 import pytest
 
 from lstr_cli.main import COMMANDS, cli
@@ -156,3 +157,14 @@ def test_each_command_leads_to_the_next(lstr, small_set, tmp_path, monkeypatch):
     words[words.index("VIDEO")] = small_set.features
     code, out, err = lstr(*words[1:], "-f", "json", "--duration", "0.5")
     assert code == 0 and "next:" not in err and any((tmp_path / "timeline").iterdir())
+
+
+def test_training_on_other_features_leads_to_detection_on_them(lstr, tmp_path):
+    for stream in ("rgb", "flow"):
+        (tmp_path / "store" / stream).mkdir(parents=True)
+        np.save(tmp_path / "store" / stream / "a.npy", np.random.default_rng(0).random((40, 8), np.float32))
+    (tmp_path / "l.csv").write_text("video,start,end,label\na,0.5,1.5,jump\n")
+    settings = ("--set", "features.rate=4", "--set", "train.epochs=1")
+    train = lstr("train", tmp_path / "store", "--labels", tmp_path / "l.csv", "-o", tmp_path / "run", *settings)
+    code, _, err = lstr(*next_of(train[2])[1:-1], tmp_path / "timeline")
+    assert code == 0 and (tmp_path / "timeline" / "a.json").exists(), err

@@ -51,6 +51,7 @@ def test_labels_next_to_features():
     assert findings_of(labels, {"v": 15, "w": 400}) == []  # 3.75 s: the tail of a video is shorter than a chunk
     assert findings_of(labels, {"v": 14, "w": 400}) == [("warning", "past the end", "v")]
     assert findings_of(labels, {"v": 40, "x": 8}) == [("error", "no features", "w"), ("warning", "no labels", "x")]
+    assert findings_of(labels, {"v": 40, "w": 0}) == [("error", "no features", "w")], "no rows"
     assert findings_of(labels, {"v": 40}, subsets=("training",)) == []
     assert findings_of(labels, {"v": 40}, skip_missing=True) == [("warning", "no features", "w")]
 
