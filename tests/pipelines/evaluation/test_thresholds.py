@@ -1,13 +1,33 @@
-"""The choice of thresholds with the highest F1 on drawn actions, and detection as in the timeline."""
+"""Thresholds for the highest F1 or for a rate of false alarms: their choice, storage and use."""
+
+import json
+from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from lstr import checkpoint
 from lstr.chunk import CHUNK_SECONDS
 from lstr.labels.segment import Segment
+from lstr.metrics.actions import find, measure_events, spans_of
+from lstr.pipelines.evaluation.chosen_thresholds import (
+    FEW_LABELS,
+    LEVELS,
+    Sweep,
+    at_level,
+    backdated,
+    choose_for_rate,
+    choose_levels,
+    choose_validated_thresholds,
+    describe_curves,
+    sweep,
+    write_thresholds,
+)
+from lstr.pipelines.evaluation.scoring import detect_events
 from lstr.pipelines.evaluation.thresholds import (
     Scored,
     are_apart,
@@ -18,7 +38,8 @@ from lstr.pipelines.evaluation.thresholds import (
     detect_spans,
     f1_of,
 )
-from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in
+from lstr.timeline import DEFAULT, Thresholds, Timeline, segments_in, thresholds_of
+from tests.support.extraction import return_value
 
 CLASSES = ("Background", "hug", "kick")
 
@@ -144,3 +165,205 @@ def test_only_the_highest_action_is_active_if_actions_never_overlap():
     assert rule.f1 < 0.9 and not rule.thresholds.highest
     rule, without_each = choose_without_each([[Scored(scores, truth)]] * 2, CLASSES)
     assert rule.thresholds.highest and all(own.thresholds.highest for own in without_each)
+
+
+@pytest.fixture
+def path(small_set, tmp_path):
+    """A copy of the checkpoint of the small set."""
+    path = tmp_path / "thresholds.pt"
+    path.write_bytes(small_set.checkpoint.read_bytes())
+    return path
+
+
+@pytest.fixture
+def evaluate(lstr, small_set):
+    """Run `lstr evaluate` on the training videos of the small set: evaluate(checkpoint, *words) -> JSON."""
+
+    def run(path, *words) -> dict:
+        where = (path, small_set.features, "--labels", small_set.labels, "--subset", "training")
+        code, out, err = lstr("evaluate", *where, *words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return run
+
+
+def test_stored_thresholds_are_used_by_detect_and_evaluate(small_set, path, tmp_path, lstr, evaluate):
+    """The event metrics follow from the files of `lstr detect`."""
+    code, _, err = lstr("evaluate", path, small_set.features, "--labels", small_set.labels, "--choose-thresholds")
+    assert code == 2 and "--subset" in err
+    chosen = evaluate(path, "--choose-thresholds")
+    before, after = checkpoint.load(small_set.checkpoint), checkpoint.load(path)
+    assert chosen["checkpoint"] == str(path) and [*chosen["thresholds"]] == [*before.classes[1:]]
+    for name, tensor in before.model.state_dict().items():
+        assert torch.equal(tensor, after.model.state_dict()[name])
+    for name in ("classes", "recipe", "metrics", "versions", "format"):
+        assert getattr(before, name) == getattr(after, name)
+    assert after.calibration.keys() == before.calibration.keys()
+    rules = thresholds_of(after)
+    assert all(rules[label].on == values["on"] for label, values in chosen["thresholds"].items())
+    assert f"{rules[before.classes[1]].on:g}" in lstr("info", path)[1]
+
+    events = evaluate(path, "--set", "resamples=20")["events"]
+    assert lstr("detect", small_set.features, "-c", path, "-o", tmp_path / "t", "-f", "json,jsonl")[0] == 0
+    n_found = n_detections = 0
+    delays = []
+    for video_id, video in json.loads(small_set.labels.read_text())["database"].items():
+        if video["subset"] != "training":
+            continue
+        timeline = json.loads((tmp_path / "t" / f"{video_id}.json").read_text())
+        assert timeline["thresholds"] == events["thresholds"] != DEFAULT.to_dict()
+        assert all(timeline["thresholds"][label] == rules[label].to_dict() for label in chosen["thresholds"])
+        lines = map(json.loads, (tmp_path / "t" / f"{video_id}.jsonl").read_text().splitlines())
+        started = {(line["label"], line["start"]): line["time"] for line in lines if line.get("event") == "started"}
+        n_detections += len(timeline["segments"])
+        truth = [Segment(*entry["segment"], entry["label"]) for entry in video["annotations"]]
+        detected = [Segment(entry["start"], entry["end"], entry["label"]) for entry in timeline["segments"]]
+        for label in {segment.label for segment in truth}:
+            labelled, detections = spans_of(truth, label), spans_of(detected, label)
+            pairs = find(labelled, detections)
+            n_found += len(pairs)
+            delays += [started[label, detections[d, 0]] - labelled[t, 0] for t, d in pairs]
+    together = events["together"]
+    assert events["videos"] == 3 and events["hours"] == pytest.approx(15 / 3600)
+    assert (together["found"], together["detections"]) == (n_found, n_detections) and n_found
+    assert together["delay"]["p50"] == pytest.approx(np.median(delays))
+    low, high = together["interval"]["recall"]
+    assert low <= together["iou"]["0.3"]["recall"] <= high
+
+
+def test_the_command_aims_at_a_rate_of_false_alarms(lstr, small_set, path, tmp_path, evaluate):
+    choose = ("--choose-thresholds", "--false-alarms")
+    for words in (["--false-alarms", "1"], [*choose, "0"], [*choose, "1", "-o", tmp_path / "out"]):
+        code, _, err = lstr("evaluate", path, small_set.features, small_set.labels, "--subset", "training", *words)
+        assert code == 2 and "hint: " in err
+    document = evaluate(path, *choose, "24/day")
+    assert document["aim"] == {"false_alarms_per_hour": 1.0}
+    loaded = checkpoint.load(path)
+    rules = thresholds_of(loaded)
+    actions = [label for label in loaded.classes if label != "Background"]
+    assert [*document["thresholds"]] == actions, "includes classes without labels, which can be false alarms"
+    for label, chosen in document["thresholds"].items():
+        assert (rules[label].on, rules[label].off) == (chosen["on"], chosen["off"])
+    for file, name in ((path, "events"), (small_set.checkpoint, "default_events")):
+        events = evaluate(file, "--set", "resamples=0")["events"]
+        assert events["together"] == document[name]["together"]
+
+
+def test_a_published_checkpoint_is_not_overwritten(shared, tmp_path):
+    path = tmp_path / "lstr_small.pth"
+    path.write_bytes((shared / "data" / "golden" / "lstr_small.pth").read_bytes())
+    before = path.read_bytes()
+    loaded = checkpoint.load(path, {"n_heads": 4, "long_length": 128})
+    written = write_thresholds(loaded, {loaded.classes[1]: Thresholds(0.4, 0.3)})
+    assert written.name == "lstr_small.thresholds.pt" and path.read_bytes() == before
+    assert thresholds_of(checkpoint.load(written))[loaded.classes[1]] == Thresholds(0.4, 0.3)
+
+
+def late_hugs(n: int, delay: float, chunks: int = 400, seed: int = 0, classes=CLASSES) -> Scored:
+    """Return n actions; the scores of hugs rise `delay` seconds late, give or take a chunk, those of kicks in time."""
+    rng = np.random.default_rng(seed)
+    scores, truth = np.full((chunks, len(classes)), 0.1, np.float32), []
+    for k in range(n):
+        label, start = 1 + k % 2, 10 + k * (chunks - 20) // n
+        rise = start + (round(4 * delay) + int(rng.integers(-1, 2)) if label == 1 else 0)
+        scores[rise : start + 12, label] = 0.9
+        truth.append(Segment(start / 4, start / 4 + 3, classes[label], 1.0))
+    return Scored(scores, truth)
+
+
+def test_starts_are_backdated_by_their_median_delay():
+    """Less with few labels, and not at all for classes that are detected in time or early."""
+    rules = {"hug": Thresholds(highest=True), "kick": DEFAULT}
+    videos = [late_hugs(20, 1.0), late_hugs(20, 1.0, seed=1)]
+    expected = {"hug": Thresholds(highest=True, backdate=0.75), "kick": DEFAULT}
+    assert backdated(rules, videos, CLASSES) == backdated(expected, videos, CLASSES) == expected
+    assert backdated(rules, [late_hugs(2, 1.0)], CLASSES)["hug"].backdate < 0.75
+    assert backdated(rules, [late_hugs(20, -1.0)], CLASSES) == rules == backdated(rules, [], CLASSES)
+
+
+def test_cross_validated_thresholds_are_backdated(path):
+    loaded = checkpoint.load(path)
+    hug = loaded.classes[1]
+    videos = {f"v{seed}": late_hugs(10, 1.0, 200, seed, loaded.classes) for seed in range(6)}
+    _, by_video = return_value(choose_validated_thresholds(videos, [[i] for i in videos], loaded))
+    assert by_video.keys() == videos.keys() and all(0.5 <= rules[hug].backdate <= 1.0 for rules in by_video.values())
+    assert 0.5 <= thresholds_of(checkpoint.load(path))[hug].backdate <= 1.0
+
+
+def random_videos() -> list[Scored]:
+    """Return videos with high scores of hugs, lower scores of kicks, and peaks without a label."""
+    rng = np.random.default_rng(0)
+    videos = []
+    for _ in range(6):
+        rows = rng.uniform(0, 0.1, (240, len(CLASSES))).astype(np.float32)
+        segments = []
+        for start in range(10, 230, 20):
+            c = int(rng.integers(1, 3))
+            is_labelled = rng.random() < 0.7
+            top = rng.uniform(0.5, 0.95) if c == 1 else rng.uniform(0.3, 0.7)
+            rows[start : start + 6, c] = top if is_labelled else rng.uniform(0.1, 0.6)
+            segments += [Segment(start / 4, start / 4 + 1.5, CLASSES[c])] * is_labelled
+        videos.append(Scored(rows, segments))
+    return videos
+
+
+def measure(videos: list[Scored], rules) -> dict:
+    return measure_events([detect_events(v.scores, CLASSES, rules, v.truth) for v in videos], CLASSES)
+
+
+def test_points_of_curves_equal_detection_with_their_thresholds():
+    videos = random_videos()
+    rules = {"hug": Thresholds(min_length=0.5), "kick": Thresholds(merge_gap=0.5)}
+    curves = describe_curves(sweep(videos, CLASSES, rules))
+    for k in (2, 14, 24, 40):
+        events = measure(videos, {label: at_level(LEVELS[k], rule) for label, rule in rules.items()})
+        for point, counts in (
+            (curves["together"][k], events["together"]),
+            (curves["per_class"]["kick"][k], events["per_class"]["kick"]),
+        ):
+            assert point["recall"] == pytest.approx(counts["found"] / counts["labels"])
+            assert point["false_alarms_per_hour"] == pytest.approx(counts["false_alarms_per_hour"])
+            assert (point["on"], point["off"]) == (LEVELS[k], pytest.approx(0.7 * LEVELS[k], abs=1e-4))
+    recalls = [point["recall"] for point in curves["per_class"]["hug"]]
+    assert max(recalls) == 1 and recalls[-1] == 0
+    empty = Scored(np.zeros((0, len(CLASSES)), np.float32), [])
+    point = describe_curves(sweep([empty], CLASSES))["together"][0]
+    assert point["recall"] is None and point["false_alarms_per_hour"] is None
+
+
+counts = st.lists(st.integers(0, 5), min_size=4, max_size=4)
+
+
+@given(st.lists(st.tuples(counts, counts), min_size=1, max_size=3), st.integers(1, 9))
+def test_chosen_levels_equal_a_search_of_all_combinations(drawn, budget):
+    """Four levels have the drawn counts; the others find nothing and have more false alarms."""
+    found = np.zeros((len(drawn), len(LEVELS)), np.int64)
+    false = np.full((len(drawn), len(LEVELS)), 100)
+    for c, (hits, alarms) in enumerate(drawn):
+        found[c, :4], false[c, :4] = hits, alarms
+    names = tuple("abc"[: len(drawn)])
+    levels = choose_levels(Sweep(names, np.full(len(drawn), FEW_LABELS), found, false, hours=1.0), budget)
+
+    def total(places) -> tuple[int, int]:
+        return tuple(int(sum(array[c, k] for c, k in enumerate(places))) for array in (false, found))
+
+    alarms, hits = total([LEVELS.index(levels[name]) for name in names])
+    totals = [total(places) for places in product(range(4), repeat=len(drawn))]
+    limit = max(budget, min(alarms for alarms, _ in totals))
+    most = max(hits for alarms, hits in totals if alarms <= limit)
+    assert hits == most and alarms == min(alarms for alarms, hits in totals if hits == most)
+
+
+@pytest.mark.long
+def test_a_minimum_length_removes_short_false_alarms():
+    """Single chunks of .95 without a label next to hugs of 1.5 s at .9: no level separates them."""
+    rows = np.full((240, len(CLASSES)), 0.05, np.float32)
+    for start in range(10, 230, 40):
+        rows[start : start + 6, 1], rows[start + 20, 1] = 0.9, 0.95
+    videos = [Scored(rows, [Segment(start / 4, start / 4 + 1.5, "hug") for start in range(10, 230, 40)])] * 3
+    for per_hour in (1.0, 20.0):
+        together = measure(videos, choose_for_rate(videos, CLASSES, per_hour))["together"]
+        assert (together["found"], together["false_alarms"]) == (18, 0)
+    rules = choose_for_rate(videos, CLASSES, 1000.0)
+    assert {rule.delays()["started"] for rule in rules.values()} == {0.0}, "no delay without a benefit"

@@ -1,10 +1,13 @@
-"""Proposals of a model: how they are found, replaced and decided."""
+"""Proposals of a model: how they are found, replaced and decided, and the process that searches for them."""
 
 import json
+import shutil
+import time
 
 import numpy as np
 import pytest
 
+from lstr.errors import CheckpointError
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.labelling.document import from_document, to_document
 from lstr.pipelines.labelling.project import Project
@@ -17,9 +20,11 @@ from lstr.pipelines.labelling.proposals import (
     propose,
     reject,
 )
+from lstr.pipelines.labelling.search import HASH_DIGITS, Proposer, check_model
 from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Search
 from lstr.timeline import Thresholds, Timeline, segments_in
 from tests.support.labelling import action, new_id, put
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -208,3 +213,64 @@ def test_detections_equal_the_timeline_and_near_misses_do_not_overlap_them(highe
     for label in ("kick", "hug"):
         spans = sorted((start, end) for name, start, end in peaks if name == label)
         assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+
+
+@pytest.fixture
+def proposer(small_set, tmp_path):
+    videos = {path.stem: path for path in sorted(small_set.videos.iterdir())}
+    (tmp_path / "bad.mp4").write_bytes(b"no video at all")
+    with Project(tmp_path / "labels.json") as project:
+        with Proposer(project, videos | {"bad": tmp_path / "bad.mp4"}) as opened:
+            yield opened
+        assert not opened.process or opened.process.process.poll() is not None, "its process has ended"
+
+
+def begin(proposer, model):
+    """Start a search; return its process."""
+    before = proposer.process
+    proposer.begin(model)
+    wait_until(lambda: proposer.process is not before, 300)
+    return proposer.process.process
+
+
+def wait(proposer):
+    wait_until(lambda: not proposer.status.is_running, 300)
+    return proposer.status
+
+
+@pytest.mark.long
+def test_a_new_model_searches_videos_that_it_has_not_searched(proposer, small_set, tmp_path):
+    first, *complete = list(proposer.videos)[:-1]
+    for video in complete:
+        put(proposer.project, About(complete=True), video)
+    shutil.copy(small_set.checkpoint, tmp_path / "first.pt")
+    process = begin(proposer, tmp_path / "first.pt")
+    proposer.begin(small_set.checkpoint)
+    status = wait(proposer)
+    assert process.poll() is not None and (status.model, status.trouble) == (small_set.checkpoint.name, "")
+    assert (status.done, status.total) == (2, 2), "complete videos are not searched"
+    assert [video for video, _ in status.failed] == ["bad"]
+    (search,) = proposer.project.state.searches.values()
+    assert len(search.model) == HASH_DIGITS and list(proposer.project.state.proposals) == [first]
+    proposer.begin(small_set.checkpoint)
+    wait_until(lambda: proposer.status.total == 1)  # only the unreadable video
+
+
+@pytest.mark.long
+def test_a_killed_process_is_reported_and_closing_ends_a_search_at_once(proposer, small_set):
+    begin(proposer, small_set.checkpoint).kill()
+    assert "SIGKILL" in wait(proposer).trouble
+    process, began = begin(proposer, small_set.checkpoint), time.monotonic()
+    proposer.__exit__()
+    assert process.poll() is not None and time.monotonic() - began < 20
+    assert not proposer.status.is_running and proposer.status.trouble == ""
+
+
+@pytest.mark.long
+def test_an_invalid_model_is_reported(proposer, tmp_path, small_set):
+    with pytest.raises(CheckpointError):
+        check_model(tmp_path / "nowhere.lstr")
+    shutil.copy(small_set.labels, tmp_path / "bad.pt")
+    check_model(tmp_path / "bad.pt")
+    proposer.begin(tmp_path / "bad.pt")
+    assert "bad.pt" in wait(proposer).trouble

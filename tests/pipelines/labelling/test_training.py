@@ -147,15 +147,14 @@ def test_all_tabs_share_one_training(learn, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_equals_that_of_the_command_and_a_cancelled_training_resumes(tmp_path, monkeypatch):
+def test_a_cancelled_training_resumes(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the number of threads changes bits
     root = write_videos(tmp_path / "drawn videos")
     content = json.loads((root / "labels.json").read_text())
     for entry in content["database"].values():
         entry.pop("subset", None)
     (root / "labels.json").write_text(json.dumps(content))
-    output, copy = tmp_path / "labels.json", tmp_path / "copy" / "model-1.lstr"
-    models = tmp_path / "labels.models"
+    output, models = tmp_path / "labels.json", tmp_path / "labels.models"
 
     def serve():
         labels = () if output.exists() else (str(root / "labels.json"),)
@@ -164,15 +163,9 @@ def test_a_model_equals_that_of_the_command_and_a_cancelled_training_resumes(tmp
     with serve() as labelling:
         labelling.training.begin()
         (described,) = wait(labelling.training)["models"]
-        command = labelling.training.command(models / "1" / "labels.json", copy)
         report = Visitor(labelling.server.address).ask("/training/1/report/report.html")
     assert described["number"] == 1 and described["report"] and b'"video":"/film/0?wait"' in report.body
     assert report.headers["content-security-policy"] == "frame-ancestors 'none'"
-    words = [sys.executable, "-m", "lstr_cli", *command[1:]]
-    out = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
-    assert copy.read_bytes() == (models / "1" / "model-1.lstr").read_bytes()
-    assert all(line in out for line in described["result"])
-
     with serve() as labelling:
         labelling.training.begin()
         wait_until(lambda: (labelling.training.describe()["progress"] or {"step": 99})["step"] >= 2, TIMEOUT_S)
