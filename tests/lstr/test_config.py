@@ -115,7 +115,7 @@ def test_json_round_trip_and_refusals():
     ],
     ids=str,
 )
-def test_a_change_of_kind_keeps_common_settings_and_refuses_others(before, changes, after):
+def test_a_change_of_kind_keeps_common_settings_and_names_foreign_settings(before, changes, after):
     if not isinstance(after, list):
         assert change(before, changes) == after
         return

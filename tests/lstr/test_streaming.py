@@ -58,7 +58,7 @@ def test_streams_windows_and_videos_of_any_shape_agree(kind, data):
 
 
 @pytest.mark.parametrize("missing", ["rgb", "flow"])
-def test_a_model_of_one_feature_stream(missing):
+def test_a_model_without_rgb_or_flow(missing):
     model = tiny(**{f"{missing}_dim": 0})
     features = video(30, width=model.config.input_dim).numpy()
     state = streaming.create(model)

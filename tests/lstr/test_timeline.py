@@ -53,7 +53,7 @@ def test_an_expected_action_that_starts_at_the_end_does_not_lapse():
     assert [event.event for event in timeline.finish(0.5)] == ["started", "ended"]
 
 
-def test_with_highest_only_one_action_is_active():
+def test_with_highest_a_single_action_is_active():
     scores = [[0, 0.6, 0.2], [0, 0.7, 0.8], [0, 0.7, 0.8], [0.9, 0.6, 0.6], [0, 0.7, 0.1]]
     assert [(s.label, s.start, s.end) for s in segments_in(play(scores, Thresholds(highest=True)))] == [
         ("kick", 0, 0.25), ("punch", 0.25, 1.0), ("kick", 0.75, 1.25)
@@ -204,7 +204,7 @@ def test_a_start_is_not_backdated_into_lost_chunks():
 
 
 @given(rows, rules)
-def test_events_are_in_order_and_never_overlap_within_a_class(scores, rules):
+def test_events_of_a_class_are_in_order_and_never_overlap(scores, rules):
     events = play(scores, rules)
     assert [e.time for e in events] == sorted(e.time for e in events)
     for label in CLASSES:

@@ -68,7 +68,7 @@ INVALID = {
 }
 
 
-def test_a_description_survives_json_and_an_invalid_one_is_refused():
+def test_descriptions_survive_json_or_are_refused():
     description = msgspec.to_builtins(describe(tiny(), 2))
     assert StepDescription.from_dict(description) == describe(tiny(), 2)
     invalid = [{**description, name: value} for name, values in INVALID.items() for value in values]
@@ -77,7 +77,7 @@ def test_a_description_survives_json_and_an_invalid_one_is_refused():
             StepDescription.from_dict(entry)
 
 
-def test_a_graph_depends_on_its_model_only_and_a_damaged_one_is_refused():
+def test_a_graph_depends_only_on_its_model_and_matches_its_description():
     model = tiny(kind="rnn")
     graph = make_graph(model, describe(model, 1))
     assert graph == make_graph(tiny(kind="rnn"), describe(model, 1))

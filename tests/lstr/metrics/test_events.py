@@ -35,11 +35,11 @@ def plain_pairs(truth, detections, fits) -> int:
     )
 
 
-def onset_within(seconds):
+def onset_limit(seconds):
     return lambda a, b: abs(a.start - b.start) <= seconds
 
 
-def edges_within(seconds):
+def edges_limit(seconds):
     return lambda a, b: max(abs(a.start - b.start), abs(a.end - b.end)) <= seconds
 
 
@@ -48,8 +48,8 @@ video = st.tuples(st.lists(segment, max_size=5), st.lists(segment, max_size=5))
 RULES = {
     ("iou", "0.3"): lambda a, b: plain_iou(a, b) >= 0.3,
     ("iou", "0.5"): lambda a, b: plain_iou(a, b) >= 0.5,
-    **{("onset", seconds): onset_within(float(seconds)) for seconds in ("0.5", "1.0", "2.0", "5.0")},
-    **{("edges", seconds): edges_within(float(seconds)) for seconds in ("0.5", "2.0")},
+    **{("onset", seconds): onset_limit(float(seconds)) for seconds in ("0.5", "1.0", "2.0", "5.0")},
+    **{("edges", seconds): edges_limit(float(seconds)) for seconds in ("0.5", "2.0")},
     ("found", ""): lambda a, b: plain_iou(a, b) >= 0.3 or abs(a.start - b.start) <= 1,
 }
 
@@ -75,7 +75,7 @@ def test_every_rule_pairs_as_many_as_the_best_assignment(drawn):
 
 @given(video)
 def test_false_seconds_equal_those_of_a_grid(drawn):
-    """Every time is a multiple of 250 ms, so the state within each quarter is that of its middle."""
+    """Every time is a multiple of 250 ms, so the state is constant in each quarter."""
     document = measure(*drawn)
     for label in ("hug", "point"):
         ours, theirs = [[s for s in side if s.label == label] for side in drawn]

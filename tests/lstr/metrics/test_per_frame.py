@@ -107,7 +107,7 @@ def scores_like(targets):
     return np.random.default_rng(0).random(targets.shape)
 
 
-def test_each_chunk_of_an_action_is_in_one_stage():
+def test_each_chunk_of_an_action_is_in_a_single_stage():
     on = targets_of("." * 5 + "A" * 20 + "." * 5 + "AAA")
     rows = per_stage([scores_like(on)], [on], CLASSES)
     assert [row["stage"] for row in rows][::9] == ["0-10%", "90-100%"]

@@ -53,7 +53,7 @@ def test_a_stream_equals_the_whole_video(case):
 
 @each_case
 def test_the_future_never_changes_the_past(case):
-    """Scores of a chunk, also of chunks ahead, stay the same to the bit, whatever the later features and the batch."""
+    """Scores of a chunk, also of chunks ahead, stay the same to the bit for any later features and any batch size."""
     model, features, cut = frozen_model(case), video(60), 33
     other = torch.cat([features[:cut], 10 * video(60 - cut, 1)])
     a, b = batch.predict_ahead(model, features), batch.predict_ahead(model, other)
@@ -233,7 +233,7 @@ def mean(monkeypatch, tmp_path):
     return tiny(kind="mean")
 
 
-def test_a_new_kind_needs_one_class(mean, tmp_path):
+def test_a_new_kind_needs_a_single_class(mean, tmp_path):
     assert mean.config.n_long == 0 and mean.config.n_ahead == 0
     test_a_stream_equals_the_whole_video({"kind": "mean"})
     test_checkpoints_streams_and_plans_are_stored({"kind": "mean"}, tmp_path)

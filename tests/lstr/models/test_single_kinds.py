@@ -20,6 +20,17 @@ from lstr.windows.windows import Supervision, gather, join, loss_of
 from tests.support.published_sets import supervised_windows
 from tests.support.tiny_models import check_streams, perturb, run, scores_of, tiny, video
 
+W, L, A, C = 6, 16, 2, 5
+AHEAD = {"work_length": W, "anticipation": A}
+
+
+def labelled_windows(model, ends):
+    """Windows of a video of 60 chunks: action 1 from chunk 12 on, action 2 from chunk 22 on, none from 42 on."""
+    rows, labels = video(60).numpy(), np.eye(C)[[0] * 12 + [1] * 10 + [2] * 20 + [0] * 18]
+    arrays = {"rgb": rows[:, :5], "flow": rows[:, 5:], "target": labels}
+    windows, targets, counts = supervised_windows(model, arrays, ends)
+    return windows, Supervision(targets, counts)
+
 
 @pytest.mark.parametrize("changes", [{"grid": "sliding"}, {"grid": "anchored"}, {"l_dec": 1}, {"l_dec": 3}], ids=str)
 def test_a_gatehub_stream_with_cached_gates_equals_the_whole_video(changes, monkeypatch):
@@ -51,12 +62,10 @@ def test_a_window_that_is_not_full_has_rows_of_zeros_first(kind, n_ahead):
 
 
 def test_a_class_without_exemplars_scores_zero_and_has_finite_gradients():
-    model, features = tiny(kind="colar").train(), video(20).numpy()
+    model = tiny(kind="colar").train()
     model.exemplars[4] = 0
-    labels = np.eye(5)[np.random.default_rng(0).integers(0, 4, 20)]
-    arrays = {"rgb": features[:, :5], "flow": features[:, 5:], "target": labels}
-    windows, targets, counts = supervised_windows(model, arrays, np.arange(12))
-    model.loss(model(windows), windows, Supervision(targets, counts, 4)).backward()
+    windows, supervision = labelled_windows(model, range(10, 25))
+    model.loss(model(windows), windows, replace(supervision, ignore=4)).backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     assert (predict(model.eval(), video(9))[:, 4] == 0).all()
 
@@ -70,18 +79,6 @@ def test_exemplars_are_chunks_near_the_centres_of_their_class():
     assert torch.equal(colar.choose_exemplars(features[:2], 3), features[[0, 1, 0]])
     assert torch.equal(colar.choose_exemplars(features[:0], 3), torch.zeros(3, 4))
     assert torch.equal(colar.choose_exemplars(torch.ones(9, 4), 3), torch.ones(3, 4))
-
-
-W, L, A, C = 6, 16, 2, 5
-AHEAD = {"work_length": W, "anticipation": A}
-
-
-def labelled_windows(model, ends):
-    """Windows of a video of 60 chunks: action 1 from chunk 12 on, action 2 from chunk 22 on, none from 42 on."""
-    rows, labels = video(60).numpy(), np.eye(C)[[0] * 12 + [1] * 10 + [2] * 20 + [0] * 18]
-    arrays = {"rgb": rows[:, :5], "flow": rows[:, 5:], "target": labels}
-    windows, targets, counts = supervised_windows(model, arrays, ends)
-    return windows, Supervision(targets, counts)
 
 
 @torch.no_grad()
@@ -150,7 +147,7 @@ def test_red_makes_rewarded_labels_likelier():
     assert 0 < model.mean_reward < 1
 
 
-def test_tenths_of_actions_with_a_known_length():
+def test_tenths_of_complete_actions():
     labels = torch.eye(3)[torch.tensor([[2] * 3 + [0] + [1] * 5 + [2] * 10 + [0] * 2 + [1] * 2])]
     exists = torch.ones(labels.shape[:2], dtype=torch.bool)
     tenths = [-1] * 3 + [10] + [0, 2, 4, 6, 8] + list(range(10)) + [10] * 2 + [-1] * 2

@@ -56,7 +56,7 @@ def test_windows_hold_the_chunks_of_their_indices(grid, stretched):
     assert (windows.work[~windows.work_mask] == 0).all()
 
 
-def test_windows_of_several_videos_form_one_batch():
+def test_windows_of_several_videos_form_a_batch():
     model = perturb(tiny(gru=True))
     parts = [gather(video(n, n), ends, model.config) for n, ends in ((30, [29]), (60, [3, 59]), (10, [9]), (45, [44]))]
     joined = join(parts)
@@ -113,7 +113,7 @@ def test_the_long_memory_equals_its_definition(grid, stride):
 
 
 def published_training_sample(start, config):
-    """The long memory of a training sample whose work memory starts at `start`, as published."""
+    """The published long memory of a training sample with a work memory from `start` on."""
     spread = np.linspace(max(0, start - config.long_length), start - 1, config.n_long)
     indices = np.sort(spread).astype(np.int32)
     last_zero = bisect_right(indices.tolist(), 0) - 1
