@@ -31,7 +31,7 @@ def of_kind(kind: type, events) -> list:
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_stored_and_raw_and_live_sources_in_one_job(small_set, loaded, streams, tmp_path):
+def test_stored_raw_and_live_sources_together(small_set, loaded, streams, tmp_path):
     (tmp_path / "empty.mp4").touch()
     output = OutputOptions(tmp_path / "out", ("json", "jsonl", "html"), labels=read_labels(small_set.labels))
     options = DetectOptions(loaded, networks=ONE_THREAD, limits=Limits(max_chunks=2), output=output)
@@ -171,7 +171,7 @@ def detect(loaded, networks, tmp_path, monkeypatch):
         pytest.param("cameras", "model", marks=pytest.mark.long),
     ],
 )
-def test_an_unforeseen_error_is_a_failure_of_one_source(detect, tmp_path, kind, stage):
+def test_an_unforeseen_error_fails_only_its_source(detect, tmp_path, kind, stage):
     with raise_in(stage, ERROR):
         events = detect(kind)
     (failure,) = of_kind(Failed, events)

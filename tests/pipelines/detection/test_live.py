@@ -166,7 +166,7 @@ def test_a_killed_process_loses_no_line(small_set, streams, tmp_path, number, co
 
 @pytest.mark.long
 def test_lines_name_their_source(lstr, small_set, streams, tmp_path):
-    """They do so if there are several sources, one of which cannot be reached, and if the source has a name."""
+    """They do so if there are several sources, also if some fail, and if the source has a name."""
     options = ("-c", small_set.checkpoint, "--duration", "0.5")
     with served([streams[0]], [streams[0]], [streams[0]]) as port:
         address = f"tcp://127.0.0.1:{port}"

@@ -70,7 +70,7 @@ class Camera:
 
 @pytest.fixture
 def open_clips(tmp_path, history):
-    """Open the clips of a folder: open_clips(**limits) -> clips, whose `messages` are the lines of the log."""
+    """Open the clips of a folder: open_clips(**limits) -> clips; `messages` are the lines of the log."""
     with ExitStack() as stack:
 
         def open_folder(**limits) -> Clips:

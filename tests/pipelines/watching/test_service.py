@@ -1,11 +1,17 @@
-"""The service: sources that come and go, and the events that it stores."""
+"""The service: sources that come and go, and the events that it stores and announces."""
 
 import json
+import os
+import random
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from time import sleep
 
 import cv2
 import numpy as np
@@ -23,11 +29,11 @@ from lstr.pipelines.watching.service import Service, notify_supervisor
 from tests.support.exportable import write_exportable
 from tests.support.served import TS_HEAD, served
 from tests.support.waiting import wait_until
-from tests.support.watching import recent_event
+from tests.support.watching import count_pending, recent_event
 
 pytestmark = pytest.mark.usefixtures("fast_starts")
 
-LEFT = (((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),)
+DRAWN = (((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),)
 TOP = (((0.0, 0.0), (1.0, 0.0), (1.0, 0.5), (0.0, 0.5)),)
 LONG_S = 120.0  # enough for a busy machine
 
@@ -62,7 +68,7 @@ def silent_port():
 
 
 @pytest.mark.long
-def test_a_source_that_ends_is_opened_again(small_set, start, stream, tmp_path):
+def test_sources_are_reopened(small_set, start, stream, tmp_path):
     with served([TS_HEAD, stream], [TS_HEAD, stream], [TS_HEAD, stream, None]) as port:
         with start("[clips]", hall=port) as service:
             history = service.history
@@ -140,7 +146,7 @@ def test_start_and_end_of_an_outage_are_logged_once(start, stream):
 
 
 @pytest.mark.slow
-def test_a_replaced_model_file_is_loaded_again(small_set, start, stream, tmp_path, monkeypatch):
+def test_a_replaced_model_file_is_reloaded(small_set, start, stream, tmp_path, monkeypatch):
     closed = threading.Event()
 
     class ObservedNetworks(Networks):
@@ -256,19 +262,68 @@ def test_drawn_zones_override_the_file_also_after_a_restart(start_service):
         assert zones_of(service) == (TOP, False)
         messages = service.dashboard.messages()
         next(messages)
-        service.draw("hall", LEFT)
-        assert zones_of(service) == (LEFT, True)
+        service.draw("hall", DRAWN)
+        assert zones_of(service) == (DRAWN, True)
         assert [message["kind"] for message in next(messages)] == ["state"]
         with pytest.raises(LstrError):
-            service.draw("x", LEFT)
+            service.draw("x", DRAWN)
         service.add("garage", "http://127.0.0.1:9/garage")
-        service.draw("garage", LEFT)
+        service.draw("garage", DRAWN)
         service.remove("garage")
         service.add("garage", "http://127.0.0.1:9/other")
         assert zones_of(service, "garage") == ((), False), "a removed source loses its zones"
     with start_service(hall=hall) as service:
-        assert zones_of(service) == (LEFT, True)
+        assert zones_of(service) == (DRAWN, True)
         service.draw("hall", ())
         assert zones_of(service) == ((), True), "everywhere, though the file has zones"
         service.draw("hall", None)
         assert zones_of(service) == (TOP, False)
+
+
+SHELL = shutil.which("sh")
+NOTES_CONFIG = """
+model = "small.lstr"
+[sources.hall]
+address = "http://127.0.0.1:{port}/hall"
+[channels.notes]
+kind = "command"
+command = ["{shell}", "-c", "line=$(cat); echo \\"$line\\" >> {notes}"]
+"""
+
+
+def read_notes(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.skipif(SHELL is None, reason="the channel of this test is a shell")
+@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.slow)])
+def test_a_killed_service_loses_no_event(lstr, small_set, stream, tmp_path, kills):
+    """Each start sees every action once. Killed between sending and storing that, it sends again, with the same id."""
+    notes = tmp_path / "notes.jsonl"
+    assert lstr("pack", small_set.checkpoint.parent, "-o", tmp_path / "small.lstr")[0] == 0
+    with served(*[[TS_HEAD, stream, None]] * (kills + 1)) as port:
+        text = NOTES_CONFIG.format(port=port, shell=SHELL, notes=notes)
+        for action in load_checkpoint(small_set.checkpoint).classes[1:]:
+            text += f'[actions."{action}"]\non = 0.0\noff = 0.0\n'
+        (tmp_path / "watch.toml").write_text(text)
+        command = [sys.executable, "-m", "lstr_cli", "watch", str(tmp_path / "watch.toml")]
+        delays = random.Random(0)
+        for run in range(kills + 1):
+            count = len(read_notes(notes))
+            with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ}) as service:
+                wait_until(lambda n=count, run=service: run.poll() is not None or len(read_notes(notes)) > n, LONG_S)
+                assert service.poll() is None, "it ended by itself"
+                if run < kills:
+                    sleep(delays.uniform(0, 0.3))
+                    service.kill()
+                else:
+                    history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
+                    wait_until(lambda stored=history: not any(count_pending(stored).values()), LONG_S)
+                    service.terminate()
+    events, lines = history.events(), read_notes(notes)
+    history.close()
+    assert {line["event"]["id"] for line in lines if line["phase"] == "new"} == {event.id for event in events}
+    assert all(event.end for event in events) and len(events) > kills
+    assert len({(event.action, event.start) for event in events}) == len(events), "each is stored once"
+    notices = [line["notice"] for line in lines]
+    assert len(notices) - len(set(notices)) <= kills
