@@ -2,44 +2,44 @@ PYTHON ?= python3
 VENV := .venv
 LSTR := $(VENV)/bin/lstr
 
-# One process more than there are cores, since tests also wait: for programs, pages and cameras. In the order of folders,
-# for the default order leaves files with one long test to the end
+# One process more than cores, because tests wait for programs, pages and cameras. Files run in the order of folders: the
+# default order runs files with a single long test last
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
 PYTEST = $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# mmengine brings yapf, which writes its grammar to a file at its first import; a second process would read it half written
+# mmengine imports yapf, which writes a grammar file at its first import; a parallel process would read an incomplete file
 FIRST_IMPORT := $(VENV)/bin/python -W ignore -c 'import mmengine.config'
-# bytecode is written at the first import, of what is imported alone: half of the work of an installation was compiling
+# bytecode is compiled at the first import, and only for imported modules: it took half of the time of an installation
 PIP := $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile
-# an empty opencv-python beside opencv-contrib-python: .ci/one_opencv.py
+# an empty opencv-python package next to opencv-contrib-python: .ci/one_opencv.py
 ONE_OPENCV := --find-links build/opencv -c build/opencv/one_opencv.txt
 
-# PyTorch for processors alone, on an index of its own, where no NVIDIA GPU is: 4 GB less. TORCH=gpu takes the other one
+# without an NVIDIA GPU, install the CPU build of PyTorch from its own index, which is 4 GB smaller; TORCH=gpu overrides it
 TORCH ?= $(if $(shell command -v nvidia-smi)$(wildcard /proc/driver/nvidia/version),gpu,cpu)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-# where a shell forbids bytecode, every process of the tests would compile all of this again
+# otherwise every test process would compile all modules again
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install install-test demo test test-all test-oldest test-slow test-gpu gpu-run lint docs audit clean
 
 install: $(VENV)/.installed
 
-# what the tests and the linters need besides
+# also installs what tests and linters need
 install-test: $(VENV)/.installed-test
 
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("lstr needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-# --isolated and no configuration: pip would take the other build from whatever other index is configured. An OpenCV of
-# an older checkout goes first: where opencv-python is replaced later, files go with it that both have
+# --isolated and no configuration file: pip would prefer the GPU build of another configured index. An earlier OpenCV is
+# uninstalled first, because replacing opencv-python later removes files that both packages have
 $(VENV)/.torch: | $(VENV)/bin/pip
 	@$(PYTHON) .ci/one_opencv.py build/opencv
 	@$(VENV)/bin/pip --disable-pip-version-check uninstall --quiet --yes opencv-python opencv-contrib-python 2>/dev/null
 	@if [ "$(TORCH) $$(uname -sm)" = "cpu Linux x86_64" ]; then \
 	  PIP_CONFIG_FILE=/dev/null $(PIP) --isolated --retries 1 --timeout 15 --index-url $(TORCH_INDEX) torch torchvision 2>/dev/null || \
-	  echo "PyTorch for processors cannot be had from $(TORCH_INDEX): the build for GPUs is installed, which is 4 GB larger." >&2; fi
+	  echo "The CPU build of PyTorch is not available from $(TORCH_INDEX); installing the GPU build, which is 4 GB larger." >&2; fi
 	@touch $@
 
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/.torch
@@ -56,7 +56,7 @@ $(VENV)/.installed-test: setup.cfg pyproject.toml | $(VENV)/.torch
 demo: install
 	$(LSTR) demo
 
-# threads of OpenMP that wait give way to the tests beside them: two demos at once took 76 s instead of 120 s
+# waiting OpenMP threads yield to other tests: two parallel demos took 76 s instead of 120 s
 test test-all: export OMP_WAIT_POLICY := PASSIVE
 
 test: install-test
@@ -65,7 +65,7 @@ test: install-test
 test-all: install-test
 	$(PYTEST) -m "not slow"
 
-# `make test` in an environment of its own, which holds the oldest versions that setup.cfg allows
+# `make test` in a separate environment with the oldest versions that setup.cfg allows
 test-oldest:
 	@mkdir -p build
 	$(PYTHON) tests/support/oldest.py > build/oldest.txt
@@ -74,16 +74,16 @@ test-oldest:
 test-slow: install-test
 	$(VENV)/bin/pytest -m slow
 
-# PYTEST_GPU names another Python's pytest: `make test-gpu PYTEST_GPU="python3 -m pytest"` installs nothing
+# use the pytest of another Python, without installing: `make test-gpu PYTEST_GPU="python3 -m pytest"`
 PYTEST_GPU ?= $(VENV)/bin/pytest
 LSTR_NEEDS_GPU := 1
 GPU_TESTS := $(shell grep -rlE '(@pytest.|=pytest.)mark\.gpu' tests --include='test_*.py' | sort)
 
-# only the files that have such tests: the others import what tests alone need
+# only files with GPU tests, because the others import packages that are needed for tests only
 test-gpu: $(if $(filter $(VENV)/bin/pytest,$(PYTEST_GPU)),install-test)
 	LSTR_NEEDS_GPU=$(LSTR_NEEDS_GPU) $(PYTEST_GPU) -m gpu $(GPU_TESTS)
 
-# what a borrowed machine with a GPU can do, in ten minutes: benchmarks/first_gpu_run.py; GPU_RUN=--dry-run needs none
+# measure a machine with a GPU in ten minutes: benchmarks/first_gpu_run.py; GPU_RUN=--dry-run needs no GPU
 GPU_PYTHON ?= $(PYTHON)
 gpu-run:
 	$(GPU_PYTHON) benchmarks/first_gpu_run.py $(GPU_RUN)
@@ -101,16 +101,16 @@ $(VENV)/.docs-installed: setup.cfg
 	$(PIP) $(ONE_OPENCV) -e '.[docs]'
 	@touch $@
 
-# pip-audit finds "no known vulnerabilities" where nobody answers; of this version there are some
+# pip-audit also reports no vulnerabilities if its database is not reachable; this version has some
 KNOWN_WEAK := requests==2.31.0
 
-# known weaknesses of what is installed, and its licences
+# known vulnerabilities and licences of the installed packages
 audit: install
 	@$(PIP) $(ONE_OPENCV) -e '.[audit]'
 	@mkdir -p build
 	@echo $(KNOWN_WEAK) > build/known-weak.txt
 	@$(VENV)/bin/pip-audit --disable-pip --no-deps --progress-spinner off -r build/known-weak.txt 2>&1 | grep -q '^requests' || \
-	  { echo "audit: what lists known weaknesses cannot be reached from here." >&2; exit 1; }
+	  { echo "audit: the database of vulnerabilities is not reachable." >&2; exit 1; }
 	$(VENV)/bin/pip-audit --local --skip-editable --progress-spinner off
 	$(VENV)/bin/pip-licenses --summary --order=count
 

@@ -1,10 +1,10 @@
-"""Write an empty distribution called opencv-python, which needs opencv-contrib-python: one OpenCV for both names.
+"""Write an empty package opencv-python that depends on opencv-contrib-python, so that OpenCV is installed only once.
 
 python3 .ci/one_opencv.py FOLDER
 
-mmengine asks for opencv-python, and lstr for opencv-contrib-python, which has all of it and more. Where both are
-installed one is written over the other, and 100 MB of libraries lie there twice. FOLDER gets the wheel and
-`one_opencv.txt`, a constraint by which pip takes it.
+mmengine requires opencv-python, and lstr requires opencv-contrib-python, which includes it. If both are installed, they
+overwrite each other's files, and 100 MB of libraries are installed twice. FOLDER gets the wheel and `one_opencv.txt`, a
+constraint that makes pip choose it.
 """
 
 import base64
