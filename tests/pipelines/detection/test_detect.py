@@ -1,12 +1,10 @@
 """Detection on recorded sources and from Python: causal, and equal from pixels, frames and stored features."""
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
-from itertools import count, islice
+from itertools import islice
 
 import av
 import numpy as np
@@ -27,7 +25,6 @@ from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.model import find_checkpoint
 from lstr.pipelines.detection.options import Limits, NetworkOptions, OutputOptions, choose_thresholds
-from lstr.pipelines.detection.session import Session
 from lstr.pipelines.detection.source import FrameSource, Source, source_frames
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Failed, Finished, Notice
@@ -36,15 +33,12 @@ from tests.support.detections import (
     ONE_THREAD,
     decisions_of,
     lines_of,
-    open_networks,
     run_recorded,
     scores_of,
     sources_of,
-    take_until,
 )
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM
-from tests.support.means import Means, tiny_checkpoint
 from tests.support.videos import write_video
 
 
@@ -186,34 +180,6 @@ def test_concurrent_videos_have_the_results_of_single_ones(small_set, loaded, tm
     assert [failure.id for failure in finished.result.failures] == ["a_empty", "b_cut"]
     speeds = [timeline["speed"] for timeline in finished.result.timelines.values()]
     assert all(speed["processor_seconds_per_video_second"] > 0 for speed in speeds)
-
-
-def test_only_the_next_source_is_read_ahead(tmp_path, monkeypatch):
-    monkeypatch.setattr("lstr.pipelines.detection.track.DECIDED_AHEAD", 2)
-    monkeypatch.setattr("lstr.pipelines.detection.source.QUEUED", 1)
-    loaded = tiny_checkpoint(tmp_path / "c.pt", ("Background", "kick"))
-    read, started, closed = [0, 0, 0], threading.Event(), threading.Event()
-
-    def frames(place: int, numbers):
-        try:
-            for number in numbers:
-                read[place] += 1
-                if place == 1:
-                    started.set()
-                yield np.full((8, 8, 3), number % 256, np.uint8), number / 24
-        finally:
-            if place == 1:
-                closed.set()
-
-    with Session(loaded, open_networks(loaded, (Means(), None)), 2) as session, closing(session.events()) as events:
-        for place, numbers in enumerate((range(30), count(), range(30))):
-            session.add(FrameSource(str(place), frames(place, numbers)))
-        take_until(events, Opened, "0")
-        assert started.wait(60)
-        take_until(events, Ended, "0")
-        assert read[1] <= 12 * 6 and not read[2] and not closed.is_set()
-    assert closed.wait(60)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reader of")]
 
 
 def test_a_warning_for_each_frame_shape_that_is_cropped(tmp_path):
