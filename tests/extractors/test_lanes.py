@@ -1,7 +1,8 @@
 """Instruction sets of a CPU, threads that read ahead, and the lane of a GPU, here on the CPU."""
 
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -118,7 +119,7 @@ def features(twostream: TwoStream, *videos: list) -> dict[str, np.ndarray]:
     return {stream: np.stack([row.features[stream] for row in rows]) for stream in ("rgb", "flow")}
 
 
-def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-5) -> None:
+def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
@@ -133,44 +134,46 @@ def test_crops_on_a_device_have_the_same_bytes(crops, size):
         assert (found.numpy() == np.stack([view.of(image) for image in images])).all()
 
 
-@pytest.mark.parametrize("crops", [1, 2, 10])
-def test_features_of_replayed_networks(crops, monkeypatch):
-    """For a full batch, the last chunks of a video, and chunks of two sizes together."""
-    exact = random_twostream(crops=crops)
-    monkeypatch.setitem(IMAGES, "cpu", IMAGES["cuda"])
-    replayed = random_twostream(crops=crops)
-    videos = random_chunks(replayed.batch + 1), random_chunks(1, 64, 48)
-    images = [replayed.views["rgb"].image(video[0][0].frames) for video in videos]
-    with monkeypatch.context() as patch:
-        patch.setattr(lanes, "open_lane", lambda device: ReplayLane())
-        found = features(replayed, *videos)
-        mixed = replayed._network("rgb").of_fitted(images, replayed.views["rgb"])
-    for stream, expected in features(exact, *videos).items():
-        assert_close(found[stream], expected)
-    assert_close(mixed, np.stack([exact.pooled("rgb", exact.views["rgb"].of(image)[None])[0] for image in images]))
-
-
-@pytest.mark.gpu
-def test_features_on_a_gpu():
-    """Another thread keeps the GPU busy."""
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU")
+@contextmanager
+def busy_gpu() -> Iterator[None]:
+    """Keep the GPU busy in another thread."""
     is_over = threading.Event()
     square = torch.rand(1000, 1000, device="cuda")  # not drawn in the thread: no draw may coincide with a capture
 
-    def keep_busy():
+    def work():
         lane = lanes.CudaLane("cuda")
         while not is_over.is_set():
             with lane.working():
                 wait = lane.fetch(square @ square)
             wait()
 
-    thread = threading.Thread(target=keep_busy)
+    thread = threading.Thread(target=work)
     thread.start()
     try:
-        found = features(random_twostream("cuda"), random_chunks(9))
+        yield
     finally:
         is_over.set()
         thread.join()
-    for stream, expected in features(random_twostream(), random_chunks(9)).items():
-        assert_close(found[stream], expected, 1e-4)
+
+
+@pytest.mark.parametrize("crops", [1, 2, 10])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_features_of_captured_networks(device, crops, monkeypatch):
+    """For a full batch, the last chunks of a video, and chunks of two sizes together."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    exact = random_twostream(crops=crops)
+    monkeypatch.setitem(IMAGES, "cpu", IMAGES["cuda"])
+    captured = random_twostream(device, crops)
+    videos = random_chunks(captured.batch + 1), random_chunks(1, 64, 48)
+    images = [captured.views["rgb"].image(video[0][0].frames) for video in videos]
+    with monkeypatch.context() as patch, busy_gpu() if device == "cuda" else nullcontext():
+        if device == "cpu":
+            patch.setattr(lanes, "open_lane", lambda device: ReplayLane())
+        found = features(captured, *videos)
+        mixed = captured._network("rgb").of_fitted(images, captured.views["rgb"])
+    tolerance = 1e-4 if device == "cuda" else 1e-5
+    for stream, expected in features(exact, *videos).items():
+        assert_close(found[stream], expected, tolerance)
+    expected = np.stack([exact.pooled("rgb", exact.views["rgb"].of(image)[None])[0] for image in images])
+    assert_close(mixed, expected, tolerance)

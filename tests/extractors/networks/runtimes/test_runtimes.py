@@ -1,5 +1,6 @@
 """Feature networks on each runtime, converted and exported, against torch."""
 
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from lstr.extractors.presets import StreamPreset
 from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.twostream import build_as
+from lstr.extractors.video.frames import Chunk
 from tests.support.backbones import build_backbone, scale_of
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -193,7 +195,7 @@ def test_the_feature_check_accepts_rounding_only():
             check_features(job, "another", lambda x, compute=compute: compute(torch.from_numpy(x)).numpy())
 
 
-def test_auto_falls_back_to_torch_with_one_warning():
+def test_auto_falls_back_to_torch_with_a_warning():
     pytest.importorskip("openvino")
     job = tiny_job(Inconsistent)
     images = images_of(job, 3)
@@ -261,27 +263,16 @@ def test_exported_graphs_compute_torchs_features(network, stream, crops, runtime
 
 
 WITHOUT_TORCH = """
-import json
+import pickle
 import sys
 sys.modules["torch"] = None  # an import of it fails
-from pathlib import Path
-
 import numpy as np
-
-from lstr.extractors.recipe import Recipe
-from lstr.extractors.run import RunOptions
 from lstr.extractors.twostream import build_as
-from lstr.extractors.networks.weights_file import WeightSources
-from lstr.extractors.video.frames import Chunk
 
-folder, runtime = Path(sys.argv[1]), sys.argv[2]
-recipe = Recipe.from_dict(json.loads((folder / "recipe.json").read_text()))
-options = RunOptions(runtime, store=folder / "converted", threads=1)
-twostream = build_as(recipe, WeightSources({"flow": str(folder / "m.lstr")}), "cpu").copy(options=options)
-flows = np.load(folder / "flow.npy")
-chunks = [(Chunk(i, i / 4, np.zeros((6, 1, 1, 3), np.uint8)), flow) for i, flow in enumerate(flows)]
-np.save(folder / "features.npy", [row.flow for row in twostream.rows(chunks, threads=1)])
-assert not twostream.warnings and twostream.runtimes == {"flow": runtime}
+recipe, sources, options, chunks = pickle.load(sys.stdin.buffer)
+twostream = build_as(recipe, sources, "cpu").copy(options=options)
+np.save(sys.argv[1], [row.flow for row in twostream.rows(chunks, threads=1)])
+assert not twostream.warnings and twostream.runtimes == {"flow": options.runtime}
 """
 
 
@@ -294,14 +285,13 @@ def test_stored_networks_need_no_torch(runtime, tmp_path):
     write_archive(tmp_path / "m.lstr", {"networks": {"flow": {"weights": "mine"}}}, "", weights)
     part = NetworkRecipe("shufflenetv2", "mine", fingerprint(backbone), 2, *scale_of("shufflenetv2", "flow"))
     recipe = Recipe(None, part, flow_algorithm="dis-medium", long_side=160, short_side=side, crop=side)
-    (tmp_path / "recipe.json").write_text(recipe.to_json())
-    flows = np.random.default_rng(0).integers(0, 256, (3, 10, side, side + 20), np.uint8)
-    np.save(tmp_path / "flow.npy", flows)
-
-    options = RunOptions(runtime, store=tmp_path / "converted", threads=1)
-    twostream = build_as(recipe, WeightSources({"flow": str(tmp_path / "m.lstr")}), "cpu").copy(options=options)
+    sources, options = WeightSources({"flow": str(tmp_path / "m.lstr")}), RunOptions(runtime, tmp_path / "converted", 1)
+    twostream = build_as(recipe, sources, "cpu").copy(options=options)
     twostream.prepare(1)
-    subprocess.run([sys.executable, "-c", WITHOUT_TORCH, tmp_path, runtime], check=True)
+    flows = np.random.default_rng(0).integers(0, 256, (3, 10, side, side + 20), np.uint8)
+    chunks = [(Chunk(i, i / 4, NO_FRAMES), flow) for i, flow in enumerate(flows)]
+    command = [sys.executable, "-c", WITHOUT_TORCH, tmp_path / "features.npy"]
+    subprocess.run(command, input=pickle.dumps((recipe, sources, options, chunks)), check=True)
     exact, features = twostream.copy(options=RunOptions()), np.load(tmp_path / "features.npy")
     expected = exact.pooled("flow", np.stack([exact.views["flow"].cropped(NO_FRAMES, flow) for flow in flows]))
     assert features.dtype == np.float32
