@@ -1,5 +1,6 @@
-"""Feature networks on each runtime, converted and exported, against torch."""
+"""Feature networks on each runtime, fused, converted and exported, against torch."""
 
+import copy
 import pickle
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from lstr.extractors.networks.build import build_network, calibrate, fingerprint
 from lstr.extractors.networks.converted_networks import open_graph, open_network
 from lstr.extractors.networks.crops import NO_FRAMES
 from lstr.extractors.networks.graph_file import check_graph
+from lstr.extractors.networks.network import find_network
 from lstr.extractors.networks.runtime import NetworkJob, choose_runtime
 from lstr.extractors.networks.torch_runtime import (
+    DTYPES,
     PooledNetwork,
     Ranges,
     Scale,
@@ -34,7 +37,7 @@ from lstr.extractors.recipe import NetworkRecipe, Recipe
 from lstr.extractors.run import RunOptions, TwoStream
 from lstr.extractors.twostream import build_as
 from lstr.extractors.video.frames import Chunk
-from tests.support.backbones import build_backbone, scale_of
+from tests.support.backbones import build_backbone, scale_of, vary_batch_norms
 
 ROOT = Path(__file__).resolve().parents[4]
 PART = NetworkRecipe("tiny", "custom", "", 1, (104.0, 117.0, 128.0), (58.0, 57.0, 1.5), width=24, bgr=True)
@@ -296,3 +299,78 @@ def test_stored_networks_need_no_torch(runtime, tmp_path):
     expected = exact.pooled("flow", np.stack([exact.views["flow"].cropped(NO_FRAMES, flow) for flow in flows]))
     assert features.dtype == np.float32
     np.testing.assert_allclose(features, expected, atol=1e-4 * np.abs(expected).max(), rtol=0)
+
+
+CHANNELS = {
+    "resnet50": 3,
+    "bninception": 10,
+    "timm:mobilenetv4_conv_small": 10,
+    "timm:test_vit": 3,
+    "timm:resnet10t": 3,
+}
+
+
+@pytest.fixture(scope="module", params=CHANNELS)
+def network(request):
+    """A random backbone, and images for it."""
+    channels = CHANNELS[request.param]
+    backbone = find_network(request.param).build(channels)
+    randomise(backbone, 3)
+    x = torch.randn(5, channels, 64, 64, generator=torch.Generator().manual_seed(4))
+    return vary_batch_norms(backbone), x.to(memory_format=torch.channels_last)
+
+
+@torch.inference_mode()
+def test_fusing_changes_features_by_rounding_only(network):
+    backbone, x = network
+    before, expected = fingerprint(backbone), backbone(x)
+    fused = fuse(backbone, "float32", "cpu")
+    for n in (2, 1, 5):
+        torch.testing.assert_close(fused(x[:n]), expected[:n], atol=1e-4 * float(expected.abs().max()), rtol=0)
+    assert fingerprint(backbone) == before
+    assert not [module for module in fused.modules() if isinstance(module, nn.BatchNorm2d)]
+
+
+class Unfusable(nn.Module):
+    """A network with a batch norm that cannot be fused into the convolution before it."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.kind, self.conv, self.norm = kind, nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+        self.norm.running_mean.fill_(0.5)
+
+    def forward(self, x):
+        maps = self.conv(x)
+        if self.kind == "output used twice":
+            return self.norm(maps) + maps
+        if self.kind == "convolution used twice":
+            return self.norm(self.conv(maps))
+        if self.kind == "relu between":
+            return self.norm(maps.relu())
+        return self.norm(maps) if maps.sum() > -1e9 else maps  # depends on a value, so it cannot be traced
+
+
+@pytest.mark.parametrize("kind", ["output used twice", "convolution used twice", "relu between", "untraceable"])
+@torch.inference_mode()
+def test_an_unfusable_batch_norm_stays(kind):
+    network = Unfusable(kind).eval()
+    fused, x = fuse(network, "float32", "cpu"), torch.randn(1, 3, 4, 4)
+    assert isinstance(fused.norm, nn.BatchNorm2d)
+    torch.testing.assert_close(fused(x), network(x))
+
+
+def pool(features: torch.Tensor) -> torch.Tensor:
+    return features.flatten(2).mean(2) if features.dim() > 2 else features
+
+
+@pytest.mark.gpu
+@torch.inference_mode()
+def test_a_gpu_computes_the_features_of_the_cpu(network):
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    backbone, x = network
+    expected = pool(backbone(x))
+    on_gpu = copy.deepcopy(backbone).cuda()
+    for precision, min_cosine in (("float32", 0.9999), ("bf16", 0.999)):
+        features = pool(fuse(on_gpu, precision, "cuda")(x.cuda().to(DTYPES[precision])).float().cpu())
+        assert torch.cosine_similarity(features, expected).min() >= min_cosine
