@@ -91,8 +91,6 @@ def read_entries(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     try:
         for name, shape in ENTRIES.items():
             found[name] = msgspec.convert(json.loads(content[name]), shape)
-        # Earlier versions had a network that decided instead of the thresholds.
-        found["extra"].pop("teller", None)
         name = "classes"
         # Names are written to files, which cannot hold a lone surrogate.
         "".join(found[name]).encode()

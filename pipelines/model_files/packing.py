@@ -250,7 +250,7 @@ def change_model(
         archive = Archive(model.path)
         with refusals(model.path):
             parts = {name: archive.read(name) for name in archive.sizes if name not in (DOCUMENT, CARD)}
-    document = {name: value for name, value in model.about.items() if name not in ("format", "members", "teller")}
+    document = {name: value for name, value in model.about.items() if name not in ("format", "members")}
     return _write(free_path(output), {**document, **entries}, parts)
 
 

@@ -1,4 +1,4 @@
-"""An exported model file: it scores as the model does, needs no torch, and is refused where it was tampered with."""
+"""Exported model files: equal scores, all kinds of models, and files that are refused."""
 
 import hashlib
 import json
@@ -10,7 +10,6 @@ import pytest
 
 import lstr
 from lstr.errors import CheckpointError, ConfigError, DeviceError, NetworkRuntimeError, RecipeError
-from lstr.extractors.video.inputs import LiveOptions
 from lstr.pipelines.detection.detect import DetectOptions, detect_sources
 from lstr.pipelines.detection.detector import detect
 from lstr.pipelines.detection.model import load_checkpoint, open_networks
@@ -24,13 +23,12 @@ from tests.support.errors import assert_error
 from tests.support.exportable import write_exportable
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
-PATIENT, FIRST = LiveOptions(on_lag="wait"), Limits(max_chunks=18)
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def video_of(folder: Path) -> Path:
+def render_video(folder: Path) -> Path:
     config = SceneConfig(n_videos=1, n_testing=1, seconds=5.0, width=96, height=64)
     (video,) = (render_scenes(folder, config).parent / "videos").iterdir()
     return video
@@ -38,9 +36,9 @@ def video_of(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A video, a model file, and that exported."""
+    """A video, a model file, and the exported model file."""
     folder = tmp_path_factory.mktemp("exported")
-    video, model = video_of(folder), write_exportable(folder, "lstr")
+    video, model = render_video(folder), write_exportable(folder, "lstr")
     return video, model, result_of(export(model.path, folder / "run.lstr", [video]))
 
 
@@ -48,41 +46,40 @@ def scores_of(video, model, **options):
     return np.stack([decision.scores for decision in detect(video, model, **options)])
 
 
-def test_an_exported_file_scores_as_the_model(files):
+def test_an_exported_file_has_the_scores_of_the_model(files):
     video, model, exported = files
     alike = exported.exported["alike"]
     assert 0 < alike["scores"] < 1e-5 and alike["steps"] > 200 and alike["chunks"] == 20
     expected = scores_of(video, model.path, device="cpu")
     assert len(expected) == 20 and abs(scores_of(video, exported.path) - expected).max() < 1e-5
     with lstr.load(exported.path) as detector:
-        again = np.stack([decision.scores for decision in detector.detect(video)])
-    assert abs(again - expected).max() < 1e-5
+        scores = np.stack([decision.scores for decision in detector.detect(video)])
+    assert abs(scores - expected).max() < 1e-5
 
 
-def test_openvino_scores_as_the_model_where_it_is_asked_for(files, lstr, tmp_path):
+def test_openvino_runs_the_networks_if_chosen(files, lstr, tmp_path):
     pytest.importorskip("openvino")
     video, model, exported = files
-    words = ("detect", video, "-m", exported.path, "-o", tmp_path, "-f", "npy", "--set", "runtime=openvino")
-    assert lstr(*words)[0] == 0
+    command = ("detect", video, "-m", exported.path, "-o", tmp_path, "-f", "npy", "--set", "runtime=openvino")
+    assert lstr(*command)[0] == 0
     expected = scores_of(video, model.path, device="cpu")
     assert abs(np.load(tmp_path / f"{video.stem}.scores.npy") - expected).max() < 1e-5
-    assert abs(scores_of(video, exported.path, networks={"runtime": "openvino"}) - expected).max() < 1e-5
     with open_networks(load_checkpoint(exported.path), NetworkOptions(runtime="openvino")) as (twostream, _, _):
         assert twostream.runtimes == {"rgb": "openvino"}
 
 
-def test_what_it_says_of_itself(files, lstr):
+def test_an_exported_file_describes_its_model(files, lstr):
     _, model, exported = files
     about = exported.about
-    kept = ("classes", "recipe", "config", "thresholds", "seen", "checkpoint", "title")
-    assert {name: about[name] for name in kept} == {name: model.about[name] for name in kept}
+    for name in ("classes", "recipe", "config", "thresholds", "seen", "checkpoint", "title"):
+        assert about[name] == model.about[name]
     assert about["format"] == "lstr-model/2" and model.about["format"] == "lstr-model/1"
     assert about["exported"]["made_from"] == hashlib.sha256(model.path.read_bytes()).hexdigest()
     assert set(about["members"]) == {"card.md", "lstr.onnx", "rgb.onnx"}
     with zipfile.ZipFile(exported.path) as container:
         assert container.read("card.md")
         for name in ("lstr.onnx", "rgb.onnx", "model.json"):
-            assert str(ROOT).encode() not in container.read(name)
+            assert str(ROOT).encode() not in container.read(name), "paths of this machine"
     code, out, _ = lstr("info", exported.path)
     assert code == 0 and "runs without torch" in out and "onnxruntime" in out
 
@@ -90,33 +87,33 @@ def test_what_it_says_of_itself(files, lstr):
 @pytest.mark.parametrize(
     "kinds", [pytest.param(("lstr", "mat"), marks=pytest.mark.slow), ("miniroad", "rnn", "lfb")], ids="-".join
 )
-def test_other_kinds_and_averages(kinds, tmp_path):
-    video, model = video_of(tmp_path), write_exportable(tmp_path, *kinds)
+def test_averages_of_all_kinds_are_exported(kinds, tmp_path):
+    video, model = render_video(tmp_path), write_exportable(tmp_path, *kinds)
     exported = result_of(export(model.path, tmp_path / "run.lstr", [video], streams=2, n_chunks=8))
     first = Limits(max_chunks=8)
     difference = scores_of(video, exported.path, limits=first) - scores_of(video, model.path, limits=first)
     assert abs(difference).max() < 1e-5 and exported.about["exported"]["step"]["streams"] == 2
 
 
-def test_a_drawn_video_serves_where_none_is_given(lstr, tmp_path):
+def test_a_rendered_video_is_used_without_videos(lstr, tmp_path):
     model = write_exportable(tmp_path, "rnn")
     code, out, err = lstr("export", model.path, "-o", tmp_path / "run.lstr", "--json")
-    found = json.loads(out)
-    assert code == 0 and found["scores"] < 1e-5 and found["chunks"] == 36, err
+    differences = json.loads(out)
+    assert code == 0 and differences["scores"] < 1e-5 and differences["chunks"] == 36, err
 
 
-def test_a_file_that_differs_is_not_written(files, tmp_path, monkeypatch):
+def test_a_file_with_other_scores_is_not_written(files, tmp_path, monkeypatch):
     video, model, _ = files
-    real, changed = job.make_graph, model.checkpoint().model
+    make_graph, changed = job.make_graph, model.checkpoint().model
     changed.classifier.bias.data[1] += 0.01
-    monkeypatch.setattr(job, "make_graph", lambda _, step: real(changed, step))
+    monkeypatch.setattr(job, "make_graph", lambda _, step: make_graph(changed, step))
     with pytest.raises(CheckpointError):
         result_of(export(model.path, tmp_path / "run.lstr", [video], n_chunks=4))
     assert not (tmp_path / "run.lstr").exists()
 
 
-def tampered(path: Path, source: Path, change) -> Path:
-    """A copy of a file whose members `change` has changed, with the sizes and hashes that they have then."""
+def write_changed(path: Path, source: Path, change) -> Path:
+    """Write a copy of a model file with changed members, and their new sizes and hashes."""
     with zipfile.ZipFile(source) as container:
         members = {name: container.read(name) for name in container.namelist()}
     document = json.loads(members.pop("model.json"))
@@ -132,17 +129,13 @@ def tampered(path: Path, source: Path, change) -> Path:
     return path
 
 
-def another_operation(document, members):
-    import onnx
-
+def change_operation(document, members):
     model = onnx.load_model_from_string(members["lstr.onnx"])
     model.graph.node[0].op_type = "Loop"
     members["lstr.onnx"] = model.SerializeToString()
 
 
-def data_elsewhere(document, members):
-    import onnx
-
+def move_data(document, members):
     model = onnx.load_model_from_string(members["rgb.onnx"])
     weight = model.graph.initializer[0]
     weight.ClearField("raw_data")
@@ -152,8 +145,8 @@ def data_elsewhere(document, members):
 
 
 TAMPERED = {
-    "operation": another_operation,
-    "external": data_elsewhere,
+    "operation": change_operation,
+    "external": move_data,
     "path": lambda d, m: m.update({"../evil.onnx": b"x"}),
     "member": lambda d, m: m.update({"more.onnx": b"x"}),
     "no graph": lambda d, m: m.pop("lstr.onnx"),
@@ -162,24 +155,24 @@ TAMPERED = {
     "classes": lambda d, m: d.update(classes=["Background"]),
     "plan": lambda d, m: d["exported"]["step"].update(plan={"form": "eval"}),
     "streams": lambda d, m: d["exported"]["step"].update(streams=10**9),
-    "other step": lambda d, m: d["exported"]["step"].update(streams=2),
-    "nothing": lambda d, m: d.update(exported={}),
+    "another step": lambda d, m: d["exported"]["step"].update(streams=2),
+    "no description": lambda d, m: d.update(exported={}),
     "graphs swapped": lambda d, m: m.update({"lstr.onnx": m["rgb.onnx"]}),
 }
 
 
 @pytest.mark.parametrize("name", TAMPERED)
 def test_a_tampered_file_is_refused(files, tmp_path, name):
-    path = tampered(tmp_path / "a.lstr", files[2].path, TAMPERED[name])
+    path = write_changed(tmp_path / "a.lstr", files[2].path, TAMPERED[name])
     with pytest.raises((CheckpointError, NetworkRuntimeError)) as caught:
         scores_of(files[0], path)
     assert caught.value.hint
 
 
-def test_what_cannot_be_exported(files, lstr, tmp_path):
+def test_other_files_are_not_exported(files, lstr, tmp_path):
     video, model, exported = files
     (tmp_path / "random.lstr").write_bytes(b"\x93NUMPY" * 40)
-    tampered(tmp_path / "p.lstr", model.path, lambda d, m: d["networks"]["rgb"].update({"from": "published"}))
+    write_changed(tmp_path / "p.lstr", model.path, lambda d, m: d["networks"]["rgb"].update({"from": "published"}))
     for path in (exported.path, tmp_path / "random.lstr", tmp_path / "none.lstr", tmp_path / "p.lstr"):
         assert_error(lstr("export", path, "-o", tmp_path / "b.lstr"), 4, path.name)
     before = model.path.read_bytes()
@@ -188,20 +181,24 @@ def test_what_cannot_be_exported(files, lstr, tmp_path):
     assert model.path.read_bytes() == before and not (tmp_path / "b.lstr").exists()
 
 
-def test_what_an_exported_file_is_no_use_for(files, lstr, tmp_path):
+def test_an_exported_file_only_detects(files, lstr, tmp_path):
     video, model, exported = files
     for words in (("unpack", exported.path), ("quantise", exported.path, video), ("pack", exported.path, model.path)):
         assert_error(lstr(*words, "-o", tmp_path / "out.lstr"), 4, exported.path.name)
     with pytest.raises(CheckpointError):
         open_model(exported.path).checkpoint()
-    for networks, error in (
-        ({"runtime": "torch"}, NetworkRuntimeError),
-        ({"weights": {"rgb": "other.pth"}}, RecipeError),
-    ):
-        with pytest.raises(error) as caught:
-            scores_of(video, exported.path, networks=networks)
-        assert caught.value.hint
-    for options, error in (({"device": "cuda"}, DeviceError), ({"settings": {"n_heads": "2"}}, ConfigError)):
-        with pytest.raises(error) as caught:
-            [*detect_sources([video], DetectOptions(exported.path, keep_going=False, **options))]
-        assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"networks": NetworkOptions(runtime="torch")}, NetworkRuntimeError),
+        ({"networks": NetworkOptions(weights={"rgb": "other.pth"})}, RecipeError),
+        ({"device": "cuda"}, DeviceError),
+        ({"settings": {"n_heads": "2"}}, ConfigError),
+    ],
+)
+def test_options_that_need_torch_are_refused(files, options, error):
+    with pytest.raises(error) as caught:
+        [*detect_sources([files[0]], DetectOptions(files[2].path, keep_going=False, **options))]
+    assert caught.value.hint

@@ -1,4 +1,4 @@
-"""The model file: what is packed comes back to the bit, detection needs nothing else, and harm is refused."""
+"""Model files: packing, unpacking, detection with nothing else, and files that are refused."""
 
 import json
 import shutil
@@ -33,12 +33,11 @@ METRICS = {
     "events": {"per_class": {"fall": {"labels": 5, "found": 4, "false_alarms": 1}}},
 }
 ABOUT = {"title": "Falls | at home", "metrics": METRICS}
-FALL = {"label": "fall", "segment": [1, 2]}
 
 
 @pytest.fixture(scope="module")
 def packed(finetuned, tmp_path_factory):
-    """A checkpoint of features that a weights folder makes, and the model file of both."""
+    """A checkpoint, the weights folder of its features, and the model file of both."""
     folder = tmp_path_factory.mktemp("packed")
     torch.manual_seed(0)
     model = make_model(configure(**TINY, rgb_dim=RGB_DIM), len(CLASSES)).eval()
@@ -46,7 +45,7 @@ def packed(finetuned, tmp_path_factory):
     path.parent.mkdir()
     extra = {"preset": "small", "thresholds": {"fall": {"on": 0.4, "off": 0.3}}}
     recipe = json.loads(weights.recipe.to_json())
-    save(path, model, CLASSES, recipe, {"training_videos": ["scene_00", "only by name"]}, extra)
+    save(path, model, CLASSES, recipe, {"training_videos": ["scene_00", "without a file"]}, extra)
     file = write_model(folder / "fall.lstr", path, weights.path, ABOUT).path
     return SimpleNamespace(checkpoint=path, weights=weights.path, file=file, videos=finetuned.videos)
 
@@ -56,23 +55,23 @@ def scores_of(video: Path, model, **options) -> np.ndarray:
     return np.stack([decision.scores for decision in decisions])
 
 
-def same(a: dict, b: dict) -> bool:
+def are_equal(a: dict, b: dict) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) and a[name].dtype == b[name].dtype for name in a)
 
 
-def test_what_is_packed_comes_back_to_the_bit(packed, tmp_path):
-    """Through `lstr unpack`; packed again, with the networks found next to the checkpoint, it has the same bytes."""
+def test_unpacking_restores_checkpoint_and_weights(packed, tmp_path):
+    """Packed again, with the networks next to the checkpoint, the model file has the same bytes."""
     folder = unpack_model(packed.file, tmp_path / "fall")
     before, after = checkpoint.read(packed.checkpoint), checkpoint.read(folder / "checkpoint.pt")
-    assert same(before[TENSORS], after[TENSORS]) and after[CALIBRATION] == {}
+    assert are_equal(before[TENSORS], after[TENSORS]) and after[CALIBRATION] == {}
     for name in ("config", "classes", "recipe", "metrics", "extra", "versions"):
         assert json.loads(before[name]) == json.loads(after[name]), name
     for stream in ("rgb", "flow"):
-        files = (torch.load(p / f"{stream}.pth", weights_only=True) for p in (packed.weights, folder / "weights"))
-        before, after = files
-        assert same(before["state_dict"], after["state_dict"]) and before["lstr"] == after["lstr"]
-    again = write_model(tmp_path / "fall.lstr", folder / "checkpoint.pt", None, ABOUT)
-    assert again.path.read_bytes() == packed.file.read_bytes()
+        paths = (packed.weights / f"{stream}.pth", folder / "weights" / f"{stream}.pth")
+        before, after = (torch.load(path, weights_only=True) for path in paths)
+        assert are_equal(before["state_dict"], after["state_dict"]) and before["lstr"] == after["lstr"]
+    repacked = write_model(tmp_path / "fall.lstr", folder / "checkpoint.pt", None, ABOUT)
+    assert repacked.path.read_bytes() == packed.file.read_bytes()
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "card.md").write_text("license: mine")
     for output in (folder, tmp_path / "own"):
@@ -81,90 +80,80 @@ def test_what_is_packed_comes_back_to_the_bit(packed, tmp_path):
 
 
 @pytest.mark.long
-def test_detection_needs_nothing_else(packed, tmp_path):
-    """The scores of the file alone are those of checkpoint and weights, also where these are not."""
-    alone = tmp_path / "else where" / "fall.lstr"
-    alone.parent.mkdir()
-    shutil.copy(packed.file, alone)
-    video = packed.videos["scene_02"]
-    own = scores_of(video, packed.checkpoint, networks=packed.weights)
-    assert np.array_equal(scores_of(video, alone), own)
-    loaded = lstr.load(alone)
-    assert np.array_equal(scores_of(video, loaded), own)
-    assert thresholds_of(loaded)["fall"] == Thresholds(0.4, 0.3) and loaded.path == alone
+def test_detection_needs_only_the_model_file(packed, tmp_path):
+    path, video = tmp_path / "else where" / "fall.lstr", packed.videos["scene_02"]
+    path.parent.mkdir()
+    shutil.copy(packed.file, path)
+    expected = scores_of(video, packed.checkpoint, networks=packed.weights)
+    loaded = lstr.load(path)
+    for model in (path, loaded):
+        assert np.array_equal(scores_of(video, model), expected)
+    assert thresholds_of(loaded)["fall"] == Thresholds(0.4, 0.3) and loaded.path == path
 
 
-def test_what_it_says_of_itself(packed):
+def test_a_model_file_describes_itself(packed):
     model = open_model(packed.file)
     assert is_model(packed.file) and not is_model(packed.checkpoint) and not is_model(packed.weights)
     assert model.classes == CLASSES and model.networks == {"rgb": "inside", "flow": "inside"}
     seen = json.loads((packed.weights / "finetune.json").read_text())["training"]
-    assert model.about["seen"] == {**seen, "only by name": None}
+    assert model.about["seen"] == {**seen, "without a file": None}
     content = json.loads(json.dumps(dict(model.about)))
     assert content["thresholds"] == {"fall": {"on": 0.4, "off": 0.3}} and content["metrics"] == METRICS
 
 
-def test_thresholds_are_put_into_it(packed, tmp_path):
-    """Also into a file of an earlier version, which had a network that decided beside them."""
-    model, archive = open_model(packed.file), Archive(packed.file)
-    parts = {name: archive.read(name) for name in archive.sizes if name not in ("model.json", "card.md")}
-    teller = {"lengths": {"fall": 8.0}, "hidden": [[0.0] * 16], "output": [0.0, 0.0], "thresholds": {"fall": {}}}
-    path = change_model(model, tmp_path / "before.lstr", {"teller": teller}, parts).path
-    assert thresholds_of(lstr.load(path)) == thresholds_of(lstr.load(packed.file))
+def test_thresholds_can_be_replaced(packed, tmp_path):
+    path = shutil.copy(packed.file, tmp_path / "fall.lstr")
     change_model(open_model(path), path, {"thresholds": {"fall": {"on": 0.7, "off": 0.2}}})
     assert thresholds_of(lstr.load(path))["fall"] == Thresholds(0.7, 0.2)
     assert "0.700 | 0.200" in (unpack_model(path, tmp_path / "x") / "card.md").read_text()
     before, after = open_model(packed.file).about, open_model(path).about
-    assert {n for n in before if before[n] != after[n]} == {"thresholds", "members"} and "teller" not in after
-    content = torch.load(packed.checkpoint, weights_only=True)
-    extra = {**json.loads(content["extra"]), "teller": teller}
-    torch.save({**content, "extra": json.dumps(extra)}, tmp_path / "c.pt")
-    assert thresholds_of(load(tmp_path / "c.pt"))["fall"] == Thresholds(0.4, 0.3)
+    assert {name for name in before if before[name] != after[name]} == {"thresholds", "members"}
 
 
-def test_what_cannot_be_packed(packed, tmp_path):
+def test_checkpoints_without_their_networks_are_not_packed(packed, tmp_path):
     loaded = load(packed.checkpoint)
     save(tmp_path / "bare.pt", loaded.model, loaded.classes, None, {})
     for path, weights in (
-        (tmp_path / "bare.pt", None),  # no recipe
-        (packed.checkpoint, None),  # networks that are nowhere
-        (packed.checkpoint, packed.weights / "fold_1" / "rgb.pth"),  # others
+        (tmp_path / "bare.pt", None),  # without a recipe
+        (packed.checkpoint, None),  # without networks
+        (packed.checkpoint, packed.weights / "fold_1" / "rgb.pth"),  # other networks
     ):
         with pytest.raises(LstrError) as caught:
             write_model(tmp_path / "x.lstr", path, weights, {})
         assert caught.value.hint and not (tmp_path / "x.lstr").exists()
-    shutil.copy(packed.checkpoint, tmp_path / "precious.pt")
-    with pytest.raises(OutputError):
-        write_model(tmp_path / "precious.pt", packed.checkpoint, packed.weights, {})
+    shutil.copy(packed.checkpoint, tmp_path / "other.pt")
+    with pytest.raises(OutputError):  # an existing file of another kind is kept
+        write_model(tmp_path / "other.pt", packed.checkpoint, packed.weights, {})
+
+
+def test_names_that_are_not_unicode_are_refused(packed, tmp_path):
     (tmp_path / "m.json").write_text(json.dumps({"lstr": {"per_class": {"\ud800": {"AP": 1}}}}))
-    with pytest.raises(MissingPathError):  # half a character, which the card in UTF-8 cannot hold
+    with pytest.raises(MissingPathError):
         metrics_from(tmp_path / "m.json")
     content = torch.load(packed.checkpoint, weights_only=True)
-    names = json.loads(content["classes"])
-    torch.save({**content, "classes": json.dumps(["\ud800", *names[1:]])}, tmp_path / "c.pt")
+    torch.save({**content, "classes": json.dumps(["Background", "\ud800"])}, tmp_path / "c.pt")
     with pytest.raises(CheckpointError, match="classes"):
         load(tmp_path / "c.pt")
 
 
 @pytest.mark.long
-def test_random_networks_are_made_from_their_seed(small_set, tmp_path):
-    """With their calibration, so that the file is small and still enough."""
+def test_random_networks_are_stored_as_seed_and_calibration(small_set, tmp_path):
     model = write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {})
     assert model.networks == {"rgb": "random", "flow": "random"} and model.path.stat().st_size < 3e6
     video = small_set.videos / "scene_03.mp4"
     assert np.array_equal(scores_of(video, model.path), scores_of(video, small_set.checkpoint))
-    again = unpack_model(model.path, tmp_path / "x") / "checkpoint.pt"
-    before, after = checkpoint.read(small_set.checkpoint), checkpoint.read(again)
-    assert all(same(before[CALIBRATION][stream], after[CALIBRATION][stream]) for stream in ("rgb", "flow"))
+    paths = (small_set.checkpoint, unpack_model(model.path, tmp_path / "x") / "checkpoint.pt")
+    before, after = (checkpoint.read(path)[CALIBRATION] for path in paths)
+    assert all(are_equal(before[stream], after[stream]) for stream in ("rgb", "flow"))
 
 
 @pytest.mark.long
-def test_videos_that_it_has_seen_and_those_of_a_demo(packed, tmp_path):
-    first, new = packed.videos["scene_00"], packed.videos["scene_02"]
-    copy = shutil.copy(first, tmp_path / "copy.mp4")
+def test_detection_warns_of_training_videos_and_demo_models(packed, tmp_path):
+    training, new = packed.videos["scene_00"], packed.videos["scene_02"]
+    copy = shutil.copy(training, tmp_path / "copy.mp4")
     loaded = lstr.load(packed.file)
-    for known in (("copy", copy), ("only by name", new), ("scene_00", None)):
-        assert len(warnings_of_source(loaded, *known)) == 1
+    for source in (("copy", copy), ("without a file", new), ("scene_00", None)):
+        assert len(warnings_of_source(loaded, *source)) == 1
     assert not warnings_of_source(loaded, "scene_02", new) and not warnings_of_source(loaded, "scene_00", new)
     demo = write_model(tmp_path / "d.lstr", packed.checkpoint, packed.weights, {"demo": True, "videos": ["scene_02"]})
     loaded = demo.checkpoint()
@@ -175,13 +164,14 @@ def test_videos_that_it_has_seen_and_those_of_a_demo(packed, tmp_path):
         make_default(demo.path)
 
 
-def test_the_default_model(packed):
+def test_the_last_default_model_replaces_the_one_before(packed):
     with pytest.raises(CheckpointError):
         find_checkpoint(None)
-    left = make_default(packed.checkpoint)
-    assert find_checkpoint(None) == left
-    model = make_default(packed.file)
-    assert find_checkpoint(None) == model and not left.exists() and model.read_bytes() == packed.file.read_bytes()
+    first = make_default(packed.checkpoint)
+    assert find_checkpoint(None) == first
+    second = make_default(packed.file)
+    assert find_checkpoint(None) == second and not first.exists()
+    assert second.read_bytes() == packed.file.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -198,8 +188,7 @@ def test_the_default_model(packed):
         ("classes", None, "h.lstr"),
     ],
 )
-def test_a_description_that_cannot_be(small_set, tmp_path, entry, values, value):
-    """It is refused before memory for it is allocated."""
+def test_an_invalid_description_is_refused(small_set, tmp_path, entry, values, value):
     archive = Archive(write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {}).path)
     parts = {name: archive.read(name) for name in archive.sizes if name.endswith("tensors")}
     document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
@@ -210,23 +199,21 @@ def test_a_description_that_cannot_be(small_set, tmp_path, entry, values, value)
     assert caught.value.hint
 
 
-def test_a_file_that_is_none(lstr, small_set, tmp_path):
+def test_other_files_are_refused(lstr, small_set, tmp_path):
     video = small_set.videos / "scene_00.mp4"
     (tmp_path / "text.lstr").write_text("hello")
-    for command in (("detect", video, "-m"), ("info",)):
-        assert_error(lstr(*command, tmp_path / "text.lstr"), 4, "text.lstr")
-    words = (small_set.features, "-o", tmp_path / "e", "--labels", small_set.labels)
-    assert_error(lstr("evaluate", tmp_path / "text.lstr", *words), 4, "text.lstr")
+    evaluate = ("evaluate", tmp_path / "text.lstr", small_set.features, "--labels", small_set.labels)
+    for command in (("detect", video, "-m", tmp_path / "text.lstr"), ("info", tmp_path / "text.lstr"), evaluate):
+        assert_error(lstr(*command), 4, "text.lstr")
     assert_error(lstr("detect", video, "-m", tmp_path / "none.lstr"), 4, "none.lstr")
 
 
 @pytest.mark.long
-def test_commands(lstr, packed, tmp_path):
-    """pack, info, detect and unpack as a user types them."""
+def test_commands_pack_describe_detect_and_unpack(lstr, packed, tmp_path):
     (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
-    file, copy = tmp_path / "my falls.lstr", tmp_path / "copy.lstr"
-    arguments = ["pack", packed.checkpoint.parent, "--weights", packed.weights, "-o", file]
-    code, out, err = lstr(*arguments, "--metrics", tmp_path / "metrics.json")
+    file, copy, detect = tmp_path / "my falls.lstr", tmp_path / "copy.lstr", ("--duration", "0.5", "--json")
+    pack = ["pack", packed.checkpoint.parent, "--weights", packed.weights, "-o", file]
+    code, out, err = lstr(*pack, "--metrics", tmp_path / "metrics.json")
     assert code == 0 and out == "" and "rgb, flow" in err, err
     described = json.loads(lstr("info", file, "--json")[1])
     assert described["kind"] == "model file" and described["title"] == "my falls"
@@ -235,12 +222,11 @@ def test_commands(lstr, packed, tmp_path):
     assert [(v["stream"], v["state"], v["name"]) for v in checked] == [("rgb", "ok", "fälle"), ("flow", "ok", "fälle")]
     make_default(file)
     for model in (["-m", file], []):
-        code, out, err = lstr("detect", packed.videos["scene_00"], *model, "--duration", "0.5", "--json")
+        code, out, err = lstr("detect", packed.videos["scene_00"], *model, *detect)
         (warning,) = json.loads(out)["warnings"]
         assert code == 0 and json.loads(out)["decided"] == 2 and "scene_00" in warning and err.count("warning: ") == 1
-    code, _, err = lstr("unpack", file, "-o", tmp_path / "out")
-    words = ("-m", tmp_path / "out" / "checkpoint.pt", "--duration", "0.5", "--json")
-    code, out, err = lstr("detect", packed.videos["scene_02"], *words)
+    assert lstr("unpack", file, "-o", tmp_path / "out")[0] == 0
+    code, out, err = lstr("detect", packed.videos["scene_02"], "-m", tmp_path / "out" / "checkpoint.pt", *detect)
     assert code == 0 and json.loads(out)["decided"], err
     code, _, err = lstr("pack", file, "-o", copy)
     before, after = open_model(file).about, open_model(copy).about
@@ -254,30 +240,29 @@ def test_commands(lstr, packed, tmp_path):
 
 
 @pytest.mark.long
-def test_features_and_training_with_it(lstr, packed, tmp_path):
-    """Its networks make features, which it then may score, and begin other networks."""
+def test_the_networks_of_a_model_file_extract_features_and_start_training(lstr, packed, tmp_path):
     features = tmp_path / "features"
-    one = ["--workers", 1, "--set", "threads=1", "--set", "cache=none"]
-    code, _, err = lstr("extract", packed.videos["scene_02"], "-o", features, "--recipe", packed.file, *one)
+    options = ["--recipe", packed.file, "--workers", 1, "--set", "threads=1", "--set", "cache=none"]
+    code, _, err = lstr("extract", packed.videos["scene_02"], "-o", features, *options)
     assert code == 0, err
     assert set(recorded_weights(features).values()) == {str(packed.file)}
     recipe = json.loads((features / "recipe.json").read_text())
     assert recipe["rgb"]["weights"] == "fälle" and "folds" not in recipe["rgb"]
-    labels = {"database": {"scene_02": {"subset": "testing", "duration": 4, "annotations": [FALL]}}}
+    annotations = [{"label": "fall", "segment": [1, 2]}]
+    labels = {"database": {"scene_02": {"subset": "testing", "duration": 4, "annotations": annotations}}}
     (tmp_path / "labels.json").write_text(json.dumps(labels | {"classes": ["fall"]}))
     code, out, err = lstr("evaluate", packed.file, features, "--labels", tmp_path / "labels.json", "--json")
     assert code == 0 and json.loads(out)["checkpoint"] == str(packed.file), err
-    begins = initial_weights(SMALL, str(packed.file), {})
     members = open_model(packed.file).about["members"]
-    for stream, initial in begins.items():
+    for stream, initial in initial_weights(SMALL, str(packed.file), {}).items():
         assert initial.sha256 == members[f"{stream}.safetensors"]["sha256"]
         assert set(initial.seen) == {"scene_00", "scene_01"}
 
 
 @pytest.mark.long
-def test_a_run_finds_its_networks(lstr, packed, tmp_path):
-    """By what extraction recorded, also after both were moved together; if they are gone or others, that is named."""
-    project = tmp_path / "project"
+def test_the_networks_of_a_run_are_found_by_their_recorded_path(lstr, packed, tmp_path):
+    """Also if run and networks were moved together."""
+    project, video = tmp_path / "project", packed.videos["scene_02"]
     shutil.copytree(packed.weights, project / "nets" / "w")
     loaded = load(packed.checkpoint)
     place = {"path": "/not/there/w", "relative": "../nets/w"}
@@ -285,16 +270,14 @@ def test_a_run_finds_its_networks(lstr, packed, tmp_path):
     path = project / "run" / "checkpoint.pt"
     path.parent.mkdir()
     save(path, loaded.model, loaded.classes, loaded.recipe, loaded.metrics, extra)
-    video = packed.videos["scene_02"]
     assert np.array_equal(scores_of(video, path), scores_of(video, packed.file))
     moved = project.rename(tmp_path / "moved")
     path, weights = moved / "run" / "checkpoint.pt", moved / "nets" / "w"
     assert scores_of(video, path).shape == (2, 2)
     assert write_model(tmp_path / "x.lstr", path, None, {}).has_inside("flow")
-    shutil.rmtree(weights)
-    assert_error(lstr("detect", video, "-m", path), 4, "/not/there/w", "--weights rgb=w")
-    shutil.copytree(packed.weights, weights)
     recipe = json.loads((weights / "recipe.json").read_text())
     recipe["flow"]["sha256"] = "0" * 16
     (weights / "recipe.json").write_text(json.dumps(recipe))
     assert_error(lstr("detect", video, "-m", path), 4, str(weights))
+    shutil.rmtree(weights)
+    assert_error(lstr("detect", video, "-m", path), 4, "/not/there/w", "--weights rgb=w")
