@@ -1,4 +1,4 @@
-"""Fixtures that several test files share."""
+"""Fixtures of several test files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ T = TypeVar("T")
 with suppress(ImportError):  # the tests of a GPU need none of the test extras
     from hypothesis import HealthCheck, settings
 
-    # A test never fails because the machine was slow.
     settings.register_profile(
         "lstr",
         deadline=None,
@@ -35,21 +34,20 @@ with suppress(ImportError):  # the tests of a GPU need none of the test extras
     )
     settings.load_profile("lstr")
 
-# The models of the tests are so small that a second thread only waits for the first.
+# A second thread does not help with models this small.
 torch.set_num_threads(1)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """`make test-gpu` is no success where every test would be skipped."""
+    """Fail `make test-gpu` on a machine where every test would be skipped."""
     if os.environ.get("LSTR_NEEDS_GPU") and not torch.cuda.is_available():
-        raise pytest.UsageError("torch finds no GPU here, so that no test of one can run; see `lstr doctor`.")
+        raise pytest.UsageError("torch finds no GPU; see `lstr doctor`.")
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Folder of reference data, which is not part of the repository."""
-    default = Path(__file__).resolve().parents[2] / "shared"
-    folder = Path(os.environ.get("LSTR_SHARED", default))
+    """The folder of reference data, which is not part of the repository."""
+    folder = Path(os.environ.get("LSTR_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     if not (folder / "data").is_dir():
         pytest.skip(f"no reference data in {folder}; set LSTR_SHARED to the folder that holds data/golden")
     return folder
@@ -57,31 +55,31 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory) -> Path:
-    """A folder of this run, the same for all its processes."""
-    own = tmp_path_factory.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    """A folder that all processes of this test run share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
 @pytest.fixture(scope="session")
 def small_set(base) -> SmallSet:
-    """Four tiny videos, their labels, features and a checkpoint, made once for all processes by the real jobs."""
-    return write_once(base / "small set", write_small_set)  # a space, because users' folders have them
+    """Four tiny videos, their labels, features and a checkpoint, written by the real jobs."""
+    return write_once(base / "small set", write_small_set)  # with a space, as in folders of users
 
 
 @pytest.fixture(scope="session")
 def finetuned(base) -> FinetunedSet:
-    """Videos, and networks in two folds that have seen some of them, made once for all processes."""
+    """Videos, and networks in two folds that were trained on some of them."""
     return write_once(base / "finetuned", write_finetuned)
 
 
 def write_once(root: Path, write: Callable[[Path], T]) -> T:
-    """What `write` makes in a folder and returns; the other processes wait for it."""
-    kept = root.with_name(f"{root.name}.pickle")
+    """Return the result of `write`, which one process of the test run calls."""
+    result = root.with_name(f"{root.name}.pickle")
     with root.with_name(f"{root.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            kept.write_bytes(pickle.dumps(write(root)))
-        return pickle.loads(kept.read_bytes())
+        if not result.exists():
+            result.write_bytes(pickle.dumps(write(root)))
+        return pickle.loads(result.read_bytes())
 
 
 @pytest.fixture
@@ -92,7 +90,7 @@ def feature_set(tmp_path) -> FeatureSet:
 
 @pytest.fixture
 def sound_only(tmp_path) -> Path:
-    """An MP4 with a second of silence and no pictures: `sound.mp4` in the test's folder."""
+    """An MP4 with a second of silence and no video: `sound.mp4` in the test's folder."""
     path = tmp_path / "sound.mp4"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("aac", rate=44100)
@@ -105,36 +103,34 @@ def sound_only(tmp_path) -> Path:
 
 @pytest.fixture
 def lstr(monkeypatch, capsys):
-    """Run a command in this process as a user would: lstr(*arguments) -> (exit code, stdout, stderr)."""
+    """Run a command in this process: lstr(*arguments) -> (exit code, stdout, stderr)."""
     from lstr_cli.main import main
 
     def run(*arguments) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["lstr", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exited:
             main()
         captured = capsys.readouterr()
-        return left.value.code or 0, captured.out, captured.err
+        return exited.value.code or 0, captured.out, captured.err
 
     return run
 
 
 @pytest.fixture(autouse=True)
 def isolated_home(monkeypatch, tmp_path_factory, base):
-    """No test reads or leaves a default checkpoint outside its own folder; converted networks are made once for all."""
+    """Give each test an empty home folder; converted networks are shared."""
     home, shared = tmp_path_factory.mktemp("lstr home "), base / "runtimes"
     shared.mkdir(exist_ok=True)
     (home / "runtimes").symlink_to(shared)
     monkeypatch.setenv("LSTR_HOME", str(home))
-    monkeypatch.delenv("LSTR_CHECKPOINT", raising=False)
-    monkeypatch.delenv("LSTR_DEBUG", raising=False)
+    for name in ("LSTR_CHECKPOINT", "LSTR_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    """A headless browser; skips, with the reason, where there is none."""
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install -e .[test]"
-    )
+    """A headless browser; skips if it is not installed."""
+    playwright = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine: `apt-get install chromium`")
     with playwright.sync_playwright() as driver:
@@ -147,18 +143,18 @@ def chromium():
 def show(chromium):
     """Open a report file or the address of a server: show(target, width) -> page.
 
-    Messages on the console, except those with an `expected` text, dialogs, and requests to other hosts fail the test.
+    The test fails on dialogs, requests to other hosts, and console messages without an `expected` text.
     """
-    complaints, contexts = [], []
+    errors, contexts = [], []
 
     def open_page(target: Path | str, width: int = 1280, expected: tuple[str, ...] = (), **settings):
         contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **settings))
         page = contexts[-1].new_page()
         own = ("data:", "blob:", "file:" if isinstance(target, Path) else target.partition("?")[0])
-        page.on("console", lambda m: any(text in m.text for text in expected) or complaints.append(m.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda request: request.url.startswith(own) or complaints.append(request.url))
+        page.on("console", lambda m: any(text in m.text for text in expected) or errors.append(m.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: request.url.startswith(own) or errors.append(request.url))
         page.goto(target.as_uri() if isinstance(target, Path) else target)
         wait_for(page, "typeof frameAsked === 'undefined' || !frameAsked")
         return page
@@ -166,12 +162,12 @@ def show(chromium):
     yield open_page
     for context in contexts:
         context.close()
-    assert not complaints
+    assert not errors
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """A report of a real file of ten seconds, with labels and events, opened from disk."""
+    """The report of a video of ten seconds with labels and events."""
     folder = tmp_path_factory.mktemp("a report #1")
     write_greys(folder / "greys.mp4")
     return report_on(folder / "greys.mp4", folder / "report.html")

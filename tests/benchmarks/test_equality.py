@@ -1,28 +1,27 @@
-"""Equality of two commits: what is the same from run to run is equal, what was computed otherwise is found."""
+"""Comparison of two commits: equal results are reported as equal, and others as different."""
 
 import json
-from pathlib import Path
 
+import equality
+import equality_kinds
+import fingerprints
 import numpy as np
 import pytest
 import torch
 
 from lstr.kinds import KINDS
 from lstr.kinds import presets as kinds_presets
-from tests.support.benchmarks import benchmark
-
-ROOT = Path(__file__).resolve().parents[2]
-fingerprints, equality, equality_kinds = map(benchmark, ("fingerprints", "equality", "equality_kinds"))
+from tests.support.documents import ROOT
 
 
-def test_an_array_is_its_type_shape_and_values():
+def test_the_digest_of_an_array_covers_type_shape_and_values():
     digest, array = fingerprints.array_digest, np.arange(6, dtype=np.float32).reshape(2, 3)
     assert digest(array) == digest(np.asfortranarray(array)) == digest(np.repeat(array, 2, axis=0)[::2])
     others = (array.astype(np.float64), array.reshape(3, 2), np.nextafter(array, 9), array.view(np.int32))
     assert len({digest(array), *map(digest, others)}) == 1 + len(others)
 
 
-def test_documents_differ_by_their_results_alone():
+def test_documents_are_compared_without_times_and_paths():
     first = {
         "lstr": {"mAP": 0.5},
         "seconds": 1.5,
@@ -35,11 +34,11 @@ def test_documents_differ_by_their_results_alone():
     parts = fingerprints.document_parts
     assert parts(first, {"/tmp/a": "WORK"}) == parts(second, {"/tmp/b": "WORK"})
     for name, other in (("lstr", {"mAP": 0.5000001}), ("delay", {"seconds": [0.1, 0.7]}), ("model", {"path": "x"})):
-        found = parts({**first, name: other}, {})
-        assert [key for key in found if found[key] != parts(first, {})[key]] == [name]
+        changed = parts({**first, name: other}, {})
+        assert [key for key in changed if changed[key] != parts(first, {})[key]] == [name]
 
 
-def test_a_checkpoint_is_its_tensors_and_its_entries(tmp_path):
+def test_checkpoints_are_compared_without_versions_and_dates(tmp_path):
     def content(name, weight, epochs=2):
         about = {"versions": {"lstr": name}, "made_by": {"date": name}, "train": {"epochs": epochs}}
         entries = {"format": "x/1", "classes": '["a"]', "extra": json.dumps(about), "versions": json.dumps(name)}
@@ -52,29 +51,25 @@ def test_a_checkpoint_is_its_tensors_and_its_entries(tmp_path):
     assert set(first["tensors"]) == {"calibration.rgb.mean", "model_state_dict.w"}
     assert set(first["entries"]) == {"format", "classes", "extra.train"}
     assert content("b", weight) == first, "another version and date"
-    moved, settled = content("c", weight + 0.01), content("d", weight, epochs=3)
-    assert moved["entries"] == first["entries"] and moved["tensors"] != first["tensors"]
-    assert settled["tensors"] == first["tensors"] and settled["entries"] != first["entries"]
+    other_weight, other_epochs = content("c", weight + 0.01), content("d", weight, epochs=3)
+    assert other_weight["entries"] == first["entries"] and other_weight["tensors"] != first["tensors"]
+    assert other_epochs["tensors"] == first["tensors"] and other_epochs["entries"] != first["entries"]
 
 
-def test_every_kind_of_model_takes_part():
+def test_every_kind_of_model_is_compared():
     known = kinds_presets()
     known["small"] = known["rnn-small"]  # its earlier name, which both commits accept
     presets = equality_kinds.PRESETS.items()
     assert {settings.get("model.kind", known[name].model.kind) for name, settings in presets} == set(KINDS)
 
 
-def make_job(tmp_path, body, results=""):
+def test_jobs_without_results_are_reported(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(body)
-    return equality.Job("a job", f"python {script} word", results)
-
-
-def test_a_job_that_fails_or_leaves_nothing_says_so(tmp_path):
-    failing = make_job(tmp_path, "open('a.txt', 'w').close()\nraise SystemExit('error: no')", "*.txt")
-    items, reason = equality.run(failing, ROOT, tmp_path)
+    script.write_text("open('a.txt', 'w').close()\nraise SystemExit('error: no')")
+    items, reason = equality.run(equality.Job("a job", f"python {script} word", "*.txt"), ROOT, tmp_path)
     assert list(items) == ["a job"] and "error: no" in reason
-    items, reason = equality.run(make_job(tmp_path, "", "*.npy"), ROOT, tmp_path)
+    script.write_text("")
+    items, reason = equality.run(equality.Job("a job", f"python {script} word", "*.npy"), ROOT, tmp_path)
     assert items == {} and "*.npy" in reason
 
 
@@ -82,7 +77,7 @@ FEATURES, EVALUATED = {"a.npy": "1", "b.npy": "2"}, {"": "3"}
 
 
 @pytest.mark.parametrize(
-    "changes, code, told",
+    "changes, code, expected",
     [
         ({}, 0, {"features": "equal", "evaluate": "equal"}),
         ({"about": {"torch": "2.16.0"}}, 0, {"torch": "note:"}),
@@ -96,11 +91,11 @@ FEATURES, EVALUATED = {"a.npy": "1", "b.npy": "2"}, {"": "3"}
     ],
     ids=str,
 )
-def test_what_differs_is_said(tmp_path, capsys, changes, code, told):
+def test_compare_reports_each_item(tmp_path, capsys, changes, code, expected):
     plain = {"about": {"torch": "2.15.0"}, "failed": {}, "items": {"features": FEATURES, "evaluate": EVALUATED}}
     for name, record in (("before", plain), ("after", {**plain, **changes})):
         record = {"format": "lstr-equality/1", "commit": name, **record}
         (tmp_path / f"{name}.json").write_text(json.dumps(record))
     assert equality.main(["compare", str(tmp_path / "before.json"), str(tmp_path / "after.json")]) == code
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
-    assert told.items() <= {words[1].rstrip(":,"): words[0] for words in lines}.items()
+    assert expected.items() <= {words[1].rstrip(":,"): words[0] for words in lines}.items()

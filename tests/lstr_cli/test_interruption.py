@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP, sent to a real process that runs a command of the tests."""
+"""SIGINT, SIGTERM and SIGHUP, sent to a process that runs a command of these tests."""
 
 import os
 import signal
@@ -24,15 +24,15 @@ main.LazyGroup.get_command = lambda *_: command
 sys.argv = ["lstr", "test"]
 main.main()
 """
-TIDY = "try:\n    print('up', flush=True)\n    time.sleep(60)\nfinally:\n"
+CLEAN_UP = "try:\n    print('up', flush=True)\n    time.sleep(60)\nfinally:\n"
 
 
-def run(body: str, *sent: signal.Signals, ready=restore_signals) -> tuple[int, str, str]:
-    """Run a command, and send it signals, each after a line of its output; its code, the rest of output, errors."""
+def run(body: str, *signals: signal.Signals, prepare=restore_signals) -> tuple[int, str, str]:
+    """Run a command and send each signal after a line of output; return exit code, rest of output, and errors."""
     code = COMMAND.format(body="".join(f"    {line}\n" for line in body.splitlines()))
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", code], text=True, preexec_fn=ready, **pipes) as process:
-        for number in sent:
+    with subprocess.Popen([sys.executable, "-c", code], text=True, preexec_fn=prepare, **pipes) as process:
+        for number in signals:
             process.stdout.readline()
             process.send_signal(number)
         out, err = process.communicate(timeout=120)
@@ -40,26 +40,24 @@ def run(body: str, *sent: signal.Signals, ready=restore_signals) -> tuple[int, s
 
 
 @pytest.mark.parametrize("number, code", [(SIGINT, 130), (SIGTERM, 143), (SIGHUP, 129)])
-def test_each_winds_down(number, code):
-    left, out, err = run(TIDY + "    print('written')", number)
-    assert (left, out) == (code, "written\n")
+def test_signals_end_a_command_with_an_error(number, code):
+    exit_code, out, err = run(CLEAN_UP + "    print('written')", number)
+    assert (exit_code, out) == (code, "written\n")
     assert err.startswith("error: ") and err.count("\nhint: ") == 1 == err.count("\n")
 
 
-def tidying(seconds: int, then: str) -> str:
-    """A command that tidies up; signals within so many seconds are one request."""
-    lines = (f"interruption.SAME_REQUEST_S = {seconds}", "print('tidying', flush=True)", then, "print('written')")
-    return TIDY + "\n".join(f"    {line}" for line in lines)
+@pytest.mark.parametrize(
+    ("seconds", "clean_up", "first", "output"),
+    [(60, "sys.stdin.read()", SIGTERM, "written\n"), (0, "time.sleep(60)", SIGINT, "")],
+)
+def test_a_second_signal_ends_the_clean_up_unless_it_comes_at_once(seconds, clean_up, first, output):
+    """`timeout` sends two signals at once, which are one request."""
+    lines = (f"interruption.SAME_REQUEST_S = {seconds}", "print('waiting', flush=True)", clean_up, "print('written')")
+    assert run(CLEAN_UP + "\n".join(f"    {line}" for line in lines), first, SIGTERM)[:2] == (143, output)
 
 
-def test_two_at_once_are_one_and_a_second_one_ends_at_once():
-    """`timeout` sends two."""
-    assert run(tidying(60, "sys.stdin.read()"), SIGTERM, SIGTERM)[:2] == (143, "written\n")
-    assert run(tidying(0, "time.sleep(60)"), SIGINT, SIGTERM)[:2] == (143, "")
-
-
-ENDED = {
-    "a call that never returns, as in a decoder that hangs": (
+HANGING = {
+    "a call that never returns, such as a hanging decoder": (
         "interruption.RESPONSE_TIMEOUT_S = 0.1\n"
         "threading.Timer(2, print, ('up',), {'flush': True}).start()\n"
         "lock = ctypes.create_string_buffer(64)\n"
@@ -72,7 +70,7 @@ ENDED = {
         "print('up', flush=True)\n"
         "time.sleep(60)"
     ),
-    "a signal that a library swallows": (
+    "a library that catches the signal": (
         "interruption.POLL_S = 0.05\n"
         "try:\n"
         "    print('up', flush=True)\n"
@@ -81,7 +79,7 @@ ENDED = {
         "    pass\n"
         "time.sleep(60)"
     ),
-    "a signal that falls into a destructor": (
+    "a signal in a destructor": (
         "class Reader:\n"
         "    def __del__(self):\n"
         "        print('up', flush=True)\n"
@@ -92,23 +90,23 @@ ENDED = {
 }
 
 
-@pytest.mark.parametrize("body", ENDED.values(), ids=ENDED)
-def test_it_ends_in_spite_of(body):
-    left, _, err = run(body, SIGTERM)
-    assert left == 143 and err.startswith("error: ") and "\nhint: " in err
+@pytest.mark.parametrize("body", HANGING.values(), ids=HANGING)
+def test_hanging_commands_end(body):
+    code, _, err = run(body, SIGTERM)
+    assert code == 143 and err.startswith("error: ") and "\nhint: " in err
 
 
 @pytest.mark.parametrize("number", [SIGHUP, SIGTERM])
-def test_what_is_ignored_stays_ignored(number):
-    """`nohup lstr …` outlives its terminal."""
+def test_ignored_signals_stay_ignored(number):
+    """As under `nohup`."""
     body = "print('up', flush=True)\nsys.stdin.read()\nprint('done')"
-    assert run(body, number, ready=lambda: signal.signal(number, signal.SIG_IGN)) == (0, "done\n", "")
+    assert run(body, number, prepare=lambda: signal.signal(number, signal.SIG_IGN)) == (0, "done\n", "")
 
 
-def test_output_to_a_closed_terminal_goes_nowhere(tmp_path):
-    """Else the first line that is printed while results are written ends the writing."""
+def test_output_to_a_closed_terminal_is_discarded(tmp_path):
+    """Otherwise a message that is printed while results are written ends the writing."""
     with (tmp_path / "terminal").open("wb") as terminal, (tmp_path / "other").open("wb") as other:
         leave_terminals([terminal.fileno(), other.fileno()], lambda fd: fd == other.fileno())
-        os.write(terminal.fileno(), b"lost")
-        os.write(other.fileno(), b"kept")
-    assert not (tmp_path / "terminal").read_bytes() and (tmp_path / "other").read_bytes() == b"kept"
+        os.write(terminal.fileno(), b"to the terminal")
+        os.write(other.fileno(), b"to the file")
+    assert not (tmp_path / "terminal").read_bytes() and (tmp_path / "other").read_bytes() == b"to the file"

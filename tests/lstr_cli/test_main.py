@@ -1,9 +1,7 @@
-"""The commands: help, completion, what each describes and imports, and the command to type next."""
+"""All commands: help, completion, imports, `info`, `doctor`, and the command to type next."""
 
 import json
-import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -15,29 +13,30 @@ from lstr_cli.main import COMMANDS, cli
 from lstr_cli.options import MORE, Command, Option
 from tests.support.browser import write_greys
 from tests.support.documents import parse
+from tests.support.processes import run_process
 
 
-def commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, click.Command]]:
+def list_commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, click.Command]]:
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
         assert command is not None
         if isinstance(command, click.Group):
-            yield from commands(command, f"{before}{name} ")
+            yield from list_commands(command, f"{before}{name} ")
         else:
             yield before + name, command
 
 
-ALL = dict(commands())
+ALL = dict(list_commands())
 
 
-def test_without_a_command_there_is_help(lstr):
+def test_without_a_command_help_is_shown(lstr):
     code, out, err = lstr()
     assert code == 2 and out == "" and "error:" not in err and all(name in err for name in COMMANDS)
     assert {name.split()[0] for name in ALL} == {*COMMANDS} == {*cli.list_commands(click.Context(cli))}
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_help_has_every_option_below_its_heading(lstr, monkeypatch, name):
+def test_help_lists_every_option_below_its_heading(lstr, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "200")
     code, out, _ = lstr(*name.split(), "--help")
     assert code == 0 and isinstance(ALL[name], Command) and f"Usage: lstr {name}" in out
@@ -50,17 +49,16 @@ def test_help_has_every_option_below_its_heading(lstr, monkeypatch, name):
 
 
 def run_without(modules: tuple[str, ...], *words: object, **environment: str) -> str:
-    """What a command prints that must not import modules."""
+    """Return the output of a command that must not import modules."""
     code = "import sys\nfrom lstr_cli.main import main\ntry: main()\n"
     code += f"finally: assert not {{*{modules}}} & {{*sys.modules}}\n"
-    command = [sys.executable, "-c", code, *map(str, words)]
-    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    exit_code, out, err = run_process(sys.executable, "-c", code, *words, env=environment)
+    assert exit_code == 0, err
+    return out
 
 
-def test_imports_of_quick_commands(small_set):
-    """torch alone takes over a second."""
+def test_quick_commands_import_no_slow_packages(small_set):
+    """torch alone takes more than a second."""
     assert "detect" in run_without(("torch", "cv2", "numpy", "rich"), "--help")
     assert run_without(("torch", "cv2", "numpy", "rich"), "--version")
     assert json.loads(run_without(("torch",), "info", small_set.videos / "scene_00.mp4", "--json"))["chunks"] == 20
@@ -76,13 +74,13 @@ def test_imports_of_quick_commands(small_set):
         ("zsh", "lstr ", [*COMMANDS]),
     ],
 )
-def test_the_shell_completes(shell, words, offered):
+def test_shell_completion(shell, words, offered):
     request = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    found = run_without(("torch",), _LSTR_COMPLETE=f"{shell}_complete", **request).splitlines()
-    assert (found if shell == "bash" else found[1::3]) == offered
+    words = run_without(("torch",), _LSTR_COMPLETE=f"{shell}_complete", **request).splitlines()
+    assert (words if shell == "bash" else words[1::3]) == offered
 
 
-def test_info(lstr, small_set, tmp_path):
+def test_info_of_each_kind_of_input(lstr, small_set, tmp_path):
     def info(path) -> dict:
         code, out, err = lstr("info", path, "--json")
         assert code == 0 and lstr("info", path)[0] == 0, err
@@ -106,54 +104,51 @@ def test_info(lstr, small_set, tmp_path):
         assert "recipe" in info(recipe)["kind"]
 
 
-def test_doctor(lstr, monkeypatch):
+def test_doctor_reports_missing_parts(lstr, monkeypatch):
+    from lstr.extractors.flow import workers
+
     code, out, _ = lstr("doctor", "--json")
     findings = {f["what"]: f for f in json.loads(out)}
     assert code == 0 and {"torch", "networks", "av", "optical flow", "GPU"} <= findings.keys()
-    assert findings["default model"]["ok"] is None, "it need not be there"
-    import cv2
-
-    from lstr.extractors.flow import workers
-
-    monkeypatch.delattr(cv2, "optflow")
+    assert findings["default model"]["ok"] is None, "it is optional"
+    monkeypatch.delattr("cv2.optflow")
     monkeypatch.setattr(workers, "_tvl1", None)
     code, out, err = lstr("doctor")
     assert code == 1 and "MISSING" in out and "opencv-contrib-python" in err
 
 
-def next_of(err: str) -> list[str]:
-    """The command that is printed, which Click parses."""
+def next_command(err: str) -> list[str]:
+    """Return the words of the proposed command, which must parse."""
     (line,) = [line for line in err.splitlines() if line.startswith("next: ")]
     words = shlex.split(line.removeprefix("next: "))
     parse(words[1:])
     return words
 
 
-def test_fetched_weights_lead_to_a_recipe_that_has_them(lstr, small_set, tmp_path):
-    """The line for `imagenet` named a recipe that does not exist."""
+def test_fetching_weights_proposes_a_recipe_that_uses_them(lstr, small_set, tmp_path):
     code, _, err = lstr("weights", "fetch", "imagenet")
-    words = [{"VIDEOS": small_set.videos, "features": tmp_path / "f"}.get(word, word) for word in next_of(err)]
+    words = [{"VIDEOS": small_set.videos, "features": tmp_path / "f"}.get(word, word) for word in next_command(err)]
     assert code == 0 and lstr(*words[1:], "--dry-run")[0] == 0
 
 
-def test_each_command_leads_to_the_next(lstr, small_set, tmp_path, monkeypatch):
-    """From labels and features to a timeline by nothing but what is printed; the paths have spaces."""
-    monkeypatch.chdir(tmp_path)  # where the folder `timeline` that is printed comes to be
+def test_each_command_proposes_the_next(lstr, small_set, tmp_path, monkeypatch):
+    """From labels and features to a timeline by the printed commands; the paths have spaces."""
+    monkeypatch.chdir(tmp_path)  # the last command writes to the folder `timeline`
     labels, run = tmp_path / "my labels.json", tmp_path / "a run"
     (tmp_path / "l.csv").write_text("video,start,end,label\nscene_00,0.5,1.5,jump\n")
     _, _, err = lstr("labels", "convert", "l.csv", "--to", "activitynet", "--subset", "training", "-o", labels)
-    assert next_of(err) == ["lstr", "labels", "check", str(labels)]
+    assert next_command(err) == ["lstr", "labels", "check", str(labels)]
     extract = ("extract", small_set.videos, "-o", small_set.features, "--recipe", small_set.recipe, "--workers", "1")
-    words = next_of(lstr(*extract)[2])
+    words = next_command(lstr(*extract)[2])
     assert words[:3] == ["lstr", "train", str(small_set.features)]
-    assert "next:" not in lstr(*extract, "--json")[2], "a program reads"
+    assert "next:" not in lstr(*extract, "--json")[2], "the output is for a program"
     words = [{"LABELS": small_set.labels, "run": run}.get(word, word) for word in words]
     code, _, err = lstr(*words[1:], "--set", "model.d_model=16", "--set", "train.epochs=1")
-    words = next_of(err)
+    words = next_command(err)
     assert code == 0 and words[:3] == ["lstr", "evaluate", str(run / "checkpoint.pt")]
     code, _, err = lstr(*words[1:], "--set", "resamples=0")
     assert code == 0 and (run / "evaluation" / "report.html").exists()
-    words = next_of(err)
+    words = next_command(err)
     words[words.index("VIDEO")] = small_set.features
     code, out, err = lstr(*words[1:], "-f", "json", "--duration", "0.5")
     assert code == 0 and "next:" not in err and any((tmp_path / "timeline").iterdir())

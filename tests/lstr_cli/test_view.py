@@ -1,4 +1,4 @@
-"""What a person sees while sources are watched or a model is learnt: terminals, lines, and JSON lines."""
+"""The display of detections and training on terminals, as lines, and as JSON lines."""
 
 import fcntl
 import io
@@ -6,10 +6,8 @@ import json
 import os
 import pty
 import re
-import signal
 import struct
 import subprocess
-import sys
 import termios
 from contextlib import suppress
 from pathlib import Path
@@ -17,14 +15,11 @@ from pathlib import Path
 import numpy as np
 import pyte
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from lstr import checkpoint
-from lstr.kinds import configure, make_model
 from lstr.labels.check import Finding
 from lstr.pipelines.detection.decision import Decision, Opened, Status
 from lstr.pipelines.learning.plan import FEATURES, MODEL, PACK, LearnPlan, PlannedStep
@@ -33,62 +28,58 @@ from lstr.timeline import Event
 from lstr_cli import console
 from lstr_cli.learn import follow_in_json
 from lstr_cli.view import Progress, View
-from tests.support.feature_set import TINY
+from tests.support.means import tiny_checkpoint
+from tests.support.processes import LSTR, restore_signals
 
-HIDDEN = "\x1b[?25l"
-"""Hides the cursor, as whatever draws does."""
+HIDE_CURSOR = "\x1b[?25l"  # written by every display
 
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory) -> Path:
-    """A video of hours as features, and a model of a millisecond, c.pt."""
+    """Features of a video of hours, and a model that takes a millisecond per step, c.pt."""
     folder = tmp_path_factory.mktemp("long")
     random = np.random.default_rng(0)
     for name, width in (("rgb_x", 6), ("flow_x", 2)):
         (folder / "features" / name).mkdir(parents=True)
         np.save(folder / "features" / name / "game.npy", random.normal(size=(200_000, width)).astype(np.float32))
-    torch.manual_seed(0)
-    model = make_model(configure(rgb_dim=6, flow_dim=2, **TINY), 4).eval()
-    with torch.no_grad():
-        model.classifier.weight *= 20  # so that scores rise and fall
-    checkpoint.save(folder / "c.pt", model, ("Background", "kick", "wave", "dive"), None, {})
+    tiny_checkpoint(folder / "c.pt", ("Background", "kick", "wave", "dive"))
     return folder
 
 
-def has_view(text: str) -> bool:
+def has_display(text: str) -> bool:
     return "━" in text and "kick" in text
 
 
 @pytest.mark.long
-def test_a_view_on_a_terminal_and_what_ctrl_c_leaves_of_it(long):
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    keep = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+def test_a_display_on_a_terminal_that_ctrl_c_interrupts(long):
+    master, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
 
-    def own_terminal():
+    def attach_terminal():
         os.setsid()
-        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        restore_signals()
 
-    words = [sys.executable, "-m", "lstr_cli.main", "detect", str(long / "features"), "-c", str(long / "c.pt")]
+    words = [*LSTR, "detect", str(long / "features"), "-c", str(long / "c.pt")]
+    options = {"env": {**environment, "TERM": "xterm-256color"}, "preexec_fn": attach_terminal}
     with (long / "out").open("wb") as out:
-        pipes = {"stdin": theirs, "stdout": out, "stderr": theirs}
-        process = subprocess.Popen(words, env={**keep, "TERM": "xterm-256color"}, preexec_fn=own_terminal, **pipes)
-    os.close(theirs)
-    screen, sent, pressed = pyte.Screen(80, 24), b"", False
+        process = subprocess.Popen(words, stdin=terminal, stdout=out, stderr=terminal, **options)
+    os.close(terminal)
+    screen, output, pressed = pyte.Screen(80, 24), b"", False
     stream = pyte.ByteStream(screen)
-    with suppress(OSError):  # the last who held the terminal has gone
-        while some := os.read(ours, 65536):
-            sent += some
-            stream.feed(some)
+    with suppress(OSError):  # when the process has closed the terminal
+        while data := os.read(master, 65536):
+            output += data
+            stream.feed(data)
             text = "\n".join(line.rstrip() for line in screen.display)
-            if not pressed and has_view(text) and re.search("game  (0:[1-9]|[1-9])", text):
-                os.write(ours, b"\x03")  # Ctrl-C
+            if not pressed and has_display(text) and re.search("game  (0:[1-9]|[1-9])", text):
+                os.write(master, b"\x03")  # Ctrl-C
                 pressed = True
-    os.close(ours)
-    assert process.wait() == 130 and has_view(text), "the last state stays"
+    os.close(master)
+    assert process.wait() == 130 and has_display(text), "the last state is still visible"
     assert "Interrupted." in text and re.search(r"^game: .*actions: \d+$", text, re.MULTILINE)
-    assert not screen.cursor.hidden and screen.cursor.x == 0 and HIDDEN.encode() in sent
+    assert not screen.cursor.hidden and screen.cursor.x == 0 and HIDE_CURSOR.encode() in output
     lines = [json.loads(line) for line in (long / "out").read_text().splitlines()]
     assert len(lines) > 24 and all("chunk" in line or "event" in line for line in lines)
 
@@ -103,33 +94,22 @@ def test_a_view_on_a_terminal_and_what_ctrl_c_leaves_of_it(long):
         (0, "", False, False),
     ],
 )
-def test_it_goes_by_the_terminal(lstr, long, tmp_path, monkeypatch, columns, term, results, drawn):
-    """Nothing is drawn on a narrow or dumb terminal, or on the one of the results; 0 columns are no terminal."""
+def test_the_display_depends_on_the_terminal(lstr, long, tmp_path, monkeypatch, columns, term, results, drawn):
+    """None on a narrow or dumb terminal, or together with results; 0 columns mean that there is no terminal."""
     for name in ("rgb_x", "flow_x"):
         (tmp_path / "features" / name).mkdir(parents=True)
-        given = np.load(long / "features" / name / "game.npy", mmap_mode="r")
-        np.save(tmp_path / "features" / name / "v.npy", given[:40])
+        rows = np.load(long / "features" / name / "game.npy", mmap_mode="r")
+        np.save(tmp_path / "features" / name / "v.npy", rows[:40])
     sent = io.StringIO()
-    size = {"width": columns or 80, "height": 24}
-    shown = Console(file=sent, force_terminal=columns > 0, highlight=False, _environ={"TERM": term}, **size)
-    monkeypatch.setattr(console, "err", shown)
+    options = {"width": columns or 80, "height": 24, "_environ": {"TERM": term}}
+    monkeypatch.setattr(console, "err", Console(file=sent, force_terminal=columns > 0, highlight=False, **options))
     monkeypatch.setattr(console, "out", Console(force_terminal=results, highlight=False))
     code, out, _ = lstr("detect", tmp_path / "features", "-c", long / "c.pt", "-f", "jsonl")
     assert code == 0 and len(re.findall('"chunk"', out)) == 40 and "\x1b" not in out
-    assert (HIDDEN in sent.getvalue()) is drawn and (term == "xterm" or "\x1b" not in sent.getvalue())
+    assert (HIDE_CURSOR in sent.getvalue()) is drawn and (term == "xterm" or "\x1b" not in sent.getvalue())
     screen = pyte.Screen(columns or 80, 24)
     pyte.Stream(screen).feed(sent.getvalue().replace("\n", "\r\n"))
-    assert not has_view("\n".join(screen.display))
-
-
-def watch(view: View, name: str, classes, **status) -> None:
-    """A source with ten decisions of which the newest began a kick."""
-    stands = Status(name, 40, decided=10, time=2.5, **status)
-    stands.latencies_ms.extend([10.0] * 90 + [50.0] * 10)
-    one = Progress(view)
-    one.open(Opened(name, stands, classes))
-    events = [Event("started", "kick", 2.5, 2.25, 0.8)]
-    one.take(Decision(9, 2.5, "kick", 0.6, [], 1.0, events, np.linspace(0, 1, len(classes))))
+    assert not has_display("\n".join(screen.display))
 
 
 @settings(max_examples=40)
@@ -139,14 +119,18 @@ def watch(view: View, name: str, classes, **status) -> None:
     st.integers(50, 220),
     st.integers(3, 70),
 )
-def test_it_fits_and_steers_no_terminal(names, classes, width, height):
+def test_the_display_fits_and_contains_no_control_characters(names, classes, width, height):
     view = View()
     view._console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width, height=height)
     for name in names:
-        watch(view, name, tuple(classes), gaps=3, dropped=10**6)
-    with view._console.capture() as shown:
+        status = Status(name, 40, decided=10, time=2.5, gaps=3, dropped=10**6)
+        status.latencies_ms.extend([10.0] * 90 + [50.0] * 10)
+        progress, events = Progress(view), [Event("started", "kick", 2.5, 2.25, 0.8)]
+        progress.open(Opened(name, status, tuple(classes)))
+        progress.take(Decision(9, 2.5, "kick", 0.6, [], 1.0, events, np.linspace(0, 1, len(classes))))
+    with view._console.capture() as captured:
         view._console.print(view.draw())
-    lines = shown.get().splitlines()
+    lines = captured.get().splitlines()
     assert len(lines) <= max(height - 1, len(names))
     assert all(line.isprintable() and cell_len(line) <= width for line in lines)
 
@@ -169,5 +153,5 @@ def test_progress_as_json_lines(capsys):
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [[*line] for line in lines[:4]] == [["warning"], ["notice"], ["warning"], ["warning"]]
     assert lines[0] == {"warning": "no GPU"} and "a is damaged." in lines[3]["warning"]
-    assert [line["share"] for line in lines[4:]] == [0.0, 1.0], "not each chunk"
+    assert [line["share"] for line in lines[4:]] == [0.0, 1.0], "the first and the last"
     assert lines[4].keys() == {"step", "steps", "name", "share", "seconds_left"} and lines[4]["seconds_left"] == 91

@@ -1,4 +1,4 @@
-"""`lstr bench`: the record of a chain, and the comparison of recipes."""
+"""`lstr bench`: the record of a recipe, and the comparison of recipes."""
 
 import json
 
@@ -21,7 +21,7 @@ def video(small_set):
 
 
 @pytest.mark.long
-def test_the_record_of_a_chain(lstr, video):
+def test_the_record_of_a_recipe_is_consistent(lstr, video):
     code, out, err = lstr("bench", "--input", video, "--recipe", "smallest", "--set", f"chunks={CHUNKS}", "--json")
     assert code == 0, err
     record = json.loads(out)
@@ -42,25 +42,25 @@ def test_the_record_of_a_chain(lstr, video):
 
 
 @pytest.mark.slow
-def test_every_runtime_is_measured(lstr, video, monkeypatch):
+def test_every_installed_runtime_is_measured(lstr, video, monkeypatch):
     monkeypatch.setattr(bench, "RECIPES", {"live": "rnn-small"})
     monkeypatch.setattr(bench, "SECONDS", 0.1)
     code, out, err = lstr("bench", "--input", video, "--json")
     assert code == 0, err
     record = json.loads(out)
     row = record["recipes"]["live"]
-    assert [one["runtime"] for one in row["variants"]] == [name for name in RUNTIMES if is_installed(name)]
-    least = min(row["variants"], key=lambda one: one["processor_seconds_per_second"])
-    assert row["best"]["runtime"] == least["runtime"] and record["advice"]
-    for one in row["variants"]:
-        parts = row["decode_ms"] + row["flow_ms"] + row["lstr_ms"] + one["network_ms"]
-        cost = one["processor_seconds_per_second"]
-        assert cost == pytest.approx(parts / 250, abs=2e-4)  # each part is rounded, which shows on a fast machine
-        assert one["real_time"] == pytest.approx(record["cores"] / cost, rel=1e-4 / cost)
+    assert [variant["runtime"] for variant in row["variants"]] == [name for name in RUNTIMES if is_installed(name)]
+    cheapest = min(row["variants"], key=lambda variant: variant["processor_seconds_per_second"])
+    assert row["best"]["runtime"] == cheapest["runtime"] and record["advice"]
+    for variant in row["variants"]:
+        parts = row["decode_ms"] + row["flow_ms"] + row["lstr_ms"] + variant["network_ms"]
+        cost = variant["processor_seconds_per_second"]
+        assert cost == pytest.approx(parts / 250, abs=2e-4)  # each part is rounded
+        assert variant["real_time"] == pytest.approx(record["cores"] / cost, rel=1e-4 / cost)
 
 
-def test_a_batch_larger_than_the_video_is_measured(video, monkeypatch):
-    """On a GPU 64 images go through a network at a time, and fewer chunks are measured: it never ended."""
+def test_batches_larger_than_the_video_are_measured(video, monkeypatch):
+    """As on a GPU, where a network takes 64 images at a time."""
     monkeypatch.setitem(run.IMAGES, "cpu", 64)
     monkeypatch.setattr(bench, "SECONDS", 0.001)
     twostream = build_twostream(SMALL.narrowed(["rgb"]), WeightSources(), "cpu", "float32")
@@ -69,12 +69,12 @@ def test_a_batch_larger_than_the_video_is_measured(video, monkeypatch):
     assert bench.network_seconds(twostream, chunks, [None] * len(chunks)) > 0
 
 
-def test_what_cannot_be_measured(lstr, tmp_path, sound_only, monkeypatch):
+def test_errors_name_the_cause(lstr, tmp_path, sound_only, monkeypatch):
     monkeypatch.setenv("LSTR_FLOW_BACKEND", "native")
-    for words, code, named in (
+    for words, code, text in (
         (("--input", tmp_path / "none.mp4"), 2, "none.mp4"),
         (("--input", sound_only), 3, "sound.mp4"),
         (("--set", "chunks=20"), 2, "--recipe"),
         (("--recipe", "fast", "--set", "recipe.flow_algorithm=dis"), 1, "dis"),
     ):
-        assert_error(lstr("bench", *words), code, named)
+        assert_error(lstr("bench", *words), code, text)

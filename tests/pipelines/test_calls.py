@@ -1,4 +1,4 @@
-"""The jobs as a Python caller has them: from videos to networks, features, a checkpoint and its scores."""
+"""The Python calls: from videos to networks, features, a checkpoint and its scores."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def scenes(tmp_path_factory):
 
 @pytest.mark.long
 def test_from_videos_to_decisions(scenes, tmp_path):
-    """The ten lines of the README, with networks of one's own."""
+    """With finetuned networks."""
     root, labels = scenes
     events = []
     finetuned = lstr.finetune(
@@ -31,8 +31,8 @@ def test_from_videos_to_decisions(scenes, tmp_path):
     features = tmp_path / "features"
     summary = lstr.extract(root / "videos", features, recipe=tmp_path / "weights", device="cpu", workers=1)
     assert summary.counts["done"] == 3 and not summary.failed
-    again = lstr.extract([root / "videos"], features, recipe=tmp_path / "weights", device="cpu")
-    assert again.counts["kept"] == 3
+    resumed = lstr.extract([root / "videos"], features, recipe=tmp_path / "weights", device="cpu")
+    assert resumed.counts["kept"] == 3
     settings = {**TINY_SETTINGS, "train.epochs": 1}
     with pytest.warns(UserWarning, match="flow.* have seen"):
         trained = lstr.train(features, labels, tmp_path / "run", preset="rnn-small", settings=settings, device="cpu")

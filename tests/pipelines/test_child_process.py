@@ -1,8 +1,10 @@
-"""Processes that end with their parent, which is killed."""
+"""Child processes end when their parent is killed."""
 
 import signal
 import subprocess
 import sys
+
+from tests.support.processes import run_process
 
 PARENT = """
 import os, subprocess, sys, threading
@@ -24,29 +26,28 @@ child_process.TICK = 0.02
 child_process.GRACE = 0.2
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 child_process.end_with_parent({parent})
-print("begun", flush=True)
+print("started", flush=True)
 try:
     time.sleep(0.2)
     print("working", flush=True)
     time.sleep(60)
 finally:
-    print("tidied", flush=True)
+    print("cleaning up", flush=True)
     time.sleep(60)
 """
 
 
-def test_it_ends_with_its_parent_and_not_with_the_thread_that_started_it():
-    """It may tidy up first, but not for ever."""
+def test_a_child_ends_with_its_parent_but_not_with_the_thread_that_started_it():
+    """It has a limited time to clean up."""
     command = [sys.executable, "-c", PARENT, CHILD.format(parent="int(sys.argv[1])")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         lines = [parent.stdout.readline(), parent.stdout.readline()]
         parent.stdin.write("\n")
         parent.stdin.close()
-        lines += parent.stdout.readlines()  # until nobody holds its output any more: both are gone
-    assert parent.returncode == -signal.SIGKILL and lines == ["begun\n", "working\n", "tidied\n"]
+        lines += parent.stdout.readlines()  # until both processes have closed the output
+    assert parent.returncode == -signal.SIGKILL and lines == ["started\n", "working\n", "cleaning up\n"]
 
 
-def test_one_whose_parent_was_gone_before_it_looked_ends_too():
+def test_a_child_ends_if_its_parent_ended_before():
     code = CHILD.format(parent=1)
-    ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert ended.returncode in (-signal.SIGKILL, -signal.SIGINT)
+    assert run_process(sys.executable, "-c", code)[0] in (-signal.SIGKILL, -signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What `lstr doctor` finds of a GPU, a kernel and a library that are missing."""
+"""Findings of `lstr doctor` about a missing GPU, kernel or library."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from lstr.pipelines import doctor
 
 
 @pytest.mark.parametrize("cuda", ["13.2", None])
-def test_without_a_gpu_the_build_of_torch_is_named(monkeypatch, cuda):
+def test_a_missing_gpu_names_the_build_of_torch(monkeypatch, cuda):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     finding = doctor.check_gpu()
@@ -17,7 +17,7 @@ def test_without_a_gpu_the_build_of_torch_is_named(monkeypatch, cuda):
 
 
 @pytest.mark.parametrize("system, compiler", [("linux", "apt install gcc"), ("darwin", "xcode-select --install")])
-def test_a_missing_kernel_is_noted_at_the_installation(monkeypatch, system, compiler):
+def test_a_missing_kernel_names_the_compiler(monkeypatch, system, compiler):
     monkeypatch.setattr(workers, "_tvl1", None)
     monkeypatch.setattr(doctor.sys, "platform", system)
     assert compiler in doctor.notes()
@@ -26,7 +26,7 @@ def test_a_missing_kernel_is_noted_at_the_installation(monkeypatch, system, comp
 @pytest.mark.parametrize(
     ("error", "command"), [("libGL.so.1: cannot open shared object file", "apt install libgl1"), ("cv2", "make")]
 )
-def test_a_missing_library_is_named(error, command):
+def test_a_missing_library_names_its_package(error, command):
     def fail():
         raise ImportError(error)
 

@@ -1,4 +1,4 @@
-"""Every kind has its facts, and its cost can be counted."""
+"""The cost of every kind of model."""
 
 import json
 
@@ -10,8 +10,8 @@ from tests.support.documents import ROOT
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_step_costs_what_is_recorded(kind):
-    """At the published size: work that a stream no longer saves shows here."""
+def test_the_cost_of_a_step_agrees_with_the_record(kind):
+    """At the published size."""
     recorded = json.loads((ROOT / "benchmarks" / "models.json").read_text())["kinds"][kind]
     cost = cost_of(KINDS[kind].published_size, 22)
     assert cost["parameters"] == recorded["parameters"]

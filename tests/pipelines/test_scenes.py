@@ -1,4 +1,4 @@
-"""The rendered set: honest labels, playable files, motion where the labels say so."""
+"""The rendered videos: correct labels, playable files, and motion during the actions only."""
 
 import json
 
@@ -18,7 +18,7 @@ def rendered(tmp_path_factory):
     return folder, json.loads(labels.read_text(encoding="utf-8"))
 
 
-def test_labels_are_inside_the_video(rendered):
+def test_labels_are_ordered_and_inside_the_video(rendered):
     folder, labels = rendered
     assert labels["classes"] == list(CLASSES) and labels["classes"][0] == "Background"
     assert set(labels["database"]) == {path.stem for path in (folder / "videos").iterdir()}
@@ -30,7 +30,7 @@ def test_labels_are_inside_the_video(rendered):
             assert annotation["label"] in ACTIONS and before < annotation["segment"][0] < annotation["segment"][1]
 
 
-def test_pixels_move_in_actions_and_rest_in_pauses(rendered):
+def test_pixels_change_during_actions_only(rendered):
     folder, labels = rendered
     for name, entry in labels["database"].items():
         with av.open(str(folder / "videos" / f"{name}.mp4")) as container:
@@ -46,18 +46,19 @@ def test_pixels_move_in_actions_and_rest_in_pauses(rendered):
         assert change[acting].mean() > 2 * change[~acting].mean()
 
 
-def test_videos_differ_and_a_second_run_keeps_whole_files_and_repairs_the_rest(tmp_path):
+def test_a_second_run_keeps_complete_files_and_repairs_the_others(tmp_path):
     config = SceneConfig(n_videos=3, n_testing=1, seconds=4, width=64, height=64)
     calls = [(event.done, event.total) for event in rendering(tmp_path, config)]
     assert calls == [(1, 3), (2, 3), (3, 3)]
     videos = tmp_path / "videos"
-    kept, cut, lost = (videos / f"scene_{k:02d}.mp4" for k in range(3))
-    stamp, whole, last = kept.stat().st_mtime_ns, cut.read_bytes(), lost.read_bytes()
-    assert len({kept.read_bytes(), whole, last}) == 3
-    cut.write_bytes(whole[:200])
-    lost.unlink()
-    (videos / ".scene_02.mp4.tmp-abc").write_bytes(b"killed here")
+    unchanged, truncated, deleted = (videos / f"scene_{k:02d}.mp4" for k in range(3))
+    time, first, second = unchanged.stat().st_mtime_ns, truncated.read_bytes(), deleted.read_bytes()
+    assert len({unchanged.read_bytes(), first, second}) == 3
+    truncated.write_bytes(first[:200])
+    deleted.unlink()
+    (videos / ".scene_02.mp4.tmp-abc").write_bytes(b"incomplete")
     (tmp_path / ".labels.json.tmp-abc").write_bytes(b"{")
     render_scenes(tmp_path, config)
-    assert kept.stat().st_mtime_ns == stamp and (cut.read_bytes(), lost.read_bytes()) == (whole, last)
+    assert unchanged.stat().st_mtime_ns == time
+    assert (truncated.read_bytes(), deleted.read_bytes()) == (first, second)
     assert not list(tmp_path.rglob(".*"))

@@ -1,4 +1,4 @@
-"""What a program may hand over by mistake: a typed error with a hint, never a raw one."""
+"""Wrong arguments of the Python API raise a typed error with a hint."""
 
 import warnings
 
@@ -15,20 +15,20 @@ CLASSES = ("Background", "wave")
 
 @pytest.fixture(scope="module")
 def detector(small_set):
-    with lstr.load(small_set.checkpoint, device="cpu") as made:
-        yield made
+    with lstr.load(small_set.checkpoint, device="cpu") as detector:
+        yield detector
 
 
-def refused(call, named: str = "") -> None:
-    """The call raises an error with a hint that names something."""
+def assert_refused(call, text: str = "") -> None:
+    """The call raises an error with this text and a hint."""
     with pytest.raises(LstrError) as caught:
         call()
     assert caught.value.hint and caught.value.__notes__ == [f"hint: {caught.value.hint}"]
-    assert named in str(caught.value)
+    assert text in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("call", "named"),
+    ("call", "text"),
     [
         (lambda: lstr.Thresholds(on=2), "2"),
         (lambda: lstr.Thresholds(on="0.5"), "'0.5'"),
@@ -62,9 +62,9 @@ def refused(call, named: str = "") -> None:
         (lambda: lstr.extract("v", None), "None"),
     ],
 )
-def test_without_a_model(call, named, tmp_path, monkeypatch):
+def test_calls_without_a_model(call, text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused(call, named)
+    assert_refused(call, text)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -81,43 +81,43 @@ def test_without_a_model(call, named, tmp_path, monkeypatch):
         ("ray_address", "a:1"),  # of another engine
     ],
 )
-def test_options_of_an_extraction(tmp_path, name, value):
+def test_options_of_extract(tmp_path, name, value):
     (tmp_path / "a.mp4").touch()
-    refused(lambda: lstr.extract(tmp_path, tmp_path / "o", **{name: value}), name)
+    assert_refused(lambda: lstr.extract(tmp_path, tmp_path / "o", **{name: value}), name)
     assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize("device", [7, 1.5, ["cpu"], "abacus"])
-def test_a_device_is_a_name(small_set, device):
-    refused(lambda: lstr.load(small_set.checkpoint, device=device))
+def test_devices(small_set, device):
+    assert_refused(lambda: lstr.load(small_set.checkpoint, device=device))
 
 
 @pytest.mark.parametrize("thresholds", [0.5, "0.5", {"on": "x"}, {"wave": 0.5}])
-def test_thresholds_are_values_by_name(detector, small_set, thresholds):
-    refused(lambda: list(detector.detect(small_set.features, thresholds=thresholds)))
+def test_thresholds(detector, small_set, thresholds):
+    assert_refused(lambda: list(detector.detect(small_set.features, thresholds=thresholds)))
 
 
-def test_streams_are_counted(detector):
-    refused(lambda: lstr.create(detector), "Detector")
-    refused(lambda: lstr.create(detector.model, n_streams=-1), "-1")
+def test_numbers_of_streams(detector):
+    assert_refused(lambda: lstr.create(detector), "Detector")
+    assert_refused(lambda: lstr.create(detector.model, n_streams=-1), "-1")
     state = lstr.create(detector.model, n_streams=2)
     for wrong in (5, -1):
-        refused(lambda: streaming.reset(state, [wrong]), str(wrong))  # noqa: B023 - called at once
+        assert_refused(lambda: streaming.reset(state, [wrong]), str(wrong))  # noqa: B023 - called at once
 
 
-def test_chunks_are_pushed_in_order():
+def test_chunks_out_of_order():
     timeline = lstr.Timeline(CLASSES)
     timeline.push(0.25, np.array([0.1, 0.9]))
-    timeline.push(2.0, [0.1, 0.9])  # a camera was away
-    refused(lambda: timeline.push(1.0, [0.1, 0.9]))
+    timeline.push(2.0, [0.1, 0.9])  # after an interruption of a camera
+    assert_refused(lambda: timeline.push(1.0, [0.1, 0.9]))
     timeline.finish(2.0)
-    assert timeline.push(0.25, [0.1, 0.9]), "and starts over"
+    assert timeline.push(0.25, [0.1, 0.9]), "finish() resets the timeline"
 
 
 @pytest.mark.long
-def test_a_warning_points_at_the_program(small_set):
-    """Its line, not one of the package: Python shows a warning once for each place."""
+def test_warnings_refer_to_the_calling_line(small_set):
+    """Python shows a warning once per line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         next(lstr.detect(small_set.videos / "scene_00.mp4", small_set.checkpoint))
-    assert caught and {one.filename for one in caught} == {__file__}
+    assert caught and {warning.filename for warning in caught} == {__file__}

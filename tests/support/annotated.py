@@ -1,4 +1,4 @@
-"""Annotations for the tests of label formats: a set by hand, and sets that hypothesis draws."""
+"""Annotations for the tests of label formats: one set, and strategies of Hypothesis for others."""
 
 from pathlib import Path
 
@@ -54,27 +54,27 @@ def write(form: str, annotated: AnnotationSet) -> str:
 
 
 def videos(unit: int, score=scores, least: int = 1, label=labels):
-    """Videos whose times are whole multiples of 1/unit s; `least` of them is the shortest segment."""
+    """Videos with times in multiples of 1/unit s; segments are at least `least` multiples long."""
 
     @st.composite
     def annotation(draw):
         start = draw(st.integers(0, 20_000 * unit))
         return Segment(start / unit, (start + draw(st.integers(least, 90 * unit))) / unit, draw(label), draw(score))
 
-    return st.builds(lambda found: VideoLabels(segments=tuple(found)), st.lists(annotation(), max_size=6))
+    return st.builds(lambda drawn: VideoLabels(segments=tuple(drawn)), st.lists(annotation(), max_size=6))
 
 
 def sets(unit: int, score=scores, least: int = 1, label=labels):
     """One to three videos with subsets and durations."""
-    known = st.fixed_dictionaries(
+    about = st.fixed_dictionaries(
         {"subset": st.sampled_from(["training", "validation", "testing"]), "duration": st.just(30_000.0)}
     )
-    video = st.builds(lambda v, k: VideoLabels(segments=v.segments, **k), videos(unit, score, least, label), known)
+    video = st.builds(lambda v, k: VideoLabels(segments=v.segments, **k), videos(unit, score, least, label), about)
     return st.dictionaries(labels, video, min_size=1, max_size=3).map(AnnotationSet)
 
 
 def segments(video: VideoLabels, digits: int = 9) -> list[tuple]:
-    """Return the information that every format holds, for comparisons."""
+    """Return times and labels, which every format has."""
     return sorted((round(a.start, digits), round(a.end, digits), a.label) for a in video.segments)
 
 

@@ -1,4 +1,4 @@
-"""An MQTT broker in a process of its own: mosquitto where it is installed, else one in Python."""
+"""An MQTT broker in another process: mosquitto if it is installed, otherwise amqtt."""
 
 import shutil
 import socket
@@ -15,12 +15,12 @@ plugins: {{amqtt.plugins.authentication.AnonymousAuthPlugin: {{allow_anonymous: 
 
 
 class Broker:
-    """A broker on loopback, without accounts; it may be stopped, and started on the same port again."""
+    """A broker on loopback without accounts, which can be stopped and started again on the same port."""
 
     def __init__(self, folder: Path):
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        # Debian puts it where only root looks
+        # Debian installs it to a folder of root's PATH only
         program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
         config = folder / "broker.conf"
         config.write_text((MOSQUITTO if program else AMQTT).format(port=self.port))
@@ -30,10 +30,10 @@ class Broker:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start the broker and wait until it listens."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 60
-        while time.monotonic() < until and self._process.poll() is None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
@@ -42,6 +42,6 @@ class Broker:
         raise RuntimeError("the broker does not start")
 
     def stop(self) -> None:
-        """Kill it; what it retained is lost."""
+        """Kill the broker; retained messages are lost."""
         self._process.kill()
         self._process.wait()

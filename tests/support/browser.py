@@ -1,4 +1,4 @@
-"""Driving a report in a headless Chromium, and the reports to look at: a file of greys with three segments."""
+"""Control of a page in a headless Chromium, and the report of a grey video with three segments."""
 
 import shutil
 from fractions import Fraction
@@ -21,21 +21,21 @@ CLASSES = ["Background", "<script>alert(1)</script>", "kick", "hug"]
 HOSTILE = CLASSES[1]
 SECONDS = 10
 UNAVAILABLE = ("ERR_", "status of 4")
-"""Console messages about a server that has ended, and about requests that it refuses"""
-TIMEOUT_S = 60.0  # for what a page does on a busy machine
+"""In console messages about a server that has ended or refuses requests"""
+TIMEOUT_S = 60.0
 GREYS = (40, 90, 140, 190, 240)  # of the video's five parts of two seconds
 
 
 def wait_for(page, expression: str) -> None:
-    """Wait until an expression is true, polled from outside: the page's own policy forbids eval."""
+    """Wait until an expression is true; polled, because the page's policy forbids eval."""
     deadline = monotonic() + TIMEOUT_S
     while not page.evaluate(expression):
-        assert monotonic() < deadline, f"never came: {expression}"
+        assert monotonic() < deadline, f"never true: {expression}"
         page.wait_for_timeout(25)
 
 
 def write_greys(path, codec: str = "libx264", late: int = 0) -> None:
-    """A file of plain greys, another one every two seconds; they begin `late` seconds after the sound."""
+    """Write a grey video that changes every two seconds and starts `late` seconds after its sound."""
     with av.open(str(path), "w") as container:
         options = {"g": "12", "preset": "ultrafast", "x265-params": "log-level=none"}
         stream = container.add_stream(codec, rate=Fraction(24), options=options)
@@ -62,28 +62,26 @@ def segment(label: str, start: float, end: float, score: float) -> dict:
 SEGMENTS = [segment("kick", 2, 4, 0.9), segment("hug", 5, 5.5, 0.6), segment(HOSTILE, 6, 8, 0.8)]
 EVENTS = [{"event": "started", "label": s["label"], "start": s["start"], "time": s["start"] + 0.5} for s in SEGMENTS]
 TRUTH = [
-    Segment(1.25, 4, "kick"),  # found, announced 1.25 s after its start
+    Segment(1.25, 4, "kick"),  # detected, reported 1.25 s after its start
     Segment(0, 1, HOSTILE),  # missed
-    Segment(8, 9, "wave"),  # unknown to the checkpoint
+    Segment(8, 9, "wave"),  # not a class of the checkpoint
 ]
 
 
 def report_on(video, path, **more):
-    """Write the report of a video of greys; its path."""
+    """Write the report of a grey video; return its path."""
     chunks = SECONDS * 4
     scores = np.full((chunks, len(CLASSES)), 0.1, np.float32)
-    for c, label in enumerate(CLASSES):
-        for found in SEGMENTS:
-            if found["label"] == label:
-                scores[int(found["start"] * 4) : int(found["end"] * 4), c] = found["score"]
-    own = {"source": "rtsp://admin:hunter2@camera/live", "duration": float(SECONDS), "segments": SEGMENTS}
-    timeline = make_timeline(chunks, CLASSES, **own, speed={"realtime_factor": 3.5}, warnings=[HOSTILE])
+    for s in SEGMENTS:
+        scores[int(s["start"] * 4) : int(s["end"] * 4), CLASSES.index(s["label"])] = s["score"]
+    about = {"source": "rtsp://admin:hunter2@camera/live", "duration": float(SECONDS), "segments": SEGMENTS}
+    timeline = make_timeline(chunks, CLASSES, **about, speed={"realtime_factor": 3.5}, warnings=[HOSTILE])
     write_report(path, timeline, scores, video=video, truth=TRUTH, events=EVENTS, **more)
     return path
 
 
 def seconds(page) -> float:
-    """Where the cursor is, as a screen reader hears it."""
+    """Return the time at the cursor, as screen readers get it."""
     wait_for(page, "!frameAsked || playing")
     return float(page.get_attribute("#surface", "aria-valuenow"))
 
@@ -94,17 +92,17 @@ def click_at(page, time: float, element: str = "#surface") -> None:
 
 
 def wait_for_picture(page, grey: int) -> None:
-    """Until the video's middle has a grey, read from the screen: scripts may not look into a video from disk."""
-    deadline, seen = monotonic() + TIMEOUT_S, -1
-    while abs(seen - grey) >= 8:
-        assert monotonic() < deadline, f"the picture is {seen}, not {grey}"
+    """Wait until the middle of the video has this grey, in a screenshot: scripts cannot read a video from disk."""
+    deadline, current = monotonic() + TIMEOUT_S, -1
+    while abs(current - grey) >= 8:
+        assert monotonic() < deadline, f"the frame is {current}, not {grey}"
         shot = cv2.imdecode(np.frombuffer(page.locator("#video").screenshot(), np.uint8), cv2.IMREAD_GRAYSCALE)
-        seen = int(shot[shot.shape[0] // 2, shot.shape[1] // 2])
+        current = int(shot[shot.shape[0] // 2, shot.shape[1] // 2])
         page.wait_for_timeout(25)
 
 
 def ink(page, lane: int) -> int:
-    """How many pixels of a lane's canvas are drawn, once it is."""
+    """Return the number of drawn pixels of a lane."""
     wait_for(page, f"!document.querySelectorAll('.lane, .line')[{lane}].lane.dirty")
     return page.evaluate(
         """(lane) => {

@@ -1,4 +1,4 @@
-"""Clips of noise, and live sources that are read to their end."""
+"""Clips of noise, and readers of live sources."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +13,7 @@ SIDE = 320
 
 
 def clip(path: Path, start: int = 0, rate: int = 30, size=(96, 64), seconds: int = 2) -> bytes:
-    """Noise as MPEG-TS, its clock at `start` seconds."""
+    """Write noise as MPEG-TS with a clock that starts at `start` seconds; return the bytes."""
     random = np.random.default_rng(0)
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=rate, options={"g": "10", "preset": "ultrafast"})
@@ -32,7 +32,7 @@ def stdin(file) -> Input:
 
 
 def read_chunks(reader: LiveReader) -> list:
-    """All chunks until the source is over."""
+    """Return all chunks until the source ends."""
     chunks = []
     with reader:
         while True:

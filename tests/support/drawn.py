@@ -1,4 +1,4 @@
-"""Labels, detections and scores for the tests of metrics: made by hand, and drawn by Hypothesis."""
+"""Labels, detections and scores for the tests of metrics."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -7,13 +7,13 @@ from lstr.labels.segment import Segment
 
 CLASSES = ("Background", "hug", "point", "Ambiguous")
 LETTERS = ".AB?"
-"""The classes of scores and targets that are written as text, a letter a chunk: none, A, B, ambiguous."""
+"""Classes of scores and targets in texts with a letter per chunk: background, A, B, ambiguous"""
 
 quarters = st.integers(0, 24).map(lambda k: k / 4)
 
 
 def drawn_segments(*labels: str, least: float = 0.0):
-    """Segments of the labels, whose times are quarters of a second and that last at least so long."""
+    """Segments with times in quarters of a second that last at least `least` seconds."""
     times = st.tuples(quarters, quarters).map(sorted)
     return st.builds(lambda t, label: Segment(t[0], t[1] + least, label), times, st.sampled_from(labels))
 
@@ -28,11 +28,11 @@ def plain_iou(a: Segment, b: Segment) -> float:
     return shared / union if union else 0.0
 
 
-def scores_of(said: str, sure: float = 0.7, letters: str = LETTERS) -> np.ndarray:
-    """Scores (L, C) whose highest class of each chunk is its letter."""
-    return 0.1 + (sure - 0.1) * targets_of(said, letters)
+def scores_of(text: str, score: float = 0.7, letters: str = LETTERS) -> np.ndarray:
+    """Return scores (L, C): `score` for the class of each chunk's letter, 0.1 for the others."""
+    return 0.1 + (score - 0.1) * targets_of(text, letters)
 
 
-def targets_of(on: str, letters: str = LETTERS) -> np.ndarray:
-    """Targets (L, C)."""
-    return np.eye(len(letters), dtype=int)[[letters.index(letter) for letter in on]].reshape(len(on), len(letters))
+def targets_of(text: str, letters: str = LETTERS) -> np.ndarray:
+    """Return targets (L, C)."""
+    return np.eye(len(letters), dtype=int)[[letters.index(letter) for letter in text]].reshape(-1, len(letters))

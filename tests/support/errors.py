@@ -1,11 +1,10 @@
-"""What every mistake of a user must look like."""
+"""The form of every error message for users."""
 
 
 def assert_error(result, code: int, *words: str) -> None:
-    """One sentence, one hint, the right code, no traceback, nothing on standard output."""
-    got, out, err = result
-    assert got == code, err
+    """Check the exit code, one error with one hint and these words, no traceback, and no standard output."""
+    exit_code, out, err = result
+    assert exit_code == code, err
     assert err.count("error: ") + err.count("failed: ") == 1 and err.count("hint: ") == 1, err
     assert "Traceback" not in err and out == ""
-    for word in words:
-        assert word in err, err
+    assert not [word for word in words if word not in err], err

@@ -1,4 +1,4 @@
-"""A model file that can be exported in a second: small random networks, and a model that nobody has trained."""
+"""A model file that can be exported in a second: small networks and a model with random weights."""
 
 import warnings
 from dataclasses import replace
@@ -19,7 +19,7 @@ SETTINGS = dict(d_model=16, n_heads=4, d_feedforward=24, work_length=6, long_len
 
 
 def write_exportable(folder: Path, *kinds: str, precision: str = "float32") -> ModelFile:
-    """A model file of a kind, of several their average, on RGB features of a network with random weights."""
+    """Write a model file of a kind, or of the average of several, on RGB features of a random network."""
     recipe = replace(small_preset({"rgb": "shufflenetv2"}, PICTURES), flow=None, precision=precision)
     twostream = build_twostream(recipe, WeightSources(), "cpu")
     paths = []

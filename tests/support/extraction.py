@@ -1,4 +1,4 @@
-"""Extraction with networks and flow threads that a test has made itself, and what a generator returns."""
+"""Extraction with given networks and flow threads, and the return values of generators."""
 
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from lstr.pipelines.features.video import FoldNetworks, VideoExtractor, new_netw
 
 
 def return_value(events: Generator[Any, None, Any]) -> Any:
-    """What a generator returns when it is run to its end."""
+    """Run a generator to its end, and return its return value."""
     while True:
         try:
             next(events)
@@ -26,12 +26,12 @@ def return_value(events: Generator[Any, None, Any]) -> Any:
 
 
 def features_in(folder: Any, video_id: str) -> list[np.ndarray]:
-    """The RGB and the flow features of a video, read from a feature folder as it is now."""
+    """Read the RGB and the flow features of a video again from its folder."""
     return [np.asarray(array) for array in open_features(folder.path).load(video_id)]
 
 
 def prepare(videos: Mapping[str, Place], options: ExtractOptions, flow: FlowWorkers | None):
-    """The networks and the folder of an extraction, as it was begun or new."""
+    """Return the networks and the folder of a resumed or new extraction."""
     return resume_networks(videos, options) or return_value(new_networks(videos, options, flow))
 
 
@@ -43,7 +43,7 @@ def extract_all(
     cache: Path | None = None,
     at_once: int = 1,
 ) -> list[Outcome]:
-    """The Outcome of each video, extracted in this process where it is not done."""
+    """Extract videos in this process; return the Outcome of each."""
     caches = caches_of(cache, twostream.recipe) if cache else []
     extractor = VideoExtractor(folder, FoldNetworks(twostream), flow, caches, at_once=at_once)
     return [event for event in resume(videos, folder, extractor.engine) if isinstance(event, Outcome)]

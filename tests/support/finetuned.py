@@ -1,4 +1,4 @@
-"""A small set of videos and a weights folder of networks that say they were trained on two of them."""
+"""Videos, and a weights folder of random networks whose cards state that they were trained on two of them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,19 +25,19 @@ RGB_DIM = small_set.DIMS[0]
 
 @dataclass(frozen=True)
 class FinetunedSet:
-    """Three videos by id: of fold 1, of fold 2, and one that no network has seen; and the weights."""
+    """Weights, and three videos by id: of fold 1, of fold 2, and one on which no network was trained."""
 
     videos: dict[str, Path]
     weights: WeightsFolder
 
     @property
     def training(self) -> dict[str, str]:
-        """SHA-256 of the first two by id."""
+        """SHA-256 of the first two videos by id."""
         return self.weights.about["training"]
 
 
 def write_finetuned(root: Path) -> FinetunedSet:
-    """Networks of random weights: of all videos, and two pairs that have not seen one of the two."""
+    """Write networks with random weights for all videos and for each fold."""
     render_scenes(root, SceneConfig(n_videos=3, n_testing=1, seconds=4.0, width=96, height=64))
     videos = find_videos([root / "videos"])
     training = {video_id: sha256_of(videos[video_id]) for video_id in sorted(videos)[:2]}
@@ -51,10 +51,9 @@ def write_finetuned(root: Path) -> FinetunedSet:
         state |= {f"cls_head.fc_cls.{name}": tensor for name, tensor in head.items()}
         stem = next(name for name, tensor in state.items() if tensor.dim() == 4)
         for fold in (None, 1, 2):
-            seen = {i: sha256 for i, sha256 in training.items() if folds[i] != fold}
-            card = ModelCard(fit_name(path), stream, network, CLASSES, seen, 0.5, fold)
+            trained_on = {i: sha256 for i, sha256 in training.items() if folds[i] != fold}
+            card = ModelCard(fit_name(path), stream, network, CLASSES, trained_on, 0.5, fold)
             write_network(path, state | {stem: state[stem] * (1 + (fold or 0))}, card)
-    details = {"seconds": 1.0}
     sources = WeightSources({stream: str(network_file(path, stream)) for stream in NAMES})
     recipe = build_twostream(SMALL.narrowed(list(NAMES)), sources, "cpu", "float32").recipe
-    return FinetunedSet(videos, write_weights(path, recipe, folds, training, details, 2))
+    return FinetunedSet(videos, write_weights(path, recipe, folds, training, {"seconds": 1.0}, 2))

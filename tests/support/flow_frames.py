@@ -15,7 +15,7 @@ from lstr.extractors.flow import workers
 
 SHARED = Path(os.environ.get("LSTR_SHARED", Path(__file__).parents[3] / "shared"))
 CLOSE, NEAR = 1e-5, 1e-2
-"""Pixels, mean end-point difference to OpenCV: of motion, and where none explains the frames and a rounding grows."""
+"""Mean end-point difference to OpenCV in pixels: for motion, and for frames where rounding errors grow"""
 opencv5 = pytest.mark.skipif(
     int(cv2.__version__.split(".")[0]) < 5 or not hasattr(cv2, "optflow"),
     reason="parity is to OpenCV 5 with optflow: 4.x computes cubic remap with a table",
@@ -33,13 +33,13 @@ VIDEOS = {"seq01": "ut_interaction", "seq04": "ut_interaction", "fall-01": "urfa
 
 
 def texture(h: int, w: int, seed: int = 0) -> np.ndarray:
-    """A smooth random texture (H, W) float32 that uses the whole grey range."""
+    """Return a smooth random texture (H, W) float32 with the full grey range."""
     image = cv2.GaussianBlur(np.random.default_rng(seed).random((h, w), np.float32), (0, 0), 3.0)
     return cv2.normalize(image, None, 0, 255, cv2.NORM_MINMAX)
 
 
 def moved(h: int, w: int, degrees: float = 0.0, scale: float = 1.0, dx: float = 0.0, dy: float = 0.0, seed: int = 0):
-    """Two frames (H, W) uint8 of a smooth texture turned, zoomed and moved about the image centre."""
+    """Return two frames (H, W) uint8 of a texture rotated, scaled and moved about the image centre."""
     image = texture(h + 64, w + 64, seed)
     matrix = cv2.getRotationMatrix2D((w / 2 + 32, h / 2 + 32), degrees, scale)
     matrix[:, 2] += dx, dy
@@ -48,15 +48,15 @@ def moved(h: int, w: int, degrees: float = 0.0, scale: float = 1.0, dx: float = 
 
 
 def pair_of(name: str) -> list[np.ndarray]:
-    """Two frames by what is between them: a motion, a size as 47x33, a video, "cut", or two of hard_frames."""
+    """Return two frames by name: a motion, a size such as 47x33, a video, "cut", or two of hard_frames."""
     if name in MOTIONS:
         return moved(120, 160, **MOTIONS[name])
     if name in VIDEOS:
         path = SHARED / "data" / VIDEOS[name] / "videos" / f"{name}.mp4"
         return grey_of(real_frames(path, 60, 2, (320, 180)))
-    if name == "doubtful root":  # of one root a rounding decides, and grew to 4e-4 pixels
+    if name == "doubtful root":  # the rounding of one square root grows to 4e-4 pixels
         return grey_of(real_frames(SHARED / "data" / "ut_interaction" / "videos" / "seq07.mp4", 3, 2, (340, 256)))
-    if name == "cut":  # taps too far apart for a register, passes that end in doubt or one iteration too late
+    if name == "cut":  # samples too far apart for a register; the number of iterations is close to a limit
         return [np.rint(texture(64, 96, seed)).astype(np.uint8) for seed in (11, 12)]
     if " to " in name:
         return [hard_frames(50, 61)[part] for part in name.split(" to ")]
@@ -65,22 +65,21 @@ def pair_of(name: str) -> list[np.ndarray]:
 
 
 def opencv(before: np.ndarray, after: np.ndarray, schedule: tuple[int, ...] = ()) -> np.ndarray:
-    """Flow (H, W, 2) by OpenCV; a schedule is of warps, outer and inner iterations."""
+    """Return OpenCV's flow (H, W, 2); a schedule has warps, outer and inner iterations."""
     solver = cv2.optflow.DualTVL1OpticalFlow_create()
-    if schedule:
-        solver.setWarpingsNumber(schedule[0])
-        solver.setOuterIterations(schedule[1])
-        solver.setInnerIterations(schedule[2])
+    setters = (solver.setWarpingsNumber, solver.setOuterIterations, solver.setInnerIterations)
+    for set_count, count in zip(setters, schedule, strict=False):
+        set_count(count)
     return solver.calc(before, after, None)
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Mean end-point difference in pixels."""
+    """Return the mean end-point difference in pixels."""
     return float(np.hypot(*np.moveaxis(a.astype(np.float64) - b, -1, 0)).mean())
 
 
 def hard_frames(h: int, w: int) -> dict[str, np.ndarray]:
-    """Grey images (H, W) uint8 without motion to find, by name: what flow must survive."""
+    """Return grey images (H, W) uint8 without motion, by name."""
     noise = np.random.default_rng(0).integers(0, 256, (h, w), np.uint8)
     return {
         "black": np.zeros_like(noise),
@@ -92,7 +91,7 @@ def hard_frames(h: int, w: int) -> dict[str, np.ndarray]:
 
 
 def real_frames(path: Path, start: int, count: int, size: tuple[int, int] = (320, 180)) -> np.ndarray:
-    """Frames (count, H, W, 3) of a video, RGB, at the working size."""
+    """Read RGB frames (count, H, W, 3) of a video, resized."""
     if not path.is_file():
         pytest.skip(f"no shared video {path}")
     with av.open(str(path)) as container:
@@ -102,12 +101,12 @@ def real_frames(path: Path, start: int, count: int, size: tuple[int, int] = (320
 
 
 def grey_of(frames: np.ndarray) -> list[np.ndarray]:
-    """Grey images (H, W) of RGB frames."""
+    """Return grey images (H, W) of RGB frames."""
     return [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
 
 
 def compiled_solve(i0: torch.Tensor, i1: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """A Solve of `tvl1_gpu` by the compiled kernel of the processor."""
+    """Solve as `tvl1_gpu` does, with the compiled kernel of the processor."""
     flow, (h, w) = u.contiguous().clone(), i0.shape[1:]
     scratch = np.empty(workers._tvl1.workspace_size(w, h), np.uint8)
     for before, after, field in zip(i0.numpy(), i1.numpy(), flow.numpy(), strict=True):

@@ -1,4 +1,4 @@
-"""Stores of features as other people publish them, with an action planted in known seconds."""
+"""Feature stores in published formats, with an action at known times."""
 
 import json
 from fractions import Fraction
@@ -13,11 +13,11 @@ from tests.support.feature_set import TINY_SETTINGS
 FORMATS = ("npy", "npz", "npz packed", "pt")
 SECONDS = 12
 SEGMENTS = {f"v{n}": [(1.3 + n / 7, 3.1 + n / 3), (6.7, 8.9 - n / 9)] for n in range(5)}
-"""Seconds at which no chunk of any rate begins."""
+"""Start and end in seconds, at which no chunk of any rate begins"""
 
 
 def rows_of(video: str, clock: Clock, width: int = 8, seconds: int = SECONDS) -> np.ndarray:
-    """Features (L, width) float32 of a video: noise, and in the first three numbers whether the action is on."""
+    """Return features (L, width) float32 of a video: noise, with larger first three numbers during the action."""
     length = int(seconds * clock.rate)
     rows = np.random.default_rng([ord(video[-1]), length]).normal(0, 0.3, (length, width)).astype(np.float32)
     for start, end in SEGMENTS[video]:
@@ -27,13 +27,13 @@ def rows_of(video: str, clock: Clock, width: int = 8, seconds: int = SECONDS) ->
 
 
 def write_labels(path: Path, names: dict[str, str] | None = None) -> Path:
-    """Labels of the planted actions: three videos for training, one for validation, one for testing."""
+    """Write the labels: three videos for training, one for validation, one for testing."""
     subsets = ("training", "training", "training", "validation", "testing")
     database = {
         (names or {}).get(video, video): {
             "subset": subset,
             "duration": SECONDS,
-            "annotations": [{"segment": list(one), "label": "wave"} for one in segments],
+            "annotations": [{"segment": list(times), "label": "wave"} for times in segments],
         }
         for (video, segments), subset in zip(SEGMENTS.items(), subsets, strict=True)
     }
@@ -42,7 +42,7 @@ def write_labels(path: Path, names: dict[str, str] | None = None) -> Path:
 
 
 def write_store(path: Path, form: str, arrays: dict[str, np.ndarray]) -> Path:
-    """A store of arrays in one of FORMATS; the folder."""
+    """Write arrays in one of FORMATS; return the folder."""
     path.mkdir(parents=True, exist_ok=True)
     for video, rows in arrays.items():
         if form == "npy":
@@ -57,7 +57,7 @@ def write_store(path: Path, form: str, arrays: dict[str, np.ndarray]) -> Path:
 
 
 def write_set(folder: Path, form: str, rate: str, width: int = 8) -> tuple[Path, Path, Clock]:
-    """A store at a rate and its labels, and the clock of both."""
+    """Write a store at a rate and its labels; return them and the clock."""
     clock = Clock(Fraction(rate))
     arrays = {video: rows_of(video, clock, width) for video in SEGMENTS}
     return write_store(folder / "store", form, arrays), write_labels(folder / "labels.json"), clock
@@ -66,4 +66,4 @@ def write_set(folder: Path, form: str, rate: str, width: int = 8) -> tuple[Path,
 SMALLEST = {"long_length": "8", "work_length": "6", "long_stride": "2", "l_enc": "1", "l_dec": "1", "dropout": "0"}
 TINY = {**TINY_SETTINGS, **{f"model.{name}": value for name, value in SMALLEST.items()}}
 TINY |= {"model.kind": "lstr", "train.lr": "0.01", "train.warmup": "0.1"}
-"""A model that learns the planted action in some hundred steps."""
+"""Settings of a model that learns the action in a few hundred steps"""

@@ -1,4 +1,4 @@
-"""tvl1_cluster.cu as a library of this machine's processor: the CUDA kernel's threads one after the other."""
+"""tvl1_cluster.cu compiled for this processor, with the CUDA threads one after another."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ HOPPER = Limits(processors=132, blocks=16, memory=232_448)
 
 
 class HostKernel:
-    """The kernel, with clusters of any number of blocks; `iterations` of each scale it solved."""
+    """The kernel with clusters of any size; `iterations` has those of each solved scale."""
 
     def __init__(self, library: Path):
         self.library = ctypes.CDLL(str(library))
         self.iterations: list[int] = []
 
     def solve_in_place(self, planes: int, i0: int, flow: int, h: int, w: int, bound: float, blocks: int, schedule=FULL):
-        """One pair, by the addresses that the CUDA kernel takes."""
+        """Solve one pair, with the addresses that the CUDA kernel takes."""
         pointers = map(ctypes.c_void_p, (planes, i0, flow))
         self.iterations.append(self.library.solve_on_host(*pointers, h, w, ctypes.c_float(bound), blocks, *schedule))
 
     def solver(self, blocks: int, schedule=FULL) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """A Solve of `tvl1_gpu` with at most `blocks` in a cluster where the scale fits so few."""
+        """Return a Solve of `tvl1_gpu` with at most `blocks` per cluster, or the smallest cluster that fits."""
 
         def solve(i0: Tensor, i1: Tensor, u: Tensor) -> Tensor:
             planes, i0, flow = image_planes(i1).contiguous(), i0.contiguous(), u.contiguous().clone()
@@ -50,30 +50,24 @@ class HostKernel:
 
 
 def build_host_kernel(folder: Path) -> HostKernel:
-    """Compile it, once for all processes of a run; skips, with the reason, where no compiler is."""
+    """Compile the kernel once for all processes; skip the test without a compiler."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
         pytest.skip("no C++ compiler on this machine")
-    library, made = folder / "tvl1_cluster.so", folder / f"tvl1_cluster.{os.getpid()}.so"
+    library, temporary = folder / "tvl1_cluster.so", folder / f"tvl1_cluster.{os.getpid()}.so"
     if not library.exists():
-        # the kernel fuses a multiply and an add by itself, in hardware where this processor can
-        fused = ["-mfma"] if "fma" in _flags() else []
-        rounding = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-        options = ["-O3", "-std=c++17", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *rounding, *fused]
-        subprocess.run([compiler, *options, "-x", "c++", str(source(True).path), "-o", str(made)], check=True)
-        os.replace(made, library)
+        # fma() of the kernel is one instruction on processors that have it
+        info = Path("/proc/cpuinfo")
+        has_fma = platform.machine() == "x86_64" and info.exists() and "fma" in info.read_text().split()
+        options = "-O3 -std=c++17 -shared -fPIC -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno".split()
+        options += ["-fno-trapping-math", *["-mfma"] * has_fma]
+        subprocess.run([compiler, *options, "-x", "c++", str(source(True).path), "-o", str(temporary)], check=True)
+        os.replace(temporary, library)
     return HostKernel(library)
 
 
-def _flags() -> list[str]:
-    if platform.machine() != "x86_64":
-        return []
-    info = Path("/proc/cpuinfo")
-    return info.read_text().split() if info.exists() else []
-
-
 def need_nvrtc() -> None:
-    """Skip, with the reason, where CUDA's compiler is not installed."""
+    """Skip the test if CUDA's compiler is not installed."""
     try:
         bindings()
     except FlowError as error:

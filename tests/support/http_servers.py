@@ -17,7 +17,7 @@ class _LoopbackServer(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Answers for `Server`; subclasses may refuse requests."""
+    """The handler of `Server`."""
 
     def do_GET(self):
         self.server.requested.append(self.path)

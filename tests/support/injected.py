@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw, at each stage of the work on one source: the video called `bad`, of a size of its own."""
+"""Unexpected errors at each stage of the work on one video, `bad`, which has a different size than the others."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from pathlib import Path
 
 from tests.support.videos import write_video
 
-SIZE = (80, 48)
-"""Of the pictures of `bad` alone, by which flow and networks know it."""
+SIZE = (80, 48)  # of the frames of `bad` only, by which flow and networks recognise it
 STAGES = ("probe", "decode", "flow", "network", "write")
 
 
 def write_bad(path: Path) -> Path:
-    """A sound video of two seconds, which fails where an error is injected."""
+    """Write a valid video of two seconds."""
     return write_video(path, range(0, 1200, 20), SIZE)
 
 
 def inject(setattr: Callable, stage: str, error: Exception) -> None:
-    """Have a stage of the work on `bad` raise an error; `setattr` is monkeypatch's, or Python's own."""
+    """Make a stage of the work on `bad` raise an error; `setattr` is that of monkeypatch or the builtin."""
     from lstr.extractors.flow.workers import FlowWorkers
     from lstr.extractors.networks.crops import View
     from lstr.extractors.video import probe
@@ -42,8 +41,7 @@ def inject(setattr: Callable, stage: str, error: Exception) -> None:
     elif stage == "flow":
         setattr(FlowWorkers, "pair", _raising(FlowWorkers.pair, error, lambda _, image, __: _is_bad(image)))
     elif stage == "network":
-        seen = lambda _, frames, flow=None: _is_bad(frames[0, ..., 0])  # noqa: E731
-        setattr(View, "image", _raising(View.image, error, seen))
+        setattr(View, "image", _raising(View.image, error, lambda _, frames, flow=None: _is_bad(frames[0, ..., 0])))
     else:
         setattr(RowFile, "append", _raising(RowFile.append, error, lambda rows, _: ".bad.npy" in rows.path.name))
 
@@ -52,10 +50,10 @@ def _is_bad(image) -> bool:
     return image.shape == SIZE[::-1]
 
 
-def _raising(function: Callable, error: Exception, meant: Callable[..., bool]) -> Callable:
-    def raising(*arguments, **named):
-        if meant(*arguments):
+def _raising(function: Callable, error: Exception, condition: Callable[..., bool]) -> Callable:
+    def raising(*arguments, **keywords):
+        if condition(*arguments):
             raise error
-        return function(*arguments, **named)
+        return function(*arguments, **keywords)
 
     return raising

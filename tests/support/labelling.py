@@ -1,4 +1,4 @@
-"""Changes of a labels project as a page makes them, and keys pressed on the page itself."""
+"""Changes of a labels project as its page requests them, and keys pressed on the page."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ def new_id() -> str:
 
 
 def put(project: Project, value: Value | None, video: str = "", key: str = ""):
-    """Let a value be the one at its place, as the page does that knows what was there."""
+    """Replace a value of the project; the request includes the previous value, as the page's requests do."""
     kinds = {Label: "label", About: "about", Action: "action", Subject: "subject"}
     kind = kinds[type(value)] if value is not None else "label"
     before = project.state.get(kind, video, key)
@@ -23,13 +23,13 @@ def put(project: Project, value: Value | None, video: str = "", key: str = ""):
 
 
 def action(project: Project, name: str, key: str = "") -> str:
-    """Add an action; its id."""
+    """Add an action; return its id."""
     put(project, Action(name, key, len(project.state.actions)), key=f"id of {name}")
     return f"id of {name}"
 
 
 def settled(page) -> None:
-    """Nothing is on its way: no change, no picture, no drawing."""
+    """Wait until the page has sent all changes and shows the current frame."""
     wait_for(page, "!asked.length && !loading && !frameAsked && shownNumber === number")
 
 
@@ -40,12 +40,12 @@ def press(page, *keys: str) -> None:
 
 
 def labels_of(page) -> list[tuple]:
-    """(action, start, end) by start, as the page has them."""
-    return [tuple(one) for one in page.evaluate("inOrder().map(([, l]) => [nameOf(l.action), l.start, l.end])")]
+    """Return (action, start, end) of the page's labels in order of the start."""
+    return [tuple(label) for label in page.evaluate("inOrder().map(([, l]) => [nameOf(l.action), l.start, l.end])")]
 
 
 def labels_after(journal: list[str]) -> dict[str, tuple[float, float]]:
-    """The labels by key, from the journal's lines alone, read without our reader."""
+    """Return start and end of the labels by key, parsed from the journal without the product's reader."""
     labels: dict[str, tuple[float, float]] = {}
     for text in journal:
         try:
@@ -53,11 +53,8 @@ def labels_after(journal: list[str]) -> dict[str, tuple[float, float]]:
         except ValueError:
             continue
         for change in line.get("changes", ()):
-            if change["kind"] != "label":
-                continue
-            after = change["after"]
-            if after is None:
+            if change["kind"] == "label":
                 labels.pop(change["key"], None)
-            else:
-                labels[change["key"]] = (after["start"], after["end"])
+                if (after := change["after"]) is not None:
+                    labels[change["key"]] = (after["start"], after["end"])
     return labels

@@ -1,4 +1,4 @@
-"""Drawn videos to learn from, learnings of them that take seconds, and what they end in."""
+"""Rendered videos, and runs of `learn` that take seconds."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ SMALL = {"epochs": "1", "draws": "16", "short_side": "64", "crop": "64", "model.
 
 
 def write_videos(root: Path) -> Path:
-    """Six drawn videos, of which two are held out, in a folder of a folder, with spaces."""
+    """Render six videos, two of them held out, in a subfolder with a space in its name."""
     labels = render_scenes(root, SceneConfig(n_videos=6, n_testing=2, seconds=5.0, width=96, height=64))
     content = json.loads(labels.read_text())
     content["database"] = {f"day 1/{name}": entry for name, entry in content["database"].items()}
@@ -29,6 +29,6 @@ def options(videos: Path, output: Path, **others) -> LearnOptions:
 
 
 def run(chosen: LearnOptions) -> tuple[list, Learnt]:
-    """All events of a learning, and what came of it."""
+    """Return all events and the result of `learn`."""
     events: list = []
     return events, result_of(learn(chosen), events.append)

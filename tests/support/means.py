@@ -1,4 +1,4 @@
-"""Networks of a millisecond, and a model that takes what they make: cameras are decided without torch's time."""
+"""Networks and a model that take a millisecond, for tests of many sources."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,12 +14,12 @@ from tests.support.feature_set import TINY
 
 
 class Means:
-    """The smallest networks: means of a chunk's pictures, and of their change."""
+    """Networks whose features are the means of a chunk's frames and of their differences."""
 
     device, batch, recipe = "cpu", 4, SimpleNamespace(long_side=64, remembers=False)
 
     def prepare(self, *batches):
-        """There is nothing to prepare."""
+        pass
 
     def open_pool(self, workers):
         return ThreadPoolExecutor(2, "networks"), 2
@@ -34,7 +34,7 @@ class Means:
 
 
 def tiny_checkpoint(path: Path, classes: tuple[str, ...]):
-    """A model of a millisecond, of six numbers of a picture and two of its change, loaded from `path`."""
+    """Write and load a model for the features of `Means`."""
     torch.manual_seed(0)
     model = make_model(configure(rgb_dim=6, flow_dim=2, **TINY), len(classes)).eval()
     with torch.no_grad():

@@ -1,7 +1,4 @@
-"""The oldest version of each package that setup.cfg allows, as constraints for pip: `make test-oldest` installs them.
-
-A lower bound has to be a release that exists, and to stand first: pip refuses what does not.
-"""
+"""The lowest version of each package that setup.cfg allows, as constraints for pip: `make test-oldest`."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# what users run; of what tests alone need, such as pytest and ruff, the newest will do
+# packages of users; tests run with the latest pytest and ruff
 EXTRAS = ("learn", "onnxruntime", "ray")
 
 
 def lower_bounds() -> dict[str, str]:
-    """The version of each requirement after its `>=`."""
+    """Return the version after `>=`, which must come first, of each requirement."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     lists = [settings["options"]["install_requires"], *(settings["options.extras_require"][name] for name in EXTRAS)]

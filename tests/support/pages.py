@@ -1,4 +1,4 @@
-"""Pages as a parser sees them, and timelines to draw."""
+"""Parsed pages, and timelines to draw."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ HOSTILE = "</script><script>alert(1)</script><!-- {{data}} {{policy}} &amp; \u20
 
 
 def make_timeline(chunks: int, classes: list[str], **more) -> dict:
-    """A timeline with one segment and everything the format has."""
+    """Return a timeline with one segment and all entries of the format."""
     return {
         "format": "lstr-timeline/1",
         "source": "clips/one.mp4",
@@ -31,12 +31,12 @@ def make_timeline(chunks: int, classes: list[str], **more) -> dict:
 
 
 def make_scores(chunks: int, classes: int) -> np.ndarray:
-    """Random probabilities, float32 (chunks, classes)."""
+    """Return random probabilities, float32 (chunks, classes)."""
     return np.random.default_rng(0).dirichlet(np.ones(classes), chunks).astype(np.float32)
 
 
 def decode_scores(text: str, chunks: int, classes: int) -> np.ndarray:
-    """The inverse of `encode_scores`: float32 (chunks, classes), NaN where missing."""
+    """Invert `encode_scores`: return float32 (chunks, classes), NaN for missing scores."""
     codes = np.frombuffer(base64.b64decode(text), "<u2").reshape(classes, chunks).T
     return np.where(codes == NO_SCORE, np.nan, codes / FULL_SCALE).astype(np.float32)
 

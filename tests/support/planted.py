@@ -1,4 +1,4 @@
-"""Videos with a pattern planted in their chunks, without any video file: what a network must learn is known."""
+"""Chunks of videos with a visible pattern for each class, without video files."""
 
 import hashlib
 import zlib
@@ -19,15 +19,13 @@ from lstr.pipelines.training.training_videos import make_pairs
 CLASSES = (BACKGROUND, "rows", "columns")
 SIDE, LENGTH, ACTION = 40, 24, 4  # pixels, chunks of a video, chunks of an action
 
-
 SMALL = {"short_side": 32, "crop": 32, "batch_size": 4, "draws": 4, "segments": 1, "precision": "float32", "mixup": 0}
 
 
 def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, CachedVideo]]:
-    """Labels and chunks of videos v0, v1, …, the last ones for validation: noise, and striped where an action is.
+    """Return labels and chunks of videos v0, v1, …, the last ones for validation.
 
-    Which way the stripes run is the class. All planes carry the same, and mirroring leaves rows and columns what they
-    are.
+    All planes have noise, and stripes during an action. Their direction is the class; mirroring preserves it.
     """
     random = np.random.default_rng(0)
     stripes = np.where(np.arange(SIDE)[:, None] % 8 < 4, np.uint8(90), np.uint8(0)) * np.ones((1, SIDE), np.uint8)
@@ -48,7 +46,7 @@ def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, C
 
 
 def planted_training(streams, n_videos=3, n_folds=0, initial=None, n_validation=1, **settings) -> Training:
-    """A job on planted videos."""
+    """A training job on planted videos."""
     labels, cached = planted(n_videos, n_validation)
     preset = replace(PRESETS["fast"], flow=StreamPreset("shufflenetv2")).narrowed(streams)
     initial = initial or dict.fromkeys(streams, Initial())

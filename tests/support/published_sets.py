@@ -1,4 +1,4 @@
-"""Golden sets of published code: what is read of one, and gradients under the published names."""
+"""Golden data of published code, and gradients under the published names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lstr.windows.windows import Windows, gather
 
 
 def read_set(shared: Path, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray], np.ndarray]:
-    """What its JSON has, its arrays, and the features (L, D)."""
+    """Return the JSON, the arrays, and the features (L, D) of a golden set."""
     folder = shared / "data" / "golden"
     about = json.loads((folder / f"{name}.json").read_text())
     with np.load(folder / f"{name}.npz") as file:
@@ -32,14 +32,14 @@ def read_set(shared: Path, name: str) -> tuple[dict[str, Any], dict[str, np.ndar
 
 
 class Golden:
-    """A golden set and, after `load`, its model: content of its JSON, arrays, features (L, D), published tensors."""
+    """A golden set with the published tensors and, after `load`, its model."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.about, self.arrays, self.features = read_set(folder.parents[1], name)
         self.tensors: dict[str, Tensor] = torch.load(folder / f"{name}.pth")
 
     def load(self, settings: Mapping[str, Any]) -> None:
-        """Load the published tensors with what they do not tell."""
+        """Load the published tensors with the settings that cannot be inferred from them."""
         with NamedTemporaryFile(suffix=".pth") as file:
             torch.save(self.tensors, file.name)
             self.loaded = checkpoint.load(Path(file.name), settings)
@@ -47,7 +47,7 @@ class Golden:
 
 
 def supervised_windows(model, arrays, ends, stretched=False):
-    """Windows at chunks `ends` with targets (B, N, C) and which count (B, N), as training makes them."""
+    """Return training windows at chunks `ends`, their targets (B, N, C), and a mask of those that count (B, N)."""
     video = LabelledVideo("a", TwoStreamArray(arrays["rgb"], arrays["flow"]), arrays["target"])
     features = np.concatenate([arrays["rgb"], arrays["flow"]], axis=1)
     targets, counts = make_targets([video], [(0, int(end)) for end in ends], model.config, model.outputs())
@@ -55,13 +55,13 @@ def supervised_windows(model, arrays, ends, stretched=False):
 
 
 def in_doubles(windows: Windows) -> Windows:
-    """The same windows in double precision."""
+    """Return the windows in double precision."""
     floats = {f.name: v for f in fields(windows) if (v := getattr(windows, f.name)).is_floating_point()}
     return replace(windows, **{name: values.double() for name, values in floats.items()})
 
 
 def check_grids(arrays: Mapping[str, np.ndarray], config: WindowConfig) -> None:
-    """The chunks of the long memories, of windows as they are scored and as they are trained on."""
+    """Compare the chunks of the long memories, in scoring and in training."""
     for part, choose in (("window", memory.long_indices), ("train", memory.stretched_indices)):
         indices, visible = choose(arrays[f"{part}_start"] + config.work_length - 1, config)
         assert (visible == arrays[f"{part}_long_visible"]).all()
@@ -74,7 +74,7 @@ def check_gradients(
     renamed: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
     expected: Mapping[str, float | None],
 ) -> None:
-    """Norms of the model's gradients by the published names of its tensors, some of which are parts of ours."""
+    """Compare norms of gradients by the published names; some published tensors are parts of ours."""
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     checked = 0
     for name in tensors:
@@ -83,8 +83,7 @@ def check_gradients(
         marked = renamed({other: torch.full_like(tensor, other == name) for other, tensor in tensors.items()})
         parts = [gradients[ours][mark.bool()] for ours, mark in marked.items() if ours in gradients and mark.any()]
         norm = torch.cat(parts).norm().item()
-        assert norm == pytest.approx(expected[name], rel=1e-4, abs=4e-5), (
-            name
-        )  # sums that cancel: published ones are 3e-5 off
+        # published sums that cancel have errors of 3e-5
+        assert norm == pytest.approx(expected[name], rel=1e-4, abs=4e-5), name
         checked += 1
     assert checked == sum(norm is not None for norm in expected.values())

@@ -1,4 +1,4 @@
-"""Requests to a server of this machine, as any program can make them: every header as a test says."""
+"""HTTP requests with any headers to a server on this machine."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Answer:
 
 
 class Visitor:
-    """One who has opened the address of a server; `cookie` is what it was given."""
+    """A client that has opened the address of a server and received its `cookie`."""
 
     def __init__(self, address: str):
         parts = urlsplit(address)
@@ -32,12 +32,12 @@ class Visitor:
     def ask(
         self, path: str, content: Any = None, method: str = "", cookie: str | None = None, **headers: str
     ) -> Answer:
-        """A GET, or a POST of JSON where there is content; underscores in names of headers are hyphens."""
+        """Send a GET, or a POST of JSON content; underscores in names of headers become hyphens."""
         connection = HTTPConnection(self.host, self.port, timeout=30)
-        own = {"cookie": self.cookie if cookie is None else cookie} | (
-            {"content-type": "application/json"} if content is not None else {}
-        )
-        sent = {name: value for name, value in own.items() if value}
+        cookie = self.cookie if cookie is None else cookie
+        sent = {"cookie": cookie} if cookie else {}
+        if content is not None:
+            sent["content-type"] = "application/json"
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         body = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
         connection.request(method or ("GET" if body is None else "POST"), path, body, sent)

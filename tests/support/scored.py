@@ -1,4 +1,4 @@
-"""An evaluation of plain videos of ten seconds, with actions that were found, missed and detected falsely."""
+"""An evaluation of videos of ten seconds with correct, missed and false detections."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,14 +24,9 @@ LABELS = {
     "c": [],
 }
 DETECTED = {
-    "a": [(1, 3, "kick"), (4, 4.5, "kick")],  # one found, one false; the other class is missed
-    "b": [
-        (2, 4, "kick"),
-        (8, 9, HOSTILE),
-        (5, 6, HOSTILE),
-        (6.5, 7, HOSTILE),
-        (0, 1, "kick"),
-    ],  # one left out, three false
+    "a": [(1, 3, "kick"), (4, 4.5, "kick")],  # correct, false; the other class is missed
+    # correct, ignored because it is ambiguous, and three false ones
+    "b": [(2, 4, "kick"), (8, 9, HOSTILE), (5, 6, HOSTILE), (6.5, 7, HOSTILE), (0, 1, "kick")],
     "c": [],
 }
 ERRORS = [
@@ -41,11 +36,11 @@ ERRORS = [
     ("a", "false alarm", "kick", 4.0),
     ("a", "missed", HOSTILE, 5.0),
 ]
-"""In the order of the page: the video with most errors first"""
+"""In the order of the page: the video with the most errors first"""
 
 
 def make_evaluation(videos: dict[str, Path] | None = None, copies: int = 1, name: str = "run") -> Evaluation:
-    """The evaluation; `videos` are the files of ids, and `copies` how many times there is each id."""
+    """Return the evaluation, with files of `videos` by id and `copies` of each id."""
     ids = {f"{i}{k or ''}": i for k in range(copies) for i in LABELS}
     database = {i: VideoLabels("testing", CHUNKS / 4, tuple(LABELS[of])) for i, of in ids.items()}
     scores = [np.full((CHUNKS, len(CLASSES)), 0.1, np.float32) for _ in ids]
@@ -53,9 +48,9 @@ def make_evaluation(videos: dict[str, Path] | None = None, copies: int = 1, name
         for start, end, label in DETECTED[of]:
             rows[int(start * 4) : int(end * 4), CLASSES.index(label)] = 0.9
     records = {i: {"source": str(path), "bytes": path.stat().st_size} for i, path in (videos or {}).items()}
-    made = evaluation_of(CLASSES, database, scores, name, records)
-    made.document.update(analyse(made, resample(made, 0)))
-    return made
+    evaluation = evaluation_of(CLASSES, database, scores, name, records)
+    evaluation.document.update(analyse(evaluation, resample(evaluation, 0)))
+    return evaluation
 
 
 def evaluation_of(
@@ -66,33 +61,26 @@ def evaluation_of(
     records: dict | None = None,
     about: dict | None = None,
 ) -> Evaluation:
-    """The evaluation of scores, one array a video that is for testing."""
-    tested = {i: video for i, video in database.items() if video.subset == "testing"}
-    shown = [
+    """Return the evaluation of scores, with one array for each testing video."""
+    testing = {i: video for i, video in database.items() if video.subset == "testing"}
+    labelled = [
         LabelledVideo(i, np.zeros((len(rows), 0)), targets(video, classes, len(rows)))
-        for (i, video), rows in zip(tested.items(), scores, strict=True)
+        for (i, video), rows in zip(testing.items(), scores, strict=True)
     ]
     folder = SimpleNamespace(recipe=None, clock=CLOCK, path=Path("features"), read_record=(records or {}).get)
-    split = Split(folder, Labels(classes, database), shown)
+    split = Split(folder, Labels(classes, database), labelled)
     document = {
         **pooled_metrics(split, {"lstr": scores}),
-        **{"convention": "corrected", "mode": "batch", "videos": len(tested), "chunks": sum(map(len, scores))},
+        **{"convention": "corrected", "mode": "batch", "videos": len(testing), "chunks": sum(map(len, scores))},
         "checkpoint": f"{name}.pt",
     }
-    loaded = SimpleNamespace(
-        model=SimpleNamespace(scoring_rule=LSTR_RULE),
-        config=configure(),
-        path=Path(name),
-        classes=classes,
-        extra={},
-        about=about or {},
-        recipe=None,
-    )
+    entries = {"path": Path(name), "classes": classes, "extra": {}, "about": about or {}, "recipe": None}
+    model = SimpleNamespace(scoring_rule=LSTR_RULE)
+    loaded = SimpleNamespace(model=model, config=configure(), **entries)
     return Evaluation(loaded, split, scores, document, name=name)
 
 
 def page_of(folder: Path, *entries: Evaluation) -> Path:
-    """The page of an evaluation in a folder."""
-    return write_evaluation(
-        folder, Findings(entries, [{m: {"difference": 0.0} for m in ("mAP", "mcAP")}] * (len(entries) - 1))
-    )
+    """Write the page of evaluations to a folder."""
+    same = {name: {"difference": 0.0} for name in ("mAP", "mcAP")}
+    return write_evaluation(folder, Findings(entries, [same] * (len(entries) - 1)))

@@ -1,4 +1,4 @@
-"""A small set of drawn videos, with what the real jobs make of it."""
+"""A small set of rendered videos, with the results of the real jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,23 +15,21 @@ PICTURES = {"long_side": 96, "short_side": 64, "crop": 64}
 
 
 def small_preset(names: Mapping[str, str], pictures: Mapping[str, int]) -> Preset:
-    """`fast` with these networks, on images of these sizes."""
+    """Return `fast` with these networks and image sizes."""
     return replace(PRESETS["fast"], **{stream: StreamPreset(name) for stream, name in names.items()}, **pictures)
 
 
 SMALL = small_preset(NAMES, PICTURES)
-"""A recipe whose networks and images are so small that they cost next to nothing: to open and run those of
-`fast` was most of what many a test did."""
+"""A recipe with small networks and images, because many tests would spend most of their time in those of `fast`"""
 
 
 @dataclass(frozen=True)
 class SmallSet:
-    """Four tiny videos, their labels, features and a checkpoint, made once by the real jobs."""
+    """Four tiny videos, their labels, features and a checkpoint."""
 
     videos: Path
     labels: Path
-    recipe: Path
-    """A recipe file that says SMALL, which is the features' own."""
+    recipe: Path  # a file of SMALL, the recipe of the features
     features: Path
     checkpoint: Path
 
@@ -39,7 +37,7 @@ class SmallSet:
 def write_small_set(
     root: Path, names: Mapping[str, str] = NAMES, pictures: Mapping[str, int] = MappingProxyType(PICTURES)
 ) -> SmallSet:
-    """Rendered, extracted by these networks and trained: everything but the size is as a user has it."""
+    """Render, extract and train, as a user does."""
     from lstr.extractors.video.inputs import find_videos
     from lstr.pipelines.features.dataset import read_split
     from lstr.pipelines.features.extract import extract

@@ -1,4 +1,4 @@
-"""MPEG-TS whose time stamps are others, for sources with unusable clocks."""
+"""MPEG-TS with changed time stamps, for sources with wrong clocks."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ WRAP = 2**33  # ticks of a time stamp in MPEG-TS
 
 
 def restamped(data: bytes, stamp: Callable[[int, float], float]) -> bytes:
-    """MPEG-TS of one stream with the time of each frame, in seconds, replaced by `stamp(number, time)`, modulo 2^33."""
+    """Replace the time of each frame, in seconds, by `stamp(number, time)` in MPEG-TS of one stream."""
     changed, number = bytearray(data), 0
     for start in range(0, len(changed), PACKET):
         begins, control = changed[start + 1] & 0x40, changed[start + 3] >> 4 & 3

@@ -1,4 +1,4 @@
-"""Models that take a millisecond a step, of every kind and of every design of LSTR, and random videos for them."""
+"""Models of every kind and design that take a millisecond per step, and random videos for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DESIGNS = [
 
 
 def averaged(*members):
-    """The settings of a tiny average of members, each (settings, columns of the eight)."""
+    """Return the settings of an average of members, each (settings, ranges of the eight features)."""
     widths = [sum(end - first for first, end in columns) or 8 for _, columns in members]
     configs = [
         configure(**{**TINY, "rgb_dim": width, "flow_dim": 0, **changes})
@@ -40,7 +40,7 @@ AVERAGED = averaged(
     ({"kind": "gatehub", "long_stride": 4}, ((1, 3), (5, 8))),
     ({"kind": "lfb"}, ((2, 8),)),
 )
-"""Of kinds with a long memory of strides of their own and of others, each with its own part of the features."""
+"""Of kinds with and without a long memory, with different strides and parts of the features"""
 
 VARIANTS: list[dict[str, Any]] = [
     {"grid": "sliding", "positions": "distance"},
@@ -56,7 +56,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"kind": "miniroad", "anticipation": 2},
     {"kind": "trn", "anticipation": 2, "d_token": 6, "shared_classifier": True, "decoder_from": 0},
     {"kind": "testra", "grid": "anchored", "decay": 0.9, "anticipation": 2},
-    {"kind": "gatehub", "n_heads": 2, "d_model": 160, "n0": 8, "long_stride": 1},  # a stream keeps parts of its gates
+    {"kind": "gatehub", "n_heads": 2, "d_model": 160, "n0": 8, "long_stride": 1},  # a stream stores parts of its gates
     {"kind": "oadtr", "anticipation": 2, "decoder_heads": 2, "decoder_feedforward": 8},
     {"kind": "cmert", "grid": "anchored", "context": 2, "anticipation": 2, "refine_times": 3},
     {"kind": "mat", "grid": "sliding", "groups": 2, "l_stage1": 2, "refinements": 3, "anticipation": 2},
@@ -65,7 +65,7 @@ VARIANTS: list[dict[str, Any]] = [
     AVERAGED,
 ]
 CASES: list[dict[str, Any]] = [*({"kind": kind} for kind in KINDS), *VARIANTS]
-"""Every kind as it is, and what its settings change most."""
+"""Every kind with its defaults, and the settings that change it most"""
 
 
 def name_of(case):
@@ -73,9 +73,9 @@ def name_of(case):
 
 
 def each_of(cases):
-    """Parametrise a test by its `case`; what only varies a kind is left to `make test-all`."""
-    marks = {True: [], False: [pytest.mark.long]}
-    params = [pytest.param(case, id=name_of(case), marks=marks[{*case} == {"kind"}]) for case in cases]
+    """Parametrise a test by its `case`; variants of a kind are for `make test-all`."""
+    marks = [() if {*case} == {"kind"} else pytest.mark.long for case in cases]
+    params = [pytest.param(case, id=name_of(case), marks=mark) for case, mark in zip(cases, marks, strict=True)]
     return pytest.mark.parametrize("case", params)
 
 
@@ -88,12 +88,12 @@ def tiny(seed=0, n_classes=5, **changes):
 
 
 def video(length, seed=0, width=8):
-    """Random features (length, width)."""
+    """Return random features (length, width)."""
     return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
 
 
 def perturb(model):
-    """The model with random biases and norms, so that no term of an equation is 0 by chance."""
+    """Randomise biases and norms, so that no term of an equation is 0."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "bias" in name or "norm" in name:
@@ -103,14 +103,14 @@ def perturb(model):
 
 @torch.no_grad()
 def scores_of(model, features):
-    """Probabilities (L, 1 + n_ahead, C) of a video's features (L, D), by definition."""
+    """Return probabilities (L, 1 + n_ahead, C) of a video's features (L, D), by definition."""
     if len(features) == 0:
         return features.new_zeros(0, 1 + model.config.n_ahead, model.n_classes)
     return model.video_logits(features, 7).softmax(dim=-1)
 
 
 def run(model, features, state=None):
-    """Scores (T, ..., 1 + n_ahead, C) of features (T, D) of a stream, or (T, B, D) of a state of B."""
+    """Return scores (T, ..., 1 + n_ahead, C) of features (T, D) of a stream, or (T, B, D) of B streams."""
     if state is None:
         state = streaming.create(model, 1 if features.ndim == 2 else features.shape[1])
     rgb = model.config.rgb_dim
@@ -118,15 +118,15 @@ def run(model, features, state=None):
 
 
 def check_streams(model, lengths, tolerance=1e-5):
-    """Streams of one state against the definition, over what earlier videos left: lengths of the videos by stream."""
+    """Compare streams of one state, each with several videos of the given lengths, with the definition."""
     width = model.config.input_dim
     playlists = [[video(n, 10 * i + k, width) for k, n in enumerate(row)] for i, row in enumerate(lengths)]
     expected = torch.stack([torch.cat([scores_of(model, video) for video in videos]) for videos in playlists])
     features = torch.stack([torch.cat(videos) for videos in playlists], dim=1)  # (T, B, D)
-    begins = [set(np.cumsum(row)[:-1]) for row in lengths]
+    starts = [set(np.cumsum(row)[:-1]) for row in lengths]
     state, rows = streaming.create(model, len(lengths)), []
     for t in range(len(features)):
-        streaming.reset(state, [stream for stream, times in enumerate(begins) if t in times])
+        streaming.reset(state, [stream for stream, times in enumerate(starts) if t in times])
         rows.append(run(model, features[t : t + 1], state)[0])
     torch.testing.assert_close(torch.stack(rows, dim=1), expected, atol=tolerance, rtol=0)
     return expected

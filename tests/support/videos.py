@@ -1,4 +1,4 @@
-"""Videos that tests write, and their frames by FFmpeg."""
+"""Write videos, and read their frames by FFmpeg."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def remux(source: Path, target: Path, first: int = 0) -> Path:
-    """The same video packets, from number `first` on in the order of decoding, in another container."""
+    """Copy the video packets, from packet `first` in decoding order, to another container."""
     with av.open(str(source)) as opened, av.open(str(target), "w") as output:
         stream = output.add_stream_from_template(opened.streams.video[0])
         for number, packet in enumerate(opened.demux(video=0)):
@@ -22,8 +22,8 @@ def remux(source: Path, target: Path, first: int = 0) -> Path:
     return target
 
 
-FULL = 10**6  # a longer side that shrinks nothing
-# x265's own groups: pictures after a key frame that are shown before it need those before it too
+FULL = 10**6  # a limit of the longer side that changes no frame
+# open groups of x265: frames after a key frame that are displayed before it also need earlier frames
 OPEN_GROUPS = {"x265-params": "keyint=25:min-keyint=25:scenecut=0:bframes=4:pools=1:frame-threads=1:log-level=none"}
 
 
@@ -38,9 +38,9 @@ def write_video(
     noise: bool = False,
     pixels: str = "yuv420p",
 ) -> Path:
-    """A video whose frame i is shown at times[i] (units of 1/600 s): uniformly grey, brighter each frame, or noise.
+    """Write a video with frame i at times[i] (units of 1/600 s): grey, brighter with each frame, or noise.
 
-    `options` are the encoder's, `container` the muxer's; `aspect` is that of a sample.
+    `options` are for the encoder, `container` for the muxer; `aspect` is the sample aspect ratio.
     """
     random = np.random.default_rng(0)
     with av.open(str(path), "w", options=dict(container or {})) as output:
@@ -61,7 +61,7 @@ def write_video(
 
 
 def ffmpeg_24(path: Path) -> Iterator[np.ndarray]:
-    """The same file through FFmpeg's fps filter, upright."""
+    """Yield the upright frames of FFmpeg's fps filter at 24 FPS."""
     with av.open(str(path), metadata_errors="ignore") as container:
         stream = container.streams.best("video")
         graph = av.filter.Graph()

@@ -1,14 +1,11 @@
-"""Tests of what happens after so many seconds, on machines of any speed."""
+"""Tests with time limits, on machines of any speed."""
 
 from collections.abc import Callable
 from time import monotonic, sleep
 
 
 def retry_longer(check: Callable[[float], None], seconds: float) -> None:
-    """Call `check` with so many seconds; where it fails, with 4 and 16 times as many.
-
-    A busy machine may need the longest; a defect fails with each.
-    """
+    """Call `check(seconds)`; if it fails, retry with 4 and 16 times the seconds, for a busy machine."""
     for factor in (1, 4):
         try:
             return check(factor * seconds)
@@ -17,9 +14,9 @@ def retry_longer(check: Callable[[float], None], seconds: float) -> None:
     check(16 * seconds)
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until something holds; fails after so many seconds, which a machine that is only slow does not need."""
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until `condition()` is true; fail after `seconds`."""
     deadline = monotonic() + seconds
-    while not holds():
+    while not condition():
         assert monotonic() < deadline, f"not after {seconds:g} s"
         sleep(0.02)

@@ -54,7 +54,7 @@ class Camera:
 
 
 def count_pending(history: History) -> dict[str, int]:
-    """Numbers of pending notices by channel."""
+    """Return the numbers of pending notices by channel."""
     return dict(history._read("SELECT channel, count(*) FROM notices WHERE delivered IS NULL GROUP BY channel"))
 
 

@@ -1,7 +1,6 @@
 """Feature networks without mmaction2, and networks of timm through every job."""
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -16,24 +15,17 @@ from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.extractors.twostream import rebuild_twostream
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.progress import result_of
-from lstr.pipelines.training.network_run import Training
 from lstr.pipelines.training.networks import train_networks
 from lstr.pipelines.training.recogniser import initial_weights
 from tests.support.planted import planted_training
+from tests.support.processes import run_process
 
 MAPS, TOKENS, MOBILE = "timm:test_efficientnet", "timm:test_vit", "timm:mobilenetv4_conv_small"
 RUNTIMES = ("torch", "openvino", "onnxruntime")
 
 
-def with_networks(training: Training, **parts: StreamPreset) -> Training:
-    """A training of other networks."""
-    networks = training.networks
-    return replace(training, networks=replace(networks, preset=replace(networks.preset, **parts)))
-
-
 @pytest.mark.long
-def test_common_networks_need_no_mmaction2():
-    """To build, to train and to compute with what the recipes name."""
+def test_networks_of_recipes_need_no_mmaction2():
     code = (
         "import sys, lstr.pipelines.learning.planner, lstr.pipelines.detection.detect\n"
         "from lstr.extractors.networks.weights_file import WeightSources\n"
@@ -45,21 +37,22 @@ def test_common_networks_need_no_mmaction2():
         "build_twostream(PRESETS['live'], WeightSources(), 'cpu').open()\n"
         "print([name for name in ('mmaction', 'mmengine', 'mmcv', 'timm') if name in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+    assert run_process(sys.executable, "-c", code)[:2] == (0, "[]\n")
 
 
 @pytest.mark.parametrize(("stream", "name"), [("rgb", TOKENS), ("flow", MAPS)])
 @pytest.mark.long
-def test_networks_of_timm_are_trained(stream, name, tmp_path):
-    """From a local file, whose stem is inflated for flow; tokens and maps."""
+def test_networks_of_timm_can_be_trained(stream, name, tmp_path):
+    """From a local file, with the first layer inflated for flow; one has tokens, the other has maps."""
     import timm
 
     file, parts = tmp_path / f"{name[5:]}.safetensors", {stream: StreamPreset(name)}
     save_file(timm.create_model(name[5:], pretrained=False).state_dict(), file)
     initial = initial_weights(replace(PRESETS["fast"].narrowed([stream]), **parts), str(file), {})
     assert initial[stream].crossed == (stream == "flow")
-    training = with_networks(planted_training([stream], epochs=1, initial=initial, optimiser="adamw"), **parts)
+    training = planted_training([stream], epochs=1, initial=initial, optimiser="adamw")
+    networks = replace(training.networks, preset=replace(training.networks.preset, **parts))
+    training = replace(training, networks=networks)
     weights = result_of(train_networks(training, tmp_path / "weights"), lambda event: None)
     part = weights.recipe.parts[stream]
     assert (part.network, part.stem, part.dim) == (name, None, find_network(name).width)
@@ -70,28 +63,28 @@ def test_networks_of_timm_are_trained(stream, name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rgb, flow", [(TOKENS, MAPS), (MOBILE, MOBILE)])
-def test_a_network_of_timm_through_every_command(small_set, tmp_path, lstr, monkeypatch, rgb, flow):
+def test_networks_of_timm_work_with_every_command(small_set, tmp_path, lstr, monkeypatch, rgb, flow):
     """learn → quantise → detect with each runtime, on RGB frames and RGB differences, by a recipe file."""
     monkeypatch.setenv("LSTR_HOME", str(tmp_path / "home"))
     recipe = {"rgb": {"network": rgb}, "flow": {"network": flow, "crops": 1}, "flow_algorithm": "difference"}
     (tmp_path / "mine.json").write_text(json.dumps({**recipe, "short_side": 64, "crop": 64, "long_side": 96}))
-    # without folds nothing is chosen: the model sees both streams
+    # without folds, no streams are chosen: the model takes both
     small = {"epochs": 1, "draws": 16, "model.d_model": 32, "train.epochs": 2, "learn.folds": 0}
     settings = [f"--set={name}={value}" for name, value in small.items()]
     model, int8 = tmp_path / "mine.lstr", tmp_path / "int8.lstr"
     words = ("--recipe", tmp_path / "mine.json", "-o", model, *settings)
     code, _, err = lstr("learn", small_set.videos, small_set.labels, *words)
     assert code == 0, err
-    found = open_model(model).recipe
-    assert (found.rgb.network, found.flow.network) == (rgb, flow)
+    networks = open_model(model).recipe.parts
+    assert (networks["rgb"].network, networks["flow"].network) == (rgb, flow)
     video = next(small_set.videos.rglob("*.mp4"))
     code, _, err = lstr("quantise", model, video, "-o", int8, "--set", "chunks=8")
     assert code == 0, err
-    for path, most in ((model, 1e-3), (int8, 0.2)):
+    for path, tolerance in ((model, 1e-3), (int8, 0.2)):
         scores = {}
         for runtime in RUNTIMES:
             out = tmp_path / f"{path.stem} {runtime}"
             code, _, err = lstr("detect", video, "-m", path, "-o", out, "--set", f"runtime={runtime}", "-f", "npy")
             assert code == 0 and "Torch computes it" not in err, err
             scores[runtime] = np.load(next(out.glob("*.npy")))
-        assert all(np.abs(other - scores["torch"]).max() < most for other in scores.values())
+        assert all(np.abs(other - scores["torch"]).max() < tolerance for other in scores.values())

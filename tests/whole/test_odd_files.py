@@ -1,4 +1,4 @@
-"""Files that are no files, and models whose entries contradict themselves: one sentence that names the file."""
+"""Pipes, huge files, and models whose entries contradict each other: an error that names the file."""
 
 import hashlib
 import json
@@ -27,8 +27,8 @@ def model(small_set, tmp_path_factory):
     return write_model(path, small_set.checkpoint, None, {}).path
 
 
-def rewritten(source, target, card=None, **entries):
-    """A model file with other entries in model.json, or another card."""
+def rewrite(source, target, card=None, **entries):
+    """Write a model file with other entries in model.json, or another card."""
     archive = Archive(source)
     contents = {name: archive.read(name) for name in archive.sizes if name != DOCUMENT}
     document = archive.document | entries
@@ -46,22 +46,22 @@ RULES = ({"on": 0.2, "off": 0.8}, {"on": 50}, {"highest": "yes"}, {"lowest": Tru
 
 
 @pytest.mark.parametrize("entries", [{"classes": []}, *({"thresholds": {"wave": rule}} for rule in RULES)], ids=str)
-def test_a_model_that_contradicts_itself_is_refused_by_name(model, small_set, tmp_path, lstr, entries):
-    path = rewritten(model, tmp_path / "odd.lstr", **entries)
+def test_contradictory_models_are_refused(model, small_set, tmp_path, lstr, entries):
+    path = rewrite(model, tmp_path / "odd.lstr", **entries)
     assert_error(lstr("detect", small_set.videos, "-m", path, "-o", tmp_path / "t"), 4, "odd.lstr")
     with pytest.raises(CheckpointError, match="odd.lstr"):
         open_model(path)
 
 
-def test_a_checkpoint_with_such_thresholds_is_refused_by_name(small_set, tmp_path):
+def test_contradictory_thresholds_of_a_checkpoint_are_refused(small_set, tmp_path):
     loaded = load(small_set.checkpoint)
     save(tmp_path / "odd.pt", loaded.model, loaded.classes, None, {}, {"thresholds": {loaded.classes[1]: RULES[0]}})
     with pytest.raises(CheckpointError, match=r"odd\.pt .*0\.2.*0\.8"):
         load(tmp_path / "odd.pt")
 
 
-def test_a_card_in_no_encoding_is_unpacked_as_it_is(model, tmp_path):
-    unpack_model(rewritten(model, tmp_path / "odd.lstr", card=b"\xff\xfe caf\xe9"), tmp_path / "out")
+def test_a_card_of_unknown_encoding_is_unpacked_unchanged(model, tmp_path):
+    unpack_model(rewrite(model, tmp_path / "odd.lstr", card=b"\xff\xfe caf\xe9"), tmp_path / "out")
     assert (tmp_path / "out" / CARD).read_bytes() == b"\xff\xfe caf\xe9"
     assert (tmp_path / "out" / "checkpoint.pt").is_file()
 
@@ -82,33 +82,32 @@ def test_a_card_in_no_encoding_is_unpacked_as_it_is(model, tmp_path):
         ("pack CHECKPOINT -o m.lstr --metrics p.json", 2),
     ],
 )
-def test_a_pipe_is_not_waited_for(small_set, tmp_path, lstr, monkeypatch, words, code):
-    """Whoever waited would do so until somebody writes; a folder with a pipe named as a video never ended."""
+def test_commands_do_not_wait_for_a_pipe(small_set, tmp_path, lstr, monkeypatch, words, code):
+    """A reader of a pipe waits until another program writes to it."""
     monkeypatch.chdir(tmp_path)
     pipe = next(word for word in words.split() if word.startswith("p."))
     os.mkfifo(pipe)
-    given = [getattr(small_set, word.lower()) if word.isupper() else word for word in words.split()]
-    got, _, err = lstr(*given)
-    assert got == code and pipe in err and "hint: " in err and "Traceback" not in err, err
+    arguments = [getattr(small_set, word.lower()) if word.isupper() else word for word in words.split()]
+    exit_code, _, err = lstr(*arguments)
+    assert exit_code == code and pipe in err and "hint: " in err and "Traceback" not in err, err
 
 
-def test_readers_of_python_do_not_wait_for_a_pipe(tmp_path):
+def test_python_readers_do_not_wait_for_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "p")
     for read, error in ((open_array, ValueError), (read_labels, LabelsError)):
         with pytest.raises(error):
             read(tmp_path / "p")
 
 
-def test_a_text_beyond_all_measure_is_refused_before_it_is_read(tmp_path, lstr):
-    """A line of a gigabyte took several, before its first character was looked at."""
-    for name, most in (("l.csv", MOST), ("r.json", MOST_TEXT)):
+def test_huge_text_files_are_refused_unread(tmp_path, lstr):
+    for name, limit in (("l.csv", MOST), ("r.json", MOST_TEXT)):
         with (tmp_path / name).open("wb") as file:
-            file.truncate(most + 1)
+            file.truncate(limit + 1)
     assert_error(lstr("labels", "check", tmp_path / "l.csv"), 2, "l.csv", str(MOST))
     assert_error(lstr("extract", tmp_path, "-o", tmp_path / "f", "--recipe", tmp_path / "r.json"), 2, "r.json")
 
 
-def test_an_array_that_is_shorter_than_its_record_is_refused(small_set, tmp_path):
+def test_arrays_shorter_than_their_record_are_refused(small_set, tmp_path):
     folder = open_features(shutil.copytree(small_set.features, tmp_path / "f"))
     video_id = folder.ids()[0]
     for stream in folder.folders:

@@ -1,4 +1,4 @@
-"""A checkpoint of the published code runs by the ordinary commands, without conversion."""
+"""The commands accept checkpoints of published code without conversion."""
 
 import json
 
@@ -16,7 +16,7 @@ STREAMS = {"rgb": "rgb_kinetics_resnet50", "flow": "flow_kinetics_bninception"}
 
 @pytest.fixture
 def golden(shared, tmp_path):
-    """The file of a recorded checkpoint and its arrays; its features are a downloaded folder, `features`."""
+    """Return the file and the arrays of a golden checkpoint; write its features to the folder `features`."""
 
     def read(name: str):
         path = shared / "data" / "golden" / name
@@ -24,23 +24,23 @@ def golden(shared, tmp_path):
             video = dict(arrays)
         for stream, folder in STREAMS.items():
             (tmp_path / "features" / folder).mkdir(parents=True)
-            np.save(tmp_path / "features" / folder / "one.npy", video[stream])
+            np.save(tmp_path / "features" / folder / "video.npy", video[stream])
         return path.with_suffix(".pth"), video
 
     return read
 
 
-def detected(lstr, tmp_path, checkpoint, *settings) -> tuple[np.ndarray, str]:
-    """The scores of `lstr detect`, and what it says."""
-    given = ("-c", checkpoint, *settings, "-o", tmp_path / "out", "-f", "npy")
-    code, _, err = lstr("detect", tmp_path / "features", *given)
+def detect(lstr, tmp_path, checkpoint, *settings) -> tuple[np.ndarray, str]:
+    """Return the scores and the messages of `lstr detect`."""
+    words = ("-c", checkpoint, *settings, "-o", tmp_path / "out", "-f", "npy")
+    code, _, err = lstr("detect", tmp_path / "features", *words)
     assert code == 0, err
-    return np.load(tmp_path / "out" / "one.scores.npy"), err
+    return np.load(tmp_path / "out" / "video.scores.npy"), err
 
 
-def test_it_detects_and_is_evaluated_as_the_published_code(lstr, golden, tmp_path):
+def test_detection_and_evaluation_agree_with_the_published_code(lstr, golden, tmp_path):
     checkpoint, video = golden("lstr_small")
-    scores, err = detected(lstr, tmp_path, checkpoint, *SETTINGS)
+    scores, err = detect(lstr, tmp_path, checkpoint, *SETTINGS)
     assert "work_length 32" in err and "n_heads" not in err
     np.testing.assert_allclose(scores, video["probabilities"], atol=1e-5, rtol=0)
     annotations = []
@@ -49,18 +49,18 @@ def test_it_detects_and_is_evaluated_as_the_published_code(lstr, golden, tmp_pat
         annotations += [{"label": label, "segment": [start / 4, end / 4]} for start, end in edges.tolist()]
     entry = {"subset": "testing", "duration": 65.0, "annotations": annotations}
     labels = tmp_path / "labels.json"
-    labels.write_text(json.dumps({"classes": list(THUMOS_CLASSES[1:]), "database": {"one": entry}}))
+    labels.write_text(json.dumps({"classes": list(THUMOS_CLASSES[1:]), "database": {"video": entry}}))
     expected = per_frame(video["probabilities"], video["target"], THUMOS_CLASSES, "Ambiguous")
+    evaluate = ("evaluate", checkpoint, tmp_path / "features", "--labels", labels, *SETTINGS)
     for mode in ("batch", "stream"):
-        given = (checkpoint, tmp_path / "features", "--labels", labels, *SETTINGS, "--set", f"mode={mode}", "--json")
-        code, out, err = lstr("evaluate", *given)
+        code, out, err = lstr(*evaluate, "--set", f"mode={mode}", "--json")
         assert code == 0 and json.loads(out)["lstr"]["mAP"] == pytest.approx(expected["mAP"], abs=1e-4), err
-    brief, whole = (lstr("evaluate", *given[:-1], *words)[1] for words in ((), ("--all",)))
-    assert (brief.count("\nclass\t"), whole.count("\nclass\t")) == (1, 6), "tables"
+    brief, full = (lstr(*evaluate, *extra)[1] for extra in ((), ("--all",)))
+    assert (brief.count("\nclass\t"), full.count("\nclass\t")) == (1, 6), "tables"
     assert f"\t{expected['mAP']:.3f}" in brief
 
 
-def test_info_says_what_it_infers_and_what_it_assumes(lstr, golden):
+def test_info_has_inferred_and_assumed_settings(lstr, golden):
     described = json.loads(lstr("info", golden("lstr_small")[0], "--set", "model.n_heads=4", "--json")[1])
     assert (described["format"], described["config"]["n0"], described["config"]["grid"]) == ("published", 4, "sliding")
     assert described["assumed"] == {"kind": "lstr", "work_length": 32, "long_length": 2048, "long_stride": 4}
@@ -68,7 +68,7 @@ def test_info_says_what_it_infers_and_what_it_assumes(lstr, golden):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "stated", "output"),
+    ("name", "settings", "output"),
     [
         ("testra_laplace", "kind=testra decay=0.9 n_heads=8 work_length=16 long_length=128", "logits"),
         ("gatehub", "n_heads=4", "logits"),
@@ -77,7 +77,7 @@ def test_info_says_what_it_infers_and_what_it_assumes(lstr, golden):
         ("colar", "work_length=16", "published_scores"),
     ],
 )
-def test_a_kind_is_known_by_its_tensors(lstr, golden, tmp_path, name, stated, output):
+def test_the_kind_is_inferred_from_the_tensors(lstr, golden, tmp_path, name, settings, output):
     path, video = golden(f"{name}_small")
     tensors, expected = torch.load(path), video[output]
     if name == "colar":
@@ -87,9 +87,9 @@ def test_a_kind_is_known_by_its_tensors(lstr, golden, tmp_path, name, stated, ou
         expected = scipy.special.softmax(
             (expected[:, 0] if expected.ndim == 3 else expected).astype(np.float64), axis=1
         )
-    torch.save({"model": tensors, "epoch": 1}, tmp_path / "one.pth")
-    settings = [f"--set=model.{one}" for one in ("rgb_dim=24", "flow_dim=12", *stated.split())]
-    scores, err = detected(lstr, tmp_path, tmp_path / "one.pth", *settings)
+    torch.save({"model": tensors, "epoch": 1}, tmp_path / "file.pth")
+    options = [f"--set=model.{setting}" for setting in ("rgb_dim=24", "flow_dim=12", *settings.split())]
+    scores, err = detect(lstr, tmp_path, tmp_path / "file.pth", *options)
     assert ("anticipation 7" in err) == (name == "trn"), err
     has = video.get("has_output", np.ones(len(scores), dtype=bool))
     rounding = 3e-5 if name == "gatehub" else 1e-5  # by which the published single precision is off
@@ -106,7 +106,7 @@ def test_a_kind_is_known_by_its_tensors(lstr, golden, tmp_path, name, stated, ou
         ("model.kind=rnn", 4, ()),
     ],
 )
-def test_contradictions_name_both_values(lstr, golden, setting, code, named):
-    got, _, err = lstr("info", golden("lstr_small")[0], "--set", setting)
-    assert got == code and "hint:" in err and "Traceback" not in err
+def test_contradictory_settings_name_both_values(lstr, golden, setting, code, named):
+    exit_code, _, err = lstr("info", golden("lstr_small")[0], "--set", setting)
+    assert exit_code == code and "hint:" in err and "Traceback" not in err
     assert all(word in err for word in named), err

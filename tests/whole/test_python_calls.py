@@ -1,4 +1,4 @@
-"""What programs do to the jobs: threads, generators that are left, forks, and pickles."""
+"""Jobs in Python programs: threads, closed generators, forks, and pickles."""
 
 import os
 import pickle
@@ -21,14 +21,13 @@ def options(small_set):
     return DetectOptions(load_checkpoint(small_set.checkpoint), networks=NetworkOptions(flow_threads=1))
 
 
-def segments_of(path, options) -> list:
-    """Everything that is found."""
+def detect_segments(path, options) -> list:
     timelines = result_of(detect_sources([path], options)).timelines
     return [timeline["segments"] for timeline in timelines.values()]
 
 
-def in_a_fork(call) -> int:
-    """The exit code of a fork in which the call returns True; it must end in a minute."""
+def run_in_fork(call) -> int:
+    """Return 0 if the call returns True in a fork, which must end in a minute."""
     child = os.fork()
     if not child:
         code = 7
@@ -37,33 +36,33 @@ def in_a_fork(call) -> int:
         finally:
             os._exit(code)
     deadline = time.monotonic() + 60
-    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+    while not (result := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
         time.sleep(0.05)
-    if not ended[0]:
+    if not result[0]:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        pytest.fail("the fork waits forever")
-    return os.waitstatus_to_exitcode(ended[1])
+        pytest.fail("the fork does not end")
+    return os.waitstatus_to_exitcode(result[1])
 
 
 @pytest.mark.long
-def test_a_fork_detects_on_features_and_says_that_it_cannot_compute_them(small_set, options):
-    """The threads that a detection of its parent began are not in it: it waited for them until it was killed."""
-    alone, video = segments_of(small_set.features, options), small_set.videos / "scene_00.mp4"
-    assert in_a_fork(lambda: segments_of(small_set.features, options) == alone) == 0
-    segments_of(video, options)
+def test_a_fork_detects_on_features_and_refuses_to_compute_them(small_set, options):
+    """A fork lacks the threads that an earlier detection started, and would wait for them."""
+    expected, video = detect_segments(small_set.features, options), small_set.videos / "scene_00.mp4"
+    assert run_in_fork(lambda: detect_segments(small_set.features, options) == expected) == 0
+    detect_segments(video, options)
 
     def refused() -> bool:
         with pytest.raises(ExtractorError) as caught:
-            segments_of(video, options)
+            detect_segments(video, options)
         return "spawn" in caught.value.hint
 
-    assert in_a_fork(refused) == 0
+    assert run_in_fork(refused) == 0
 
 
 @pytest.mark.long
-def test_a_job_that_is_left_leaves_no_thread(small_set, options):
-    """Also where another thread closes it."""
+def test_a_closed_job_leaves_no_thread(small_set, options):
+    """Also if another thread closes it."""
     before = {thread.ident for thread in threading.enumerate()}
     job = detect_sources([small_set.videos / "scene_00.mp4"], options)
     next(event for event in job if isinstance(event, Decision))
@@ -73,10 +72,9 @@ def test_a_job_that_is_left_leaves_no_thread(small_set, options):
     assert {thread.ident for thread in threading.enumerate()} <= before
 
 
-def test_events_and_errors_travel_between_processes(small_set, options):
-    """A queue of multiprocessing pickles what goes through it; an error keeps its hint."""
+def test_events_and_errors_can_be_pickled(small_set, options):
     for event in detect_sources([small_set.features], options):
         assert type(pickle.loads(pickle.dumps(event))) is type(event)
     for error in (ConfigError("wrong.", "do."), VideoError("wrong.", "do.")):
-        again = pickle.loads(pickle.dumps(error))
-        assert (type(again), str(again), again.hint) == (type(error), "wrong.", "do.")
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy), copy.hint) == (type(error), "wrong.", "do.")

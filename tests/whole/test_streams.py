@@ -1,4 +1,4 @@
-"""Features, models and detections of one stream alone, and of five."""
+"""Features, models and detections of a single stream, and of five."""
 
 import json
 import shutil
@@ -27,19 +27,17 @@ SMALL = {
 
 
 @pytest.mark.slow
-def test_five_streams_are_learnt_joined_and_detected_alike_from_pixels_and_features(small_set, tmp_path, lstr):
-    """`change` is left as it began."""
+def test_learn_and_detect_with_five_streams(small_set, tmp_path, lstr):
+    """Detection from pixels and from features agrees; the network of `change` is not trained."""
     (tmp_path / "five.json").write_text(json.dumps(SMALL))
     settings = {"epochs": "1", "change.epochs": "0", "draws": "16", "model.d_model": "16", "train.epochs": "1"}
-    how = {"settings": settings, "cache": tmp_path / "cache", "recipe": str(tmp_path / "five.json"), "device": "cpu"}
-    output = str(tmp_path / "five.lstr")
-    learnt = result_of(
-        learn(LearnOptions([str(small_set.videos)], str(small_set.labels), output, folds=0, **how))
-    ).model
-    recipe, config = open_model(learnt).recipe, open_model(learnt).about["config"]
+    settings = {"settings": settings, "cache": tmp_path / "cache", "recipe": str(tmp_path / "five.json")}
+    inputs = ([str(small_set.videos)], str(small_set.labels), str(tmp_path / "five.lstr"))
+    path = result_of(learn(LearnOptions(*inputs, folds=0, device="cpu", **settings))).model
+    recipe, config = open_model(path).recipe, open_model(path).about["config"]
     assert recipe.streams == STREAMS and recipe.dims == (4 * 576, 1024)
     assert (config["rgb_dim"], config["flow_dim"]) == recipe.dims
-    features = open_features(learnt.with_suffix(".learn") / "features")
+    features = open_features(path.with_suffix(".learn") / "features")
     video_id = features.ids()[-1]
     arrays, (rgb, flow) = features.arrays(video_id), features.load(video_id)
     assert tuple(arrays) == STREAMS
@@ -48,7 +46,7 @@ def test_five_streams_are_learnt_joined_and_detected_alike_from_pixels_and_featu
     (tmp_path / "features").symlink_to(features.path)
     scores = []
     for source in (next(small_set.videos.rglob(f"{video_id}.mp4")), tmp_path / "features"):
-        code, _, err = lstr("detect", source, "-m", learnt, "-f", "npy", "-o", tmp_path / f"{source.name} out")
+        code, _, err = lstr("detect", source, "-m", path, "-f", "npy", "-o", tmp_path / f"{source.name} out")
         assert code == 0, err
         scores.append(np.load(next((tmp_path / f"{source.name} out").rglob(f"{video_id}*.npy"))))
     np.testing.assert_allclose(*scores, atol=1e-3)
@@ -59,7 +57,7 @@ SETTINGS = [f"--set=model.{name}={value}" for name, value in TINY.items()] + ["-
 
 @pytest.fixture
 def run(lstr):
-    """The output and the errors of a command that succeeds."""
+    """Run a command that succeeds; return its standard output and standard error."""
 
     def run(*words) -> tuple[str, str]:
         code, out, err = lstr(*words)
@@ -71,8 +69,8 @@ def run(lstr):
 
 @pytest.mark.long
 def test_one_stream_from_video_to_detection(run, small_set, tmp_path, monkeypatch):
-    """Of two videos, one to train on and one to test on."""
-    monkeypatch.setattr(FlowWorkers, "__init__", lambda *_: pytest.fail("flow is computed"))
+    """With one video to train on and one to test on."""
+    monkeypatch.setattr(FlowWorkers, "__init__", lambda *_: pytest.fail("computes flow"))
     names, labels = ("scene_00", "scene_03"), tmp_path / "labels.json"
     (tmp_path / "videos").mkdir()
     for name in names:
@@ -81,15 +79,15 @@ def test_one_stream_from_video_to_detection(run, small_set, tmp_path, monkeypatc
     content["database"] = {name: content["database"][name] for name in names}
     labels.write_text(json.dumps(content))
     features, checkpoint = tmp_path / "features", tmp_path / "run" / "checkpoint.pt"
-    made = ["--recipe", small_set.recipe, "--stream", "rgb", "--calibrate", labels, "--workers", "1"]
-    run("extract", tmp_path / "videos", "-o", features, *made)
+    options = ["--recipe", small_set.recipe, "--stream", "rgb", "--calibrate", labels, "--workers", "1"]
+    run("extract", tmp_path / "videos", "-o", features, *options)
     folder = open_features(features)
     assert [*folder.folders] == ["rgb"] and len(folder.ids()) == 2
-    assert sorted(p.name for p in features.glob("*_*")) == list(folder.names), "no folder of the other stream"
+    assert sorted(p.name for p in features.glob("*_*")) == list(folder.names)
     assert folder.recipe.calibrated_on and folder.recipe.algorithm is None
     record = folder.read_record(folder.ids()[0])
     assert set(record["arrays"]) == {"rgb"} and record["seconds"]["flow"] == 0
-    assert "2 kept" in run("extract", tmp_path / "videos", "-o", features, *made)[1]
+    assert "2 kept" in run("extract", tmp_path / "videos", "-o", features, *options)[1]
 
     run("train", features, "--labels", labels, "-o", tmp_path / "run", *SETTINGS)
     assert json.loads(run("evaluate", checkpoint, features, "--labels", labels, "--json")[0])["chunks"] == 20
@@ -105,7 +103,7 @@ def test_one_stream_from_video_to_detection(run, small_set, tmp_path, monkeypatc
 
 @pytest.mark.long
 def test_a_model_of_one_stream_takes_the_features_of_both(lstr, run, small_set, tmp_path):
-    """And needs the networks of its own stream only; the other stream's recipe does not matter to it."""
+    """It needs only the network of its stream; the recipe of the other stream does not matter."""
     labels = ("--labels", small_set.labels)
     run("train", small_set.features, *labels, "-o", tmp_path / "run", *SETTINGS, "--set", "model.flow_dim=0")
     features = shutil.copytree(small_set.features, tmp_path / "features")
@@ -113,5 +111,5 @@ def test_a_model_of_one_stream_takes_the_features_of_both(lstr, run, small_set, 
     for stream, code in (("flow", 0), ("rgb", 4)):
         recipe[stream]["crops"] = 10
         (features / "recipe.json").write_text(json.dumps(recipe))
-        left, _, err = lstr("evaluate", tmp_path / "run" / "checkpoint.pt", features, *labels, "--json")
-        assert left == code and ("rgb.crops" in err) == bool(code) and "flow" not in err, err
+        exit_code, _, err = lstr("evaluate", tmp_path / "run" / "checkpoint.pt", features, *labels, "--json")
+        assert exit_code == code and ("rgb.crops" in err) == bool(code) and "flow" not in err, err

@@ -1,4 +1,4 @@
-"""Wrong command lines and unfit files: an error, a hint, the exit code, and nothing written."""
+"""Wrong command lines and unsuitable files: one error with a hint, the exit code, and no output."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ EVALUATE = "evaluate {checkpoint} {features} --labels"
 EXTRACT = "extract {videos} -o {out} --workers 1"
 LABEL = "label {videos} --no-browser"
 
-# exit code, command line, what the answer names
+# exit code, command line, text in the error
 WRONG = [
     (2, "detct x.mp4", "detct"),
     (2, "labels chek x.json", "chek"),
@@ -38,7 +38,7 @@ WRONG = [
     (2, f"{DETECT} --off 2", "0.35"),
     (2, f"{DETECT} -f pdf", "pdf"),
     (4, f"{DETECT} --set model.d_feedforward=99", "99"),
-    # inputs that are no videos
+    # inputs that are not videos
     (2, "detect '' -c {checkpoint}", ""),
     (2, "extract '' -o {out}", ""),
     (2, "detect {bad}/none.mp4 -c {checkpoint} -o {out}", "none.mp4"),
@@ -88,10 +88,10 @@ WRONG = [
 
 @pytest.fixture
 def bad(tmp_path, small_set, sound_only):
-    """A folder of unfit files, each named after what is wrong with it."""
+    """A folder of unsuitable files, named after their faults."""
     folder = tmp_path / "bad"
     folder.mkdir()
-    (folder / "text.mp4").write_text("this is no video\n" * 100)
+    (folder / "text.mp4").write_text("text, not a video\n" * 100)
     (folder / "empty.mp4").touch()
     (folder / "empty").mkdir()
     sound_only.rename(folder / "sound.mp4")
@@ -126,22 +126,21 @@ def bad(tmp_path, small_set, sound_only):
     return folder
 
 
-def changes(folder) -> dict:
-    """When each file of a folder was last changed."""
+def modification_times(folder) -> dict:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(("code", "line", "named"), WRONG, ids=[line for _, line, _ in WRONG])
-def test_what_is_wrong_is_named(lstr, small_set, bad, tmp_path, monkeypatch, code, line, named):
+@pytest.mark.parametrize(("code", "line", "text"), WRONG, ids=[line for _, line, _ in WRONG])
+def test_errors_name_the_cause(lstr, small_set, bad, tmp_path, monkeypatch, code, line, text):
     monkeypatch.chdir(tmp_path)
-    before = changes(bad), changes(small_set.features)
+    before = modification_times(bad), modification_times(small_set.features)
     places = {**vars(small_set), "video": small_set.videos / "scene_00.mp4", "bad": bad, "out": tmp_path / "out"}
-    assert_error(lstr(*(word.format(**places) for word in shlex.split(line))), code, named)
+    assert_error(lstr(*(word.format(**places) for word in shlex.split(line))), code, text)
     assert not (tmp_path / "out").exists() and not list(small_set.videos.glob("labels*"))
-    assert before == (changes(bad), changes(small_set.features))
+    assert before == (modification_times(bad), modification_times(small_set.features))
 
 
-def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):
+def test_a_missing_device(lstr, small_set, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setenv("LSTR_DEVICE", "cuda")
     features, labels = small_set.features, ("--labels", small_set.labels)
@@ -157,7 +156,7 @@ def test_a_device_that_is_not_there(lstr, small_set, tmp_path, monkeypatch):
     assert list(tmp_path.glob("*/*")) == []
 
 
-def test_an_internal_error_is_reported(lstr, monkeypatch, small_set):
+def test_internal_errors_are_reported(lstr, monkeypatch, small_set):
     def fail(*_):
         raise ZeroDivisionError("division by zero")
 
@@ -165,8 +164,7 @@ def test_an_internal_error_is_reported(lstr, monkeypatch, small_set):
     assert_error(lstr("info", small_set.videos), 1, "ZeroDivisionError: division by zero", "LSTR_DEBUG=1")
 
 
-def test_nothing_found_says_what_came_nearest(lstr, small_set, tmp_path):
-    """The hint is a threshold with which something is found."""
+def test_a_detection_without_actions_proposes_a_threshold(lstr, small_set, tmp_path):
     command = ("detect", small_set.features, "-c", small_set.checkpoint, "-o", tmp_path, "-f", "json")
     _, _, err = lstr(*command, "--on", "1")
     threshold = err.partition("--on ")[2].split()[0]
