@@ -300,13 +300,13 @@ def stop_at_errors(findings: Sequence[Finding], source: str, files: Sequence[str
     if alone := next((found for found in errors if found.kind == NO_MATCH), None):
         raise LabelsError(f"{source}: {alone.detail}.", MATCH_HINT)
     first, file = errors[0], shlex.join(files or (source,))
-    hint = f"`lstr labels check {file} --json` names each; correct them and go on."
+    hint = f"`lstr labels check {file} --json` lists them; correct them and run the command again."
     if all(found.kind == "no features" for found in errors):
-        hint = "extract them with `lstr extract`, or leave them out with --set skip_missing=true."
+        hint = "extract them with `lstr extract`, or skip these videos with --set skip_missing=true."
     elif first.kind in UNITS:
         rate = first.detail.rpartition("/")[2].partition(" ")[0]
         file = "FILE" if len(files) > 1 else file  # perhaps only one of the files counts frames
-        hint = f"if so, make seconds of them: lstr labels convert {file} --frames {rate} -o seconds.json"
+        hint = f"if so, convert them to seconds: `lstr labels convert {file} --frames {rate} -o seconds.json`."
     what = "error" if len(errors) == 1 else "errors"
     raise LabelsError(
         f"{source} has {len(errors)} {what}, first {first.kind} in {first.video!r} ({first.detail}).", hint

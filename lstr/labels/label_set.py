@@ -161,7 +161,7 @@ def read_activitynet(
         hint = 'write "classes": ["Background", "Name", ...].'
         raise LabelsError(f"{where}: classes is {brief(names)}, not a list of names.", hint)
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise LabelsError(f"{where}: classes holds {', '.join(twice)} more than once.", "keep each name once.")
+        raise LabelsError(f"{where}: classes contains {', '.join(twice)} more than once.", "keep each name once.")
     return videos, tuple(names)
 
 
@@ -194,7 +194,7 @@ def read_json(path: Path) -> Any:
         return json.loads(text, object_pairs_hook=build_object)
     except (ValueError, RecursionError) as error:
         raise LabelsError(
-            f"The label file {path} is not JSON ({error}).", "convert other forms with: lstr labels convert"
+            f"The label file {path} is not JSON ({error}).", "convert other formats with `lstr labels convert`."
         ) from error
 
 
@@ -282,7 +282,7 @@ def _segment(where: str, item: Any, with_score: bool) -> Segment:
     """Parse the segment in the JSON object of an annotation. Raises LabelsError."""
     label = item.get("label") if isinstance(item, dict) else None
     if not is_name(label):
-        wrong = f"is {brief(label)}, which no file can hold" if isinstance(label, str) and label else "is missing"
+        wrong = f"{brief(label)} is not valid text" if isinstance(label, str) and label else "is missing"
         raise LabelsError(f"{where}: the label {wrong}.", 'write {"label": "Name", "segment": [start, end]}.')
     written = item.get("segment")
     times = []

@@ -60,7 +60,9 @@ def read_data_info(
     name = _choose(path, content, roots, dataset)
     entry = content[name]
     if not isinstance(entry, dict):
-        raise LabelsError(f"{path}, {name}: {brief(entry)} is not a table.", "describe a data set there.")
+        raise LabelsError(
+            f"{path}, {name}: {brief(entry)} is not an object.", "write an object with class_names and lists of videos."
+        )
     classes = _read_classes(f"{path}, {name}", entry)
     ignored = entry.get("ignore_index", -1)
     if isinstance(ignored, int) and 0 <= ignored < len(classes) and classes[ignored] != AMBIGUOUS:
@@ -119,17 +121,15 @@ def _read_classes(where: str, entry: dict[str, Any]) -> list[str]:
         raise LabelsError(f"{where}: {key} begins with {classes[0]!r}.", f'put "{BACKGROUND}" first.')
     classes = [BACKGROUND, *classes[1:]]
     if twice := [value for value in classes if classes.count(value) > 1]:
-        raise LabelsError(f"{where}: {key} has {twice[0]!r} twice.", "give each class a name of its own.")
+        raise LabelsError(f"{where}: {key} contains {twice[0]!r} twice.", "give each class a different name.")
     return classes
 
 
 def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None) -> str:
     if dataset is not None and dataset not in content:
-        raise LabelsError(f"{path} has no data set {dataset!r}.", f"it has {', '.join(content)}.")
-    if dataset is not None:
-        return dataset
-    if len(content) == 1:
-        return next(iter(content))
+        raise LabelsError(f"{path} has no data set {dataset!r}.", f"choose one of {', '.join(content)}.")
+    if dataset is not None or len(content) == 1:
+        return next(iter(content)) if dataset is None else dataset
     folders = {root.resolve().name.casefold() for root in roots}
     fitting = [
         name

@@ -81,18 +81,9 @@ def recording_of(video_id: str) -> str:
     "kick" is probably a class.
     """
     folder, slash, name = video_id.rpartition("/")
-    while shorter := _shortened(name):
-        name = shorter
-    return f"{folder}{slash}{name}"
-
-
-def _shortened(name: str) -> str:
-    """Return a name without its last part; empty if it has none."""
-    for pattern in (GROUP, TIMES, SENSOR):
-        if found := pattern.fullmatch(name):
-            return found["whole"]
-    found = PIECE.fullmatch(name)
-    # parts always belong to one recording; clips only if a number identifies the recording
-    if found and (found["part"] or re.search(r"\d", found["whole"])):
-        return found["whole"]
-    return ""
+    while True:
+        found = next((found for pattern in (GROUP, TIMES, SENSOR, PIECE) if (found := pattern.fullmatch(name))), None)
+        # parts always belong to one recording; clips only if a number identifies the recording
+        if found is None or (found.re is PIECE and not found["part"] and not re.search(r"\d", found["whole"])):
+            return f"{folder}{slash}{name}"
+        name = found["whole"]

@@ -47,7 +47,7 @@ class AnnotationSet:
         """Return the union of both sets. Raises LabelsError if a video is in both."""
         if twice := sorted(self.videos.keys() & other.videos.keys()):
             raise LabelsError(
-                f"The video {twice[0]!r} is annotated twice.", "give each video once, or rename one of the files."
+                f"The video {twice[0]!r} is in two files.", "use one file for each video, or rename one of the files."
             )
         classes, notes = dict.fromkeys(self.classes + other.classes), dict.fromkeys(self.notes + other.notes)
         return AnnotationSet({**self.videos, **other.videos}, tuple(classes), tuple(notes))
@@ -76,11 +76,11 @@ class AnnotationSet:
 
         def check(is_right: bool, where: str, what: str, value: object) -> None:
             if not is_right:
-                raise LabelsError(f"Video {where}: the {what} is {brief(value)}.", "correct or delete it.")
+                raise LabelsError(f"Video {where}: {brief(value)} is not a valid {what}.", "correct or delete it.")
 
         for name, video in self.videos.items():
             if not isinstance(name, str):
-                raise LabelsError(f"The id {brief(name)} of a video is not text.", "put it in quotes.")
+                raise LabelsError(f"The video id {brief(name)} is not text.", "put it in quotes.")
             seconds = video.duration
             check(video.subset == "" or is_name(video.subset), name, "subset", video.subset)
             check(video.media is None or isinstance(video.media, str), name, "media", video.media)

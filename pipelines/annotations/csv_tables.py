@@ -99,17 +99,15 @@ class Tsv(Format):
                         )
                 segment = None
                 if label:
-                    start = end = 0.0
+                    times = []
+                    for column, cell in ((layout.start, first), (layout.end, second)):
+                        in_frames = column.counts_frames or options.frames is not None
+                        with faults.collect(column.name):
+                            times.append(parse_time(cell, line, video, options, column.scale, in_frames))
                     score = None
-                    in_frames = options.frames is not None
-                    with faults.collect(layout.start.name):
-                        at = layout.start
-                        start = parse_time(first, line, video, options, at.scale, at.counts_frames or in_frames)
-                    with faults.collect(layout.end.name):
-                        at = layout.end
-                        end = parse_time(second, line, video, options, at.scale, at.counts_frames or in_frames)
                     with faults.collect("score"):
                         score = number_of(others["score"], line) if others.get("score") else None
+                    start, end = times if len(times) == 2 else (0.0, 0.0)  # a fault stops the reading below
                     end = start + end if layout.lasts else end
                     segment = Segment(start, end, label, score, others.get("subject", ""))
                 segments.setdefault(video, []).extend([segment] if segment else [])
@@ -194,7 +192,11 @@ def _lengths(durations: Durations, layout: Layout, options: ConvertOptions) -> t
     for video_id, rows in durations.items():
         for seconds, segment in rows:
             length = segment.end - segment.start if segment else -1.0
-            units = (1.0, frame_rate("The table counts frames", video_id, options)) if in_frames and segment else (1.0,)
+            units = (
+                (1.0, frame_rate("The table has times in frames", video_id, options))
+                if in_frames and segment
+                else (1.0,)
+            )
             is_bout.append(segment is not None and any(abs(seconds - length * u) <= ROUNDED_S for u in units))
             # One segment that starts at 0 may be the whole video, so at least one later start is needed.
             is_late |= segment is not None and segment.start > ROUNDED_S

@@ -234,30 +234,25 @@ class Format:
         Raises:
             LabelsError: The content is not valid.
         """
-        raise LabelsError(f"{self.name} cannot be read back from a file.", "use annotations of another format.")
+        raise LabelsError(f"The format {self.name} cannot be read.", "use annotations of another format.")
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
         """Return the text of a file with all videos, or with the only one if the format has a file per video."""
-        raise LabelsError(f"{self.name} cannot be written from annotations.", "choose another format.")
+        raise LabelsError(f"Annotations cannot be written as {self.name}.", "choose another format.")
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         """Write to the folder or file `output`; return the written files. Raises LabelsError and OutputError."""
         from lstr.pipelines.annotations.annotation import AnnotationSet
 
         is_file = bool(output.suffix) and not output.is_dir()
-        parts = [(output if is_file else output / f"labels{self.suffix}", annotated)]
+        parts = {"labels": annotated}
         if not self.holds_many:  # one file per video
             is_file = is_file and len(annotated.videos) == 1
-            parts = [
-                (
-                    output if is_file else output / f"{name}{self.suffix}",
-                    AnnotationSet({name: video}, annotated.classes),
-                )
-                for name, video in annotated.videos.items()
-            ]
-        for path, part in parts:
-            write_text(path, self.text(part, options))
-        return [path for path, _ in parts]
+            parts = {name: AnnotationSet({name: video}, annotated.classes) for name, video in annotated.videos.items()}
+        paths = {name: output if is_file else output / f"{name}{self.suffix}" for name in parts}
+        for name, part in parts.items():
+            write_text(paths[name], self.text(part, options))
+        return list(paths.values())
 
     def is_due(self, detection: Detection) -> bool:
         """Return whether this format can be written for a finished detection."""
@@ -285,7 +280,7 @@ def format_named(name: str) -> Format:
         return EntryPoint(name, f"{__package__}.{OURS[name]}", GROUP).load()()
     others = _other_formats()
     if name not in others:
-        raise LabelsError(f"{name!r} is not a format.", f"choose one of {', '.join((*OURS, *others))}.")
+        raise LabelsError(f"Unknown label format: {name!r}.", f"choose one of {', '.join((*OURS, *others))}.")
     return load_added(
         others[name],
         "label format",
@@ -331,8 +326,8 @@ def format_for(output: Path | None) -> Format:
     for ending in sorted(endings, key=len, reverse=True):
         if name.endswith(ending):
             return endings[ending]
-    what = f"{output} does not determine the format" if output else "Without -o the format is unknown"
-    raise LabelsError(f"{what}.", f"name it with --to: {', '.join(writable())}.")
+    what = f"The name of {output} has no suffix of a label format" if output else "The output format is missing"
+    raise LabelsError(f"{what}.", f"name the format with --to: {', '.join(writable())}.")
 
 
 def recognise(path: Path) -> Format | None:

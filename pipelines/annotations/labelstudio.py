@@ -41,20 +41,21 @@ class LabelStudio(Format):
         notes: list[Note] = []
         others: Counter[str] = Counter()  # regions of other types
         try:
-            # (task, media, stem, name)
+            # (task, media, name with the prefix of an upload, name without it)
             named = []
             for task in file.json if isinstance(file.json, list) else [file.json]:
                 data = task["data"]
                 media = _media_of(data)
-                path = PurePosixPath(_path_of(media))
+                address = urlsplit(media)
+                # the address of a file in local storage has its path as the parameter `d`
+                path = PurePosixPath(parse_qs(address.query).get("d", [""])[0] or unquote(address.path) or media)
                 uploaded = UPLOADED.fullmatch(path.stem) if "upload" in path.parts else None
-                own = _text(data.get("id"))
-                named.append((task, media, path.stem, own or (uploaded[1] if uploaded else path.stem)))
+                own = str(data["id"]) if isinstance(data.get("id"), str | int) else ""
+                named.append((task, media, own or path.stem, own or (uploaded[1] if uploaded else path.stem)))
             counts = Counter(name for *_, name in named)
-            for task, media, stem, name in named:
+            for task, media, full_name, name in named:
                 data = task["data"]
-                # uploads with equal names keep the prefix
-                name = (_text(data.get("id")) or stem) if counts[name] > 1 else name
+                name = full_name if counts[name] > 1 else name  # uploads with equal names keep the prefix
                 annotations = task.get("annotations") or []
                 finished = [annotation for annotation in annotations if not annotation.get("was_cancelled")]
                 if annotations and not finished:
@@ -75,7 +76,7 @@ class LabelStudio(Format):
                         times = float(value["start"]), float(value["end"])
                         segments += [Segment(*times, label, score) for label in value["labels"]]
                     elif region.get("type") == "timelinelabels":
-                        rate = rate or frame_rate(f"The task of {name!r} counts frames", name, options)
+                        rate = rate or frame_rate(f"The task of {name!r} has times in frames", name, options)
                         for frames in value["ranges"]:
                             times = (frames["start"] - 1) / rate, frames["end"] / rate
                             segments += [Segment(*times, label, score) for label in value["timelinelabels"]]
@@ -87,8 +88,8 @@ class LabelStudio(Format):
                     continue
                 videos[name] = VideoLabels(data.get("subset"), data.get("duration"), tuple(segments), media)
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-            sentence = f"These are not tasks of Label Studio ({error!r})."
-            raise LabelsError(sentence, "export the project as JSON.") from error
+            sentence = f"The file does not contain tasks of Label Studio ({error!r})."
+            raise LabelsError(sentence, "export the project as JSON, not as JSON-MIN.") from error
         notes += [
             Note("other regions", f"{count} regions of the type {kind!r} are skipped") for kind, count in others.items()
         ]
@@ -104,13 +105,3 @@ def _media_of(data: dict[str, Any]) -> str:
     media = next((text for text in texts if "/" in text or PurePosixPath(text).suffix), next(iter(texts), "video"))
     found = SOURCE.search(media)
     return found[1] if found else media
-
-
-def _path_of(media: str) -> str:
-    """Return the path of an address; the address of a file in local storage has it as the parameter `d`."""
-    parts = urlsplit(media)
-    return parse_qs(parts.query).get("d", [""])[0] or unquote(parts.path) or media
-
-
-def _text(value: Any) -> str:
-    return str(value) if isinstance(value, str | int) else ""

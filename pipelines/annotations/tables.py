@@ -34,7 +34,6 @@ TIMES = {
     "duration": ("duration", "duration_ms", "duration_frames"),
 }
 # Names of all columns that are read
-CSV_HINT = "save it as CSV with the columns video,start,end,label."
 NAMES = ("video", "subset", "label", "score", "subject", *(name for names in TIMES.values() for name in names))
 
 
@@ -120,7 +119,7 @@ def parse_time(
         counts_frames: Whether a number is a frame number.
     """
     if found := TIMECODE.fullmatch(cell.strip()):
-        rate = frame_rate(f"Line {line}: {brief(cell)} counts frames", video_id, options)
+        rate = frame_rate(f"Line {line}: {brief(cell)} contains a frame number", video_id, options)
         hours, minutes, seconds, mark, frame = found.groups()
         per_second, minute = round(rate), int(hours) * 60 + int(minutes)
         if int(frame) >= per_second:
@@ -134,7 +133,7 @@ def parse_time(
     if clock is not None:
         return clock
     number = number_of(cell, line)
-    return number / (frame_rate("The table counts frames", video_id, options) if counts_frames else scale)
+    return number / (frame_rate("The table has times in frames", video_id, options) if counts_frames else scale)
 
 
 def frame_rate(what: str, video_id: str, options: ConvertOptions) -> float:
@@ -142,9 +141,9 @@ def frame_rate(what: str, video_id: str, options: ConvertOptions) -> float:
     rate = options.frames or options.rate_of(video_id)
     if rate is None:
         raise LabelsError(
-            f"{what}, without a frame rate.",
-            "convert them to seconds, by the rates of the videos or by one rate: `lstr labels convert FILE "
-            "--video VIDEOS -o labels.json`, or `lstr labels convert FILE --frames 30 -o labels.json`.",
+            f"{what}, but the frame rate is unknown.",
+            "convert them to seconds with the rates of the videos, `lstr labels convert FILE --video VIDEOS -o "
+            "labels.json`, or with one rate, `lstr labels convert FILE --frames 30 -o labels.json`.",
         )
     return rate
 
@@ -264,10 +263,11 @@ def unknown_columns(header: Sequence[str]) -> LabelsError:
         missing.remove("end")
     if 0 < len(header) < len(missing):  # no cells that could be named, as in lines of comments
         raise LabelsError(
-            f"The first line of the table is not a header: {brief(first_line(','.join(header)))}.", CSV_HINT
+            f"The first line of the table is not a header: {brief(first_line(','.join(header)))}.",
+            "save it as CSV with the columns video,start,end,label.",
         )
     command = shlex.quote(",".join(f"{role}=…" for role in missing))
     return LabelsError(
         f"The table has no column {', '.join(sorted(missing))} (it has: {', '.join(header) or 'none'}).",
-        f"name them, and `video` if it has one: `lstr labels convert FILE -o labels.json --columns {command}`.",
+        f"name them, and `video` if there is one: `lstr labels convert FILE -o labels.json --columns {command}`.",
     )

@@ -1,7 +1,7 @@
 """Videos of labels: find them by the names in label files, and read their durations and frame rates."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 from unicodedata import normalize
@@ -84,30 +84,19 @@ class Rates:
     """
 
     def __init__(self, find: Callable[[], Mapping[str, Any]]):
-        self._find, self._footage_at = find, cache(footage_at)
-
-    @cached_property
-    def _videos(self) -> Mapping[str, Any]:
-        return self._find()
+        self._videos, self._footage_at = cache(find), cache(footage_at)
 
     def __call__(self, name: str) -> float | None:
         """Return the frame rate of a video; None if unknown."""
-        video = self._videos.get(plain_id(name, self._videos))
-        return self._common if video is None else self._rate(video)
+        videos = self._videos()
+        video = videos.get(plain_id(name, videos))
+        rates = {self._footage(other).rate for other in (videos.values() if video is None else [video]) if other}
+        return rates.pop() if len(rates) == 1 else None
 
     def seconds(self, name: str) -> float | None:
         """Return the length of a video in seconds; None if unknown."""
-        video = self._videos.get(plain_id(name, self._videos))
-        if callable(video):
-            return video()
-        footage = self._footage_at(video) if isinstance(video, Path) else None
-        return footage.seconds if footage else None
+        video = self._videos().get(plain_id(name, self._videos()))
+        return video() if callable(video) else self._footage(video).seconds or None
 
-    @cached_property
-    def _common(self) -> float | None:
-        rates = {self._rate(video) for video in self._videos.values() if video is not None}
-        return rates.pop() if len(rates) == 1 else None
-
-    def _rate(self, video: Any) -> float | None:
-        footage = self._footage_at(video) if isinstance(video, Path) else None
-        return footage.rate if footage else None
+    def _footage(self, video: Any) -> Footage:
+        return (self._footage_at(video) if isinstance(video, Path) else None) or Footage(0.0)
