@@ -81,16 +81,16 @@ def test_a_chunk_of_other_values_is_refused(values):
         streaming.step(model, streaming.create(model), values[:5], values[5:])
 
 
-def test_headers_are_parsed_by_one_thread_at_a_time(tmp_path, monkeypatch):
+def test_threads_parse_headers_in_turn(tmp_path, monkeypatch):
     """Python 3.11 raises SystemError if two threads parse headers at once."""
     both_inside, read = Barrier(2), np.lib.format.read_array_header_1_0
     np.save(tmp_path / "x.npy", ROWS)
 
-    def read_alone(file):
+    def read_checked(file):
         with pytest.raises(BrokenBarrierError):
             both_inside.wait(0.2)
         return read(file)
 
-    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", read_alone)
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", read_checked)
     with ThreadPoolExecutor(2) as pool:
         assert len(list(pool.map(open_array, [tmp_path / "x.npy"] * 2))) == 2

@@ -7,7 +7,7 @@ import pytest
 from lstr.files.atomic import temporary_for
 
 
-def test_a_written_file_replaces_the_old_one_with_the_usual_permissions(tmp_path, monkeypatch):
+def test_a_written_file_replaces_the_old_file_and_has_usual_permissions(tmp_path, monkeypatch):
     """The umask cannot be read without changing it for all threads."""
     (tmp_path / "other").touch()
     monkeypatch.setattr(os, "umask", lambda _: pytest.fail("changes the umask of other threads"))

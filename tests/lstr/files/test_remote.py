@@ -88,7 +88,7 @@ def test_the_name_of_a_remote_file_has_no_secrets(url, name):
     assert str(file) == repr(file) == f"{file}" == name and file.url == url
 
 
-def test_local_and_remote_sources_are_found(memory, tmp_path):
+def test_find_sources_lists_local_and_remote_videos(memory, tmp_path):
     for path in ("b/x y.mp4", "b/c/ü.MKV", "-a.mp4", "b/notes.txt", "c/x y.mp4"):
         memory.joinpath(path).write(b"123")
     assert memory.below()["b/c/ü.MKV"].read() == b"123" and memory.joinpath("none").below() == {}

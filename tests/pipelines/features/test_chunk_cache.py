@@ -81,7 +81,7 @@ def assert_same_features(folder, expected, video_id):
         assert a.tobytes() == b.tobytes()
 
 
-def test_only_the_same_file_and_recipe_are_found(finetuned, twostream, copied, tmp_path):
+def test_the_cache_is_keyed_by_file_and_recipe(finetuned, twostream, copied, tmp_path):
     source = Path(shutil.copy(finetuned.videos["scene_00"], tmp_path / "renamed.mp4"))
     (cache,) = caches_of(copied, twostream.recipe)
     assert len(cache.find(sha256_of(source))) == 16
@@ -152,7 +152,7 @@ def flip_last_byte(array, monkeypatch):
     array.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
-def remove_when_found(array, monkeypatch):
+def remove_after_lookup(array, monkeypatch):
     """Remove the video after it was found, like another process that needs room."""
     find = ChunkCache.find
 
@@ -169,7 +169,7 @@ DAMAGES = {
     "cut": lambda array, _: array.write_bytes(array.read_bytes()[:-1]),
     "no record": lambda array, _: array.with_suffix(".json").unlink(),
     "cut record": lambda array, _: os.truncate(array.with_suffix(".json"), 40),
-    "removed": remove_when_found,
+    "removed": remove_after_lookup,
 }
 
 

@@ -104,7 +104,7 @@ def test_published_targets_survive_conversion_to_segments(shared):
     assert published[:, 1:].any() and np.array_equal(targets(video, THUMOS_CLASSES, len(published)), published)
 
 
-def test_one_of_several_data_sets_is_chosen(root, info):
+def test_a_data_set_is_chosen_by_name(root, info):
     (entry,) = json.loads(info.read_text()).values()
     info.write_text(json.dumps({name: entry | {"data_root": f"data/{name}"} for name in ("THUMOS", "TVSeries")}))
     with pytest.raises(LabelsError, match="TVSeries") as caught:
@@ -136,7 +136,7 @@ def test_an_invalid_data_info_is_refused(root, changes, value):
     assert value in str(caught.value) + caught.value.hint
 
 
-def test_several_feature_folders_are_one_data_set(small_set, tmp_path):
+def test_feature_folders_are_joined(small_set, tmp_path):
     roots = [write_features(tmp_path / "1", {"a": 40}), write_features(tmp_path / "2", {"b": 30, "c": 22})]
     info = write_info(roots[1], {"a": 40, "b": 30, "c": 22})
     assert [(v.id, len(v.features)) for v in read_split(roots, info, "training").videos] == [("a", 40), ("b", 30)]

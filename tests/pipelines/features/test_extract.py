@@ -212,7 +212,7 @@ def extract_both(twostream, bad_and_good, workers, folder):
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_an_unexpected_error_fails_one_video(extract_both, folder, bad_and_good, monkeypatch, stage):
+def test_an_unexpected_error_fails_only_its_video(extract_both, folder, bad_and_good, monkeypatch, stage):
     with monkeypatch.context() as patch:
         inject(patch.setattr, stage, AttributeError("'NoneType' object has no attribute 'width'\nand more"))
         assert extract_both() == {"bad": "failed", "good": "done"}

@@ -142,7 +142,7 @@ FAULTS = VALUE_FAULTS | {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_video_is_found_and_extracted_again(folder, tmp_path, fault):
+def test_a_faulty_video_is_detected_and_extracted_in_the_next_run(folder, tmp_path, fault):
     """A second run reads three rows per array, and detects every other fault."""
     FAULTS[fault](folder)
     chunks, faults, _ = verify(open_features(folder.path))
@@ -186,7 +186,7 @@ def recorded_ids(output) -> list[str]:
 
 
 @pytest.mark.parametrize("length", [1, 2, 9])
-def test_an_uploaded_video_is_done(remote, length):
+def test_an_uploaded_video_is_complete(remote, length):
     assert not remote.find_record("a/v 1", SOURCE)
     write_video(remote, "a/v 1", SOURCE, length)
     assert remote.find_record("a/v 1", SOURCE) and recorded_ids(remote) == ["a/v 1"]
@@ -208,13 +208,13 @@ REMOTE_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", REMOTE_FAULTS)
-def test_a_faulty_remote_video_is_found(remote, fault):
+def test_a_faulty_remote_video_is_detected(remote, fault):
     write_video(remote, "a/v 1", SOURCE)
     REMOTE_FAULTS[fault](remote.array("flow", "a/v 1"), remote.record("a/v 1"))
     assert not remote.find_record("a/v 1", SOURCE)
 
 
-def test_a_video_has_no_record_while_it_is_uploaded_again(remote):
+def test_a_video_has_no_record_during_its_upload(remote):
     """Otherwise a killed run would leave old and new arrays with the old record."""
     write_video(remote, "a/v 1", SOURCE)
     with pytest.raises(InterruptedError), remote.staged("a/v 1"):

@@ -27,7 +27,7 @@ from tests.support.small_set import DIMS, SMALL
 PLENTY = 2**40  # bytes
 
 
-def test_a_plan_counts_what_is_done(lstr, small_set, tmp_path):
+def test_a_plan_counts_finished_and_remaining_videos(lstr, small_set, tmp_path):
     """Of five videos one is new, one failed before, one failed and is done now, one is unreadable."""
     videos, features = tmp_path / "videos", tmp_path / "features"
     shutil.copytree(small_set.videos, videos)
@@ -89,7 +89,7 @@ def test_processes_and_threads_fit_the_machine(cores, gpus, memory, n_videos, op
     assert expected.processes * expected.threads <= cores or options
 
 
-def test_a_device_with_a_number_is_one_gpu(monkeypatch):
+def test_a_numbered_device_is_a_single_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [count_gpus(device) for device in ("cpu", "cuda", "cuda:0", "cuda:1")] == [0, 2, 1, 1]
 

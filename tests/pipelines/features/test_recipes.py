@@ -49,7 +49,7 @@ def test_an_invalid_recipe_is_refused(change, entry):
         Recipe.from_dict(json.loads(Recipe(RGB, FLOW).to_json()) | change)
 
 
-def test_a_recipe_can_be_narrowed_to_one_stream():
+def test_a_recipe_can_be_narrowed_to_a_stream():
     both = Recipe(RGB, FLOW, rgb_frame=2)
     rgb, flow = both.narrowed(["rgb"]), both.narrowed(["flow"])
     assert rgb == Recipe(RGB, None, rgb_frame=2, flow_algorithm=None)
@@ -142,7 +142,7 @@ def test_an_invalid_entry_of_a_recipe_file_is_named(tmp_path, lstr, content, ent
     assert not (tmp_path / "f").exists()
 
 
-def test_a_folder_its_recipe_file_and_a_checkpoint_have_one_recipe(small_set, tmp_path):
+def test_folder_file_and_checkpoint_give_the_same_recipe(small_set, tmp_path):
     folder = find_recipe(str(small_set.features))
     assert isinstance(folder, StoredRecipe) and set(folder.calibration) == {"rgb", "flow"}
     for path in (small_set.features / "recipe.json", small_set.checkpoint):

@@ -17,7 +17,7 @@ from tests.support.errors import assert_error
 from tests.support.feature_set import TINY_SETTINGS, write_features
 
 
-def record_seen(features, seen: dict[str, list[str]], folds: dict | None = None) -> None:
+def record_training_videos(features, seen: dict[str, list[str]], folds: dict | None = None) -> None:
     """Change records to those of trained networks: the streams that were trained on each video, and its fold."""
     for video_id, streams in seen.items():
         path = features / "records" / f"{video_id}.json"
@@ -30,11 +30,11 @@ def record_seen(features, seen: dict[str, list[str]], folds: dict | None = None)
 def features(small_set, tmp_path):
     """The networks were trained on the first of three training videos; the third has no such record."""
     shutil.copytree(small_set.features, tmp_path / "features")
-    record_seen(tmp_path / "features", {"scene_00": ["rgb", "flow"], "scene_01": []})
+    record_training_videos(tmp_path / "features", {"scene_00": ["rgb", "flow"], "scene_01": []})
     return tmp_path / "features"
 
 
-def test_evaluation_refuses_seen_videos(lstr, small_set, features, tmp_path):
+def test_evaluation_refuses_training_videos(lstr, small_set, features, tmp_path):
     checkpoint = shutil.copy(small_set.checkpoint, tmp_path / "checkpoint.pt")
     command = ("evaluate", checkpoint, features, "--labels", small_set.labels)
     for options in ((), ("--choose-thresholds",)):
@@ -48,7 +48,7 @@ def test_evaluation_refuses_seen_videos(lstr, small_set, features, tmp_path):
 
 
 @pytest.mark.long
-def test_allowed_seen_videos_are_in_every_report(lstr, small_set, features, tmp_path):
+def test_allowed_training_videos_are_in_every_report(lstr, small_set, features, tmp_path):
     options = (features, "--labels", small_set.labels, "--subset", "training", "--set", "resamples=0", "--allow-seen")
     folder, seen = tmp_path / "evaluation", {"scene_00": ["rgb", "flow"]}
     code, out, err = lstr("evaluate", small_set.checkpoint, *options, "-o", folder, "--all")
@@ -67,21 +67,21 @@ def test_allowed_seen_videos_are_in_every_report(lstr, small_set, features, tmp_
 
 
 def test_only_the_streams_of_the_model_count(small_set, features):
-    record_seen(features, {"scene_00": [], "scene_02": ["flow"]})
+    record_training_videos(features, {"scene_00": [], "scene_02": ["flow"]})
     split, config = read_split(features, small_set.labels, "training"), load(small_set.checkpoint).config
     assert network_overlap(split, config) == {"scene_02": ["flow"]}
     assert network_overlap(split, config.replace(rgb_dim=0)) == {"scene_02": ["flow"]}
     assert network_overlap(split, config.replace(flow_dim=0)) == {}
 
 
-def test_training_records_seen_videos_in_the_checkpoint(lstr, tmp_path):
+def test_training_records_the_overlap_in_the_checkpoint(lstr, tmp_path):
     feature_set = write_features(tmp_path / "features")
     features, labels, run = feature_set.features, ("--labels", feature_set.labels), tmp_path / "run"
     settings = [f"--set={name}={value}" for name, value in TINY_SETTINGS.items()] + ["--set=train.max_steps=2"]
     train = ("train", features, *labels, "--preset", "lstr-small", *settings, "--eval-every", "1")
     code, _, err = lstr(*train, "-o", tmp_path / "without records")
     assert code == 0 and "warning: " not in err
-    record_seen(features, {"v0": ["flow"], "v1": [], "v2": ["flow"], "v3": ["flow"], "v4": []})
+    record_training_videos(features, {"v0": ["flow"], "v1": [], "v2": ["flow"], "v3": ["flow"], "v4": []})
     code, _, err = lstr(*train, "-o", run)
     training, validation = (line for line in err.splitlines() if line.startswith("warning: "))
     assert code == 0 and "flow" in training and "2 of 3" in training and "v0" in training
@@ -89,15 +89,15 @@ def test_training_records_seen_videos_in_the_checkpoint(lstr, tmp_path):
     described = json.loads(lstr("info", run / "best.pt", "--json")[1])
     assert described["training_videos_seen"] == {"videos": 2, "of": 3, "streams": ["flow"]}
     assert described["metrics"]["validation"]["seen"] == 1
-    record_seen(features, {"v3": []})
+    record_training_videos(features, {"v3": []})
     evaluate = ("evaluate", run / "best.pt", features, *labels, "--subset", "validation", "--set", "resamples=0")
     code, out, err = lstr(*evaluate, "--json")
     document = json.loads(out)
     assert code == 0 and document["warnings"][0] in err and "2 of its 3" in err and "seen" not in document
 
 
-def test_info_counts_seen_videos_by_fold(lstr, features):
-    record_seen(features, {"scene_01": [], "scene_02": []}, folds={"scene_01": 1, "scene_02": 2})
+def test_info_counts_training_videos_by_fold(lstr, features):
+    record_training_videos(features, {"scene_01": [], "scene_02": []}, folds={"scene_01": 1, "scene_02": 2})
     assert json.loads(lstr("info", features, "--json")[1])["seen_by_networks"] == {
         "all": {"videos": 1, "seen": 1},
         "fold 1": {"videos": 1, "seen": 0},

@@ -164,7 +164,7 @@ def test_detection_warns_of_training_videos_and_demo_models(packed, tmp_path):
         make_default(demo.path)
 
 
-def test_the_last_default_model_replaces_the_one_before(packed):
+def test_a_new_default_model_replaces_the_previous(packed):
     with pytest.raises(CheckpointError):
         find_checkpoint(None)
     first = make_default(packed.checkpoint)
@@ -260,7 +260,7 @@ def test_the_networks_of_a_model_file_extract_features_and_start_training(lstr, 
 
 
 @pytest.mark.long
-def test_the_networks_of_a_run_are_found_by_their_recorded_path(lstr, packed, tmp_path):
+def test_networks_are_located_by_the_path_in_the_run(lstr, packed, tmp_path):
     """Also if run and networks were moved together."""
     project, video = tmp_path / "project", packed.videos["scene_02"]
     shutil.copytree(packed.weights, project / "nets" / "w")
