@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from lstr.errors import MissingPathError, WeightsError
-from lstr.extractors.networks.build import fingerprint, load_weights, randomise, statistics
+from lstr.extractors.networks.build import fingerprint, load_weights, randomise
 from lstr.extractors.networks.depthwise import _Depthwise, speed_up_depthwise
 from lstr.extractors.networks.network import NETWORKS
 from lstr.extractors.networks.weights_file import WeightSources
@@ -62,22 +62,17 @@ def test_unsuitable_weights_are_refused(tmp_path, bninception, name):
 
 
 @pytest.mark.long
-def test_random_networks_are_reproducible_and_keep_their_calibration():
-    images = np.random.default_rng(1).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
-    first = build_twostream(SMALL, WeightSources(), "cpu", "float32")
-    uncalibrated = first.recipe
-    assert uncalibrated.random_streams == "rgb and flow"
-    assert build_twostream(SMALL, WeightSources(), "cpu", "float32").recipe == uncalibrated
-    first.calibrate("rgb", images)
+def test_random_networks_are_reproducible():
+    first, second = (build_twostream(SMALL, WeightSources(), "cpu", "float32") for _ in range(2))
+    assert first.recipe == second.recipe and first.recipe.random_streams == "rgb and flow"
+    first.calibrate("rgb", np.random.default_rng(1).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8))
     sources = WeightSources(calibration=calibration_of(first), calibrated_on=("a",))
-    second = build_twostream(SMALL, sources, "cpu", "float32")
-    assert fingerprint(second.networks["rgb"]) == fingerprint(first.networks["rgb"])
-    assert second.recipe.rgb.calibrated_on == ("a",) and second.recipe.id != uncalibrated.id
-    means = {name: value for name, value in statistics(second.networks["rgb"]).items() if "running_mean" in name}
-    assert means and all(value.any() for value in means.values())
-    assert rebuild_twostream(second.recipe, sources, "cpu").recipe == second.recipe
+    calibrated = build_twostream(SMALL, sources, "cpu", "float32")
+    assert fingerprint(calibrated.networks["rgb"]) == fingerprint(first.networks["rgb"])
+    assert calibrated.recipe.rgb.calibrated_on == ("a",) and calibrated.recipe.id != second.recipe.id
+    assert rebuild_twostream(calibrated.recipe, sources, "cpu").recipe == calibrated.recipe
     with pytest.raises(WeightsError):
-        rebuild_twostream(second.recipe, WeightSources(), "cpu")
+        rebuild_twostream(calibrated.recipe, WeightSources(), "cpu")
 
 
 @pytest.mark.parametrize("padded", [True, False])

@@ -158,55 +158,42 @@ def test_redirects_to_other_hosts_but_not_to_weaker_protocols(server, tmp_path):
 
 
 def test_the_manifest_agrees_with_the_notes(shared):
-    entries, facts = read_manifest(), (shared / "facts" / "feature-extraction.md").read_text()
-    assert len({e.name for e in entries}) == len(entries)
+    entries, notes = read_manifest(), (shared / "facts" / "feature-extraction.md").read_text()
+    assert len({entry.name for entry in entries}) == len(entries)
     for entry in entries:
         assert entry.stream in ("rgb", "flow") and re.fullmatch(r"https://\S+", entry.address) and entry.note
-        if entry.network.startswith("timm:"):  # see test_packages.py
-            continue
-        assert entry.network in NETWORKS
-        if entry.sha256_prefix:  # model zoos write the hash into the name
-            assert re.fullmatch(r"[0-9a-f]{8,}", entry.sha256_prefix) and entry.sha256_prefix[:8] in entry.name
-        else:
-            assert "no hash" in entry.note
-        if entry.package:
-            assert entry.licence.startswith("Apache-2.0") and len(entry.sha256_prefix) == 64
-        else:
-            assert (entry.sha256_prefix or entry.name) in facts and entry.name in entry.address
+        prefix, is_of_timm = entry.sha256_prefix, entry.network.startswith("timm:")  # see test_packages.py
+        assert is_of_timm or entry.network in NETWORKS
+        assert prefix is None or entry.package or prefix[:8] in entry.name, "model zoos put the hash into the name"
+        assert is_of_timm or entry.package or (prefix or entry.name) in notes and entry.name in entry.address
+        assert not entry.package or entry.licence.startswith("Apache-2.0") and len(prefix) == 64
     for recipe in ("kinetics", "activitynet"):
-        assert sorted(e.stream for e in entries if e.recipe == recipe) == ["flow", "rgb"]
-
-
-@pytest.fixture(scope="module")
-def flow_file(tmp_path_factory):
-    """A weights file of the flow network in SSN's format: no counters, and batch norms of shape (1, C)."""
-    network = build_backbone("bninception")
-    randomise(network, 3)
-    state = {k: v for k, v in network.state_dict().items() if not k.endswith("num_batches_tracked")}
-    path = tmp_path_factory.mktemp("published") / "flow.pth"
-    torch.save({"state_dict": {k: v[None] if "_bn." in k else v for k, v in state.items()}}, path)
-    return path
+        assert sorted(entry.stream for entry in entries if entry.recipe == recipe) == ["flow", "rgb"]
 
 
 @pytest.fixture
-def published(flow_file, tmp_path, monkeypatch):
-    """The manifest entry of `flow_file`, which is served over HTTP as the only published file."""
-    with Server(flow_file.parent) as running:
-        entry = {
-            **vars(choose(["1410c1ccb470"])[0]),
-            "name": "flow.pth",
-            "address": f"{running.root}/flow.pth",
-            "sha256_prefix": hashlib.sha256(flow_file.read_bytes()).hexdigest()[:8],
-        }
+def published(tmp_path, monkeypatch):
+    """The manifest entry of the only published file, which is served over HTTP, in SSN's format, and its path."""
+    network = build_backbone("bninception")
+    randomise(network, 3)
+    state = {k: v for k, v in network.state_dict().items() if not k.endswith("num_batches_tracked")}
+    (tmp_path / "served").mkdir()
+    path = tmp_path / "served" / "flow.pth"
+    torch.save({"state_dict": {k: v[None] if "_bn." in k else v for k, v in state.items()}}, path)
+    with Server(path.parent) as running:
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        entry = {"name": path.name, "address": f"{running.root}/flow.pth", "sha256_prefix": sha256[:8]}
+        entry = {**vars(choose(["1410c1ccb470"])[0]), **entry}
         (tmp_path / "manifest.json").write_text(json.dumps({"weights": [entry]}))
         monkeypatch.setattr(manifest, "MANIFEST", tmp_path / "manifest.json")
-        yield entry
+        yield entry, path
         running.shutdown()
 
 
 @pytest.mark.long
-def test_fetch_then_check(lstr, published, flow_file, tmp_path):
-    home, address = Path(os.environ["LSTR_HOME"]), published["address"]
+def test_fetch_then_check(lstr, published, tmp_path):
+    home, (entry, path) = Path(os.environ["LSTR_HOME"]), published
+    address = entry["address"]
     for command in (("weights", "check"), ("detect", "video.mp4", "--weights", "flow=kinetics")):
         code, _, err = lstr(*command)
         assert code == 4 and "lstr weights fetch" in err and err.count("hint: ") == 1
@@ -215,14 +202,14 @@ def test_fetch_then_check(lstr, published, flow_file, tmp_path):
     code, out, _ = lstr("weights", "fetch")
     assert code == 0 and out == f"{home / 'flow.pth'}\n"
     assert find_weights("kinetics", "flow") == find_weights("flow.pth", "flow") == str(home / "flow.pth")
-    assert (home / "flow.pth").read_bytes() == flow_file.read_bytes()
+    assert (home / "flow.pth").read_bytes() == path.read_bytes()
     assert json.loads(lstr("weights", "list", "--json")[1])[0]["here"] is True
 
     (tmp_path / "mine.pth").write_bytes(b"mine")
     code, out, _ = lstr("weights", "check", home / "flow.pth", tmp_path / "mine.pth", "--json")
     verdict, mine = json.loads(out)
     assert code == 4 and (verdict["state"], verdict["network"], verdict["stream"]) == ("ok", "bninception", "flow")
-    assert verdict["published"] == "flow.pth" and verdict["sha256"].startswith(published["sha256_prefix"])
+    assert verdict["published"] == "flow.pth" and verdict["sha256"].startswith(entry["sha256_prefix"])
     assert mine["state"] == "unfit" and mine["published"] is None
     assert dataset_of(home / "flow.pth") == "kinetics" and dataset_of(tmp_path / "mine.pth") == "custom"
 
@@ -230,26 +217,26 @@ def test_fetch_then_check(lstr, published, flow_file, tmp_path):
         file.seek(1000)
         file.write(b"!")
     assert lstr("weights", "check")[0] == 4
-    for mirror in (flow_file, flow_file.parent, address, address.removesuffix("flow.pth")):
+    for mirror in (path, path.parent, address, address.removesuffix("flow.pth")):
         assert lstr("weights", "fetch", "kinetics", "--from", mirror)[0] == 0, mirror
-        assert (home / "flow.pth").read_bytes() == flow_file.read_bytes()
+        assert (home / "flow.pth").read_bytes() == path.read_bytes()
         (home / "flow.pth").unlink()
-    assert lstr("weights", "fetch", published["sha256_prefix"])[0] == 0
+    assert lstr("weights", "fetch", entry["sha256_prefix"])[0] == 0
     before = (home / "flow.pth").stat().st_mtime_ns
     assert lstr("weights", "fetch", "--from", "http://127.0.0.1:9/")[0] == 0
     assert (home / "flow.pth").stat().st_mtime_ns == before, "a complete file is not fetched again"
 
 
-def test_errors_of_fetch(lstr, published, flow_file, tmp_path):
+def test_errors_of_fetch(lstr, published, tmp_path):
     (tmp_path / "other.pth").write_text("another file")
     for code, *words in (
         (2, "--from", tmp_path / "none"),
         (4, "--from", tmp_path / "other.pth"),
-        (4, "--from", published["address"] + ".gone"),
+        (4, "--from", published[0]["address"] + ".gone"),
         (4, "kinetix"),
     ):
         assert_error(lstr("weights", "fetch", *words), code)
-    assert [path.name for path in Path(os.environ["LSTR_HOME"]).iterdir()] == ["runtimes"]
+    assert names(Path(os.environ["LSTR_HOME"])) == ["runtimes"]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,9 @@ def test_written_networks_are_read(weights):
     assert read.recipe.flow.folder("flow") == "flow_fälle_shufflenetv2"
     card, seen = read_card(read.file("flow", 2)), {"scene_00": read.about["training"]["scene_00"]}
     assert card == ModelCard("fälle", "flow", "shufflenetv2", CLASSES, seen, 0.5, 2)
+    cards = cards_of(weights.path, "rgb", 2)
+    assert blind_fold(cards, "scene_00", None) == 1
+    assert blind_fold([replace(card, seen=read.about["training"]) for card in cards], "scene_00", None) is None
     for stream, name in NAMES.items():
         part, sources = weights.recipe.parts[stream], WeightSources({stream: str(weights.path)})
         assert len({part.sha256, *part.folds}) == 3
@@ -68,24 +71,6 @@ def test_keys_of_files_are_the_published_ones(shared, tmp_path):
     flow = read_state_dict(tmp_path / "flow.pth")
     assert flow["module.base_model.conv1_7x7_s2.weight"].shape == (64, 10, 7, 7)
     assert flow["module.new_fc.weight"].shape == (len(CLASSES), 1024) and "module.new_fc.bias" in flow
-
-
-def test_the_fold_that_has_not_seen_a_video(weights):
-    first, second = weights.about["training"].values()
-    new = "4" * 64
-    for stream in weights.recipe.streams:
-        cards = cards_of(weights.path, stream, 2)
-        for fold, video_id, sha256 in (
-            (1, "scene_00", None),
-            (1, "a copy", first),
-            (2, "scene_01", second),
-            (2, "scene_01", new),  # another encoding of it
-            (2, "scene_00", second),  # the content has priority over the name
-            (None, "new", new),
-        ):
-            assert blind_fold(cards, video_id, sha256) == fold
-        complete = [replace(card, seen=weights.about["training"]) for card in cards]
-        assert blind_fold(complete, "scene_00", first) is None
 
 
 def test_check_and_info_of_a_weights_folder(lstr, weights):
