@@ -242,8 +242,8 @@ def summary(of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interp
     """Summarise the AP by limit of the classes with labels, their means over the limits, and intervals over `draws`.
 
     Returns {"mAP": [...], "mean", "interval": {"mAP": [[low, high], ...], "mean": [...]} or None, "per_class": {label:
-    {"AP", "mean", "interval" of both, "labels", "said"}}}; "said" is the number of predictions. A class is excluded
-    from the mean of a resample without its labels.
+    {"AP", "mean", "interval" of both, "labels", "detections"}}}; both are numbers. A class is excluded from the mean of
+    a resample without its labels.
     """
     labelled = {name: ranked for name, ranked in of_class.items() if ranked.truths.sum()}
     limits = next(iter(of_class.values())).right.shape[1] if of_class else 0
@@ -255,7 +255,7 @@ def summary(of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interp
         if drawn:
             resampled.append(ranked.average_precisions(draws, interpolated))
         per_class[name] = _values("AP", points[-1], resampled[-1] if drawn else None)
-        per_class[name] |= {"labels": int(ranked.truths.sum()), "said": len(ranked.scores)}
+        per_class[name] |= {"labels": int(ranked.truths.sum()), "detections": len(ranked.scores)}
     means = np.mean(points, axis=0) if points else np.full(limits, np.nan)
     return {**_values("mAP", means, mean_of(resampled) if resampled else None), "per_class": per_class}
 

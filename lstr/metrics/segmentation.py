@@ -39,7 +39,7 @@ def measure_segmentation(
 
     Returns:
         {"overlaps", "F1": [...], "edit", "interval": {"F1": [[low, high], ...], "edit"}, "per_class": {label: {"F1",
-        "edit", "interval", "labels", "said"}}} with values from 0 to 1, NaN if undefined.
+        "edit", "interval", "labels", "detections"}}} with values from 0 to 1, NaN if undefined.
     """
     actions = [i for i, name in enumerate(classes) if name not in (BACKGROUND, AMBIGUOUS)]
     counts = np.zeros((len(scores), len(actions), 2 + len(OVERLAPS)))  # labelled, predicted, right by limit
@@ -47,10 +47,10 @@ def measure_segmentation(
     for v, (rows, video) in enumerate(zip(scores, targets, strict=True)):
         on = np.asarray(video) > 0
         keep = counted(on, classes)[:, None]
-        said = _runs((predicted_classes(rows, classes)[:, None] == np.arange(len(classes))) & keep, classes)
+        predicted = _runs((predicted_classes(rows, classes)[:, None] == np.arange(len(classes))) & keep, classes)
         labelled = _runs(on & keep, classes)
         for c, column in enumerate(actions):
-            ours, theirs = ([run for run in found if run[2] == column] for found in (said, labelled))
+            ours, theirs = ([run for run in found if run[2] == column] for found in (predicted, labelled))
             counts[v, c, :2] = len(theirs), len(ours)
             if ours and theirs:
                 ious = overlaps(*(np.array(found, dtype=np.float64)[:, :2] for found in (ours, theirs)))
@@ -58,29 +58,29 @@ def measure_segmentation(
                 counts[v, c, 2:] = [len(np.unique(best[most >= least])) for least in OVERLAPS]
             longest = max(len(ours), len(theirs))
             edits[v, 1 + c] = min(len(ours), len(theirs)) / longest if longest else np.nan
-        edits[v, 0] = edit_score([run[2] for run in said], [run[2] for run in labelled])
+        edits[v, 0] = edit_score([run[2] for run in predicted], [run[2] for run in labelled])
     per_class = {
         classes[column]: {
             **_entry(counts[:, c], edits[:, 1 + c], draws),
             "labels": int(counts[:, c, 0].sum()),
-            "said": int(counts[:, c, 1].sum()),
+            "detections": int(counts[:, c, 1].sum()),
         }
         for c, column in enumerate(actions)
     }
     return {"overlaps": list(OVERLAPS), **_entry(counts.sum(axis=1), edits[:, 0], draws), "per_class": per_class}
 
 
-def edit_score(said: Sequence[int], labelled: Sequence[int]) -> float:
+def edit_score(predicted: Sequence[int], labelled: Sequence[int]) -> float:
     """Return the similarity of two sequences of classes, from 0 to 1; NaN if both are empty."""
-    if not said and not labelled:
+    if not predicted and not labelled:
         return float("nan")
     theirs, steps = np.array(labelled, dtype=np.int64), np.arange(len(labelled) + 1)
     row = steps.copy()  # edit distances from the predictions so far to each prefix of the labels
-    for n, one in enumerate(said, start=1):
+    for n, one in enumerate(predicted, start=1):
         changed = np.minimum(row[1:] + 1, row[:-1] + (theirs != one))
         # an insertion costs 1 per step to the right, so a cumulative minimum replaces the inner loop
         row = np.minimum.accumulate(np.concatenate([[n], changed]) - steps) + steps
-    return 1 - float(row[-1]) / max(len(said), len(labelled))
+    return 1 - float(row[-1]) / max(len(predicted), len(labelled))
 
 
 def _runs(on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:

@@ -168,7 +168,7 @@ def class_tables(document: Entry) -> list[ResultTable]:
     def ranked(found: Entry, labels: str, late: bool = False) -> Iterator[list[str]]:
         for name, one in [*found["per_class"].items(), ("mean", found)]:
             is_mean = one is found
-            counts = ["", ""] if is_mean else [str(one[labels]), str(one["said"])]
+            counts = ["", ""] if is_mean else [str(one[labels]), str(one["detections"])]
             values = [figure_text(value, 2) for value in one["mAP" if is_mean else "AP"]]
             seconds = [figure_text(one["late"]["p50"], 2)] if late else []
             yield [name, *counts, *values, with_interval(one["mean"], one, "mean"), *seconds]
@@ -176,21 +176,27 @@ def class_tables(document: Entry) -> list[ResultTable]:
     return [
         (
             "AP of the detections as instances, by the required IoU",
-            ("class", "labels", "told", *(f"{least:g}" for least in instances["ious"]), "mean", "late, s"),
+            ("class", "labels", "detections", *(f"{least:g}" for least in instances["ious"]), "mean", "late, s"),
             list(ranked(instances, "labels", late=True)),
         ),
         (
             "AP of action starts, by tolerance in seconds",
-            ("class", "labels", "said", *(f"{offset} s" for offset in starts["offsets"]), "mean"),
+            ("class", "labels", "detections", *(f"{offset} s" for offset in starts["offsets"]), "mean"),
             list(ranked(starts, "starts")),
         ),
         (
             "segments of the class with the highest score: F1 by IoU, and edit score",
-            ("class", "labels", "said", *(f"F1 at {100 * least:g} %" for least in segments["overlaps"]), "edit score"),
+            (
+                "class",
+                "labels",
+                "detections",
+                *(f"F1 at {100 * least:g} %" for least in segments["overlaps"]),
+                "edit score",
+            ),
             [
                 [
                     name,
-                    *(str(one.get(key, "")) for key in ("labels", "said")),
+                    *(str(one.get(key, "")) for key in ("labels", "detections")),
                     *(with_interval(value, one, "F1", place) for place, value in enumerate(one["F1"])),
                     with_interval(one["edit"], one, "edit"),
                 ]

@@ -80,7 +80,7 @@ def test_no_video_no_score_and_labels_after_the_end():
     assert math.isnan(measure_instances([], CLASSES)["mean"])
     assert measure((cut((0, 2)), cut((0, 2))))["mean"] == 1.0
     entry = measure((cut((8, 30), (25, 26)), [Segment(8, 20, "hug", 0.9)]))["per_class"]["hug"]
-    assert (entry["labels"], entry["said"], entry["mean"]) == (1, 1, 1.0)
+    assert (entry["labels"], entry["detections"], entry["mean"]) == (1, 1, 1.0)
 
 
 def plain_start_precision(scores, targets, segments, label: str, offset: float) -> float:
