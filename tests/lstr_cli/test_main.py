@@ -161,5 +161,5 @@ def test_training_on_other_features_leads_to_detection_on_them(lstr, tmp_path):
     (tmp_path / "l.csv").write_text("video,start,end,label\na,0.5,1.5,jump\n")
     settings = ("--set", "features.rate=4", "--set", "train.epochs=1")
     train = lstr("train", tmp_path / "store", "--labels", tmp_path / "l.csv", "-o", tmp_path / "run", *settings)
-    code, _, err = lstr(*next_of(train[2])[1:-1], tmp_path / "timeline")
+    code, _, err = lstr(*next_command(train[2])[1:-1], tmp_path / "timeline")
     assert code == 0 and (tmp_path / "timeline" / "a.json").exists(), err
