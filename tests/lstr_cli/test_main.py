@@ -154,7 +154,7 @@ def test_each_command_proposes_the_next(lstr, small_set, tmp_path, monkeypatch):
     assert code == 0 and "next:" not in err and any((tmp_path / "timeline").iterdir())
 
 
-def test_training_on_other_features_leads_to_detection_on_them(lstr, tmp_path):
+def test_training_on_other_features_proposes_detection_on_them(lstr, tmp_path):
     for stream in ("rgb", "flow"):
         (tmp_path / "store" / stream).mkdir(parents=True)
         np.save(tmp_path / "store" / stream / "a.npy", np.random.default_rng(0).random((40, 8), np.float32))
