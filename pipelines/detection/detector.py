@@ -192,12 +192,11 @@ class Detector(Checkpoint):
 
         Warns and raises as `lstr.detect`, when the decisions are taken.
         """
-        live = live or LiveOptions()
-        if isinstance(source, str | Path):
-            return self._decisions([source], False, thresholds, limits, live)
-        if isinstance(source, Sequence) and source and isinstance(source[0], str | Path):
-            return self._decisions(cast(Sequence[str | Path], source), False, thresholds, limits, live)
-        return self._decisions([FrameSource("frames", cast(Frames, source))], True, thresholds, limits, live)
+        is_path = isinstance(source, str | Path)
+        are_paths = isinstance(source, Sequence) and bool(source) and isinstance(source[0], str | Path)
+        sources: Any = [source] if is_path else source if are_paths else [FrameSource("frames", cast(Frames, source))]
+        options = DetectOptions(self, thresholds=thresholds, limits=limits, live=live or LiveOptions())
+        return self._decisions(sources, options, at_once=not (is_path or are_paths))
 
     def detect_features(self, vectors: Iterable[Any], *, thresholds: ThresholdChoice = None) -> Decisions:
         """Return the decisions on features of a program, each made before the next vector is asked for.
@@ -210,7 +209,7 @@ class Detector(Checkpoint):
         Raises, when the decisions are taken, VideoError for an unsuitable vector, and as `lstr.detect`.
         """
         source = Source("features", rows=vector_rows(vectors, self))
-        return self._decisions([source], True, thresholds, ALL, LiveOptions())
+        return self._decisions([source], DetectOptions(self, thresholds=thresholds), at_once=True)
 
     def close(self) -> None:
         """Free the memory and threads of the networks; a later `detect` builds them again."""
@@ -224,14 +223,7 @@ class Detector(Checkpoint):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _decisions(
-        self,
-        sources: Sequence[str | Path | Source],
-        at_once: bool,
-        thresholds: ThresholdChoice,
-        limits: Limits,
-        live: LiveOptions,
-    ) -> Decisions:
+    def _decisions(self, sources: Iterable[str | Path | Source], options: DetectOptions, at_once: bool) -> Decisions:
         def events() -> Generator[DetectEvent, None, None]:
             with self._lock:
                 if not self._kept:
@@ -240,16 +232,8 @@ class Detector(Checkpoint):
                     wanted = replace(self.networks, device=self.networks.device or self.device)
                     self._kept.append(Networks(self, wanted))
                 (networks,) = self._kept
-            options = DetectOptions(
-                self,
-                device=self.device,
-                networks=networks,
-                thresholds=thresholds,
-                limits=limits,
-                live=live,
-                keep_going=False,
-            )
-            with closing(detect_sources(sources, options)) as found:
+            chosen = replace(options, device=self.device, networks=networks, keep_going=False)
+            with closing(detect_sources(sources, chosen)) as found:
                 yield from found
 
         return Decisions(events(), at_once)

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -171,7 +171,7 @@ class TimelineFiles(Sink):
     def close(self, end: End) -> tuple[dict, Path | None] | None:
         """Write the files. Returns the timeline and the path of its page; None without a decision.
 
-        Raises as `write_outputs`.
+        Raises OutputError, and VideoError if the video cannot be read again, after everything else is written.
         """
         try:
             if end.error or not self._decided or self._lines is None:
@@ -196,7 +196,18 @@ class TimelineFiles(Sink):
                 embed=options.embed,
             )
             assert options.folder, "scores are kept only for a folder"
-            write_outputs(options.folder, detection, options.formats)
+            failure = None
+            # the slowest first and the timeline last: an interrupt leaves no file that looks like a complete run
+            others = [name for name in options.formats if name not in FORMATS]  # of other packages
+            ours = [name for name in reversed(FORMATS) if name in options.formats]
+            for form in map(format_named, [*others, *ours]):
+                try:
+                    if form.is_due(detection):
+                        form.write_detection(options.folder / f"{detection.id}{form.suffix}", detection)
+                except VideoError as error:  # the other files are correct
+                    failure = error
+            if failure:
+                raise failure
             return document, options.folder / f"{source.file_name}.html" if options.has_pages else None
         finally:
             for file in (self._scores, self._lines):
@@ -252,29 +263,6 @@ class TimelineFiles(Sink):
             began = {"began": iso(first.at - timedelta(seconds=first.time))} if first and first.at else {}
             document["live"] = {**began, **end.live}
         return document
-
-
-def write_outputs(output: Path, detection: Detection, formats: Collection[str]) -> list[Path]:
-    """Write a finished detection as ID and the suffix of each format into a folder; return the files.
-
-    `jsonl` is not written here, and `mp4` needs a video. Raises OutputError, and VideoError if the video cannot be read
-    again, after everything else is written.
-    """
-    files, failed = [], None
-    # the slowest first and the timeline last: an interrupt leaves no file that looks like a complete run
-    others = [name for name in formats if name not in FORMATS]  # of other packages
-    for form in map(format_named, (*others, *(name for name in reversed(FORMATS) if name in formats))):
-        if not form.is_due(detection):
-            continue
-        path = output / f"{detection.id}{form.suffix}"
-        files.append(path)
-        try:
-            form.write_detection(path, detection)
-        except VideoError as error:  # the other files are correct
-            failed = error
-    if failed:
-        raise failed
-    return files
 
 
 def truth_of(labels: Labels | None, video_id: str) -> Sequence[Segment] | None:

@@ -313,7 +313,10 @@ class Session:
                 track.decide(gaps, part)
 
     def _settle(self, track: Track) -> Iterator[Event]:
-        """Report the result of a source, by an event at least if it is live. Its place is free."""
+        """Report the result of a source, by an event at least if it is live. Its place is free.
+
+        Raises the error of a source without a log, and as `failure_of`; a full disk ends no live source.
+        """
         with self._shared.changed:
             self._tracks.remove(track)
         if not track.live:
@@ -335,30 +338,24 @@ class Session:
         if result:  # none of a source that was interrupted before its first decision
             timeline, page = result
             yield Ended(track.id, timeline, page, track.final_events)
-        if error:
-            yield self._failed(track, error)
-        elif not result and track.live:
-            yield Undecided(track.id)
-
-    def _failed(self, track: Track, error: BaseException) -> Failed:
-        """Return the event of a failure. Raises the error without a log, and as `failure_of`.
-
-        A full disk ends no live source.
-        """
+        if error is None:
+            if track.live and not result:
+                yield Undecided(track.id)
+            return
         if not isinstance(error, Exception):
             raise error
-        full = track.live and isinstance(error, OutputError)
-        failure = Failure(str(error), getattr(error, "hint", "")) if full else failure_of(error, track.title)
+        is_full = track.live and isinstance(error, OutputError)
+        failure = Failure(str(error), getattr(error, "hint", "")) if is_full else failure_of(error, track.title)
         if self._log is None:
             raise error
         try:
             failed = self._log.add(track.id, track.title, failure)
         except OutputError:
-            if not full:
+            if not is_full:
                 raise
             failed = Failed(track.id, failure.reason, failure.hint)
             self._log.events.append(failed)
-        return replace(failed, error=error)
+        yield replace(failed, error=error)
 
 
 class Streams:

@@ -82,13 +82,11 @@ class AppriseNotifier(Notifier):
 
         image, find = None, self.service and self.service.find_image
         if find:
-            image = find(notice.event.id)
-            for _ in range(int(IMAGE_TIMEOUT_S / TICK_S) if now - notice.event.decided < FRESH else 0):
-                if image:
-                    break
+            ticks = int(IMAGE_TIMEOUT_S / TICK_S) if now - notice.event.decided < FRESH else 0
+            while not (image := find(notice.event.id)) and ticks:
+                ticks -= 1
                 if self._closing.wait(TICK_S):
                     raise DeliveryError("the program is ending.")
-                image = find(notice.event.id)
         attached = AttachFile(str(image)) if image else None
         try:
             arrived = self._apprise.notify(body=describe(notice, now), title=title(notice.event), attach=attached)
@@ -238,13 +236,8 @@ class WebhookNotifier(Notifier):
 
     def _post(self, body: bytes, headers: dict[str, str]) -> int:
         """Return the status of the answer."""
-        host, port = self._address.hostname or "", self._address.port
-        connection: http.client.HTTPConnection
-        if self._address.scheme == "https":
-            context = ssl.create_default_context()
-            connection = http.client.HTTPSConnection(host, port, timeout=WEBHOOK_TIMEOUT_S, context=context)
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=WEBHOOK_TIMEOUT_S)
+        kind = http.client.HTTPSConnection if self._address.scheme == "https" else http.client.HTTPConnection
+        connection = kind(self._address.hostname or "", self._address.port, timeout=WEBHOOK_TIMEOUT_S)
         self._connection = connection
         # a timer, because the time limit of a socket is one for each piece, and an answer may come byte by byte
         timer = threading.Timer(WEBHOOK_TIMEOUT_S, self._break_off)

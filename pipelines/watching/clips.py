@@ -277,10 +277,8 @@ class Clips:
         # a camera that went away during an event may never come back
         is_complete = is_full or monotonic() > min(recording.until, recording.decided + limits.max_seconds) + GRACE_S
         for packet in recording.ring.after(file.newest):
-            if self._deadline is not None and monotonic() > self._deadline:
-                is_complete = True
-                break
-            if packet.coding is not file.coding or packet.arrival > recording.until:
+            is_late = monotonic() > (self._deadline or inf) or packet.arrival > recording.until
+            if is_late or packet.coding is not file.coding:
                 is_complete = True
                 break
             file.write(packet)

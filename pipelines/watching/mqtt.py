@@ -266,24 +266,21 @@ class MqttNotifier(Notifier):
             },
             "origin": {"name": "lstr", "sw_version": lstr.__version__},
         }
-        last = {"state_topic": self.topic(source, "last"), "json_attributes_topic": self.topic(source, "event")}
-        switch = {"state_topic": self.topic(source, "state"), "command_topic": self.topic(source, "set")}
-        health = {
-            "state_topic": self.topic(source, "health"),
-            "device_class": "connectivity",
-            "entity_category": "diagnostic",
-        }
-        entities: list[tuple[str, str, str, dict[str, Any]]] = [
-            ("sensor", "Last action", "last", last | {"icon": "mdi:history"}),
-            ("switch", "Watched", "switch", switch),
-            ("binary_sensor", "Camera", "health", health),
+        last = {"json_attributes_topic": self.topic(source, "event"), "icon": "mdi:history"}
+        switch = {"command_topic": self.topic(source, "set")}
+        health = {"device_class": "connectivity", "entity_category": "diagnostic"}
+        entities: list[tuple[str, str, str, str, dict[str, Any]]] = [
+            ("sensor", "Last action", "last", self.topic(source, "last"), last),
+            ("switch", "Watched", "switch", self.topic(source, "state"), switch),
+            ("binary_sensor", "Camera", "health", self.topic(source, "health"), health),
         ]
         for action in actions:
-            state = {"state_topic": self.topic(source, action, "state"), "icon": "mdi:run"}
-            entities.append(("binary_sensor", action, f"action_{identifier(action)}", state))
-        for component, name, key, values in entities:
+            state = self.topic(source, action, "state")
+            entities.append(("binary_sensor", action, f"action_{identifier(action)}", state, {"icon": "mdi:run"}))
+        for component, name, key, state, values in entities:
             topic = f"{self._discovery}/{component}/lstr_{device}/{key}/config"
-            yield topic, {"name": name, "unique_id": f"lstr_{device}_{key}", "qos": 1, **values, **shared}
+            values = {"name": name, "unique_id": f"lstr_{device}_{key}", "qos": 1, "state_topic": state, **values}
+            yield topic, {**values, **shared}
 
 
 def safe_level(name: str) -> str:

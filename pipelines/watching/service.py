@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from lstr.errors import CheckpointError, ExtractorError, LstrError
+from lstr.errors import CheckpointError, LstrError
 from lstr.extractors.video.inputs import parse_live
 from lstr.extractors.video.zones import Zones, parse_zones
 from lstr.files.home import home
@@ -103,11 +103,7 @@ class Service:
             except CheckpointError as error:
                 hint = f'name one in {self.config.path}: model = "FILE", and start the service again.'
                 raise LstrError(str(error), hint) from error
-            try:
-                parsed = None if address == "-" else parse_live(address)
-            except ExtractorError as error:
-                raise LstrError(str(error), error.hint) from error
-            if parsed is None:
+            if address == "-" or parse_live(address) is None:
                 raise LstrError(
                     "The address is neither a camera nor a stream.", "enter one such as rtsp://camera/stream."
                 )

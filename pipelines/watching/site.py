@@ -39,7 +39,6 @@ STREAM_INTERVAL_S = 0.25  # between two pieces of a stream, as between two decis
 HEARTBEAT_S = 5.0
 # A line break in an address would add a request of its own to the host.
 NOT_IN_ADDRESS = re.compile(r"[\x00-\x20\x7f-\x9f]")
-MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg", ".png": "image/png"}
 OPEN_PATHS = ("/healthz",)  # without a token: it contains names of sources, but no address and no event
 SILENT_S = 60.0  # without a decision on a source, after which the service is unhealthy
 
@@ -176,7 +175,7 @@ class WatchSite:
             path = (clips.path if request.url.path.startswith("/clip/") else clips.image)(event_id)
         if path is None or not path.is_file():
             raise HTTPException(404)
-        return FileResponse(path, media_type=MEDIA.get(path.suffix.lower(), "application/octet-stream"))
+        return FileResponse(path)
 
     async def _verdict(self, request: Request) -> Response:
         event_id, body = _event_id(request), await _read(request, VerdictBody)

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from contextlib import contextmanager, nullcontext
-from shutil import copyfile
 
 import pytest
 
@@ -85,17 +84,6 @@ def test_an_interrupt_of_recorded_sources_writes_the_index(small_set, loaded, tm
         job.throw(KeyboardInterrupt())
     assert [video["id"] for video in Page(tmp_path / "index.html").data["videos"]] == ["scene_00", "scene_01"]
     assert Page(tmp_path / "scene_01.html").data["index"] == "./index.html"
-
-
-def test_files_of_a_folder(small_set, loaded, tmp_path):
-    """Videos with equal names keep their suffix, and a notice names a file that is skipped."""
-    for name in ("a.mp4", "a.m4v", "b.gif"):
-        copyfile(small_set.videos / "scene_03.mp4", tmp_path / name)
-    options = DetectOptions(loaded, networks=ONE_THREAD, limits=Limits(max_chunks=1))
-    events = list(detect_sources([tmp_path], options))
-    assert list(events[-1].result.timelines) == ["a.m4v", "a.mp4"]
-    (notice,) = [event for event in of_kind(Notice, events) if ".gif" in event.text]
-    assert not notice.warning
 
 
 def test_a_failure_ends_the_job_without_keep_going(small_set, loaded, tmp_path):
