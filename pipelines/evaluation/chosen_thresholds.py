@@ -275,7 +275,7 @@ def choose_training_thresholds(
     """
     if not scored:
         if false_alarms is not None:
-            yield Notice("no video is available to count false alarms on: the thresholds aim at no rate.")
+            yield Notice("no video is available to count false alarms on: the thresholds are not chosen for a rate.")
         actions = [label for label in loaded.classes if label not in (BACKGROUND, AMBIGUOUS)]
         write_thresholds(loaded, dict.fromkeys(actions, SINGLE_RECORDING))
         return None

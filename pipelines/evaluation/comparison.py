@@ -105,8 +105,8 @@ def compare_models(options: ComparisonOptions) -> Generator[Event, None, None]:
     videos = unseen(labelled, models)
     if len(videos) < len(labelled):
         left = sorted(labelled.keys() - videos.keys())
-        who = "the model" if len(models) == 1 else f"one of the {'two' if len(models) == 2 else 'models'}"
-        yield Notice(f"skipped, because {who} has seen them: {few(left)}", warning=False)
+        who = "the model" if len(models) == 1 else "one of the models"
+        yield Notice(f"skipped, because {who} was trained on them: {few(left)}", warning=False)
     _check_classes(models, labels, str(options.labels))
     held = replace(labels, videos={i: replace(labels.videos[i], subset=TESTING) for i in videos}, has_subsets=True)
     stop_at_errors(check(held, footage=footage_of_files(videos)), str(options.labels))

@@ -93,10 +93,12 @@ class EvaluateOptions:
             raise ConfigError("Chosen thresholds are written into the model, without a report.", "leave out -o.")
         if self.false_alarms is None:
             return
-        if not (self.choose_thresholds and 0 < self.false_alarms < math.inf):
+        if not self.choose_thresholds:
+            raise ConfigError("A rate of false alarms is only for choosing thresholds.", "add --choose-thresholds.")
+        if not 0 < self.false_alarms < math.inf:
             raise ConfigError(
                 f"{self.false_alarms:g} is not a valid number of false alarms per hour.",
-                "use a number above 0, as --choose-thresholds and --false-alarms 1.",
+                "use a number above 0, for example --false-alarms 1.",
             )
 
 

@@ -183,7 +183,7 @@ def _origins(judged: Sequence[Evaluation]) -> list[str]:
             names = [stream for stream, one in of_streams.items() if one == origin]
             *before, last = names
             which = f"{', '.join(before)} and {last} networks" if before else f"{last} network"
-            texts.append(f"{of_model}the {which} began with {origin}.")
+            texts.append(f"{of_model}the {which} started from {origin}.")
     return texts
 
 
@@ -198,7 +198,7 @@ def _about(document: dict[str, Any]) -> str:
         f"{document['chunks']} chunks of {document.get('seconds_per_chunk', CHUNK_SECONDS):.4g} s",
     ]
     if document["absent_classes"]:
-        parts.append(f"without a positive chunk, and in no mean: {', '.join(document['absent_classes'])}")
+        parts.append(f"excluded from means, without a positive chunk: {', '.join(document['absent_classes'])}")
     if document["interval"]:
         level, resamples = document["interval"]["level"], document["interval"]["resamples"]
         parts.append(f"in brackets {100 * level:.0f} % intervals of {resamples} resamples of the videos")
@@ -263,7 +263,7 @@ def _classes(document: dict[str, Any]) -> list[Part]:
     total += [figure_text(document[s]["mAP"]) for s in systems]
     total += [f"{document['delay']['detected']} of {document['delay']['actions']}"]
     total += [figure_text(document["delay"]["median"], 2)]
-    return [draw_table([*columns, "decided right", "median delay to it, s"], [*rows, total], total=True)]
+    return [draw_table([*columns, "detected", "median delay, s"], [*rows, total], total=True)]
 
 
 def _instances(document: dict[str, Any]) -> list[Part]:

@@ -24,21 +24,21 @@ from lstr.pipelines.pages.table import WRITERS, Cell, Column, Table, cell_of
 FIGURES = ("precision", "recall", "f1")
 OF_LABELS = {
     "correct": "correct",
-    "edges": "edge off",
-    "fragmented": "in pieces",
+    "edges": "boundary",
+    "fragmented": "fragmented",
     "merged": "merged",
     "fragmented_merged": "both",
     "wrong_action": "wrong action",
-    "deleted": "nothing",
+    "deleted": "deleted",
 }
 OF_DETECTIONS = {
     "correct": "correct",
-    "edges": "edge off",
-    "fragment": "piece of one",
-    "merging": "several as one",
+    "edges": "boundary",
+    "fragment": "fragment",
+    "merging": "merge",
     "fragment_merging": "both",
     "wrong_action": "wrong action",
-    "inserted": "nothing there",
+    "inserted": "inserted",
 }
 # Names of the error of a single event with a wrong edge, by its start
 LATE, EARLY = "late", "early"
@@ -133,12 +133,12 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
             ],
         ),
         table(
-            f"actions by their detection: edges off by more than {EDGE:g} s; by how much starts are late",
+            f"actions by error type; boundary: an edge differs by more than {EDGE:g} s; start: median delay",
             (*OF_LABELS.values(), "start s"),
             lambda one: [*(str(one["kinds"]["labels"][kind]) for kind in OF_LABELS), start_text(one)],
         ),
         table(
-            "false alarms by kind",
+            "false alarms by error type",
             ("false alarms", *OF_FALSE_ALARMS.values()),
             lambda one: [
                 str(one["false_alarms"]),

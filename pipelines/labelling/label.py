@@ -63,7 +63,7 @@ def label(
         output = first if first.is_dir() else next((path for path in first.parents if path.is_dir()), Path())
     path = output / NAME if output.is_dir() else output
     if path.suffix.lower() != ".json":
-        raise LabelsError(f"{path} is not the name of a labels file.", "name a file ending in .json with -o.")
+        raise LabelsError(f"{path} is not a JSON file.", "name a file ending in .json with -o.")
     check_writable(path.parent)
     durations = {name: round(footage.seconds, 6) for name, footage in footage_of_files(found).items()}
     sources = [str(Path(name).absolute()) for name in labels]
@@ -94,7 +94,7 @@ def remarks(begin: Labels, videos: Collection[str]) -> Iterator[str]:
     points = [segment.label for segment in segments if segment.end <= segment.start]
     if points:
         names = few(sorted(set(points)))
-        yield f"{len(points)} of {len(segments)} labels have no duration, as point events, and are skipped: {names}"
+        yield f"{len(points)} of {len(segments)} labels have no duration (point events) and are skipped: {names}"
     missing = sorted(name for name in begin.videos if name not in videos)
     if sentence := mismatch_of(begin.videos, videos):
         yield sentence

@@ -151,9 +151,9 @@ class Project:
                 return self._entries[self._ids[change_id] - self._base - 1]
             made = changes(self.state) if callable(changes) else changes
             if len({(change.video, change.kind in OF_VIDEO) for change in made}) != 1:
-                raise RequestError("A change belongs to one video, or to the project.", "reload the page.")
+                raise RequestError("The changes belong to more than one video, or to none.", "reload the page.")
             if len(made) > MAX_CHANGES:
-                raise RequestError(f"More than {MAX_CHANGES:,} changes at once.", "make them in parts.")
+                raise RequestError(f"{len(made):,} changes at once; the limit is {MAX_CHANGES:,}.", "split them.")
             video = made[0].video
             if fault := fault_of(video) if video else "":
                 raise RequestError(f"The id {brief(video)} of a video is {fault}.", "reload the page.")
@@ -211,7 +211,7 @@ class Project:
         self._thread.join()
         self.journal.close()
         if self.trouble:
-            hint = f"make room and run it again: {self.journal.path.name} holds every change."
+            hint = f"free disk space and run the command again: {self.journal.path.name} has every change."
             raise OutputError(f"{self.path} is not up to date: {self.trouble.rstrip('.')}.", hint)
 
     def _save(self) -> None:

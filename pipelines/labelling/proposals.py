@@ -222,7 +222,9 @@ def accept(state: State, video: str, key: str, label_key: str, label: Label | No
     proposal = _open_proposal(state, video, key)
     made = label or Label(proposal.action, proposal.start, proposal.end)
     if made.end is None or made.action == NOTHING:
-        raise RequestError("The label is not a whole action.", "reject the proposal instead.")
+        raise RequestError(
+            "The label needs an action with a start and an end.", "choose an action, or reject the proposal."
+        )
     is_same = (made.action, made.start, made.end) == (proposal.action, proposal.start, proposal.end)
     after = msgspec.structs.replace(proposal, state="accepted" if is_same else "corrected")
     return [Change("label", video, label_key, None, made), Change("proposal", video, key, proposal, after)]

@@ -180,7 +180,7 @@ class Proposer:
                     case Failed(video, reason):
                         self.status.done += 1
                         self.status.failed.append((video, reason))
-                        self.tell(f"no proposals in {video}: {reason}")
+                        self.tell(f"{video} is skipped in the search for proposals: {reason}")
                     case (video, found):
                         make = partial(
                             propose, video=video, model=name, candidates=found, duration=durations.get(video)

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from lstr.errors import ConflictError, LstrError, RequestError
+from lstr.errors import ConflictError, LstrError, RequestError, brief
 from lstr.extractors.video.exact_frames import ExactFrames, index_frames
 from lstr.extractors.video.probe import DIGITS, Video
 from lstr.files.home import home
@@ -340,7 +340,7 @@ class Site:
             raise RequestError(f"The request is not valid ({error}).", "reload the page.") from error
         self.check_project(posted.project)
         if isinstance(posted, TurnRequest | DecideRequest) and posted.video not in self.videos.paths:
-            raise RequestError("The page has no such video.", "reload the page.")
+            raise RequestError(f"Unknown video: {brief(posted.video)}.", "reload the page.")
         return posted
 
     def check_project(self, name: str | None) -> None:

@@ -73,10 +73,10 @@ class Training:
         Raises RequestError if one is being trained, nothing is labelled or the time is out of range, OutputError.
         """
         if seconds is not None and not MIN_S <= seconds <= MAX_S:
-            raise RequestError("The time limit is out of range.", "use at least a minute, and at most a week.")
+            raise RequestError("The time limit must be between 1 minute and 1 week.", "choose another time limit.")
         with self._lock:
             if self._process:
-                raise RequestError("A model is being trained already.", "wait until it is done, or cancel it.")
+                raise RequestError("A model is already being trained.", "wait until it is trained, or cancel it.")
             revision, state = self.project.snapshot()
             number = 1 + max(self._numbers(), default=0)
             labels, model = self.folder / str(number) / "labels.json", self.model(number)

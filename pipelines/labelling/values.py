@@ -101,7 +101,7 @@ class Action(Value, frozen=True):
         if not self.name.strip() or self.name == BACKGROUND:
             raise ValueError(f"an action needs a name other than {BACKGROUND!r}")
         if self.key and self.key.lower() in RESERVED:
-            raise ValueError(f"the page itself uses the key {self.key!r}")
+            raise ValueError(f"the key {self.key!r} is reserved for the page")
 
 
 class Subject(Value, frozen=True):
@@ -207,7 +207,9 @@ class State:
                         if other.name == value.name:
                             raise RequestError(f"There is already an action {value.name!r}.", "choose another name.")
                         if value.key and other.key.lower() == value.key.lower():
-                            raise RequestError(f"{value.key!r} is the key of {other.name!r}.", "choose another key.")
+                            raise RequestError(
+                                f"The action {other.name!r} has the key {value.key!r}.", "choose another key."
+                            )
                 if change.kind == "action" and value is None:
                     if any(label.action == change.key for held in self.labels.values() for label in held.values()):
                         raise RequestError("The action has labels.", "delete them first.")

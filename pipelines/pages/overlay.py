@@ -106,7 +106,7 @@ def write_overlay(
                 mux(None)
         except (av.error.FFmpegError, ValueError) as error:
             raise VideoError(
-                f"{video} cannot be drawn on ({str(error).strip().splitlines()[0]}).",
+                f"No overlay can be made of {video} ({str(error).strip().splitlines()[0]}).",
                 f"repair it with `ffmpeg -i {shlex.quote(str(video))} -c:v libx264 repaired.mp4`.",
             ) from error
 

@@ -201,11 +201,11 @@ class Server:
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the response to a request that the application must not see, else None."""
         if headers.get("host", "").lower() not in self._names:
-            return PlainTextResponse("This server has another name.\n", 403)
+            return PlainTextResponse("Unknown host name.\n", 403)
         is_secure = self._trusts_proxy and headers.get("x-forwarded-proto", "").lower() == "https"
         origin, scheme = headers.get("origin"), "https" if is_secure else "http"
         if origin is not None and origin.lower() not in {f"{scheme}://{name}" for name in self._names}:
-            return PlainTextResponse("Pages of other sites are refused.\n", 403)
+            return PlainTextResponse("Requests of other sites are refused.\n", 403)
         if scope["method"] not in METHODS:
             return PlainTextResponse("", 405)
         if scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD"):

@@ -67,7 +67,7 @@ async function send(address, content, job, again) {
       const answer = await fetch(address, { method: "POST", headers: { "content-type": "application/json" }, body });
       if (answer.status === 403) {
         /* where the browser gets a token that holds, in another tab, this one goes on */
-        showUnsaved("Not saved yet: lstr label runs for other labels, or with another token. Keep this page open, and open the printed address in another tab.");
+        showUnsaved("Not saved yet: lstr label serves other labels, or has a new token. Keep this page open, and open the printed address in another tab.");
         await pause(1000);
         continue;
       }

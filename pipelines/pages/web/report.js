@@ -30,14 +30,14 @@ function runFacts() {
   for (const [stream, origin] of Object.entries(report.origins)) streamsOf.set(origin, [...(streamsOf.get(origin) || []), stream]);
   for (const [origin, streams] of streamsOf) {
     const listed = streams.slice(0, -1).join(", ") + (streams.length > 1 ? " and " : "") + streams.at(-1);
-    add("Its " + listed + " network" + (streams.length > 1 ? "s" : "") + " began with", origin, "wide");
+    add("Its " + listed + " network" + (streams.length > 1 ? "s" : "") + " started from", origin, "wide");
   }
   if (timeline.live?.began) add("Began", timeline.live.began.replace("T", " "), "wide");
   add("Duration", numberText(duration) + " s");
   add("Decisions", numberText(timeline.decided ?? chunks) + ", one each " + numberText(step) + " s");
   add("Classes", numberText(classes.length - 1) + " and " + (classes[0] ?? "none"));
   if (gaps.length) add("Gaps", gaps.length + ", " + numberText(gaps.reduce((sum, [start, end]) => sum + end - start, 0)) + " s");
-  if (uniform) add("Thresholds", "on at " + numberText(rules.on) + ", off below " + numberText(rules.off));
+  if (uniform) add("Thresholds", "start at " + numberText(rules.on) + ", end below " + numberText(rules.off));
   else if (timeline.thresholds) add("Thresholds", "of each class, from validation data");
   for (const [key, name] of [["min_length", "Shortest action"], ["merge_gap", "Gap closed"]]) if (rules[key]) add(name, numberText(rules[key]) + " s");
   if (Object.values(timeline.thresholds || {}).some((rule) => rule === true || rule?.highest)) add("One at a time", "the action with the highest score");

@@ -145,10 +145,9 @@ def share_with_another_tab(page, other_page) -> None:
         settled(tab)
     assert page.evaluate("JSON.stringify(actionsInOrder())") == other_page.evaluate("JSON.stringify(actionsInOrder())")
     count = len(labels_of(page))
-    press(other_page, "Home", "n", "ArrowRight", "n")
-    wait_for(page, f"Object.keys(labelsOf()).length === {count + 1}")
-    press(other_page, "Control+z", "Control+z")
-    wait_for(page, f"Object.keys(labelsOf()).length === {count}")
+    for keys, expected in ((["Home", "n", "ArrowRight", "n"], count + 1), (["Control+z"] * 2, count)):
+        press(other_page, *keys)
+        wait_for(page, f"Object.keys(labelsOf()).length === {expected}")
     other_page.close()
 
 
