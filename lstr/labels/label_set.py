@@ -150,7 +150,7 @@ def read_activitynet(
         entries = {name: {"annotations": found} for name, found in content["results"].items()}
     if not isinstance(entries, dict):
         raise LabelsError(
-            f'The label file {where} has no object "database".',
+            f'{where} has no object "database".',
             'use {"classes": [...], "database": {id: {"subset", "duration", "annotations"}}}.',
         )
     videos = {name: _entry(f"{where}, video {name!r}", entry, with_results) for name, entry in entries.items()}

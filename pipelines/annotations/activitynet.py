@@ -23,10 +23,7 @@ class ActivityNetJson(Format):
         return file.ending == ".json" and isinstance(file.json, dict) and bool({"database", "results"} & {*file.json})
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        try:
-            stated, classes = read_activitynet(file.json, "the file", with_results=True)
-        except LabelsError as error:
-            raise LabelsError(f"It does not have ActivityNet's format: {error}", error.hint) from error
+        stated, classes = read_activitynet(file.json, str(file.path), with_results=True)
         return AnnotationSet(stated, classes or ())
 
     def text(self, annotated: AnnotationSet, options: ConvertOptions) -> str:
@@ -46,16 +43,11 @@ class PerFrame(Format):
         return (file.path / INFO).exists()
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        folder = file.path
-        try:
-            content = read_json(folder / INFO)
-            if not is_data_info(content):
-                raise LabelsError(f"{folder / INFO} does not name a data set.", "")
-            read = read_data_info(folder / INFO, content, [folder], next(iter(content)), any_rate=True)
-        except LabelsError as error:
-            raise LabelsError(
-                f"{folder} contains no per-chunk targets: {error}", f"use a folder with {INFO} and {TARGETS}/."
-            ) from error
+        info = file.path / INFO
+        content = read_json(info)
+        if not is_data_info(content):
+            raise LabelsError(f"{info} describes no data set.", f"use a folder with {INFO} and {TARGETS}/.")
+        read = read_data_info(info, content, [file.path], next(iter(content)), any_rate=True)
         return AnnotationSet(read.videos, read.classes)
 
 

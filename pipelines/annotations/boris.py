@@ -4,7 +4,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -91,7 +91,7 @@ class Project(Format):
         try:
             project = msgspec.convert(file.json, Content)
         except msgspec.ValidationError as error:
-            raise LabelsError(f"This is not a project of BORIS ({error}).", SAVE) from error
+            raise LabelsError(f"The file is not a BORIS project ({error}).", SAVE) from error
         types = {behaviour.code: behaviour.type for behaviour in project.behaviors_conf.values()}
         notes: list[Note] = []
         observations = []
@@ -103,7 +103,7 @@ class Project(Format):
                 notes.append(Note("no video", sentence))
         if not observations:
             raise LabelsError(
-                "No observation of the project shows a video.", "code videos in BORIS: an observation from media files."
+                "The project has no observation of a video.", "create an observation from media files in BORIS."
             )
         rows = [row for coded in project.observations.values() for row in coded.events]
         lost = {
@@ -125,13 +125,13 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
         except (ValueError, OverflowError):
             result = math.nan
         if not is_time(result):
-            raise LabelsError(f"{at}: the {what} is {brief(value)}.", "give it a time in BORIS.")
+            raise LabelsError(f"{at}: the {what} {brief(value)} is not a time.", "correct it in BORIS.")
         return result
 
     if coded.media_creation_date_as_offset:
         raise LabelsError(
-            f"The observation {name!r} measures its times from the creation of its media files.",
-            "in BORIS, remove that offset (Observations, Edit), or delete this observation.",
+            f"The observation {name!r} uses the creation dates of its media files as time offset.",
+            "remove this offset in BORIS (Observations, Edit), or delete the observation.",
         )
     # A list of files per player; the first versions had one file per player.
     players = [[file] for file in coded.file] if isinstance(coded.file, list) else []
@@ -141,9 +141,7 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
         raise LabelsError(f"The files of the observation {name!r} are not paths: {brief(coded.file)}.", SAVE)
     players = [files for files in players if files]
     if not players:
-        raise LabelsError(
-            f"The observation {name!r} shows no file.", "give it one in BORIS, or delete this observation."
-        )
+        raise LabelsError(f"The observation {name!r} has no media file.", "add one in BORIS, or delete it.")
     files = players[0]
     if len(players) > 1:
         sentence = f"the observation {name!r} has {len(players)} players; its labels are read for {files[0]!r} only"
@@ -164,7 +162,7 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
         subject, code, modifiers = (*texts, "")[:3]
         if code not in types:
             raise LabelsError(
-                f"{at} is {brief(code)}, which the ethogram does not have.",
+                f"{at}: {brief(code)} is not in the ethogram.",
                 f"add it in BORIS, or delete the event; the ethogram has: {few(list(types)) or 'nothing'}.",
             )
         events.append(Event(at, round(number("time", row[0], at) - offset, 6), subject, code, modifiers))
@@ -184,30 +182,25 @@ def _observation(name: str, coded: Coded, types: dict[str, str], notes: list[Not
     return Observation(name, files, bouts, lengths, subset if subset in SUBSET_NAMES.values() else None)
 
 
-def bouts_of(events: Iterable[Event], states: Iterable[str] = ()) -> list[Segment]:
-    """Return the bouts of events: an event of a state starts a bout and the next one ends it.
+def bouts_of(events: Iterable[Event], states: Collection[str] = ()) -> list[Segment]:
+    """Return the bouts of events: an event of a state starts a bout, and the next one ends it.
 
-    Args:
-        events: The events; events of one state have the same subject, code and modifiers.
-        states: Codes of behaviours with a duration, if no event has a status.
-
-    Raises:
-        LabelsError: A state has a start without a stop, or a stop without a start.
+    Events of one state have the same subject, code and modifiers. `states` are the codes of behaviours with a duration,
+    for events without a status. Raises LabelsError for a start without a stop, or a stop without a start.
     """
 
     def unpaired(event: Event, what: str) -> LabelsError:
         of = f" of {event.subject!r}" if event.subject else ""
         return LabelsError(
             f"{event.place}: {event.code!r}{of} at {event.time:g} s {what}.",
-            "pair its events in BORIS (Observations, Fix unpaired events), or delete this one.",
+            "pair its events in BORIS (Observations, Fix unpaired events), or delete this event.",
         )
 
-    lasting = set(states)
     bouts = []
     active: dict[tuple[str, str, str], Event] = {}
     for event in sorted(events, key=lambda event: event.time):
         key = (event.subject, event.code, event.modifiers)
-        if event.status == POINT or not (event.status or event.code in lasting):
+        if event.status == POINT or not (event.status or event.code in states):
             bouts.append(Segment(event.time, event.time, event.code, None, event.subject))
         elif key in active and event.status != START:
             bouts.append(Segment(active.pop(key).time, event.time, event.code, None, event.subject))
@@ -250,7 +243,7 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
             raise LabelsError(
                 f"The observation {observation.name!r} plays {len(files)} files in sequence, but the length of "
                 f"{missing!r} is missing.",
-                "use the project file (.boris) or a newer export, or make one observation for each file.",
+                "use the project file (.boris) or a newer export, or create one observation per file.",
             )
         starts = list(accumulate((lengths[file] for file in files[:-1]), initial=0.0))  # of each file
         for bout in observation.bouts:
@@ -271,14 +264,16 @@ def videos_of(observations: Sequence[Observation], classes: Sequence[str], notes
     videos = {ids[f]: VideoLabels(segments=tuple(found), media=f, **facts[f]) for f, found in segments.items()}
     bouts = [bout for observation in observations for bout in observation.bouts]
     points = sorted({bout.label for bout in bouts if bout.start == bout.end and bout.label != AMBIGUOUS})
-    notes = list(notes)
-    if points:
-        sentence = f"point events become segments of no length: {few(list(map(brief, points)))}"
-        notes.append(Note("point events", sentence))
-    if several:
-        sentence = f"several observations of one video are merged: {few(list(map(brief, several)))}"
-        notes.append(Note("several observations", sentence))
-    return AnnotationSet(videos, tuple(classes), tuple(notes))
+    sentences = {
+        "point events": ("point events become segments of zero length", points),
+        "several observations": ("several observations of one video are merged", list(several)),
+    }
+    more = [
+        Note(kind, f"{sentence}: {few(list(map(brief, names)))}")
+        for kind, (sentence, names) in sentences.items()
+        if names
+    ]
+    return AnnotationSet(videos, tuple(classes), (*notes, *more))
 
 
 def _ids(observations: Sequence[Observation]) -> dict[str, str]:

@@ -53,7 +53,7 @@ class EventTable(Format):
         if header is None:
             raise LabelsError(
                 "The table is not an export of BORIS.",
-                "export its observations as aggregated events, or give the project.",
+                "export its observations as aggregated events, or use the project file (.boris).",
             )
         header_line, columns, above = header
         only_name = (above.get(FIRST) or [""])[0] or video_id
@@ -97,9 +97,9 @@ class EventTable(Format):
                 if listed and (other := next((file for file in shown[name] if _base(file) not in listed), None)):
                     if len(files) > 1 or len(shown[name]) > 1:
                         raise LabelsError(
-                            f"Line {line}: the observation {name!r} has rows of {brief(other)}, which is not among its "
-                            f"media files ({few(list(map(brief, files)))}).",
-                            "correct its media files in BORIS (Observations, Edit), and export it again.",
+                            f"Line {line}: the event is in {brief(other)}, but the media files of the observation "
+                            f"{name!r} are {few(list(map(brief, files)))}.",
+                            "correct the media files in BORIS (Observations, Edit), and export the events again.",
                         )
                     files, lengths = [other], {}  # the file was renamed after it was coded
                 found[name] = Observation(name, files or list(shown[name]) or [name], lengths=lengths)

@@ -36,6 +36,8 @@ VALUES = {"0": 0, "1": 1, "0.0": 0, "1.0": 1}
 TAIL_S = 0.25  # one chunk; a shorter part of the video after the last row is a rounding error
 # Number of rows for recognising a table of 0 and 1
 BINARY_SAMPLE = 50
+# Columns of text; a cell may be escaped
+OTHERS = ("video", "subset", "score", "subject")
 # Values of the column `duration` by video: its seconds, and the segment of the row
 Durations = dict[str, list[tuple[float, Segment | None]]]
 
@@ -66,7 +68,8 @@ class Tsv(Format):
             layout = layout_of(header, options.columns, options.frames is not None)
             if layout is None:
                 raise unknown_columns(header)
-            read = {column.at for column in layout.columns()}
+            columns = layout.columns
+            read = {column.at for column in columns.values()}
             unread: dict[Column, set[str]] = {
                 Column(at, name): set()
                 for at, name in enumerate(header)
@@ -79,7 +82,7 @@ class Tsv(Format):
                 row = {at: _cell(cells, at) for at in read}
                 if not any(row.values()):
                     continue
-                others = {name: text_of(row[column.at]) for name, column in layout.others.items()}
+                others = {name: text_of(row[columns[name].at]) for name in OTHERS if name in columns}
                 with faults.collect():
                     if "video" in others and not others["video"]:
                         raise LabelsError(
@@ -89,18 +92,18 @@ class Tsv(Format):
                 video = others.get("video") or video_id
                 if subset := others.get("subset"):
                     subsets[video] = subset
-                label = text_of(row[layout.label.at])
-                first, second = row[layout.start.at], row[layout.end.at]
+                label = text_of(row[columns["label"].at])
+                first, second = row[columns["start"].at], row[columns["end"].at]
                 with faults.collect():
                     if not label and (first or (second and not layout.lasts)):
                         raise LabelsError(
                             f"Line {line}: the label is missing.",
-                            f"write one under {layout.label.name!r}, or delete the times next to it.",
+                            f"write one under {columns['label'].name!r}, or delete the times next to it.",
                         )
                 segment = None
                 if label:
                     times = []
-                    for column, cell in ((layout.start, first), (layout.end, second)):
+                    for column, cell in ((columns["start"], first), (columns["end"], second)):
                         in_frames = column.counts_frames or options.frames is not None
                         with faults.collect(column.name):
                             times.append(parse_time(cell, line, video, options, column.scale, in_frames))
@@ -111,9 +114,9 @@ class Tsv(Format):
                     end = start + end if layout.lasts else end
                     segment = Segment(start, end, label, score, others.get("subject", ""))
                 segments.setdefault(video, []).extend([segment] if segment else [])
-                if layout.duration and (cell := row[layout.duration.at]):
-                    with faults.collect(layout.duration.name):
-                        seconds = parse_time(cell, line, video, options, layout.duration.scale)
+                if (duration := columns.get("duration")) and (cell := row[duration.at]):
+                    with faults.collect(duration.name):
+                        seconds = parse_time(cell, line, video, options, duration.scale)
                         durations.setdefault(video, []).append((seconds, segment))
                 for column, texts in unread.items():
                     if len(texts) < 2 and (cell := _cell(cells, column.at)) and not TIME.fullmatch(cell):
@@ -124,7 +127,7 @@ class Tsv(Format):
         lengths, notes = _lengths(durations, layout, options)
         if unread:
             sentence = f"ignored columns: {', '.join(repr(column.name) for column in unread)}"
-            if "video" not in layout.others and any(len(texts) > 1 for texts in unread.values()):
+            if "video" not in columns and any(len(texts) > 1 for texts in unread.values()):
                 sentence = f"no column names the video, so all rows belong to {video_id!r}; {sentence}"
             notes.append(Note("columns", sentence))
         videos = {i: VideoLabels(subsets.get(i, ""), lengths.get(i), tuple(found)) for i, found in segments.items()}
@@ -164,8 +167,8 @@ def _check_cells(cells: list[str], line: int, layout: Layout, width: int, delimi
     """Raise LabelsError for a cell that contains rows because of an unclosed quotation mark, and for surplus cells."""
     # Cells that are read have one line. Other cells may be remarks of several lines, but not contain rows with times.
     if any("\n" in cell or "\r" in cell for cell in cells):
-        read = {column.at for column in layout.columns()}
-        times, number = (layout.start.at, layout.end.at), line
+        read = {column.at for column in layout.columns.values()}
+        times, number = [layout.columns[role].at for role in ("start", "end")], line
         for at, cell in enumerate(cells):
             later = [inner.split(delimiter) for inner in cell.strip().splitlines()[1:]]
             has_rows = any(all(t < len(inner) and TIME.fullmatch(inner[t]) for t in times) for inner in later)
@@ -187,17 +190,13 @@ def _lengths(durations: Durations, layout: Layout, options: ConvertOptions) -> t
     In a table of bouts it is often the length of each bout, not of the video.
     """
     # the duration of a segment may be in frames, like its start
-    in_frames = layout.start.counts_frames or options.frames is not None
+    in_frames = layout.columns["start"].counts_frames or options.frames is not None
     is_bout, is_late = [], False
     for video_id, rows in durations.items():
         for seconds, segment in rows:
             length = segment.end - segment.start if segment else -1.0
-            units = (
-                (1.0, frame_rate("The table has times in frames", video_id, options))
-                if in_frames and segment
-                else (1.0,)
-            )
-            is_bout.append(segment is not None and any(abs(seconds - length * u) <= ROUNDED_S for u in units))
+            rate = frame_rate("The table has times in frames", video_id, options) if in_frames and segment else 1.0
+            is_bout.append(segment is not None and any(abs(seconds - length * u) <= ROUNDED_S for u in (1.0, rate)))
             # One segment that starts at 0 may be the whole video, so at least one later start is needed.
             is_late |= segment is not None and segment.start > ROUNDED_S
     has_bouts = is_late and all(is_bout)

@@ -10,6 +10,7 @@ import json
 import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_LE
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint
@@ -154,22 +155,21 @@ class File:
             content = read_bytes(self.path)
         except OSError as error:
             raise LabelsError(f"{self.path} cannot be read ({error.strerror}).", "check its permissions.") from error
-        codec, name = "utf-8-sig", ""
+        codecs = {"utf-8-sig": "", "cp1252": "Windows-1252"}
         # the byte order mark of UTF-32 begins with the one of UTF-16
         if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) and not content.startswith(BOM_UTF32_LE):
-            codec, name = "utf-16", "UTF-16"
-        try:
-            text = content.decode(codec)
-        except UnicodeDecodeError as error:
-            try:
-                if name or b"\0" in content:
-                    raise
-                text, name = content.decode("cp1252"), "Windows-1252"
-            except UnicodeDecodeError:
-                raise LabelsError(f"{self.path} is not UTF-8.", "save it again in UTF-8.") from error
+            codecs = {"utf-16": "UTF-16"}
+        elif b"\0" in content:
+            codecs = {"utf-8-sig": ""}
+        for codec in codecs:
+            with suppress(UnicodeDecodeError):
+                text = content.decode(codec)
+                break
+        else:
+            raise LabelsError(f"{self.path} is not UTF-8.", "save it again in UTF-8.")
         if "\0" in text:
             raise LabelsError(f"{self.path} contains zero bytes, so it is not text.", "save it as text in UTF-8.")
-        if name:
+        if name := codecs[codec]:
             self.notes.append(Note("encoding", f"{self.path.name} is not UTF-8; it is read as {name}"))
         return text.replace("\r\n", "\n").replace("\r", "\n")
 

@@ -188,22 +188,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """The meaning of a table's columns."""
+    """The columns of a table by meaning: `start`, `end`, `label`, and others of NAMES that exist.
 
-    start: Column
-    end: Column
-    label: Column
-    # Whether the column `end` is the duration of a segment
+    `duration` is the length of the video; if `lasts`, `end` is the duration of the segment.
+    """
+
+    columns: Mapping[str, Column]
     lasts: bool
-    # The length of the video
-    duration: Column | None
-    # The existing columns of `video`, `subset`, `score` and `subject`
-    others: Mapping[str, Column]
-
-    def columns(self) -> list[Column]:
-        """Return all columns that are read."""
-        duration = [self.duration] if self.duration else []
-        return [self.start, self.end, self.label, *duration, *self.others.values()]
 
 
 def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool = False) -> Layout | None:
@@ -218,19 +209,18 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool =
         LabelsError: `named` has a header that does not exist.
     """
     found = find_columns(header, named)
-    start, end, duration = (
-        next((found[name] for name in (names[::-1] if in_frames else names) if name in found), None)
-        for names in TIMES.values()
-    )
-    label, lasts = found.get("label"), end is None
-    if start and duration and lasts and (duration.counts_frames or not start.counts_frames):
-        end = duration
-    if not (start and end and label):
-        return None
-    if lasts or (duration and duration.counts_frames):
-        duration = None
-    others = {name: column for name, column in found.items() if name in ("video", "subset", "score", "subject")}
-    return Layout(start, end, label, lasts, duration, others)
+    columns: dict[str, Column] = {
+        name: found[name] for name in ("video", "subset", "label", "score", "subject") if name in found
+    }
+    for role, names in TIMES.items():
+        if known := [found[name] for name in names if name in found]:
+            columns[role] = known[-1 if in_frames else 0]
+    duration, lasts = columns.pop("duration", None), "end" not in columns
+    if duration and lasts and (duration.counts_frames or ("start" in columns and not columns["start"].counts_frames)):
+        columns["end"] = duration
+    elif duration and not lasts and not duration.counts_frames:
+        columns["duration"] = duration
+    return Layout(columns, lasts) if {"start", "end", "label"} <= columns.keys() else None
 
 
 def find_columns(header: Sequence[str], named: Mapping[str, str]) -> dict[str, Column]:

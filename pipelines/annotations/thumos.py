@@ -84,8 +84,8 @@ class Thumos(Format):
                 label = names.get(int(number_of(cells[3], number)))
                 if label is None:
                     raise LabelsError(
-                        f"{path}, line {number}: no {CLASS_LIST} names the class {brief(cells[3])}.",
-                        f"put {CLASS_LIST} into the same folder.",
+                        f"{path}, line {number}: the class {brief(cells[3])} is not in {CLASS_LIST}.",
+                        f"add it, or put the right {CLASS_LIST} into the same folder.",
                     )
                 entry["segments"].append(Segment(start, end, label, number_of(cells[4], number)))
         if not read:
@@ -115,8 +115,8 @@ class Thumos(Format):
             ending = endings.get(video.subset)
             if video.segments and ending is None:
                 raise LabelsError(
-                    f"The video {video_id!r} has the subset {video.subset or 'none'}; THUMOS has a file for each.",
-                    "name it with --subset training, validation or testing.",
+                    f"The video {video_id!r} has the subset {video.subset!r}, for which THUMOS has no file.",
+                    "use --subset training, validation or testing.",
                 )
             for s in video.segments:
                 name = f"{_escaped(s.label, FORBIDDEN)}_{ending}.txt"
