@@ -128,11 +128,8 @@ def about_processor() -> dict:
 
 
 def _facts() -> dict[str, str]:
-    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in _cpu_lines())}
-
-
-def _cpu_lines() -> list[str]:
-    """Return Linux's description of the first core, one property per line; empty on other systems."""
+    """Return Linux's description of the first core, by property; empty on other systems."""
     with suppress(OSError):
-        return CPU.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
-    return []
+        lines = CPU.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+        return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {}

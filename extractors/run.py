@@ -183,9 +183,13 @@ class TwoStream:
         sources: WeightSources | None = None,
         options: RunOptions | None = None,
     ):
-        self.networks = LazyNetworks(
-            {stream: partial(_evaluation_network, networks, stream, device) for stream in networks}
-        )
+
+        def move_network(stream: str) -> "nn.Module":
+            import torch
+
+            return networks[stream].to(device=device).to(memory_format=torch.channels_last).eval()
+
+        self.networks = LazyNetworks({stream: partial(move_network, stream) for stream in networks})
         self.recipe = recipe
         self.views = views_of(recipe)
         self.streams = [stream for stream in STREAMS if stream in networks]
@@ -441,9 +445,3 @@ def run_on(twostream: TwoStream, wanted: str = AUTO, threads: int | None = None)
     """
     choose_runtime(wanted, twostream.device)
     return twostream.copy(options=RunOptions(wanted, home() / CONVERTED, threads or default_workers()))
-
-
-def _evaluation_network(networks: "Mapping[str, nn.Module]", stream: str, device: str) -> "nn.Module":
-    import torch
-
-    return networks[stream].to(device=device).to(memory_format=torch.channels_last).eval()

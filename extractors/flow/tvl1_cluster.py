@@ -164,16 +164,6 @@ def layouts(h: int, w: int, limits: Limits) -> list[Layout]:
     return found
 
 
-def choose_layout(h: int, w: int, n_pairs: int, limits: Limits) -> Layout | None:
-    """Return the layout for a batch: the fewest blocks per pair that keep all processors busy; None if none fits.
-
-    Few blocks wait less for each other; many blocks finish a single pair sooner. This was derived, not measured.
-    """
-    fitting = layouts(h, w, limits)
-    busy = (layout for layout in fitting if n_pairs * layout.blocks >= limits.processors)
-    return next(busy, fitting[-1] if fitting else None)
-
-
 class ClusterKernel:
     """The kernel on one GPU. Raises FlowError if it cannot be compiled or loaded."""
 
@@ -210,9 +200,13 @@ class ClusterKernel:
         The kernel runs asynchronously on torch's current stream. Raises FlowError for a size that does not fit.
         """
         n_pairs, h, w = i0.shape
-        layout = choose_layout(h, w, n_pairs, self.limits)
-        if layout is None:
+        fitting = layouts(h, w, self.limits)
+        if not fitting:
             raise FlowError(f"Images of {w}x{h} pixels are larger than a cluster of this GPU's thread blocks holds.")
+        # The fewest blocks per pair that keep all processors busy: few blocks wait less for each other, many blocks
+        # finish a single pair sooner. This was derived, not measured.
+        busy = (layout for layout in fitting if n_pairs * layout.blocks >= self.limits.processors)
+        layout = next(busy, fitting[-1])
         planes, i0, flow = image_planes(i1), i0.contiguous(), u.clone(memory_format=torch.contiguous_format)
         queue = torch.zeros(1, dtype=torch.int32, device=u.device)  # how many pairs have been taken
         self._enter()

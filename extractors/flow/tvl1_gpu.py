@@ -165,18 +165,11 @@ def flow_between(frames: Tensor) -> Tensor:
         Flow (B, F - 1, 2, H, W) float32 in pixels, x then y.
 
     Raises:
-        ValueError: The frames have another type or shape.
         FlowError: No kernel runs on the device.
     """
-    if not isinstance(frames, Tensor) or frames.dtype != torch.uint8 or frames.ndim != 4:
-        raise ValueError("frames must be a grey uint8 tensor (B, F, H, W)")
-    n_series, n_frames, *size = frames.shape
-    if not n_series or n_frames < 2:
-        raise ValueError("frames must hold one pair or more")
-    if min(size) < SMALLEST:
-        raise ValueError(f"a frame must have at least {SMALLEST} pixels per side, not {tuple(size)}")
     with torch.no_grad(), torch.cuda.device_of(frames):
-        return solve_pyramids(frames, open_solver(frames.device).solve).unflatten(0, (n_series, n_frames - 1))
+        flow = solve_pyramids(frames, open_solver(frames.device).solve)
+    return flow.unflatten(0, (len(frames), frames.shape[1] - 1))
 
 
 def solve_pyramids(frames: Tensor, solve: Solve) -> Tensor:

@@ -190,17 +190,6 @@ def too_small(algorithm: str | None, width: int, height: int) -> bool:
     return algorithm in DIS_PRESETS and min(width, height) < DIS_SMALLEST
 
 
-def dis_flow(algorithm: str, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return dense inverse search flow (Kroeger et al. 2016) for a key of DIS_PRESETS; shapes as in `opencv_flow`."""
-    if too_small(algorithm, *before.shape):
-        raise FlowError(
-            f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.",
-            "use --set recipe.flow_algorithm=tvl1.",
-        )
-    create = cv2.DISOpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
-    return _calculate(algorithm, partial(create, DIS_PRESETS[algorithm]), before, after)
-
-
 def differences(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the changes between consecutive RGB frames (T, H, W, 3): brightness, and red minus blue.
 
@@ -327,8 +316,14 @@ class FlowWorkers:
 
     def pair(self, before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the flow (2, H, W) uint8 of one pair of grey images (H, W), x then y."""
-        if self.algorithm != "tvl1":
-            flow = dis_flow(self.algorithm, before, after)
+        if self.algorithm != "tvl1":  # dense inverse search (Kroeger et al. 2016)
+            if too_small(self.algorithm, *before.shape):
+                raise FlowError(
+                    f"DIS flow needs {DIS_SMALLEST} pixels per side, not {before.shape}.",
+                    "use --set recipe.flow_algorithm=tvl1.",
+                )
+            create = cv2.DISOpticalFlow_create  # type: ignore[attr-defined]  # not in OpenCV's stubs
+            flow = _calculate(self.algorithm, partial(create, DIS_PRESETS[self.algorithm]), before, after)
         elif self._is_native and min(before.shape) >= SMALLEST:
             flow = native_flow(before, after)
         else:  # OpenCV accepts smaller images than the kernel

@@ -18,7 +18,7 @@ import numpy as np
 from av.video.reformatter import ColorRange, VideoReformatter
 from numpy.typing import NDArray
 
-from lstr.extractors.video.frames import GAP_SECONDS, upright, working_size
+from lstr.extractors.video.frames import GAP_SECONDS, working_size
 from lstr.extractors.video.probe import aspect_of
 from lstr.extractors.video.reader import render
 
@@ -156,12 +156,12 @@ class PacketRing:
                 return
             self._groups[-1].append(Packet(self._number, data, pts, dts, duration, is_key, arrival, self._coding))
             self.size += len(data) + OVERHEAD
-            while self._groups and (self.size > self.most_bytes or self._has_excess(dts)):
+            while self._groups and (
+                self.size > self.most_bytes
+                # the groups after the oldest one cover all the seconds
+                or (len(self._groups) > 1 and dts - self._groups[1][0].dts >= self.most_seconds * TICKS)
+            ):
                 self.size -= sum(len(packet.data) + OVERHEAD for packet in self._groups.popleft())
-
-    def _has_excess(self, now: int) -> bool:
-        """Return whether the groups after the oldest one cover all the seconds."""
-        return len(self._groups) > 1 and now - self._groups[1][0].dts >= self.most_seconds * TICKS
 
     def since(self, arrival: float, seconds: float) -> list[Packet]:
         """Return packets from the key frame `seconds` before the latest one at `arrival`, or from the oldest packet."""
@@ -384,7 +384,7 @@ def image_at(
         best = frame if is_better else best
     if best is None:
         return None
-    size = upright(working_size(best.width, best.height, long_side, coding.aspect), best.rotation)
+    size = working_size(best.width, best.height, long_side, coding.aspect, best.rotation)
     return render(best, size, VideoReformatter())
 
 

@@ -66,7 +66,7 @@ class Opening:
 
     options: Mapping[str, str] = field(default_factory=dict)
     demuxer: str | None = None  # None lets FFmpeg find it
-    timeout: float | tuple[float, float] | None = None  # seconds for opening and for reading, or one number for both
+    timeout: float | None = None  # seconds, for opening and for each read
 
 
 PLAIN = Opening()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lstr.errors import VideoError
 from lstr.extractors.video.containers import best_video, open_container
-from lstr.extractors.video.frames import upright, working_size
+from lstr.extractors.video.frames import working_size
 from lstr.extractors.video.probe import AVERAGE_RATE, Video, aspect_of, probe, seconds, unreadable
 from lstr.extractors.video.reader import render
 
@@ -73,34 +73,33 @@ class ExactFrames:
         if not 0 <= number < len(self.index.ticks):
             raise IndexError(number)
         with self._lock:
-            picture = self._picture(number)
-            size = upright(working_size(picture.width, picture.height, long_side, self._aspect), picture.rotation)
+            try:
+                picture = self._cache[number] if number in self._cache else self._find(number)
+            except (av.error.FFmpegError, OSError, ValueError) as error:
+                self._stop()
+                raise unreadable(str(self.index.path), error) from error
+            if picture is None:
+                time = self.index.times[number]
+                raise VideoError(
+                    f"The frame at {time:g} s of {self.index.path} cannot be decoded.",
+                    "check the file for damage at this time.",
+                )
+            if number in self._cache:
+                self._cache.move_to_end(number)
+            size = working_size(picture.width, picture.height, long_side, self._aspect, picture.rotation)
             return render(picture, size, self._reformatter)
 
-    def _picture(self, number: int) -> av.VideoFrame:
-        if number in self._cache:
-            self._cache.move_to_end(number)
-            return self._cache[number]
+    def _find(self, number: int) -> av.VideoFrame | None:
+        """Decode a frame from where the reader is, or from a key frame before it."""
         key = self._key_before(number)
-        try:
-            is_near = self._at >= 0 and 0 < number - self._at <= max(AHEAD, number - key)
-            if is_near and (picture := self._decode_to(number)):
+        if self._at >= 0 and 0 < number - self._at <= max(AHEAD, number - key):
+            if picture := self._decode_to(number):
                 return picture
-            while True:
-                self._start(key)
-                if picture := self._decode_to(number):
-                    return picture
-                if key == 0:
-                    break
-                key = self._key_before(key - 1)
-        except (av.error.FFmpegError, OSError, ValueError) as error:
-            self._stop()
-            raise unreadable(str(self.index.path), error) from error
-        time = self.index.times[number]
-        raise VideoError(
-            f"The frame at {time:g} s of {self.index.path} cannot be decoded.",
-            "check the file for damage at this time.",
-        )
+        while True:
+            self._start(key)
+            if (picture := self._decode_to(number)) or key == 0:
+                return picture
+            key = self._key_before(key - 1)
 
     def _key_before(self, number: int) -> int:
         """Return the number of the last key frame up to a frame; 0 without one."""

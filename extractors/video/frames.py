@@ -27,8 +27,13 @@ def n_frames_until(seconds: Fraction) -> int:
     return int(seconds * FPS + HALF)
 
 
-def working_size(width: int, height: int, long_side: int, sample_aspect: Fraction = Fraction(1)) -> tuple[int, int]:
-    """Return (width, height) with square samples and the longer side at most `long_side`; no side is enlarged."""
+def working_size(
+    width: int, height: int, long_side: int, sample_aspect: Fraction = Fraction(1), rotation: int = 0
+) -> tuple[int, int]:
+    """Return (width, height) with square samples, upright after a rotation in degrees, from the size of a coded frame.
+
+    The longer side is at most `long_side`; no side is enlarged.
+    """
     across: int | Fraction = width
     down: int | Fraction = height
     if sample_aspect > 1:
@@ -36,11 +41,7 @@ def working_size(width: int, height: int, long_side: int, sample_aspect: Fractio
     else:
         across *= sample_aspect
     scale = min(1.0, long_side / max(across, down))
-    return max(1, round(across * scale)), max(1, round(down * scale))
-
-
-def upright(size: tuple[int, int], rotation: int) -> tuple[int, int]:
-    """Return a size after a rotation in degrees."""
+    size = max(1, round(across * scale)), max(1, round(down * scale))
     return size[::-1] if rotation % 180 else size
 
 

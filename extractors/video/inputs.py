@@ -85,19 +85,10 @@ def find_videos(
 
 
 def _add_videos(found: dict[str, Any], named: Iterable[tuple[str, Any]]) -> None:
-    """Add videos by id. Raises MissingPathError for two videos with the same id."""
-    for video_id, path in with_endings(named):
-        if (other := found.setdefault(video_id, path)) != path and other.resolve() != path.resolve():
-            raise MissingPathError(
-                f"{other} and {path} would both have the id {video_id!r}.",
-                "name their common folder instead, or add --set root=DIR: ids then keep the names of its folders.",
-            )
+    """Add videos by id. Raises MissingPathError for two videos with the same id.
 
-
-def with_endings(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Append suffixes to the ids of files of one folder that would otherwise have the same id.
-
-    For example, `a.mp4` and `a.avi` become two videos with these ids. A link and its target keep one id.
+    Suffixes are appended to ids of files of one folder that would otherwise be equal: `a.mp4` and `a.avi` become two
+    videos with these ids. A link and its target keep one id.
     """
     pairs = list(dict.fromkeys(named))
     while True:  # twice for a.mp4, a.avi and a.mp4.mkv
@@ -111,8 +102,14 @@ def with_endings(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
             is_shared = counts[video_id] > 1 and len(files[video_id, path.parent.resolve()]) > 1
             longer.append((PurePath(video_id).with_name(path.name).as_posix() if is_shared else video_id, path))
         if longer == pairs:
-            return pairs
+            break
         pairs = longer
+    for video_id, path in pairs:
+        if (other := found.setdefault(video_id, path)) != path and other.resolve() != path.resolve():
+            raise MissingPathError(
+                f"{other} and {path} would both have the id {video_id!r}.",
+                "name their common folder instead, or add --set root=DIR: ids then keep the names of its folders.",
+            )
 
 
 def _videos_of(

@@ -226,7 +226,7 @@ class LiveReader:
         """Read from one connection until it ends. Return its error, or None if the source ended."""
         left = max(0.1, self._heard + self.options.timeout - monotonic())
         patience = min(left, SILENCE_S) if self.input.lasting else left
-        opening = Opening(self.input.options, self.input.demuxer, (patience, patience))
+        opening = Opening(self.input.options, self.input.demuxer, patience)
         again = self._has_received or self.input.is_over  # never reconnect to a recording
         reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set, self._packets, again)
         self._counted, self._reader, self._origin = [self.frames, self.decode_errors], reader, None

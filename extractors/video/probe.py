@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lstr.errors import MissingPathError, VideoError
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.containers import best_video, open_container
-from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, upright, working_size
+from lstr.extractors.video.frames import CHUNK, FPS, n_frames_until, working_size
 from lstr.files.names import STDIN
 
 MISSING_SECONDS = 0.5  # a container that ends earlier than its header announces by more than this is incomplete
@@ -100,7 +100,7 @@ class Video:
 
     def size(self, long_side: int) -> tuple[int, int]:
         """Return (width, height) of the frames as they are read: square samples, upright, at the working size."""
-        return upright(working_size(self.width, self.height, long_side, self.sample_aspect), self.rotation)
+        return working_size(self.width, self.height, long_side, self.sample_aspect, self.rotation)
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,6 @@ class FirstPicture:
     """Its time in seconds on the container's clock; None without a timestamp."""
     lost: int
     """Number of undecodable packets before it, in a file that does not begin with a key frame."""
-
-    def onwards(self, ticks: NDArray[np.int64], time_base: Fraction) -> NDArray[np.int64]:
-        """Return the sorted times of packets from this frame on, in units of `time_base`."""
-        if self.start is None:
-            return ticks
-        tick = self.start / time_base
-        number = int(np.searchsorted(ticks, math.ceil(tick)))
-        # if the decoder reports another time than the packet, it is no evidence of where the file begins
-        return ticks[number:] if number < len(ticks) and int(ticks[number]) == tick else ticks
 
 
 def first_picture(path: Path, skip_damaged: bool = False) -> FirstPicture:
@@ -222,7 +213,13 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
         base, ticks, last_duration, start = step, np.arange(n - first.lost), step, 0.0
         begins = ticks[:1]
     else:
-        ticks = first.onwards(np.sort(np.frombuffer(starts, np.int64)), base)
+        ticks = np.sort(np.frombuffer(starts, np.int64))
+        if first.start is not None:
+            tick = first.start / base
+            number = int(np.searchsorted(ticks, math.ceil(tick)))
+            # if the decoder reports another time than the packet, it is no evidence of where the file begins
+            if number < n and int(ticks[number]) == tick:
+                ticks = ticks[number:]
         last = last_end - int(ticks[-1])
         last_duration = last * base if last > 0 else step
         start = round(float(int(ticks[0]) * base - began), DIGITS)

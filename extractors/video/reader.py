@@ -43,7 +43,6 @@ from lstr.extractors.video.frames import (
     SILENCE_S,
     Chunk,
     n_frames_until,
-    upright,
     working_size,
 )
 from lstr.extractors.video.probe import (
@@ -141,7 +140,7 @@ class PyAVReader:
         endless: bool = False,
     ):
         self._endless, self.name = endless, shown(source)
-        self._patience = opening.timeout[1] if isinstance(opening.timeout, tuple) else opening.timeout
+        self._patience = opening.timeout
         self._source: Source = source
         if not isinstance(source, str | Path) and hasattr(source, "read1") and not source.seekable():
             self._source = Pipe(source, self._stalled, self._patience, stopped)
@@ -216,7 +215,7 @@ class PyAVReader:
             back = start is not None and last is not None and last - (start - first) > JUMP_SECONDS
             if last is None:
                 first, time, by_rate = start or Fraction(0), Fraction(0), start is None
-                size = upright(working_size(picture.width, picture.height, long_side, aspect), picture.rotation)
+                size = working_size(picture.width, picture.height, long_side, aspect, picture.rotation)
                 self.clock = AVERAGE_RATE if by_rate else "container"
             else:
                 if back and self._live and gap > JUMP_SECONDS:
@@ -330,48 +329,43 @@ class FrameReader(PyAVReader):
         """Yield frames as PyAVReader does; raises VideoError also for damage that `probe` found."""
         if self.video.damage and self._damage == "raise":
             raise damaged(self.name, self.video.damage)
-        if self.decoder != "decord":
+        if self.decoder == "decord":
+            yield from self._decord_frames(self.video, long_side)
+        else:
             yield from super().frames(long_side)
-            return
-        for frame in decord_frames(self.video, long_side):
-            self.decoded += 1
-            self.end = frame.time + frame.duration
-            yield frame
 
+    def _decord_frames(self, video: Video, long_side: int) -> Iterator[SourceFrame]:
+        """Yield frames with the times of their packets; decord hides damage within frames."""
+        import decord
 
-def decord_frames(video: Video, long_side: int) -> Generator[SourceFrame, None, None]:
-    """Yield each frame of a probed file at the working size, with the times of its packets.
-
-    Raises VideoError if decord fails, or if its frames would differ from PyAV's. decord hides damage within frames.
-    """
-    import decord
-
-    n, size = len(video.ticks), video.size(long_side)
-    # decord differs from PyAV by 3.6 levels at 10 bits, by half a level at odd sizes, and by one in MPEG-4 part 2. It
-    # cannot decode AV1, and repeats the previous frame if a frame cannot be decoded.
-    is_exact = (
-        video.width * video.height * 3 * n <= DECORD_BYTES
-        and video.bits == 8
-        and all(side > DECORD_SIDE and side % 2 == 0 for side in (video.width, video.height))
-        and video.codec not in ("av1", "mpeg4")
-        and video.clock == "container"
-        and bool((video.ticks[1:] > video.ticks[:-1]).all())
-        and not video.damage
-        and not video.left_out
-    )
-    if not is_exact:
-        raise VideoError(f"decord cannot read the exact frames of {video.path}.", PYAV_HINT)
-    try:
-        # an absolute path, because FFmpeg could take the beginning of a relative name for a protocol
-        reader = decord.VideoReader(os.path.abspath(video.path), num_threads=1)
-        if len(reader) != n:
-            raise ValueError(f"it counts {len(reader)} frames, the container {n}")
-        for number in range(n):
-            image, time = reader.next().asnumpy(), video.time(number)
-            end = video.time(number + 1) if number + 1 < n else video.end
-            yield SourceFrame(time, end - time, partial(shrink, image, size))
-    except Exception as error:  # decord raises RuntimeError and other types
-        raise VideoError(f"decord cannot read {video.path} ({first_line(error)}).", PYAV_HINT) from error
+        n, size = len(video.ticks), video.size(long_side)
+        # decord differs from PyAV by 3.6 levels at 10 bits, by half a level at odd sizes, and by one in MPEG-4 part 2.
+        # It cannot decode AV1, and repeats the previous frame if a frame cannot be decoded.
+        is_exact = (
+            video.width * video.height * 3 * n <= DECORD_BYTES
+            and video.bits == 8
+            and all(side > DECORD_SIDE and side % 2 == 0 for side in (video.width, video.height))
+            and video.codec not in ("av1", "mpeg4")
+            and video.clock == "container"
+            and bool((video.ticks[1:] > video.ticks[:-1]).all())
+            and not video.damage
+            and not video.left_out
+        )
+        if not is_exact:
+            raise VideoError(f"decord cannot read the exact frames of {video.path}.", PYAV_HINT)
+        try:
+            # an absolute path, because FFmpeg could take the beginning of a relative name for a protocol
+            reader = decord.VideoReader(os.path.abspath(video.path), num_threads=1)
+            if len(reader) != n:
+                raise ValueError(f"it counts {len(reader)} frames, the container {n}")
+            for number in range(n):
+                image, time = reader.next().asnumpy(), video.time(number)
+                end = video.time(number + 1) if number + 1 < n else video.end
+                self.decoded += 1
+                self.end = end
+                yield SourceFrame(time, end - time, partial(shrink, image, size))
+        except Exception as error:  # decord raises RuntimeError and other types
+            raise VideoError(f"decord cannot read {video.path} ({first_line(error)}).", PYAV_HINT) from error
 
 
 def resample(frames: Iterable[SourceFrame], first: int = 0) -> Iterator[SourceFrame]:

@@ -30,34 +30,25 @@ def parse_zones(value: Any) -> Zones:
         raise ValueError("write a list of polygons, for example [[[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]]].")
     if len(value) > MOST_ZONES:
         raise ValueError(f"{len(value)} zones are given; the limit is {MOST_ZONES}.")
-    return tuple(_zone(polygon, f"zone {n}") for n, polygon in enumerate(value, 1))
-
-
-def _zone(value: Any, called: str) -> Zone:
-    if not isinstance(value, list):
-        raise ValueError(f"{called} is not a list of corners such as [[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]].")
-    if not LEAST_CORNERS <= len(value) <= MOST_CORNERS:
-        raise ValueError(f"{called} has {len(value)} corners; use {LEAST_CORNERS} to {MOST_CORNERS}.")
-    zone = tuple(_corner(corner, f"{called}, corner {n}") for n, corner in enumerate(value, 1))
-    if _is_flat(zone) or not inside((zone,), SIDE, SIDE).any():
-        raise ValueError(f"{called} encloses too small an area.")
-    return zone
-
-
-def _corner(value: Any, called: str) -> Corner:
-    pair = isinstance(value, list) and len(value) == 2
-    if not pair or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in value):
-        raise ValueError(f"{called} is not a pair of numbers such as [0.1, 0.2].")
-    if not all(0 <= part <= 1 for part in value):  # also rejects NaN
-        raise ValueError(f"{called} is not within the frame: both numbers must be from 0 to 1.")
-    return float(value[0]), float(value[1])
-
-
-def _is_flat(zone: Zone) -> bool:
-    """Return whether the corners are nearly on one line, because only rounding would decide which pixels are inside."""
-    corners = np.array(zone)
-    distances = np.linalg.svd(corners - corners.mean(0), compute_uv=False)
-    return bool(distances[-1] < FLAT)
+    zones = []
+    for n, polygon in enumerate(value, 1):
+        if not isinstance(polygon, list):
+            raise ValueError(f"zone {n} is not a list of corners such as [[0.1, 0.2], [0.6, 0.2], [0.6, 0.9]].")
+        if not LEAST_CORNERS <= len(polygon) <= MOST_CORNERS:
+            raise ValueError(f"zone {n} has {len(polygon)} corners; use {LEAST_CORNERS} to {MOST_CORNERS}.")
+        for k, corner in enumerate(polygon, 1):
+            is_pair = isinstance(corner, list) and len(corner) == 2
+            if not is_pair or not all(isinstance(part, int | float) and not isinstance(part, bool) for part in corner):
+                raise ValueError(f"zone {n}, corner {k} is not a pair of numbers such as [0.1, 0.2].")
+            if not all(0 <= part <= 1 for part in corner):  # also rejects NaN
+                raise ValueError(f"zone {n}, corner {k} is not within the frame: both numbers must be from 0 to 1.")
+        zone = tuple((float(x), float(y)) for x, y in polygon)
+        # if the corners are nearly on one line, only rounding decides which pixels are inside
+        distances = np.linalg.svd(np.array(zone) - np.mean(zone, 0), compute_uv=False)
+        if distances[-1] < FLAT or not inside((zone,), SIDE, SIDE).any():
+            raise ValueError(f"zone {n} encloses too small an area.")
+        zones.append(zone)
+    return tuple(zones)
 
 
 def inside(zones: Zones, height: int, width: int) -> NDArray[np.bool_]:
