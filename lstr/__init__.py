@@ -37,32 +37,21 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from lstr.timeline import Thresholds as Thresholds
     from lstr.timeline import Timeline as Timeline
 
-# Where each name is from: module, and attribute.
-_NAMES = {
-    "Checkpoint": ("lstr.loaded_checkpoint", "Checkpoint"),
-    "Decision": ("lstr.pipelines.detection.decision", "Decision"),
-    "Decisions": ("lstr.pipelines.detection.detector", "Decisions"),
-    "Detector": ("lstr.pipelines.detection.detector", "Detector"),
-    "ExtractorError": ("lstr.errors", "ExtractorError"),
-    "Limits": ("lstr.pipelines.detection.options", "Limits"),
-    "LiveOptions": ("lstr.extractors.video.inputs", "LiveOptions"),
-    "LstrError": ("lstr.errors", "LstrError"),
-    "NetworkOptions": ("lstr.pipelines.detection.options", "NetworkOptions"),
-    "Segment": ("lstr.labels.segment", "Segment"),
-    "Thresholds": ("lstr.timeline", "Thresholds"),
-    "Timeline": ("lstr.timeline", "Timeline"),
-    "convert": ("lstr.pipelines.calls", "convert"),
-    "create": ("lstr.streaming", "create"),
-    "detect": ("lstr.pipelines.detection.detector", "detect"),
-    "evaluate": ("lstr.pipelines.calls", "evaluate"),
-    "extract": ("lstr.pipelines.calls", "extract"),
-    "finetune": ("lstr.pipelines.calls", "finetune"),
-    "learn": ("lstr.pipelines.calls", "learn"),
-    "load": ("lstr.pipelines.detection.detector", "load"),
-    "read_labels": ("lstr.pipelines.annotations.label_files", "read_label_file"),
-    "step": ("lstr.streaming", "step"),
-    "train": ("lstr.pipelines.calls", "train"),
+_MODULES = {
+    "lstr.errors": ("ExtractorError", "LstrError"),
+    "lstr.extractors.video.inputs": ("LiveOptions",),
+    "lstr.labels.segment": ("Segment",),
+    "lstr.loaded_checkpoint": ("Checkpoint",),
+    "lstr.pipelines.calls": ("convert", "evaluate", "extract", "finetune", "learn", "train"),
+    "lstr.pipelines.detection.decision": ("Decision",),
+    "lstr.pipelines.detection.detector": ("Decisions", "Detector", "detect", "load"),
+    "lstr.pipelines.detection.options": ("Limits", "NetworkOptions"),
+    "lstr.streaming": ("create", "step"),
+    "lstr.timeline": ("Thresholds", "Timeline"),
 }
+# Module and attribute of each name.
+_NAMES = {name: (module, name) for module, names in _MODULES.items() for name in names}
+_NAMES["read_labels"] = ("lstr.pipelines.annotations.label_files", "read_label_file")
 
 __all__ = ["__version__", *_NAMES]
 

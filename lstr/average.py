@@ -24,7 +24,7 @@ from lstr.config import Uses, WindowConfig
 from lstr.errors import ConfigError, brief
 from lstr.kinds import from_json, make_model
 from lstr.models.kind import Kind, Model
-from lstr.models.layers import Tensors, module_list
+from lstr.models.layers import Step, Tensors, module_list
 from lstr.models.published import Publication
 from lstr.windows.plans import Joined
 from lstr.windows.windows import Windows
@@ -115,7 +115,6 @@ class Average(Model):
         raise ConfigError("An average cannot be trained.", PACK_AGAIN)
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
-        """See `Model.video_logits`."""
         each = zip(self.members, self._parts(features), constants or [None] * len(self.members), strict=True)
         return self._mean([model.video_logits(part, batch_size, own) for model, part, own in each])
 
@@ -130,14 +129,10 @@ class Average(Model):
 
     @property
     def planner(self) -> Joined:
-        """See `Model.planner`."""
         # a plan that files do not know raises an error when it is written
         return Joined(tuple(model.planner for model in self.members))  # type: ignore[misc]
 
-    def step(
-        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
+    def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         logits, after = [], Tensors()
         for at, (model, part) in enumerate(zip(self.members, self._parts(features), strict=True)):
             prefix = f"{at}/"

@@ -25,10 +25,7 @@ def predict(model: Model, features: Tensor | NDArray[np.float32], batch_size: in
 
 @torch.no_grad()
 def predict_ahead(
-    model: Model,
-    features: Tensor | NDArray[np.float32],
-    batch_size: int = 64,
-    constants: Any = None,
+    model: Model, features: Tensor | NDArray[np.float32], batch_size: int = 64, constants: Any = None
 ) -> Tensor:
     """Return class probabilities (L, 1 + n_ahead, C) of each chunk and of the chunks that will follow it.
 

@@ -298,10 +298,7 @@ class Bounded(TorchFunctionMode):
         places = [tensor.untyped_storage() for tensor in tensors.values()]
         held = {place.data_ptr(): place.nbytes() for place in places}  # several may share one
         self.path, self.made, self.numbers = path, 0, 0
-        self.most_made, self.most_numbers = (
-            TENSOR_FACTOR * (len(tensors) + TENSOR_FACTOR),
-            sum(held.values()) + FREE,
-        )
+        self.most_made, self.most_numbers = (TENSOR_FACTOR * (len(tensors) + TENSOR_FACTOR), sum(held.values()) + FREE)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         values = (*args, *(kwargs or {}).values())

@@ -105,9 +105,7 @@ class StepDescription(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(entry, cls)
         except (ValueError, RecursionError) as error:
-            raise CheckpointError(
-                f"The description of an exported step is not valid ({error}).", EXPORT_AGAIN
-            ) from error
+            raise CheckpointError(f"The description of an exported step is invalid ({error}).", EXPORT_AGAIN) from error
 
 
 class ExportedConfig(WindowConfig, frozen=True):
@@ -143,8 +141,8 @@ class ExportedState:
     chunks: NDArray[np.int64]
 
 
-def open_step(description: StepDescription, graph: bytes, threads: int = 1) -> ExportedStep:
-    """Return a graph, from a file that was checked, ready to run on a number of threads.
+def open_step(description: StepDescription, graph: bytes) -> ExportedStep:
+    """Return a graph, from a file that was checked, ready to run, each call in one thread.
 
     Raises LstrError if ONNX Runtime is not installed, CheckpointError if the graph is not the described one.
     """
@@ -154,7 +152,7 @@ def open_step(description: StepDescription, graph: bytes, threads: int = 1) -> E
         message = "Exported models need the package onnxruntime, which is not installed."
         raise LstrError(message, install_hint("onnxruntime")) from error
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors
     try:
         session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

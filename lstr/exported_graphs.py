@@ -54,12 +54,10 @@ def describe(model: Model, n_streams: int = 1) -> StepDescription:
     for name, tensor in model.begin(1).items():
         kept[name] = StreamTensor(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."))  # type: ignore[arg-type]
     return StepDescription(
+        **{name: getattr(config, name) for name in ("rgb_dim", "flow_dim", "work_length")},
         streams=n_streams,
-        rgb_dim=config.rgb_dim,
-        flow_dim=config.flow_dim,
         classes=model.n_classes,
         ahead=config.n_ahead,
-        work_length=config.work_length,
         long_length=config.long_length if config.n_long else 0,
         kept=kept,
         plan=model.planner,  # type: ignore[arg-type]

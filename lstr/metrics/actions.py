@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
-from lstr.metrics.intervals import interval, interval_text, percentiles, rate_interval, rate_text
+from lstr.metrics.intervals import Draws, interval, interval_text, percentiles, rate_interval, rate_text
 
 IOUS = (0.3, 0.5)
 # Tolerances in seconds for the start of a detection, or for both its start and end
@@ -43,9 +43,7 @@ class VideoEvents:
     """Time at which the end of each detection was reported, in seconds of the video; None if unknown"""
 
 
-def measure_events(
-    videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
-) -> Entry:
+def measure_events(videos: Sequence[VideoEvents], classes: Sequence[str], draws: Draws | None = None) -> Entry:
     """Compute how many labelled actions were detected, how fast, and the number of false alarms.
 
     A detection without a label is skipped if at least half of it is labelled Ambiguous.
@@ -80,9 +78,7 @@ def measure_events(
     }
 
 
-def resampled_f1(
-    videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def resampled_f1(videos: Sequence[VideoEvents], classes: Sequence[str], draws: Draws) -> NDArray[np.float64]:
     """Return the F1 (R,) at an IoU of 0.3 over all classes for each of `draws` (R, videos); NaN without any event."""
     actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
     counts = [np.sum([np.zeros(len(_COLUMNS)), *(_count(v, label)[0] for label in actions)], axis=0) for v in videos]
@@ -111,12 +107,15 @@ def largest_pairs(truth: Spans, detections: Spans, fits: NDArray[np.bool_]) -> N
     return pairs[fits[pairs[:, 0], pairs[:, 1]]]
 
 
+def shared_seconds(truth: Spans, detections: Spans) -> NDArray[np.float64]:
+    """Return the length (N, M) that labels (N, 2) share with detections (M, 2); negative for a gap between them."""
+    (starts, ends), (other_starts, other_ends) = truth.T[..., None], detections.T
+    return np.asarray(np.minimum(ends, other_ends) - np.maximum(starts, other_starts))
+
+
 def overlaps(truth: Spans, detections: Spans) -> NDArray[np.float64]:
     """Return the intersection over union (N, M) of labels (N, 2) and detections (M, 2); 0 if both have no length."""
-    shared = np.minimum(truth[:, None, 1], detections[None, :, 1]) - np.maximum(
-        truth[:, None, 0], detections[None, :, 0]
-    )
-    shared = np.maximum(shared, 0)
+    shared = np.maximum(shared_seconds(truth, detections), 0)
     lengths = (truth[:, 1] - truth[:, 0])[:, None] + (detections[:, 1] - detections[:, 0])[None]
     return np.divide(shared, lengths - shared, out=np.zeros_like(shared), where=lengths > shared)
 
@@ -206,9 +205,7 @@ def _count(video: VideoEvents, label: str) -> tuple[NDArray[np.float64], list[fl
     return counts, [float(of_label[d] - truth[t, 0]) for t, d in found]
 
 
-def _entry(
-    of_videos: NDArray[np.float64], hours: float, late: Sequence[float], draws: NDArray[np.int64] | None
-) -> Entry:
+def _entry(of_videos: NDArray[np.float64], hours: float, late: Sequence[float], draws: Draws | None) -> Entry:
     """Return the metrics of one class, or of all classes, from counts by video (V, len(_COLUMNS))."""
     counts = of_videos.sum(axis=0)
     labels, found, false = (int(counts[_PLACE[name]]) for name in ("labels", "found", "false_alarms"))
@@ -241,11 +238,7 @@ def _entry(
 def _rates(counts: NDArray[np.float64], fit: str) -> dict[str, NDArray[np.float64]]:
     """Return precision, recall and F1 (R,) for one rule from counts (R, len(_COLUMNS)); NaN for a division by 0."""
     labels, pairs, false = (counts[:, _PLACE[name]] for name in ("labels", fit, f"{fit} false"))
-    ratios = {
-        "precision": (pairs, pairs + false),
-        "recall": (pairs, labels),
-        "f1": (2 * pairs, pairs + false + labels),
-    }
+    ratios = {"precision": (pairs, pairs + false), "recall": (pairs, labels), "f1": (2 * pairs, pairs + false + labels)}
     return {
         name: np.divide(part, whole, out=np.full_like(whole, np.nan), where=whole > 0)
         for name, (part, whole) in ratios.items()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lstr.chunk import CLOCK
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, VideoLabels, targets
-from lstr.metrics.actions import SLACK, Spans, VideoEvents, find, is_ambiguous, labelled_spans, spans_of
+from lstr.metrics.actions import SLACK, Spans, VideoEvents, find, is_ambiguous, labelled_spans, shared_seconds, spans_of
 
 # Tolerance of an edge in seconds: two chunks; manual labels are not more exact
 EDGE = 0.5
@@ -89,9 +89,7 @@ def belong_together(truth: Spans, detections: Spans) -> NDArray[np.bool_]:
 
     Touching counts only if one of the two has no length.
     """
-    shared = np.minimum(truth[:, None, 1], detections[None, :, 1]) - np.maximum(
-        truth[:, None, 0], detections[None, :, 0]
-    )
+    shared = shared_seconds(truth, detections)
     instant = (truth[:, 1] <= truth[:, 0])[:, None] | (detections[:, 1] <= detections[:, 0])[None]
     return np.asarray((shared > SLACK) | (instant & (shared >= -SLACK)))
 

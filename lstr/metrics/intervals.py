@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95
+# How often each video is in each resample (R, videos).
+Draws = NDArray[np.int64]
 
 
-def draw(n_videos: int, resamples: int, seed: int = 0) -> NDArray[np.int64]:
+def draw(n_videos: int, resamples: int, seed: int = 0) -> Draws:
     """Return how often each video is in each bootstrap resample (resamples, n_videos), by a seeded generator."""
     drawn = np.random.default_rng(seed).integers(0, n_videos, (resamples, n_videos))
     return np.array([np.bincount(row, minlength=n_videos) for row in drawn], dtype=np.int64).reshape(-1, n_videos)
@@ -24,6 +26,13 @@ def interval(values: NDArray[np.float64]) -> list[float]:
         return [float("nan"), float("nan")]
     tail = 100 * (1 - LEVEL) / 2
     return [float(edge) for edge in np.percentile(values, [tail, 100 - tail])]
+
+
+def mean_of_known(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """Return the mean along an axis of the values that are not NaN; NaN without any."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=axis)
+    return np.where(count > 0, np.where(known, values, 0).sum(axis=axis) / np.maximum(count, 1), np.nan)
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:

@@ -12,7 +12,10 @@ from lstr.chunk import CLOCK, Clock
 from lstr.errors import LstrError
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.labels.segment import Segment
+from lstr.metrics.intervals import Draws, mean_of_known
 
+# Scores or multi-hot targets (L, C) of each video.
+Videos = Sequence[NDArray[Any]]
 # Chunks on each side that `time_prior` averages over: 2 s.
 SMOOTHING_CHUNKS = 8
 # Resamples computed at once: limits the memory
@@ -128,10 +131,10 @@ class Ranking:
 
 
 def resampled_means(
-    scores: Sequence[NDArray[np.floating]],
-    targets: Sequence[NDArray[Any]],
+    scores: Videos,
+    targets: Videos,
     classes: Sequence[str],
-    draws: NDArray[np.int64],
+    draws: Draws,
     calibrated: bool = False,
     ignore: str | None = AMBIGUOUS,
 ) -> NDArray[np.float64]:
@@ -147,14 +150,10 @@ def resampled_means(
     precisions = np.full((len(draws), len(columns)), np.nan)
     for place, (column, _) in enumerate(columns):
         precisions[:, place] = _precisions(Ranking(rows[:, column], on[:, column]), of_video, draws, calibrated)
-    defined = ~np.isnan(precisions)
-    totals = np.where(defined, precisions, 0).sum(axis=1)
-    return np.where(defined.any(axis=1), totals / np.maximum(defined.sum(axis=1), 1), np.nan)
+    return mean_of_known(precisions, axis=1)
 
 
-def _precisions(
-    ranking: Ranking, of_video: NDArray[np.int64], draws: NDArray[np.int64], calibrated: bool
-) -> NDArray[np.float64]:
+def _precisions(ranking: Ranking, of_video: NDArray[np.int64], draws: Draws, calibrated: bool) -> NDArray[np.float64]:
     """Compute `ranking.average_precision` for all resamples (R,) at once, as a product of draws with counts per video.
 
     `of_video` (N,) is the video of each chunk. Counts are integers below 2 ** 24, so float32 is exact.
@@ -185,9 +184,7 @@ def _precisions(
     return np.concatenate(found)
 
 
-def per_stage(
-    scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
-) -> list[dict[str, Any]]:
+def per_stage(scores: Videos, targets: Videos, classes: Sequence[str]) -> list[dict[str, Any]]:
     """Compute the metrics of each tenth of the actions, from one array (L, C) per video.
 
     For a tenth, a class keeps all its inactive chunks, and of each run of active chunks those that have their middle in
@@ -273,11 +270,7 @@ def predicted_classes(scores: NDArray[np.floating], classes: Sequence[str]) -> N
 
 
 def detection_delay(
-    scores: Sequence[NDArray[np.floating]],
-    targets: Sequence[NDArray[Any]],
-    segments: Sequence[Sequence[Segment]],
-    classes: Sequence[str],
-    clock: Clock = CLOCK,
+    scores: Videos, targets: Videos, segments: Sequence[Sequence[Segment]], classes: Sequence[str], clock: Clock = CLOCK
 ) -> dict[str, Any]:
     """Measure the seconds from each action's start to its first correct decision.
 
@@ -327,9 +320,7 @@ def detection_delay(
     return {**summary(every), "per_class": per_class, "seconds": sorted(v for v in every if np.isfinite(v))}
 
 
-def confusion(
-    scores: Sequence[NDArray[np.floating]], targets: Sequence[NDArray[Any]], classes: Sequence[str]
-) -> NDArray[np.int64]:
+def confusion(scores: Videos, targets: Videos, classes: Sequence[str]) -> NDArray[np.int64]:
     """Return the confusion matrix (C, C): number of wrong chunks by class (row) and predicted class (column).
 
     A chunk is wrong if the predicted class is not active; it counts for each active class. Ambiguous chunks are
@@ -345,18 +336,18 @@ def confusion(
     return counts
 
 
-def chance(train_targets: Sequence[NDArray[Any]], n: int) -> NDArray[np.float32]:
+def chance(train_targets: Videos, n: int) -> NDArray[np.float32]:
     """Return constant baseline scores (n, C): the share of training chunks of each class.
 
     `train_targets` has an array (L, C) for each training video. Raises LstrError without training chunks.
     """
     if not sum(len(video) for video in train_targets):
-        raise LstrError("Without a training chunk no class can be counted.", "use labels with a training subset.")
+        raise LstrError("The training subset has no chunks.", "use labels with a training subset.")
     prior = np.concatenate(list(train_targets)).mean(axis=0, dtype=np.float64).astype(np.float32)
     return np.tile(prior, (n, 1))
 
 
-def time_prior(train_targets: Sequence[NDArray[Any]], length: int) -> NDArray[np.float32]:
+def time_prior(train_targets: Videos, length: int) -> NDArray[np.float32]:
     """Return baseline scores (length, C) that depend only on the time: how often each class is active at that chunk.
 
     Counts are averaged over 2 s on each side. The class prior has the weight of one additional video, so that it

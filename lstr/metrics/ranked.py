@@ -11,8 +11,8 @@ from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import SLACK, VideoEvents, is_ambiguous, labelled_spans, overlaps, spans_of
-from lstr.metrics.intervals import interval, percentiles
-from lstr.metrics.per_frame import counted, predicted_classes
+from lstr.metrics.intervals import Draws, interval, mean_of_known, percentiles
+from lstr.metrics.per_frame import Videos, counted, predicted_classes
 
 IOUS = (0.3, 0.4, 0.5, 0.6, 0.7)
 # Tolerances of a start in seconds (Shou et al. 2018, online detection of action starts)
@@ -39,7 +39,7 @@ class Ranked:
     # (V,) number of labels in each video
     truths: NDArray[np.int64]
 
-    def average_precisions(self, draws: NDArray[np.int64] | None = None, interpolated: bool = False) -> NDArray[Any]:
+    def average_precisions(self, draws: Draws | None = None, interpolated: bool = False) -> NDArray[Any]:
         """Return the AP (R, K) of each resample of the videos by each limit; NaN without labels.
 
         `draws` (R, V) come from `intervals.draw`; without them each video counts once, and R is 1. AP is the precision
@@ -81,7 +81,7 @@ class Ranked:
 
 
 def measure_instances(
-    videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64] | None = None
+    videos: Sequence[VideoEvents], classes: Sequence[str], draws: Draws | None = None
 ) -> dict[str, Any]:
     """Compute the AP of detections as instances, by IoU (On-TAL).
 
@@ -117,16 +117,13 @@ def measure_instances(
     return {"ious": list(IOUS), **found, "late": percentiles(every)}
 
 
-def resampled_instances(
-    videos: Sequence[VideoEvents], classes: Sequence[str], draws: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def resampled_instances(videos: Sequence[VideoEvents], classes: Sequence[str], draws: Draws) -> NDArray[np.float64]:
     """Return the mean over IoUs of the mAP (R,) for each of `draws` (R, videos); NaN without labels."""
     labelled = [ranked for ranked in _rank_instances(videos, classes).values() if ranked.truths.sum()]
     if not labelled:
         return np.full(len(draws), np.nan)
-    return np.asarray(
-        mean_of([ranked.average_precisions(draws, interpolated=True) for ranked in labelled]).mean(axis=1)
-    )
+    of_class = np.array([ranked.average_precisions(draws, interpolated=True) for ranked in labelled])  # (C, R, K)
+    return np.asarray(mean_of_known(of_class, axis=0).mean(axis=1))
 
 
 def _rank_instances(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict[str, Ranked]:
@@ -152,12 +149,12 @@ def _of_class(video: VideoEvents, label: str) -> tuple[NDArray[Any], NDArray[Any
 
 
 def start_precision(
-    scores: Sequence[NDArray[np.floating]],
-    targets: Sequence[NDArray[Any]],
+    scores: Videos,
+    targets: Videos,
     segments: Sequence[Sequence[Segment]],
     classes: Sequence[str],
     offsets: Sequence[float] = OFFSETS,
-    draws: NDArray[np.int64] | None = None,
+    draws: Draws | None = None,
     clock: Clock = CLOCK,
 ) -> dict[str, Any]:
     """Compute the point-level AP of action starts (ODAS).
@@ -238,7 +235,7 @@ def match_by_score(
     return found
 
 
-def summary(of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interpolated: bool = False) -> dict[str, Any]:
+def summary(of_class: dict[str, Ranked], draws: Draws | None, interpolated: bool = False) -> dict[str, Any]:
     """Summarise the AP by limit of the classes with labels, their means over the limits, and intervals over `draws`.
 
     Returns {"mAP": [...], "mean", "interval": {"mAP": [[low, high], ...], "mean": [...]} or None, "per_class": {label:
@@ -257,15 +254,8 @@ def summary(of_class: dict[str, Ranked], draws: NDArray[np.int64] | None, interp
         per_class[name] = _values("AP", points[-1], resampled[-1] if drawn else None)
         per_class[name] |= {"labels": int(ranked.truths.sum()), "detections": len(ranked.scores)}
     means = np.mean(points, axis=0) if points else np.full(limits, np.nan)
-    return {**_values("mAP", means, mean_of(resampled) if resampled else None), "per_class": per_class}
-
-
-def mean_of(resampled: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the mean (R, K) over the classes that each resample contains; NaN without any."""
-    values = np.array(resampled)  # (C, R, K)
-    known = ~np.isnan(values)
-    count = known.sum(axis=0)
-    return np.where(count > 0, np.where(known, values, 0).sum(axis=0) / np.maximum(count, 1), np.nan)
+    of_draws = mean_of_known(np.array(resampled), axis=0) if resampled else None  # (R, K)
+    return {**_values("mAP", means, of_draws), "per_class": per_class}
 
 
 def _values(name: str, points: NDArray[np.float64], resampled: NDArray[np.float64] | None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND, runs
 from lstr.metrics.actions import overlaps
-from lstr.metrics.intervals import interval
-from lstr.metrics.per_frame import counted, predicted_classes
+from lstr.metrics.intervals import Draws, interval
+from lstr.metrics.per_frame import Videos, counted, predicted_classes
 
 OVERLAPS = (0.1, 0.25, 0.5)
 # First chunk, end (exclusive), and the column of the class
@@ -17,10 +17,7 @@ Run = tuple[int, int, int]
 
 
 def measure_segmentation(
-    scores: Sequence[NDArray[np.floating]],
-    targets: Sequence[NDArray[Any]],
-    classes: Sequence[str],
-    draws: NDArray[np.int64] | None = None,
+    scores: Videos, targets: Videos, classes: Sequence[str], draws: Draws | None = None
 ) -> dict[str, Any]:
     """Compute the F1 of the segments of all videos by IoU, and the mean edit score of the videos.
 
@@ -89,7 +86,7 @@ def _runs(on: NDArray[np.bool_], classes: Sequence[str]) -> list[Run]:
     return sorted((start, stop, column) for column, _ in actions for start, stop in runs(on[:, column]))
 
 
-def _entry(counts: NDArray[np.float64], edits: NDArray[np.float64], draws: NDArray[np.int64] | None) -> dict[str, Any]:
+def _entry(counts: NDArray[np.float64], edits: NDArray[np.float64], draws: Draws | None) -> dict[str, Any]:
     """Return the F1 by limit and edit score, from counts (V, 2 + K) and scores (V,) of the videos, with intervals."""
     once = np.ones((1, len(counts)))
     f1, edit = (values[0] for values in _resampled(counts, edits, once))

@@ -17,7 +17,7 @@ from lstr.config import Size, SizeOrZero
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight import Foresight, ForesightConfig, PublishedForesight
 from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset
-from lstr.models.layers import DecoderLayer, Stack, Tensors, causal_mask, newest
+from lstr.models.layers import DecoderLayer, Mask, Stack, Tensors, causal_mask, newest
 from lstr.models.published import read_publication
 from lstr.windows.windows import Outputs
 
@@ -61,7 +61,6 @@ class CMeRT(Foresight):
         return self.staged([decoded] + [refined] * self.config.refine_times, [generated], slot=0, first=0)
 
     def learned(self, n_windows: int = 1) -> Tensors:
-        """See `Foresight.learned`."""
         stacks = (*self.enc_modules, self.gen_layer)
         queries = (*self.enc_queries, self.gen_query)
         names = ("stage1", "stage2", "future")
@@ -83,9 +82,7 @@ class CMeRT(Foresight):
             for what in ("keys", "values")
         }
 
-    def remember(
-        self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
-    ) -> Tensors:
+    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Mask, together: bool = False) -> Tensors:
         """See `Foresight.remember`; `future` are the generated tokens (B, n_generated, d_model)."""
         stack = self.enc_modules[0]
         layer = stack.layers[0]
@@ -104,10 +101,7 @@ class CMeRT(Foresight):
             kept[f"keys.{name}"], kept[f"values.{name}"] = layer.multihead_attn.keys_values(tokens)
         return kept
 
-    def decide(
-        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
-    ) -> Tensor:
-        """See `Foresight.decide`."""
+    def decide(self, learned: Tensors, work: Tensor, present: Mask, past: Tensors, whole: bool = False) -> Tensor:
         K, W = self.config.context, self.config.work_length
         x = self.pos_encoding(work, torch.arange(K + W, device=work.device))
         # Published positions: those of the tokens to come follow the work memory without its context, so they coincide
@@ -181,6 +175,5 @@ class PublishedCMeRT(PublishedForesight):
     layers = {**PublishedForesight.layers, "refine_times": "work_fusions."}
 
 
-KIND = Kind(
-    CMeRT, CMeRTConfig, read_publication("cmert"), {"cmert-thumos14": Preset(PUBLISHED, TRAINING)}, PublishedCMeRT()
-)
+PRESETS = {"cmert-thumos14": Preset(PUBLISHED, TRAINING)}
+KIND = Kind(CMeRT, CMeRTConfig, read_publication("cmert"), PRESETS, PublishedCMeRT())

@@ -24,7 +24,7 @@ from lstr.config import Size, Uses, WindowConfig
 from lstr.errors import CheckpointError
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import FixedWindow, Kind, Preset
-from lstr.models.layers import Head, Tensors, put, take
+from lstr.models.layers import Head, Step, Tensors, put, take
 from lstr.models.oadtr import TRAINING
 from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import Ring
@@ -100,7 +100,6 @@ class Colar(FixedWindow):
 
     @torch.no_grad()
     def constants(self, packed: bool = True) -> Tensors:
-        """See `Model.constants`."""
         weight = torch.cat([self.keys.weight, self.values.weight])  # (2 * d_model, d_model, 3)
         bias = torch.cat([self.keys.bias, self.values.bias])  # type: ignore[list-item]
         return {**self.of_exemplars(), "weight": weight.transpose(1, 2).flatten(1), "bias": bias}
@@ -132,12 +131,11 @@ class Colar(FixedWindow):
         if not self.keeps_convolved:
             return super().video_logits(features, batch_size, constants)
         constants = constants or self.constants()
-        kept = self.feature_head_work(
-            F.pad(features, (0, 0, self.config.work_length - 1, 0))
-        )  # (W - 1 + L, 4 * d_model)
+        W = self.config.work_length
+        kept = self.feature_head_work(F.pad(features, (0, 0, W - 1, 0)))  # (W - 1 + L, 4 * d_model)
         seen = F.pad(kept[:, 3 * self.config.d_model :].relu(), (0, 0, 1, 1))
         around = convolved(seen[None], constants)[0]
-        windows, around_each = (rows.unfold(0, self.config.work_length, 1).transpose(1, 2) for rows in (kept, around))
+        windows, around_each = (rows.unfold(0, W, 1).transpose(1, 2) for rows in (kept, around))
         between = around_each[:, 1:-3]
         pairs = zip(windows.split(batch_size), between.split(batch_size), strict=True)
         return torch.cat([self._newest(constants, kept, between)[0] for kept, between in pairs])
@@ -151,21 +149,15 @@ class Colar(FixedWindow):
 
     @property
     def planner(self) -> Ring:
-        """See `Model.planner`."""
         return Ring(self.config.work_length, convolved=self.keeps_convolved)
 
-    def step(
-        self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
+    def step(self, constants: Tensors, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         if not self.keeps_convolved:
             return super().step(constants, tensors, plan, features, donate)
         ring, window = self.take_in(tensors["window"], plan, features, donate)
         around = tensors["around"]
         if "fresh" in plan:
-            zeros = self.feature_head_work(features.new_zeros(1, 3, features.shape[1]))[
-                ..., 3 * self.config.d_model :
-            ].relu()
+            zeros = self.feature_head_work(features.new_zeros(1, 3, features.shape[1])).chunk(4, dim=-1)[3].relu()
             around = torch.where(plan["fresh"][:, None, None], convolved(zeros, constants)[0], around)
         between = take(around, plan["between"], self.config.work_length - 4)
         logits, settled = self._newest(constants, window, between)
@@ -298,10 +290,5 @@ class PublishedColar(Published):
         return found
 
 
-KIND = Kind(
-    Colar,
-    ColarConfig,
-    read_publication("colar"),
-    {"colar-thumos14": Preset(PUBLISHED, {**TRAINING, "lr": 3e-4})},
-    PublishedColar(),
-)
+PRESETS = {"colar-thumos14": Preset(PUBLISHED, {**TRAINING, "lr": 3e-4})}
+KIND = Kind(Colar, ColarConfig, read_publication("colar"), PRESETS, PublishedColar())

@@ -59,7 +59,6 @@ class Looking(Windowed):
         """Return logits (B, N, 1 + n_ahead, C) and tokens ahead (B, N, n_ahead, d) at slots of tokens (B, W, E)."""
 
     def decide(self, tokens: Tensor, newest: Tensor, constants: Any) -> Tensor:
-        """See `Windowed.decide`."""
         return self.imagine(tokens, newest[:, None], constants)[0][:, 0]
 
     def classify(self, tokens: Tensor) -> Tensor:
@@ -118,7 +117,6 @@ class EncoderDecoder(Looking):
         return torch.cat([token, F.linear(token, self.encoder.weight_ih, self.encoder.bias_ih)], dim=-1)
 
     def imagine(self, tokens: Tensor, slots: Tensor, constants: None) -> tuple[Tensor, Tensor]:
-        """See `Looking.imagine`."""
         own = at_slots(tokens[..., : self.config.d_model], slots)  # (B, N, d_model)
         if not self.reads:
             ahead = self.direct(own.flatten(0, 1)).unflatten(-1, (self.config.n_ahead, -1))  # (B * N, n_ahead, d_model)
@@ -221,7 +219,6 @@ class TTPP(Looking):
         return torch.cat([token, self.key(token), self.value(token)], dim=-1)
 
     def imagine(self, tokens: Tensor, slots: Tensor, constants: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """See `Looking.imagine`."""
         own = at_slots(tokens[..., : self.config.d_model], slots)  # (B, N, d_model)
         # each chunk attends to the chunks of its window up to itself
         H, (_, keys, values) = self.config.n_heads, tokens.chunk(3, dim=-1)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Model, Preset
-from lstr.models.layers import Head, Scaled, Tensors, reset_fresh
+from lstr.models.layers import Head, Scaled, Step, Tensors, reset_fresh
 from lstr.models.published import Published, Tables, read_publication, with_prefixes
 from lstr.windows.plans import Runs
 from lstr.windows.windows import Supervision, Windows, loss_mask, without
@@ -142,10 +142,7 @@ class FATS(Model):
         states = {name: weight.new_zeros(shape) for name in ("ahead", "action")}
         return {**states, "previous": weight.new_zeros(n_streams, self.n_classes)}
 
-    def step(
-        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
+    def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         R, before = self.config.runs, dict(tensors)
         if "fresh" in plan:
             before |= {name: tensors[name].masked_fill(plan["fresh"][..., None], 0) for name in ("ahead", "action")}
@@ -237,10 +234,5 @@ class PublishedFATS(Published):
 
 
 TRAINING = {"epochs": 200, "lr": 5e-5, "weight_decay": 0.0, "batch_size": 32, "schedule": "constant"}
-KIND = Kind(
-    FATS,
-    FATSConfig,
-    read_publication("fats"),
-    {"fats-thumos14": Preset(PublishedFATS.config, TRAINING)},
-    PublishedFATS(),
-)
+PRESETS = {"fats-thumos14": Preset(PublishedFATS.config, TRAINING)}
+KIND = Kind(FATS, FATSConfig, read_publication("fats"), PRESETS, PublishedFATS())

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig, define_config
 from lstr.models.kind import Kind, Model
-from lstr.models.layers import FeatureHead, Tensors, module_list, put, reset_fresh
+from lstr.models.layers import FeatureHead, Step, Tensors, module_list, put, reset_fresh
 from lstr.models.published import read_publication
 from lstr.windows import indices as memory
 from lstr.windows.plans import Bank, bank_chunks
@@ -88,7 +88,6 @@ class LFB(Model):
         return self.classifier(torch.cat([short, found], dim=-1))
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
-        """See `Model.video_logits`."""
         bank = self.keys_values(features)  # (L, d_model) each
         rows = []
         for ends in memory.in_pieces(len(features), batch_size):
@@ -107,10 +106,7 @@ class LFB(Model):
         names = [f"{name}.{i}" for i in range(config.l_dec) for name in ("keys", "values")]
         return {name: self.classifier.weight.new_zeros(shape) for name in names}
 
-    def step(
-        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
+    def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         after, bank = {}, []
         for i, pair in enumerate(self.keys_values(features)):
             for name, new in zip((f"keys.{i}", f"values.{i}"), pair, strict=True):

@@ -21,6 +21,7 @@ from lstr.models.kind import Model
 from lstr.models.layers import (
     DecoderLayer,
     EncoderLayer,
+    Mask,
     PositionalEncoding,
     Stack,
     Tensors,
@@ -53,7 +54,6 @@ class ForesightConfig(WindowConfig, frozen=True):
     """Layers that generate those."""
 
     def check(self) -> None:
-        """See `WindowConfig.check`."""
         super().check()
         if not self.long_length:
             raise ConfigError(
@@ -135,9 +135,7 @@ class Foresight(Model):
         """Learned queries after the first self-attention of the stack that they enter, each (n_windows, n, d_model)."""
 
     @abstractmethod
-    def remember(
-        self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
-    ) -> Tensors:
+    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Mask, together: bool = False) -> Tensors:
         """Return compressed long memories, from keys and values (B, n_long, d_model) of stage 1.
 
         mask (B, n_long) bool, True = visible, None where all are.
@@ -151,9 +149,7 @@ class Foresight(Model):
         """Return the shapes, without the B, of the results of `remember` that `decide` needs."""
 
     @abstractmethod
-    def decide(
-        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
-    ) -> Tensor:
+    def decide(self, learned: Tensors, work: Tensor, present: Mask, past: Tensors, whole: bool = False) -> Tensor:
         """Return logits (B, 1 + anticipation, C) of the newest chunk and the chunks ahead, or of all outputs (B, N, C).
 
         work (B, context + work_length, d_model), present (B, work_length) bool or None for all; whole: all outputs.
@@ -207,7 +203,6 @@ class Foresight(Model):
         return future[:, places * self.config.n_generated // self.config.future]
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Constants | None = None) -> Tensor:
-        """See `Model.video_logits`."""
         return self.score_windows(features, index.in_pieces(len(features), batch_size), constants)
 
     def score_windows(
@@ -255,7 +250,6 @@ class Foresight(Model):
     def step(
         self, constants: Constants, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
     ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
         (model, learned), config, after = constants, self.config, dict(tensors)
         after["work"] = put(tensors["work"], plan["work_row"], model.feature_head_work(features), donate)
         if "stores.row" in plan:

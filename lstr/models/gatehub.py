@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from lstr.config import Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Model, Preset
-from lstr.models.layers import Block, CausalBlock, Head, Tensors, module_list, put, reset_fresh, take
+from lstr.models.kind import EVERY_WINDOW, Kind, Model, Preset
+from lstr.models.layers import Block, CausalBlock, Head, Step, Tensors, module_list, put, reset_fresh, take
 from lstr.models.published import Published, Tables, packed_blocks, read_publication
 from lstr.settings import Amount, override
 from lstr.windows import indices as memory
@@ -165,7 +165,6 @@ class GateHUB(Model):
 
     @torch.no_grad()
     def constants(self, packed: bool = True) -> Gates:
-        """See `Model.constants`."""
         attention = self.gated.attention
         d_model, n_heads = self.config.d_model, self.config.n_heads
         queries = attention.queries(self.latents) * (d_model // n_heads) ** -0.5  # (n_heads, n0, D / n_heads)
@@ -188,10 +187,7 @@ class GateHUB(Model):
             shapes |= {"present": (W, d_model), "qkv": (W, 3 * d_model)}
         return {name: self.latents.new_zeros(n_streams, *shape) for name, shape in shapes.items()}
 
-    def step(
-        self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
+    def step(self, constants: Gates, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         W, n_long = self.config.work_length, self.config.n_long
         if self.keeps_parts:
             parts = self._parts(constants, F.linear(features, self.head.weight))
@@ -252,16 +248,7 @@ def through(gate: Tensor, scores: Tensor) -> Tensor:
 
 
 PUBLISHED = GateHUBConfig(dropout=0.5, work_length=8, long_length=1016, long_stride=1)
-TRAINING = {
-    "epochs": 10,
-    "batch_size": 50,
-    "lr": 1.2e-4,
-    "warmup": 0.25,
-    "schedule": "onecycle",
-    "windows": "every",
-    "stride": 1,
-    "clip": 1.0,
-}
+TRAINING = EVERY_WINDOW | dict(epochs=10, batch_size=50, lr=1.2e-4, warmup=0.25, schedule="onecycle", clip=1.0)
 
 
 class PublishedGateHUB(Published):
@@ -293,7 +280,6 @@ class PublishedGateHUB(Published):
     unknown = ("n_heads",)
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """See `Published.renamed`."""
         found = super().renamed(tensors)
         for name in ("latent_query", "memory_decoder_cls_token_history"):
             if name in found:
@@ -308,16 +294,10 @@ class PublishedGateHUB(Published):
         return found
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Published.settings`."""
         known = super().settings(found, tensors, changes)
         stride = override(PUBLISHED, {n: value for n, value in changes.items() if n == "long_stride"}).long_stride
         return {"long_length": known.pop("n_long") * stride, **known}
 
 
-KIND = Kind(
-    GateHUB,
-    GateHUBConfig,
-    read_publication("gatehub"),
-    {"gatehub-thumos14": Preset(PUBLISHED, TRAINING)},
-    PublishedGateHUB(),
-)
+PRESETS = {"gatehub-thumos14": Preset(PUBLISHED, TRAINING)}
+KIND = Kind(GateHUB, GateHUBConfig, read_publication("gatehub"), PRESETS, PublishedGateHUB())

@@ -24,14 +24,7 @@ AUXILIARY = 0.3
 
 KERNEL = "IDU/idu/kernel_512_512"
 # The cell's maps, in the order of the published kernel (in, out, 6).
-MAPS = (
-    "reset_hidden",
-    "reset_newest",
-    "update_token",
-    "update_newest",
-    "candidate_token",
-    "candidate_hidden",
-)
+MAPS = ("reset_hidden", "reset_newest", "update_token", "update_newest", "candidate_token", "candidate_hidden")
 # Published layers to ours.
 DENSE = {
     "Concatenater/dense": "feature_head_work.input_linear.0",
@@ -52,21 +45,15 @@ IDNConfig = define_config(__name__, "IDNConfig", "idn", Uses(long_memory=False, 
 class IDN(Windowed):
     """An information discrimination unit of `config.d_model` over the embeddings of `config.work_length` chunks."""
 
-    reset_hidden: nn.Linear
-    reset_newest: nn.Linear
-    update_token: nn.Linear
-    update_newest: nn.Linear
-    candidate_token: nn.Linear
-    candidate_hidden: nn.Linear
-
     def __init__(self, config: WindowConfig, n_classes: int) -> None:
         super().__init__(config, n_classes)
         d_model = config.d_model
         self.token_dim = 3 * d_model
         self.feature_head_work = FeatureHead(config.input_dim, d_model)
         self.early_classifier = nn.Linear(d_model, n_classes)
-        for name in MAPS:
-            setattr(self, name, nn.Linear(d_model, d_model, bias=False))
+        maps = [nn.Linear(d_model, d_model, bias=False) for _ in MAPS]  # in their order
+        self.reset_hidden, self.reset_newest, self.update_token = maps[:3]
+        self.update_newest, self.candidate_token, self.candidate_hidden = maps[3:]
         self.hidden_layer = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())
         self.classifier = nn.Linear(d_model, n_classes)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lstr.config import WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.layers import Tensors, put, reset_fresh, take
+from lstr.models.layers import Step, Tensors, put, reset_fresh, take
 from lstr.models.published import Publication, Published
 from lstr.settings import defaults
 from lstr.windows import indices as memory
@@ -28,15 +28,11 @@ from lstr.windows.windows import Outputs, Supervision, Windows, every_slot, loss
 BRANCHES = ("visual_linear", "motion_linear")
 
 
+# Windows of published training: back to back without the rest of a video, or one that ends at each chunk.
+TILED: dict[str, Any] = {"windows": "tiled", "tails": False}
+EVERY_WINDOW: dict[str, Any] = {"windows": "every", "stride": 1}
 # Training by the published code of LSTR, from which TeSTra, MAT and CMeRT started.
-PUBLISHED_TRAINING: dict[str, Any] = {
-    "lr": 7e-5,
-    "schedule": "published",
-    "warmup_epochs": 10,
-    "windows": "tiled",
-    "tails": False,
-    "long_sampling": "stretched",
-}
+PUBLISHED_TRAINING = TILED | dict(lr=7e-5, schedule="published", warmup_epochs=10, long_sampling="stretched")
 # For minutes of video.
 SMALL_TRAINING: dict[str, Any] = {"epochs": 40, "lr": 5e-4, "weight_decay": 1e-4, "warmup": 0.1, "standardise": True}
 
@@ -174,9 +170,7 @@ class Model(nn.Module, ABC):
         return self.plans.of(self.config)
 
     @abstractmethod
-    def step(
-        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
+    def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         """Return logits (B, 1 + n_ahead, C) of the next chunk of B streams, features (B, D), and the tensors after it.
 
         It changes none of its arguments, and no value of a tensor decides which code runs. `plan` is what `planner`
@@ -209,7 +203,6 @@ class Windowed(Model):
         """
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
-        """See `Model.video_logits`."""
         tokens, constants = self.embed(features), constants or self.constants()  # tokens (L, E)
         rows = []
         for ends in memory.in_pieces(len(features), batch_size):
@@ -221,10 +214,7 @@ class Windowed(Model):
         """Return tokens (B, W, E) of B streams, oldest first; slot 0 holds the first chunk of a video."""
         return {"tokens": self.classifier.weight.new_zeros(n_streams, self.config.work_length, self.token_dim)}
 
-    def step(
-        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
+    def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         kept = reset_fresh(tensors["tokens"], plan.get("fresh"))
         if "full" in plan:
             kept = torch.where(plan["full"][:, None, None], kept.roll(-1, dims=1), kept)
@@ -260,7 +250,6 @@ class FixedWindow(Model):
         return self.score(self.feature_head_work(windows.newest_last()))
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Any = None) -> Tensor:
-        """See `Model.video_logits`."""
         constants = constants or self.constants()
         W = self.config.work_length
         rows = self.feature_head_work(F.pad(features, (0, 0, W - 1, 0)))  # (W - 1 + L, K)
@@ -273,10 +262,7 @@ class FixedWindow(Model):
         width = self.feature_head_work(weight.new_zeros(1, self.config.input_dim)).shape[-1]
         return {"window": weight.new_zeros(n_streams, self.config.work_length, width)}
 
-    def step(
-        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
+    def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         ring, window = self.take_in(tensors["window"], plan, features, donate)
         return self.score(window, constants), {"window": ring}
 

@@ -15,6 +15,10 @@ from torch import Tensor, nn
 from lstr.config import WindowConfig
 
 Tensors = dict[str, Tensor]
+# Which tokens may be seen or exist, as bool or as numbers that are added to scores; None if all.
+Mask = Tensor | None
+# Logits of a chunk, and the tensors of the streams after it.
+Step = tuple[Tensor, Tensors]
 
 
 def sinusoid(length: int, d_model: int) -> Tensor:
@@ -84,7 +88,7 @@ class Scaled(nn.Module):
         return features * self.weight + self.bias
 
 
-def causal_mask(length: int, present: Tensor | None, device: torch.device) -> Tensor:
+def causal_mask(length: int, present: Mask, device: torch.device) -> Tensor:
     """Return which tokens see which: (N, N), or (B, 1, N, N) of present (B, N) bool; True = may be seen.
 
     A token sees itself and the present ones before it; itself even if absent, because its output must not be NaN.
@@ -96,7 +100,7 @@ def causal_mask(length: int, present: Tensor | None, device: torch.device) -> Te
     return mask & (present[:, None, None, :] | (places[:, None] == places))
 
 
-def mean_token(memory: Tensor, mask: Tensor | None) -> Tensor:
+def mean_token(memory: Tensor, mask: Mask) -> Tensor:
     """Return the mean (B, d_model) of the visible tokens of memory (B, M, d_model); mask (B, M), None for all."""
     if mask is None:
         return memory.mean(dim=1)
@@ -139,9 +143,7 @@ class Attention(nn.Module):
         keys, values = self.project(x, 1, 3).chunk(2, dim=-1)
         return self.split(keys), self.split(values)
 
-    def attend(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
-    ) -> Tensor:
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask = None, causal: bool = False) -> Tensor:
         """Return attention output (..., N, D), under a mask that is broadcast to (..., n_heads, N, M).
 
         The mask is bool, True = may be seen, or numbers that are added to the scores.
@@ -150,7 +152,7 @@ class Attention(nn.Module):
         heads = F.scaled_dot_product_attention(queries, keys, values, mask, dropout, causal)
         return self.merge(heads)
 
-    def attend_few(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+    def attend_few(self, x: Tensor, memory: Tensor, mask: Mask = None) -> Tensor:
         """Return what `forward` gives, projecting none of memory (B, M, D): cheaper when x (B, N, D) has fewer tokens.
 
         A score is query · (W_k token), which is (W_kᵀ query) · token; and a weighted sum of projected values is the
@@ -171,7 +173,7 @@ class Attention(nn.Module):
         """Return heads (..., n_heads, N, D / n_heads) through the output projection: (..., N, D)."""
         return self.out_proj(heads.transpose(-3, -2).flatten(-2))
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Mask = None) -> Tensor:
         """Return attention output (B, N, D) of tokens x (B, N, D) that look at memory (B, M, D)."""
         return self.attend(self.queries(x), *self.keys_values(memory), mask)
 
@@ -196,6 +198,10 @@ class Layer(nn.Module):
             setattr(self, name, nn.LayerNorm(d_model))
         self.dropout = nn.Dropout(dropout)
 
+    def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Return tokens x (..., N, D) after the self-attention output `attended` joins them."""
+        return self.norm1(x + self.dropout(attended))
+
     def feed_forward(self, x: Tensor, attended: Tensor) -> Tensor:
         """Return tokens x (..., N, D) after the output of the last attention joins them, and the feed-forward."""
         before, after = (getattr(self, name) for name in self.norms[-2:])
@@ -212,13 +218,7 @@ class DecoderLayer(Layer):
     self_attn: Attention
     multihead_attn: Attention
 
-    def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Return tokens x (..., N, D) after the self-attention output `attended` joins them."""
-        return self.norm1(x + self.dropout(attended))
-
-    def forward(
-        self, x: Tensor, memory: Tensor, mask: Tensor | None = None, memory_mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Mask = None, memory_mask: Mask = None) -> Tensor:
         """Return x (B, N, D) after it met itself and memory (B, M, D); masks are bool, True = may be seen."""
         x = self.after_self(x, self.self_attn(x, x, mask))
         return self.feed_forward(x, self.multihead_attn(x, memory, memory_mask))
@@ -235,9 +235,7 @@ class EncoderLayer(Layer):
         """Return tokens x (..., N, D) after the self-attention output joins them, and the feed-forward."""
         return self.feed_forward(x, attended)
 
-    def forward(
-        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, memory_mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor | None = None, mask: Mask = None, memory_mask: Mask = None) -> Tensor:
         """Return x (B, N, D) after it met itself; there is no memory to look at."""
         return self.feed_forward(x, self.self_attn(x, x, mask))
 
@@ -262,9 +260,7 @@ class Stack(nn.Module):
             if isinstance(module, nn.Linear):
                 nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5))
 
-    def forward(
-        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, memory_mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor | None = None, mask: Mask = None, memory_mask: Mask = None) -> Tensor:
         """Return x (B, N, D) after it met itself and memory (B, M, D)."""
         for layer in self.layers:
             x = layer(x, memory, mask, memory_mask)
@@ -279,7 +275,7 @@ class Block(Layer):
     activation = staticmethod(F.gelu)
     attention: Attention
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Mask = None) -> Tensor:
         """Return x (B, N, D) after it met memory (B, M, D); the mask is as of `Attention.attend`."""
         return self.feed_forward(x, self.attention(x, memory, mask))
 
@@ -292,11 +288,7 @@ class CausalBlock(Block):
         self.self_attn = Attention(d_model, n_heads, dropout)
         self.norm1 = nn.LayerNorm(d_model)
 
-    def after_self(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Return tokens x (..., N, D) after the self-attention output joins them."""
-        return self.norm1(x + self.dropout(attended))
-
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Mask = None) -> Tensor:
         """Return x (B, N, D) after each token met the tokens up to itself, and memory (B, M, D)."""
         queries, (keys, values) = self.self_attn.queries(x), self.self_attn.keys_values(x)
         x = self.after_self(x, self.self_attn.attend(queries, keys, values, causal=True))
@@ -347,7 +339,6 @@ class PackedAttention(Attention):
         self.projections: dict[tuple[int, int], PackedLinear] = {}
 
     def project(self, x: Tensor, first: int, last: int) -> Tensor:
-        """See `Attention.project`."""
         if (first, last) not in self.projections:
             rows = slice(first * x.shape[-1], last * x.shape[-1])
             self.projections[first, last] = PackedLinear(self.in_proj_weight[rows], self.in_proj_bias[rows])
@@ -411,7 +402,7 @@ def take(ring: Tensor, rows: Tensor, length: int, out: Tensor | None = None) -> 
     return out
 
 
-def newest(x: Tensor, present: Tensor | None, W: int) -> Tensor:
+def newest(x: Tensor, present: Mask, W: int) -> Tensor:
     """Return the newest present work slot and the future of x (B, W + anticipation, ...): (B, 1 + anticipation, ...).
 
     present (B, W) bool, None where all are.

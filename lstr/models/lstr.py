@@ -21,6 +21,7 @@ from lstr.models.layers import (
     DecoderLayer,
     EncoderLayer,
     FeatureHead,
+    Mask,
     PositionalEncoding,
     Stack,
     causal_mask,
@@ -32,15 +33,7 @@ from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import Compressed
 from lstr.windows.windows import Outputs, Windows
 
-Encoder = Literal[
-    "two-stage",
-    "one-stage",
-    "stage2-self-attention",
-    "self-attention",
-    "projection",
-    "none",
-    "joined",
-]
+Encoder = Literal["two-stage", "one-stage", "stage2-self-attention", "self-attention", "projection", "none", "joined"]
 Integration = Literal["cross-attention", "average", "concatenation", "mlp"]
 ENCODERS: tuple[str, ...] = get_args(Encoder)
 INTEGRATIONS: tuple[str, ...] = get_args(Integration)
@@ -62,7 +55,6 @@ class LSTRConfig(WindowConfig, frozen=True):
     """Let a GRU sum up everything older than the memories, as one more token for the decoder (paper, figure 3)."""
 
     def check(self) -> None:
-        """See `WindowConfig.check`."""
         super().check()
         if self.encoder == "joined" and self.integration != "cross-attention":
             raise ConfigError(
@@ -214,9 +206,7 @@ class LSTR(Model):
             seen = None if seen is None else torch.cat([seen, seen.new_ones(B, 1)], dim=1)
         return tokens, seen
 
-    def decode(
-        self, work: Tensor, work_mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None
-    ) -> Tensor:
+    def decode(self, work: Tensor, work_mask: Mask, memory: Tensor | None, memory_mask: Mask) -> Tensor:
         """Return work tokens (B, W, d_model) after each met its past and the memory (B, M, d_model), ready to classify.
 
         The result is (B, W + anticipation, d_model), twice as wide with integration "concatenation". work_mask (B, W)
@@ -283,7 +273,6 @@ class LSTR(Model):
         return dense.video_logits(constants or self.constants(), features, batch_size)
 
     def constants(self, packed: bool = True) -> lstr_step.Constants:
-        """See `Model.constants`."""
         return lstr_step.constants(self, pack(self) if packed else self)
 
     # functions of that module, so that a step enters no other file
@@ -341,7 +330,6 @@ class PublishedLSTR(Published):
         return {**super().shapes(tensors), "long_memory": int("enc_queries.0.weight" in tensors)}
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Published.settings`."""
         known = super().settings(found, tensors, changes)
         return known if known.pop("long_memory") else {**known, "long_length": 0}
 

@@ -207,12 +207,7 @@ def stored(constants: Constants, features: Tensor) -> Tensors:
 
 
 def encode(
-    constants: Constants,
-    rings: Tensors,
-    streams: Tensor,
-    held: Tensor,
-    hidden: Tensor | None,
-    positions: Tensor | None,
+    constants: Constants, rings: Tensors, streams: Tensor, held: Tensor, hidden: Tensor | None, positions: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """Return encoder tokens (U, M, D) of the long memories of some streams without the GRU, and their mask (U, M).
 

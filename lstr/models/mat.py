@@ -28,7 +28,7 @@ from lstr.errors import ConfigError
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.foresight import Constants, Foresight, ForesightConfig, PublishedForesight
 from lstr.models.kind import PUBLISHED_TRAINING, Kind, Preset
-from lstr.models.layers import Attention, DecoderLayer, EncoderLayer, Stack, Tensors, module_list, newest
+from lstr.models.layers import Attention, DecoderLayer, EncoderLayer, Mask, Stack, Tensors, module_list, newest
 from lstr.models.published import read_publication
 from lstr.windows.windows import Outputs
 
@@ -38,9 +38,7 @@ FUTURE_WEIGHT = 0.1
 PUBLISHED_BATCH = 16
 
 
-def attend_to_best(
-    attention: Attention, x: Tensor, memory: Tensor, mask: Tensor | None = None, counted: Tensor | None = None
-) -> Tensor:
+def attend_to_best(attention: Attention, x: Tensor, memory: Tensor, mask: Mask = None, counted: Mask = None) -> Tensor:
     """Return attention output (B, N, D) of x (B, N, D) over the best three quarters of memory (B, M, D), at least one.
 
     mask is bool, broadcast to (B, n_heads, N, M), True = may be seen; what may not still is one of the M. counted (B,
@@ -51,7 +49,7 @@ def attend_to_best(
 
 
 def attend_to_best_of(
-    attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, counted: Tensor | None
+    attention: Attention, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, counted: Mask
 ) -> Tensor:
     """See `attend_to_best`, for projected queries (..., n_heads, N, D / n_heads), keys and values."""
     scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-1, -2)  # (..., n_heads, N, M)
@@ -78,7 +76,7 @@ class BestLayer(DecoderLayer):
 
     activation = staticmethod(F.gelu)
 
-    def look(self, x: Tensor, memory: Tensor, mask: Tensor | None = None, counted: Tensor | None = None) -> Tensor:
+    def look(self, x: Tensor, memory: Tensor, mask: Mask = None, counted: Mask = None) -> Tensor:
         """Return the rest of the layer for tokens x (B, N, D) after their self-attention; as `attend_to_best`."""
         return self.feed_forward(x, attend_to_best(self.multihead_attn, x, memory, mask, counted))
 
@@ -88,7 +86,7 @@ class BestEncoderLayer(EncoderLayer):
 
     activation = staticmethod(F.gelu)
 
-    def look(self, x: Tensor, counted: Tensor | None) -> Tensor:
+    def look(self, x: Tensor, counted: Mask) -> Tensor:
         """Return x (B, N, D), of which counted (B, N) exist, after it met itself."""
         return self.feed_forward(x, attend_to_best(self.self_attn, x, x, None, counted))
 
@@ -108,7 +106,6 @@ class MATConfig(ForesightConfig, frozen=True):
     batch, in training and for whole videos, where batches are of 16; a stream has windows."""
 
     def check(self) -> None:
-        """See `WindowConfig.check`."""
         super().check()
         if self.groups and (self.n_long % self.groups or self.groups > self.n_long // self.groups):
             raise ConfigError(
@@ -147,7 +144,6 @@ class MAT(Foresight):
         return self.staged(weights, [FUTURE_WEIGHT] * n, slot=-1, first=2)
 
     def learned(self, n_windows: int = 1) -> Tensors:
-        """See `Foresight.learned`."""
         stacks = {"stage1": self.enc_modules[0], "generated": self.gen_layer, "future": self.fut_fusions[0]}
         queries = self.enc_queries[0], self.gen_query, self.final_query
         made = {}
@@ -162,7 +158,6 @@ class MAT(Foresight):
         return {"memory": (n, self.config.d_model), "counted": (n,)}
 
     def begin(self, n_streams: int) -> Tensors:
-        """See `Foresight.begin`."""
         tensors = super().begin(n_streams)
         return tensors | {"counted": torch.ones_like(tensors["counted"], dtype=torch.bool)}
 
@@ -178,10 +173,7 @@ class MAT(Foresight):
             hidden = hidden.sum().expand(len(mask))
         return hidden < self.config.groups
 
-    def remember(
-        self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None, together: bool = False
-    ) -> Tensors:
-        """See `Foresight.remember`."""
+    def remember(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Mask, together: bool = False) -> Tensors:
         n_groups, n = self.config.groups, max(self.config.n0, self.config.groups)
         grouped = torch.full((len(keys),), float(n_groups), device=keys.device) > 0
         if mask is not None:
@@ -208,7 +200,7 @@ class MAT(Foresight):
             tokens = layer.look(tokens, counted)
         return {"memory": self.enc_modules[1].norm(tokens), "counted": counted}
 
-    def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    def _sum_up(self, learned: Tensors, keys: Tensor, values: Tensor, mask: Mask) -> Tensor:
         """Return stage 1 (R, n0, D) of runs of slots: keys and values (R, n, l_stage1 * D), mask (R, n) or None."""
         stack, x = self.enc_modules[0], learned["stage1"]
         if 1 < len(x) < len(keys):  # queries of each window, for each of its runs
@@ -225,10 +217,7 @@ class MAT(Foresight):
             x = layer.feed_forward(x, attended)
         return stack.norm(x)
 
-    def decide(
-        self, learned: Tensors, work: Tensor, present: Tensor | None, past: Tensors, whole: bool = False
-    ) -> Tensor:
-        """See `Foresight.decide`."""
+    def decide(self, learned: Tensors, work: Tensor, present: Mask, past: Tensors, whole: bool = False) -> Tensor:
         W, ahead = self.config.work_length, self.config.anticipation
         x = self.with_coming(self.pos_encoding(work, torch.arange(W, device=work.device)), W)  # (B, N, d_model)
         B, N, _ = x.shape
@@ -306,13 +295,8 @@ class PublishedMAT(PublishedForesight):
     layers = {**PublishedForesight.layers, "refinements": "work_fusions.", "l_stage1": "enc_modules.0.layers."}
 
 
-KIND = Kind(
-    MAT,
-    MATConfig,
-    read_publication("mat"),
-    {
-        "mat-thumos14": Preset(PUBLISHED, TRAINING),
-        "mat-tvseries": Preset(PUBLISHED, {**TRAINING, "epochs": 20, "warmup_epochs": 8, "metric": "mcAP"}),
-    },
-    PublishedMAT(),
-)
+PRESETS = {
+    "mat-thumos14": Preset(PUBLISHED, TRAINING),
+    "mat-tvseries": Preset(PUBLISHED, {**TRAINING, "epochs": 20, "warmup_epochs": 8, "metric": "mcAP"}),
+}
+KIND = Kind(MAT, MATConfig, read_publication("mat"), PRESETS, PublishedMAT())

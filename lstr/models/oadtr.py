@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lstr.config import SizeOrZero, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import FixedWindow, Kind, Preset
+from lstr.models.kind import EVERY_WINDOW, FixedWindow, Kind, Preset
 from lstr.models.layers import CausalBlock, Head, module_list
 from lstr.models.published import Published, Tables, packed_blocks, read_publication, with_prefixes
 from lstr.windows.windows import Outputs
@@ -74,7 +74,6 @@ class OadTRConfig(WindowConfig, frozen=True):
     """Width inside the feed-forward layers of the decoder; 0 is d_feedforward."""
 
     def check(self) -> None:
-        """See `WindowConfig.check`."""
         super().check()
         self.check_heads("decoder_heads")
 
@@ -126,16 +125,7 @@ class OadTR(FixedWindow):
 
 
 PUBLISHED = OadTRConfig(dropout=0.1, n_heads=8, decoder_heads=4, work_length=64, l_enc=3, l_dec=5, anticipation=8)
-TRAINING: dict[str, Any] = {
-    "epochs": 4,
-    "batch_size": 128,
-    "lr": 1e-4,
-    "weight_decay": 1e-4,
-    "schedule": "tenths",
-    "windows": "every",
-    "stride": 1,
-    "clip": 1.0,
-}
+TRAINING = EVERY_WINDOW | dict(epochs=4, batch_size=128, lr=1e-4, weight_decay=1e-4, schedule="tenths", clip=1.0)
 
 
 class PublishedOadTR(Published):
@@ -150,7 +140,6 @@ class PublishedOadTR(Published):
     unknown = ("n_heads", "decoder_heads")
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        """See `Published.renamed`."""
         names, alone = dict(PUBLISHED_NAMES), {"cls_token": "class_token", "decoder_cls_token": "queries"}
         numbers = {name.split(".")[2] for name in tensors if name.startswith("encoder.net.")}
         for number in numbers:
@@ -176,13 +165,11 @@ class PublishedOadTR(Published):
         return found
 
     def settings(self, found: Mapping[str, int], tensors: Tables, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Published.settings`."""
         known = super().settings(found, tensors, changes)
         asked = tensors.get("decoder.0.linear1.weight")
         feedforward = 0 if asked is None else len(asked)
         return {"anticipation": known.pop("n_ahead"), "decoder_feedforward": feedforward, **known}
 
 
-KIND = Kind(
-    OadTR, OadTRConfig, read_publication("oadtr"), {"oadtr-thumos14": Preset(PUBLISHED, TRAINING)}, PublishedOadTR()
-)
+PRESETS = {"oadtr-thumos14": Preset(PUBLISHED, TRAINING)}
+KIND = Kind(OadTR, OadTRConfig, read_publication("oadtr"), PRESETS, PublishedOadTR())

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import SMALL_TRAINING, Kind, Model, Preset
-from lstr.models.layers import FeatureHead, Head, Tensors, reset_fresh
+from lstr.models.layers import FeatureHead, Head, Step, Tensors, reset_fresh
 from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import States
 from lstr.windows.windows import Outputs, Windows, in_order
@@ -58,10 +58,7 @@ class Recurrent(Model):
         weight = self.classifier.weight
         return {name: weight.new_zeros(n_streams, self.config.d_model) for name in self.state_names}
 
-    def step(
-        self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False
-    ) -> tuple[Tensor, Tensors]:
-        """See `Model.step`."""
+    def step(self, constants: Any, tensors: Tensors, plan: Tensors, features: Tensor, donate: bool = False) -> Step:
         state = {name: reset_fresh(tensor, plan.get("fresh")) for name, tensor in tensors.items()}
         logits, after, _ = self.run(self.feature_head_work(features)[:, None], state)  # (B, 1, 1 + n_ahead, C)
         return logits[:, 0], after
@@ -89,7 +86,6 @@ class RNN(Recurrent):
         self.recurrent = layer(config.d_model, config.d_model, batch_first=True)
 
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, None]:
-        """See `Recurrent.run`."""
         if self.config.cell == "lstm" and tokens.shape[1] == 1:
             # On a CPU nn.LSTM first packs its weights, which takes ten times as long as the one step of a stream.
             weights = self.recurrent.all_weights[0]
@@ -173,26 +169,12 @@ class MiniROAD(Recurrent):
 
 
 SMALL = RNNConfig(d_model=128, dropout=0.3, work_length=32, long_length=0)
-KIND = Kind(
-    RNN,
-    RNNConfig,
-    read_publication("rnn"),
-    {
-        # what did best of all kinds on data sets of minutes (documentation, page "What the numbers mean")
-        "rnn-small": Preset(SMALL, SMALL_TRAINING, for_little_video=True)
-    },
-)
+# The best of all kinds on data sets of minutes (documentation, page "What the numbers mean").
+PRESETS = {"rnn-small": Preset(SMALL, SMALL_TRAINING, for_little_video=True)}
+KIND = Kind(RNN, RNNConfig, read_publication("rnn"), PRESETS)
 PUBLISHED = MiniROADConfig(d_feedforward=2048, work_length=128)
-TRAINING = {
-    "epochs": 10,
-    "lr": 1e-4,
-    "weight_decay": 0.05,
-    "optimiser": "adamw",
-    "schedule": "constant",
-    "windows": "every",
-    "targets": "unit",
-    "ambiguous": "class",
-}
+TRAINING: dict[str, Any] = dict(windows="every", targets="unit", ambiguous="class")
+TRAINING |= dict(epochs=10, lr=1e-4, weight_decay=0.05, optimiser="adamw", schedule="constant")
 
 
 class PublishedMiniROAD(Published):
@@ -218,13 +200,8 @@ class PublishedMiniROAD(Published):
         return {**found, "anticipation": ahead // max(1, found.get("d_model", 1))}
 
 
-MINIROAD_KIND = Kind(
-    MiniROAD,
-    MiniROADConfig,
-    read_publication("miniroad"),
-    {
-        "miniroad-thumos14": Preset(PUBLISHED, TRAINING),
-        "miniroad-tvseries": Preset(PUBLISHED, {**TRAINING, "batch_size": 64, "metric": "mcAP"}),
-    },
-    PublishedMiniROAD(),
-)
+MINIROAD_PRESETS = {
+    "miniroad-thumos14": Preset(PUBLISHED, TRAINING),
+    "miniroad-tvseries": Preset(PUBLISHED, {**TRAINING, "batch_size": 64, "metric": "mcAP"}),
+}
+MINIROAD_KIND = Kind(MiniROAD, MiniROADConfig, read_publication("miniroad"), MINIROAD_PRESETS, PublishedMiniROAD())

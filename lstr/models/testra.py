@@ -34,7 +34,6 @@ class TeSTraConfig(LSTRConfig, frozen=True):
     kernel."""
 
     def check(self) -> None:
-        """See `WindowConfig.check`."""
         super().check()
         if self.gru:
             raise ConfigError(f"Kind {self.kind} does not support gru true.", "set gru to false, or use kind lstr.")
@@ -86,13 +85,8 @@ class PublishedTeSTra(PublishedLSTR):
     unknown = (*PublishedLSTR.unknown, "decay")
 
 
-KIND = Kind(
-    TeSTra,
-    TeSTraConfig,
-    read_publication("testra"),
-    {
-        "testra-thumos14": Preset(PUBLISHED, PUBLISHED_TRAINING),
-        "testra-laplace-thumos14": Preset(PUBLISHED.replace(decay=0.97), PUBLISHED_TRAINING),
-    },
-    PublishedTeSTra(),
-)
+PRESETS = {
+    "testra-thumos14": Preset(PUBLISHED, PUBLISHED_TRAINING),
+    "testra-laplace-thumos14": Preset(PUBLISHED.replace(decay=0.97), PUBLISHED_TRAINING),
+}
+KIND = Kind(TeSTra, TeSTraConfig, read_publication("testra"), PRESETS, PublishedTeSTra())

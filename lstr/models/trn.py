@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lstr.config import SizeOrZero, Uses, WindowConfig, define_config
 from lstr.metrics.scoring_rule import ScoringRule
-from lstr.models.kind import Kind, Preset
+from lstr.models.kind import TILED, Kind, Preset
 from lstr.models.layers import FeatureHead, Tensors
 from lstr.models.published import Published, read_publication
 from lstr.models.recurrent import Recurrent
@@ -223,15 +223,7 @@ def tenths_of(targets: Tensor, exists: Tensor, ignore: int | None = None) -> Ten
 PUBLISHED = TRNConfig(
     d_model=4096, d_token=3072, dropout=0.1, work_length=64, shared_classifier=True, decoder_from=0, anticipation=7
 )
-TRAINING = {
-    "epochs": 21,
-    "batch_size": 32,
-    "lr": 5e-4,
-    "weight_decay": 5e-4,
-    "schedule": "constant",
-    "windows": "tiled",
-    "tails": False,
-}
+TRAINING = TILED | dict(epochs=21, batch_size=32, lr=5e-4, weight_decay=5e-4, schedule="constant")
 
 
 class PublishedTRN(Published):
@@ -254,9 +246,7 @@ class PublishedTRN(Published):
 
 
 KIND = Kind(TRN, TRNConfig, read_publication("trn"), {"trn-thumos14": Preset(PUBLISHED, TRAINING)}, PublishedTRN())
+LAP_LIKE_SIZE = LapLikeConfig(dropout=0.1, work_length=64)
 LAP_LIKE_KIND = Kind(
-    LapLike,
-    LapLikeConfig,
-    read_publication("lap-like"),
-    {"lap-like-thumos14": Preset(LapLikeConfig(dropout=0.1, work_length=64), TRAINING)},
+    LapLike, LapLikeConfig, read_publication("lap-like"), {"lap-like-thumos14": Preset(LAP_LIKE_SIZE, TRAINING)}
 )

@@ -161,11 +161,7 @@ def video_loss(activity: Tensor, labels: Tensor, present: Tensor) -> Tensor:
 
 
 def likeness_loss(
-    tokens: Tensor,
-    activity: Tensor,
-    labels: Tensor,
-    present: Tensor,
-    pairs: Iterable[tuple[int, int]] | None = None,
+    tokens: Tensor, activity: Tensor, labels: Tensor, present: Tensor, pairs: Iterable[tuple[int, int]] | None = None
 ) -> Tensor:
     """Return the co-activity loss of W-TALC (Paul et al., ECCV 2018): chunks of one class should have similar features.
 
@@ -249,14 +245,7 @@ def pseudo_targets(activity: Tensor, labels: Tensor, present: Tensor) -> tuple[T
 
 
 PUBLISHED = WOADConfig(rgb_dim=1024, d_model=4096, d_feedforward=2048, dropout=0.1, work_length=750)
-TRAINING = {
-    "epochs": 1000,
-    "max_steps": 4000,
-    "lr": 1e-4,
-    "weight_decay": 5e-4,
-    "batch_size": 10,
-    "schedule": "constant",
-}
+TRAINING = dict(epochs=1000, max_steps=4000, lr=1e-4, weight_decay=5e-4, batch_size=10, schedule="constant")
 
 
 class PublishedWOAD(Published):
@@ -273,13 +262,8 @@ class PublishedWOAD(Published):
         return {**super().renamed(tensors), "batches": torch.zeros((), dtype=torch.int64)}
 
 
-KIND = Kind(
-    WOAD,
-    WOADConfig,
-    read_publication("woad"),
-    {
-        "woad-thumos14": Preset(PUBLISHED, TRAINING),
-        "woad-video-thumos14": Preset(PUBLISHED.replace(supervision="video"), TRAINING),
-    },
-    PublishedWOAD(),
-)
+PRESETS = {
+    "woad-thumos14": Preset(PUBLISHED, TRAINING),
+    "woad-video-thumos14": Preset(PUBLISHED.replace(supervision="video"), TRAINING),
+}
+KIND = Kind(WOAD, WOADConfig, read_publication("woad"), PRESETS, PublishedWOAD())

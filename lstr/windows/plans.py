@@ -86,7 +86,6 @@ class States(Planner, frozen=True):
     """Plan of a state that never ends: `fresh` (B,) bool, streams that start."""
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
-        """See `Planner.plan`."""
         return {"fresh": chunks == 0}
 
 
@@ -110,7 +109,6 @@ class Runs(Planner, frozen=True):
         return chunks[:, None] >= self.beginnings
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
-        """See `Planner.plan`."""
         waiting = ~self.active(chunks)
         place = (chunks[:, None] - self.beginnings) % self.work_length  # (B, R) chunks since the run started
         return {"fresh": (place == 0) | waiting, "waiting": waiting, "unmixed": chunks % self.work_length == 0}
@@ -126,7 +124,6 @@ class Slots(Planner, frozen=True):
     work_length: Size
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
-        """See `Planner.plan`."""
         W = self.work_length
         return {"fresh": chunks == 0, "full": chunks >= W, "newest": np.minimum(chunks, W - 1)}
 
@@ -142,7 +139,6 @@ class Ring(Planner, frozen=True):
     convolved: bool = False
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
-        """See `Planner.plan`."""
         W = self.work_length
         rows = streams[:, None] * W + (chunks[:, None] + 1 + np.arange(W)) % W  # (B, W) oldest first
         plan = {"fresh": chunks == 0, "row": rows[:, -1], "rows": rows.ravel()}
@@ -186,7 +182,6 @@ class Compressed(Memories, frozen=True):
     gru: bool
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
-        """See `Planner.plan`."""
         W, last = self.work_length, np.maximum(chunks - 1, 0)
         work, present = index.work_indices(chunks, self)  # (B, W)
         slots = np.pad(work % W, ((0, 0), (0, self.anticipation)), constant_values=W)
@@ -234,7 +229,6 @@ class Generated(Memories, frozen=True):
     context: SizeOrZero
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
-        """See `Planner.plan`."""
         ring, rows, apart = self.context + self.work_length, index.long_rows(self), index.spacing(self)
         slots, present = short_memory(chunks, self)
         long, visible = index.long_indices(chunks, self)  # (B, n_long)
@@ -267,7 +261,6 @@ class Bank(Memories, frozen=True):
     """
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
-        """See `Planner.plan`."""
         W, apart, long_rows = self.work_length, index.spacing(self), index.long_rows(self)
         first = streams * (W + long_rows)
         held, mask = bank_chunks(chunks, self)
@@ -301,7 +294,6 @@ class History(Memories, frozen=True):
     """
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
-        """See `Planner.plan`."""
         W = self.work_length
         held, exist = history_chunks(chunks, self)  # (B, n_long + W)
         plan = {"fresh": chunks == 0, "missing": ~exist}
@@ -334,7 +326,6 @@ class Joined(Planner, frozen=True):
     members: Annotated[tuple[Form, ...], msgspec.Meta(min_length=1, max_length=1000)]
 
     def plan(self, chunks: Indices, streams: Indices) -> Plan:
-        """See `Planner.plan`."""
         plans = (member.plan(chunks, streams) for member in self.members)
         plan = {f"{at}/{name}": values for at, own in enumerate(plans) for name, values in own.items()}
         changes = [values for name, values in plan.items() if name.endswith(f"/{CHANGES}")]

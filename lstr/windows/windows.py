@@ -267,11 +267,7 @@ def chosen(tensor: Tensor, rows: NDArray[np.int64]) -> Tensor:
 
 
 def multi_hot_cross_entropy(
-    logits: Tensor,
-    targets: Tensor,
-    ignore: int | None = None,
-    valid: Tensor | None = None,
-    total: float | None = None,
+    logits: Tensor, targets: Tensor, ignore: int | None = None, valid: Tensor | None = None, total: float | None = None
 ) -> Tensor:
     """Return the mean over chunks of the sum over classes of -target * log_softmax(logits), as the published code.
 
