@@ -1,4 +1,4 @@
-"""Settings of a training: presets by name, kind and size, and the schedules and the optimiser that they choose."""
+"""Presets by name, kind and size, schedules of the learning rate, and optimisers."""
 
 import math
 
@@ -7,8 +7,6 @@ import pytest
 import torch
 from msgspec import structs
 
-from lstr import kinds
-from lstr.config import WindowConfig
 from lstr.errors import ConfigError
 from lstr.kinds import KINDS, make_model
 from lstr.pipelines.training.config import (
@@ -23,7 +21,10 @@ from lstr.pipelines.training.config import (
 from lstr.pipelines.training.loop import learning_rate, rates
 from lstr.pipelines.training.model_run import make_adam
 
-OF_SIZE = {*SMALL_SIZES, "dropout", "groups", "rgb_dim", "flow_dim"}
+SIZES = {*SMALL_SIZES, "dropout", "groups", "rgb_dim", "flow_dim"}
+NAMES = "thumos14 tvseries hacs rnn-small thumos14-published tvseries-published miniroad-thumos14 miniroad-tvseries"
+NAMES += " testra-thumos14 testra-laplace-thumos14 gatehub-thumos14 oadtr-thumos14 colar-thumos14 trn-thumos14"
+NAMES += " cmert-thumos14 mat-thumos14 mat-tvseries"
 
 
 def test_presets_and_changes():
@@ -33,75 +34,68 @@ def test_presets_and_changes():
     assert (config.lr, config.weight_decay, config.epochs, config.batch_size) == (5e-5, 5e-5, 25, 16)
     model, config = resolve("lstr-small", {"model.n0": "4", "train.lr": "0.1"}, (8, 4))
     assert (model.n0, config.lr, model.rgb_dim, model.flow_dim) == (4, 0.1, 8, 4)
-    named = {"thumos14", "tvseries", "hacs", "rnn-small", "thumos14-published", "tvseries-published"}
-    named |= {"miniroad-thumos14", "miniroad-tvseries", "testra-thumos14", "testra-laplace-thumos14"}
-    named |= {"gatehub-thumos14", "oadtr-thumos14", "colar-thumos14", "trn-thumos14"}
-    named |= {"cmert-thumos14", "mat-thumos14", "mat-tvseries"}
-    assert set(presets()) == set(kinds.presets()) >= named
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"model.n_head": "4"}, {"train.lr": "much"}, {"lr": "1"}, {"train.windows": "odd"}, {"train.lr": "-1"}]
-    + [{"train.patience": "2"}],
-    ids=str,
-)
-def test_settings_that_cannot_be(changes):
-    with pytest.raises(ConfigError) as caught:
-        resolve("lstr-small", changes, (8, 4))
-    assert caught.value.hint
-
-
-def alone(kind: str) -> tuple[str, WindowConfig, TrainConfig]:
-    """Preset, model and training of `--set model.kind=KIND` with minutes of video."""
-    name = preset_for(1000, {"model.kind": kind})
-    return name, *resolve(name, {"model.kind": kind}, (8, 4))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_alone_is_the_published_one_but_for_its_size(kind):
-    name, model, train = alone(kind)
-    published = KINDS[kind].published_preset
-    plain, training = preset_named(published) if published else (KINDS[kind].config(), TrainConfig())
-    own = {field.name for field in structs.fields(model)} - OF_SIZE
-    assert {n: getattr(model, n) for n in own} == {n: getattr(plain, n) for n in own}
-    assert (train.windows, train.targets, train.ambiguous) == (training.windows, training.targets, training.ambiguous)
-    assert name.endswith("small") and changes_from(name, model, train) == {}, "it is no other preset that was changed"
-    assert bool(model.n_long) == (KINDS[kind].config.uses.long_memory and kind != "lstr")
-    assert sum(p.numel() for p in make_model(model, 4).parameters()) < 2e6
-
-
-def test_the_default_preset():
-    """`lstr-small` for minutes of video, the published size for the hours of THUMOS'14, and that of a kind."""
-    assert [preset_for(n) for n in (1200, 14_400, 14_401)] == ["lstr-small", "lstr-small", "thumos14"]
-    assert preset_for(1200, kind="rnn") == "rnn-small"
-    for settings, small, large in (
-        ({"model.kind": "rnn", "model.cell": "gru", "train.lr": "0.1"}, "rnn-small", "thumos14"),
-        ({"model.kind": "svm"}, "lstr-small", "thumos14"),
-        ({"model.long_length": "64"}, "lstr-small", "thumos14"),
-        ({"model.kind": "woad"}, "woad-small", "woad-thumos14"),
-    ):
-        assert (preset_for(14_400, settings), preset_for(14_401, settings)) == (small, large), settings
     model, train = resolve("cmert-small", {"model.context": "0", "train.windows": "random"}, (8, 4))
     assert (model.context, model.grid, train.windows) == (0, "anchored", "random")
     model, train = resolve("lstr-small", {"model.kind": "cmert"}, (8, 4))
     assert (model.grid, model.context, model.long_length, train.windows) == ("fixed", 0, 64, "random")
-    for name in ("svm-small", "cmert", "-small"):
-        with pytest.raises(ConfigError) as caught:
-            preset_named(name)
-        assert caught.value.hint
+    assert set(presets()) >= {*NAMES.split()}
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        *(("lstr-small", {name: "-1"}) for name in ("model.n_head", "lr", "train.windows", "train.lr")),
+        ("lstr-small", {"train.patience": "2"}),
+        *((name, {}) for name in ("svm-small", "cmert", "-small")),
+    ],
+)
+def test_unknown_presets_and_invalid_settings_are_refused(preset, changes):
+    with pytest.raises(ConfigError) as caught:
+        resolve(preset, changes, (8, 4))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_small_preset_of_a_kind_differs_from_the_published_one_by_its_size(kind):
+    """Here by `--set model.kind=KIND` with minutes of video."""
+    name = preset_for(1000, {"model.kind": kind})
+    model, train = resolve(name, {"model.kind": kind}, (8, 4))
+    published = KINDS[kind].published_preset
+    plain, training = preset_named(published) if published else (KINDS[kind].config(), TrainConfig())
+    settings = {field.name for field in structs.fields(model)} - SIZES
+    assert {n: getattr(model, n) for n in settings} == {n: getattr(plain, n) for n in settings}
+    assert (train.windows, train.targets, train.ambiguous) == (training.windows, training.targets, training.ambiguous)
+    assert name.endswith("small") and changes_from(name, model, train) == {}
+    assert bool(model.n_long) == (KINDS[kind].config.uses.long_memory and kind != "lstr")
+    assert sum(p.numel() for p in make_model(model, 4).parameters()) < 2e6
+
+
+@pytest.mark.parametrize(
+    ("settings", "small", "large"),
+    [
+        ({}, "lstr-small", "thumos14"),
+        ({"model.kind": "rnn", "model.cell": "gru", "train.lr": "0.1"}, "rnn-small", "thumos14"),
+        ({"model.kind": "svm"}, "lstr-small", "thumos14"),
+        ({"model.long_length": "64"}, "lstr-small", "thumos14"),
+        ({"model.kind": "woad"}, "woad-small", "woad-thumos14"),
+    ],
+    ids=str,
+)
+def test_the_default_preset_is_the_small_one_up_to_an_hour(settings, small, large):
+    assert [preset_for(n, settings) for n in (1200, 14_400, 14_401)] == [small, small, large]
+    assert preset_for(1200, kind="rnn") == "rnn-small"
 
 
 def test_the_papers_schedule():
     config = TrainConfig(lr=1.0)
-    found = [learning_rate(step, 100, config.lr, config.warmup, config.schedule) for step in range(100)]
-    assert found[0] == pytest.approx(1 / 40) and found[39] == pytest.approx(1.0) and max(found) == pytest.approx(1.0)
-    assert np.allclose(np.diff(found[:40]), 1 / 40)
-    assert found[70] == pytest.approx(0.5) and found[-1] < 0.001 and (np.diff(found[40:]) < 0).all()
+    lrs = [learning_rate(step, 100, config.lr, config.warmup, config.schedule) for step in range(100)]
+    assert lrs[0] == pytest.approx(1 / 40) and lrs[39] == pytest.approx(1.0) and max(lrs) == pytest.approx(1.0)
+    assert np.allclose(np.diff(lrs[:40]), 1 / 40)
+    assert lrs[70] == pytest.approx(0.5) and lrs[-1] < 0.001 and (np.diff(lrs[40:]) < 0).all()
 
 
 def published_rate(step, epochs, epoch_steps):
-    """The published scheduler steps once when it is made, so the first step of training has its second rate."""
+    """Compute the learning rate of the published scheduler, which skips its first value."""
     at, warm = step + 1, 10 * epoch_steps
     rise = min(1, 0.3 * (1 - at / warm) + at / warm)
     return 7e-5 * rise * 0.5 * (1 + math.cos(math.pi * at / (epochs * epoch_steps)))
@@ -109,18 +103,18 @@ def published_rate(step, epochs, epoch_steps):
 
 @pytest.mark.parametrize("epochs", [25, 4])
 def test_the_schedule_of_the_published_code(epochs):
-    """Peak 4.64e-5 at epoch 8.7, 4.58e-5 at epoch 10 of 25 (measured); the rise takes ten epochs of any number."""
+    """Its peak is 4.64e-5 at epoch 8.7, and 4.58e-5 at epoch 10 of 25 (measured); the rise always takes ten epochs."""
     _, config = resolve("thumos14-published", {"train.epochs": str(epochs)}, (2048, 1024))
     rate = rates(config, 100 * epochs + 3, epoch_steps=100)
-    found = [rate(step) for step in range(100 * epochs)]
-    np.testing.assert_allclose(found, [published_rate(k, epochs, 100) for k in range(100 * epochs)], rtol=1e-9)
-    assert found[0] > 2.1e-5 and found[-1] == 0
+    lrs = [rate(step) for step in range(100 * epochs)]
+    np.testing.assert_allclose(lrs, [published_rate(k, epochs, 100) for k in range(100 * epochs)], rtol=1e-9)
+    assert lrs[0] > 2.1e-5 and lrs[-1] == 0
     if epochs == 25:
-        assert found[999] == pytest.approx(4.58e-5, rel=1e-2) and max(found) == pytest.approx(4.64e-5, rel=1e-3)
-        assert np.argmax(found) / 100 == pytest.approx(8.7, abs=0.1)
+        assert lrs[999] == pytest.approx(4.58e-5, rel=1e-2) and max(lrs) == pytest.approx(4.64e-5, rel=1e-3)
+        assert np.argmax(lrs) / 100 == pytest.approx(8.7, abs=0.1)
 
 
-def test_one_cycle_is_pytorchs_and_tenths_fall_by_epoch():
+def test_onecycle_equals_pytorch_and_tenths_fall_by_epoch():
     optimiser = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=1)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=1.2e-4, total_steps=41, pct_start=0.25)
     for step in range(41):
@@ -133,21 +127,20 @@ def test_one_cycle_is_pytorchs_and_tenths_fall_by_epoch():
     assert [tenths(step) for step in range(9)] == pytest.approx([1e-4] * 3 + [1e-5] * 3 + [1e-6] * 3)
 
 
-def weights_after(optimiser_of) -> list[torch.Tensor]:
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.ReLU(), torch.nn.Linear(7, 2))
-    optimiser = optimiser_of(model)
-    for _ in range(5):
-        optimiser.zero_grad()
-        model(torch.randn(4, 5)).square().sum().backward()
-        optimiser.step()
-    return [*model.parameters()]
+def test_adamw_equals_pytorch_and_differs_from_adam():
+    def train(make_optimiser, **settings):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.ReLU(), torch.nn.Linear(7, 2))
+        optimiser = make_optimiser(model, **settings)
+        for _ in range(5):
+            optimiser.zero_grad()
+            model(torch.randn(4, 5)).square().sum().backward()
+            optimiser.step()
+        return [*model.parameters()]
 
-
-def test_decay_that_is_not_part_of_the_gradient_is_adamw():
-    def ours(name):
-        return lambda model: make_adam(model, TrainConfig(lr=0.01, weight_decay=0.5, optimiser=name))
-
-    theirs = weights_after(lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5))
-    for weight, found, other in zip(theirs, weights_after(ours("adamw")), weights_after(ours("adam")), strict=True):
-        assert torch.allclose(found, weight, rtol=1e-5, atol=1e-7) and not torch.allclose(found, other, rtol=1e-2)
+    expected = train(lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5))
+    adamw, adam = (
+        train(make_adam, config=TrainConfig(lr=0.01, weight_decay=0.5, optimiser=name)) for name in ("adamw", "adam")
+    )
+    for weight, ours, other in zip(expected, adamw, adam, strict=True):
+        assert torch.allclose(ours, weight, rtol=1e-5, atol=1e-7) and not torch.allclose(ours, other, rtol=1e-2)
