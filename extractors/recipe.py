@@ -133,7 +133,7 @@ class Recipe(OfStreams[NetworkRecipe]):
         if self.flow and self.flow_algorithm not in ALGORITHMS.values():
             raise ValueError(f"flow_algorithm {self.flow_algorithm!r} is unknown")
         if (self.fps, self.chunk) != (FPS, CHUNK):
-            raise ValueError(f"fps and chunk are {self.fps} and {self.chunk}, and {FPS} and {CHUNK} in this version")
+            raise ValueError(f"fps and chunk are {self.fps} and {self.chunk}; only {FPS} and {CHUNK} are supported")
 
     @property
     def id(self) -> str:

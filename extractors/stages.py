@@ -30,7 +30,7 @@ class Stage(ContextDecorator):
                 setattr(error, _MARK, self.name)
 
 
-PROBE = Stage("probe", "looking into it")
+PROBE = Stage("probe", "reading its metadata")
 DECODE = Stage("decode", "decoding")
 FLOW = Stage("flow", "optical flow")
 NETWORK = Stage("network", "a feature network")

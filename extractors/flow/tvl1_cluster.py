@@ -83,7 +83,7 @@ def checked(returned: tuple[Any, ...]) -> Any:
     """
     code, *values = returned
     if int(code):
-        raise FlowError(f"CUDA answers {code.name}.")
+        raise FlowError(f"CUDA reports the error {code.name}.")
     return None if not values else values[0] if len(values) == 1 else tuple(values)
 
 

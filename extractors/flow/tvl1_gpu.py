@@ -70,7 +70,7 @@ def open_solver(device: torch.device | str) -> Solver:
     if wanted and wanted not in OPENERS:
         raise FlowError(f"{VARIABLE} is {wanted!r}, not one of {', '.join(OPENERS)}.", f"unset {VARIABLE}.")
     if device.type != "cuda":
-        raise FlowError(f"No kernel of TV-L1 in torch runs on {device}.", OTHER_BACKEND)
+        raise FlowError(f"TV-L1 on a GPU needs a CUDA device, not {device}.", OTHER_BACKEND)
     if device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
     failures: list[FlowError] = []

@@ -129,7 +129,7 @@ class Archive:
     def read(self, name: str) -> bytes:
         """Return the bytes of a member. Raises WeightsError if their hash differs from model.json."""
         if name not in self:
-            raise WeightsError(f"{self.path} holds no {name}.", FOREIGN)
+            raise WeightsError(f"{self.path} does not contain {name}.", FOREIGN)
         with self._opened() as (container, members):
             content = container.read(members[name])
         if hashlib.sha256(content).hexdigest() != self.sha256(name):

@@ -189,7 +189,7 @@ def _check(loaded: Mapping[str, Tensor], wanted: Mapping[str, torch.Size], path:
     needed = [n for n in wanted if not n.endswith("num_batches_tracked")]
     missing = [n for n in needed if n not in loaded]
     if len(missing) == len(needed):
-        raise WeightsError(f"{path} holds no {network} tensor (its first is {next(iter(loaded), 'none')!r}).", hint)
+        raise WeightsError(f"{path} has no {network} tensor (its first is {next(iter(loaded), 'none')!r}).", hint)
     if missing:
         raise WeightsError(f"{path} lacks {len(missing)} tensors of {network}; the first is {missing[0]!r}.", hint)
     extra = [n for n in loaded if n not in wanted]

@@ -58,7 +58,7 @@ def check_graph(content: bytes, name: str) -> None:
     try:
         counts = _checked(memoryview(content), "model", 0)
         if counts.get("graph") != 1:
-            raise _Refused("it holds no graph")
+            raise _Refused("it contains no graph")
     except _Refused as error:
         raise WeightsError(f"{name} is not a graph of an exported model: {error}.", FOREIGN) from error
 
@@ -72,7 +72,7 @@ def _checked(content: memoryview, kind: str, depth: int) -> dict[str, int]:
     for number, value in _fields(content):
         what = MESSAGES[kind].get(number)
         if what is None:
-            raise _Refused(f"it has {NAMED.get((kind, number), f'a field {number} of a {kind}, which is not ours')}")
+            raise _Refused(f"it has {NAMED.get((kind, number), f'an unknown field {number} in a {kind}')}")
         counts[what] = counts.get(what, 0) + 1
         if what in MESSAGES:
             if not isinstance(value, memoryview):

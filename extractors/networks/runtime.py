@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # converted networks run without torch
 
 RUNTIMES = ("torch", "openvino", "onnxruntime")
 AUTO = "auto"
-USE_TORCH = "leave it to torch: --set runtime=torch."
+USE_TORCH = "run it with torch: --set runtime=torch."
 
 IMAGES, FEATURES = "images", "features"  # names of input and output in a network's ONNX file
 FORMAT = 1  # of stored converted networks; increase it if the conversion changes

@@ -88,9 +88,9 @@ def cards_of(source: str | Path, stream: str, n_folds: int = 0) -> tuple[ModelCa
         path = network_file(source, stream, fold)
         card = read_card(path) if path.is_file() else None
         if card is None or (card.stream, card.fold) != (stream, fold):
-            state = "is not marked as" if path.is_file() else "is missing, that should be"
-            which = f"the {stream} network without fold {fold}" if fold else f"a {stream} network of all videos"
-            raise WeightsError(f"{path} {state} {which}.", COPY_HINT)
+            state = "is not marked as" if path.is_file() else "is missing; it should be"
+            trained = f"trained without fold {fold}" if fold else "trained on all videos"
+            raise WeightsError(f"{path} {state} the {stream} network {trained}.", COPY_HINT)
         cards.append(card)
     return tuple(cards)
 
