@@ -77,7 +77,7 @@ def load_checkpoint(
     if not is_model(path) or (model := open_model(path)).exported is None:
         return open_checkpoint(path, overrides, device)
     if overrides:
-        raise ConfigError(f"{path} is exported: its settings are fixed.", "leave the settings out.")
+        raise ConfigError(f"{path} is exported: its settings are fixed.", "remove the settings.")
     return load_exported(model)
 
 
@@ -96,7 +96,7 @@ def device_of(checkpoint: Checkpoint | str | Path | None, wanted: str | None) ->
     if wanted not in (None, "cpu"):
         raise DeviceError(
             f"{path} is exported, so it runs on the CPU, not on {wanted}.",
-            "leave the device out, or use the model file that it was exported from.",
+            "omit the device, or use the model file that it was exported from.",
         )
     return "cpu"
 
@@ -177,7 +177,7 @@ def warnings_of_source(loaded: Checkpoint, source_id: str, video: Path | None = 
         with suppress(OSError):  # opening the file reports it
             known = sha256_of(video) in hashes or seen.get(source_id, "") is None
     if known:
-        return [f"{loaded.path} was trained on {source_id}: on new videos it is likely to do worse."]
+        return [f"{loaded.path} was trained on {source_id}: expect worse results on new videos."]
     if is_demo(loaded.about) and source_id not in (loaded.about.get("videos") or ()):
         return [f"{loaded.path} is a demo model, trained on rendered figures: its results on other videos are random."]
     return []

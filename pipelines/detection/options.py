@@ -193,11 +193,11 @@ def by_kind(sources: Iterable[str | Path], names: Mapping[str, str | Path]) -> t
     known = {str(source) for source in names.values()}
     sources = [*(source for source in sources if str(source) not in known), *names.values()]
     if [str(source) for source in sources].count("-") > 1:
-        raise MissingPathError("Standard input is given twice.", "name - once.")
+        raise MissingPathError("Standard input (-) is given twice.", "name it once.")
     for name, source in names.items():
         if "/" in name or fault_of(name):
             raise MissingPathError(
-                f"{name!r} cannot name a source, because names of files begin with it.",
+                f"{name!r} is not a valid source name, because file names begin with it.",
                 "choose a word, as in --name door=rtsp://….",
             )
         if parse_live(source) is None:

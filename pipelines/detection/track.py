@@ -262,7 +262,7 @@ class Track:
                 error, reason = full, str(full)
             if outlet.sink.needs_all:
                 self.sink_error = self.sink_error or error
-            yield Notice(f"{reason} The decisions on {self.title} continue without {outlet.sink.name}.")
+            yield Notice(f"{reason} Detection on {self.title} continues without {outlet.sink.name}.")
 
     def refresh(self) -> Status:
         """Return its status, updated from its reader."""

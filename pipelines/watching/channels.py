@@ -36,7 +36,7 @@ UNSAFE = {*map(chr, range(33)), "\x7f"}
 # Why a request of a webhook failed
 REASONS = (
     (TimeoutError, f"it did not answer within {WEBHOOK_TIMEOUT_S:g} s."),
-    (ssl.SSLError, "its certificate or its TLS is not accepted."),
+    (ssl.SSLError, "its TLS certificate or TLS version was rejected."),
     (socket.gaierror, "its host was not found."),
 )
 CUT_OFF = "its answer was cut off, is not HTTP, or came too slowly."
@@ -86,14 +86,14 @@ class AppriseNotifier(Notifier):
             while not (image := find(notice.event.id)) and ticks:
                 ticks -= 1
                 if self._closing.wait(TICK_S):
-                    raise DeliveryError("the program is ending.")
+                    raise DeliveryError("the service is ending.")
         attached = AttachFile(str(image)) if image else None
         try:
             arrived = self._apprise.notify(body=describe(notice, now), title=title(notice.event), attach=attached)
         except Exception as error:  # the error of a plug-in may contain its address
             raise DeliveryError(f"Apprise raised {type(error).__name__}.") from None
         if not arrived:
-            raise DeliveryError("Apprise could not deliver.")
+            raise DeliveryError("Apprise could not deliver the message.")
 
     def abort(self) -> None:
         """Stop waiting for an image."""
@@ -146,7 +146,7 @@ class CommandNotifier(Notifier):
         self._process = process
         try:
             if self._closing:
-                raise DeliveryError("the program is ending.")
+                raise DeliveryError("the service is ending.")
             process.wait(PROGRAM_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise DeliveryError(f"its program ran for more than {PROGRAM_TIMEOUT_S:g} s and was killed.") from None

@@ -249,7 +249,7 @@ class Clips:
                 self._report_disk(error.strerror or str(error))
             elif (source := recording.event.source) not in self._unusable:
                 self._unusable.add(source)
-                self._log(f"The packets of {source} cannot be written as clips ({error}): its events have none.")
+                self._log(f"Clips of {source} cannot be written ({error}): its events have no clips.")
 
     def _write(self, recording: Recording) -> None:
         """Write what has come for a clip, and finish it if it is complete. Raises OSError and FFmpegError.

@@ -312,7 +312,7 @@ def read_config(path: str | Path) -> WatchConfig:
             for key, table in (convert(name, value, dict[str, dict[str, Any]]) or {}).items():
                 entry, kind = f"{name}.{key}", SourceConfig if name == "sources" else ActionConfig
                 if name != "actions" and not NAME.fullmatch(key):
-                    errors.append(f"{key!r} is not a name: use up to 64 letters, digits, spaces and . _ -")
+                    errors.append(f"{key!r} is not a valid name: use up to 64 letters, digits, spaces and . _ -")
                 if name != "channels":
                     found[name][key] = convert(entry, table, kind)
                     continue
@@ -368,7 +368,7 @@ def check(config: WatchConfig, now: bool = False) -> dict[str, list[str]]:
             errors.append(f"sources.{name}.address: {error} {error.hint}")
     all_actions = {action for names in known.values() for action in names}
     errors += [
-        f"actions.{action}: no model knows it; they know {', '.join(sorted(all_actions))}."
+        f"actions.{action}: unknown action; the models know {', '.join(sorted(all_actions))}."
         for action in config.actions
         if all_actions and action not in all_actions
     ]

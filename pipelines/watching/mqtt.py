@@ -144,7 +144,7 @@ class MqttNotifier(Notifier):
                         raise ValueError
                     message.wait_for_publish(TICK_S)
                     if self._closing.is_set():
-                        raise DeliveryError("the program is ending.")
+                        raise DeliveryError("the service is ending.")
                     if monotonic() > until:
                         raise DeliveryError(f"the broker did not confirm it within {CONFIRM_S:g} s.")
             except (ValueError, RuntimeError):

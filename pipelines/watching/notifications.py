@@ -186,7 +186,7 @@ class Delivery:
                     for notice in stale:
                         self.history.drop(notice, _now())
                     if stale:
-                        self._log(f"{self.notifier.name}: {len(stale)} notifications were dropped, older than a day.")
+                        self._log(f"{self.notifier.name}: {len(stale)} notifications older than a day were dropped.")
                     for notice in sorted(pending, key=lambda n: self._failures.get(n.id, 0)):
                         if self._stopping or (notice not in stale and not self._deliver(notice)):
                             pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures_in_row - 1, 20))
@@ -194,7 +194,7 @@ class Delivery:
                     history_fails = False
                 except HistoryError as error:
                     if not (history_fails or self._stopping):
-                        self._log(f"{error} Deliveries by {self.notifier.name} are marked later.")
+                        self._log(f"{error} Deliveries by {self.notifier.name} are stored later.")
                     history_fails, pause = True, FULL_DISK_PAUSE_S
                 with self._changed:
                     self._changed.wait_for(lambda: self._woken or self._stopping, pause)

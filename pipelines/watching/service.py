@@ -109,9 +109,9 @@ class Service:
                 )
             sources = self.sources
             if name in sources:
-                raise LstrError(f"There is a source {name!r} already.", "choose another name.")
+                raise LstrError(f"A source named {name!r} exists already.", "choose another name.")
             if len(sources) >= MAX_SOURCES:
-                raise LstrError(f"There are {len(sources)} sources already.", "remove one of them first.")
+                raise LstrError(f"The limit of {MAX_SOURCES} sources is reached.", "remove a source first.")
             self._keep(ADDED, name, address)
             self._distribute()
 
@@ -151,7 +151,7 @@ class Service:
         try:
             ended = self.history.end_all(datetime.now().astimezone())
             if ended:
-                self.log(f"{ended} events were active when the service was killed; they end when they were last seen.")
+                self.log(f"{ended} events were active when the service was killed; each ends at its last decision.")
             self.dashboard.snoozes = self.policy.snoozes()
             self.notifications.__enter__()
             page, app = self.config.page, WatchSite(self.dashboard, self, lambda: self.ended).app()

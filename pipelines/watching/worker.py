@@ -88,7 +88,7 @@ class Worker:
                 self._remove(name)
             self._wanted = dict(sources)
             if self._session and not self._is_stale and len(sources) > self._places:
-                self._log(f"{self._name} has no place for {len(sources)} sources: all of them start over.")
+                self._log(f"{self._name}: all sources are opened again, to make room for {len(sources)}.")
                 self._is_stale = True
                 for name in [*self._inside]:
                     self._remove(name)
