@@ -1,7 +1,7 @@
-"""The step of a training: features that are kept on its device, and a teacher that sees the future."""
+"""Steps of a training: features in memory, and a teacher that sees future chunks."""
 
 import json
-import shutil
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 
@@ -29,51 +29,44 @@ MODEL = configure(
 CPU, CLASSES = torch.device("cpu"), tuple("abcd")
 
 SETTINGS = {**TINY_SETTINGS, "model.kind": "rnn", "train.batch_size": "4", "train.epochs": "2", "train.log_every": "1"}
-TAUGHT = {**SETTINGS, "train.teacher": "4"}
-SAVED = {**TAUGHT, "train.save_seconds": "0"}
+TEACHER = {**SETTINGS, "train.teacher": "4"}
 
 
 def videos(dtype=np.float16) -> list[LabelledVideo]:
-    """One longer than all memories, one shorter than the work memory, and one between."""
-    random = np.random.default_rng(0)
-    made = []
+    """Make a video longer than all memories, one shorter than the work memory, and one between."""
+    random, result = np.random.default_rng(0), []
     for n, length in enumerate((700, 3, 20)):
         rgb, flow = (random.standard_normal((length, width)).astype(dtype) for width in (5, 3))
         targets = (random.random((length, 4)) < 0.3).astype(np.uint8)
-        made.append(LabelledVideo(f"video {n}", TwoStreamArray(rgb, flow), targets))
-    return made
+        result.append(LabelledVideo(f"video {n}", TwoStreamArray(rgb, flow), targets))
+    return result
 
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        {"gru": True, "anticipation": 2},
-        {"positions": "distance", "grid": "fixed"},
-        {"long_length": 0},
-        {"kind": "cmert", "context": 2},
-    ],
+    [{}, {"gru": True, "anticipation": 2}, {"positions": "distance", "grid": "fixed"}]
+    + [{"long_length": 0}, {"kind": "cmert", "context": 2}],
     ids=str,
 )
 @pytest.mark.parametrize(("sampling", "dtype"), [("consistent", np.float16), ("stretched", np.float32)])
-def test_windows_of_kept_features_are_those_that_are_read(changes, sampling, dtype, monkeypatch):
+def test_windows_of_features_in_memory_equal_those_read_from_files(changes, sampling, dtype, monkeypatch):
     model, train = change(MODEL, changes), TrainConfig(batch_size=7, accumulate=2, long_sampling=sampling)
     data = videos(dtype)
-    reading, keeping = (Learner(data, CLASSES, model, train) for _ in range(2))
-    keeping.kept = InMemoryFeatures(data, CPU)
-    assert keeping.kept.rows.dtype == torch.from_numpy(np.zeros(1, dtype)).dtype
+    from_files, in_memory = (Learner(data, CLASSES, model, train) for _ in range(2))
+    in_memory.kept = InMemoryFeatures(data, CPU)
+    assert in_memory.kept.rows.dtype == torch.from_numpy(np.zeros(1, dtype)).dtype
     drawn = draw_windows(data, model, train, 0)
     for rank, size in ((0, 1), (1, 2)):
         monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
         monkeypatch.setattr(ranks, "world_size", lambda size=size: size)
         for at in range(0, len(drawn), 7):
-            ours, theirs = (learner.make_batch(drawn[at : at + 7]) for learner in (keeping, reading))
-            assert ours.videos == theirs.videos and len(ours.pieces) == len(theirs.pieces) > 0
-            for a, b in zip(ours.pieces, theirs.pieces, strict=True):
-                for found_here, expected in zip(keeping.move(a), reading.move(b), strict=True):
-                    for name, tensor in vars(expected).items():
-                        assert tensor is None or torch.equal(getattr(found_here, name), tensor), name
-    batch = reading.make_batch([(0, 30)])  # of a single window, for the second process of two
+            batch, expected = (learner.make_batch(drawn[at : at + 7]) for learner in (in_memory, from_files))
+            assert batch.videos == expected.videos and len(batch.pieces) == len(expected.pieces) > 0
+            for a, b in zip(batch.pieces, expected.pieces, strict=True):
+                for ours, theirs in zip(in_memory.move(a), from_files.move(b), strict=True):
+                    for name, tensor in vars(theirs).items():
+                        assert tensor is None or torch.equal(getattr(ours, name), tensor), name
+    batch = from_files.make_batch([(0, 30)])  # the second of two processes has no window of it
     assert batch.n_windows == 1 and batch.videos == [] and not batch.pieces[0][1].counts.any()
 
 
@@ -83,8 +76,8 @@ def test_windows_of_kept_features_are_those_that_are_read(changes, sampling, dty
     + [{"kind": "cmert", "context": 2}, {"kind": "mat", "groups": 2}],
     ids=str,
 )
-def test_a_step_never_looks_at_what_a_tensor_holds(changes):
-    """Meta tensors hold nothing, so that any such look, which would wait for a GPU, raises."""
+def test_a_step_never_reads_values_of_tensors(changes):
+    """Reading a value waits for the GPU. Meta tensors have no values, so that reading one raises."""
     data = videos()
     learner = Learner(data, CLASSES, change(MODEL, changes), TrainConfig())
     learner.kept = InMemoryFeatures(data, CPU)
@@ -95,22 +88,22 @@ def test_a_step_never_looks_at_what_a_tensor_holds(changes):
     windows = replace(windows, long_mask=hide_slots(windows, 0.5).long_mask).map(lambda tensor: tensor.to(meta))
     logits = model.to(meta)(windows)
     targets, counts = supervision.targets.to(meta), supervision.counts.to(meta)
-    held = Supervision(targets, counts, 2, [5.0 for _ in outputs.parts], 2.0, soft=targets)
-    loss = model.loss(logits, windows, held) + distillation(model.logits_of(logits), outputs, held, 2.0)
+    known = Supervision(targets, counts, 2, [5.0 for _ in outputs.parts], 2.0, soft=targets)
+    loss = model.loss(logits, windows, known) + distillation(model.logits_of(logits), outputs, known, 2.0)
     loss.backward()
     assert loss.device == meta and loss.shape == ()
 
 
 @pytest.mark.gpu
-def test_a_gpu_trains_on_what_it_keeps():
-    """Few steps with features on the GPU and with features that are read are the same to rounding."""
+def test_a_gpu_trains_alike_on_features_in_its_memory():
+    """Steps with features on the GPU and with features that are read are equal up to rounding."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     data, losses = videos(), []
     drawn = draw_windows(data, MODEL, TrainConfig(), 0)
-    for kept in (None, InMemoryFeatures(data, torch.device("cuda"))):
+    for features in (None, InMemoryFeatures(data, torch.device("cuda"))):
         learner = Learner(data, CLASSES, MODEL, TrainConfig(lr=1e-3), device="cuda")
-        learner.kept = kept
+        learner.kept = features
         losses.append([learner.step(learner.make_batch(drawn[:16]), number, 1e-3)[0] for number in range(5)])
     np.testing.assert_allclose(*losses, rtol=1e-3)
 
@@ -125,12 +118,8 @@ def task(split, settings, **changes):
     return Task(split, model, config)
 
 
-def equal(one: dict, other: dict) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def taught_step(kind, soft, **changes):
-    """The loss and the gradients of one step, with what a teacher says of each chunk."""
+def step_with_teacher(kind, soft, **changes):
+    """Return the loss and gradients of one step, with the teacher's scores of each chunk."""
     model, config = resolve("lstr-small", {**TINY_SETTINGS, "model.kind": kind, **changes}, (5, 3))
     data = videos(np.float32)[::2]
     learner = Learner(data, CLASSES, model, config, soft=soft)
@@ -140,60 +129,58 @@ def taught_step(kind, soft, **changes):
 
 @pytest.mark.parametrize("kind", ["lstr", "rnn", "colar", "tfn-like"])
 def test_a_teacher_changes_loss_and_gradients(kind):
-    """Down to the first layer of the model; one that says nothing changes nothing."""
-    said = [torch.rand(n, 4, generator=torch.Generator().manual_seed(n)).softmax(-1) for n in (700, 20)]
-    plain, without = taught_step(kind, None)
-    loss, grads = taught_step(kind, said, **{"train.teacher": "4"})
-    assert loss > plain + 1e-4 and all(grad.isfinite().all() for grad in grads.values())
+    """Down to the first layer of the model; a teacher whose scores are 0 changes nothing."""
+    scores = [torch.rand(n, 4, generator=torch.Generator().manual_seed(n)).softmax(-1) for n in (700, 20)]
+    loss_without, without = step_with_teacher(kind, None)
+    loss, grads = step_with_teacher(kind, scores, **{"train.teacher": "4"})
+    assert loss > loss_without + 1e-4 and all(grad.isfinite().all() for grad in grads.values())
     first = next(name for name in grads if name.startswith("feature_head_work"))
     assert not torch.allclose(grads[first], without[first])
-    loss, grads = taught_step(kind, [torch.zeros_like(one) for one in said], **{"train.teacher": "4"})
-    assert loss == pytest.approx(plain) and all(torch.allclose(grads[name], without[name]) for name in grads)
+    loss, grads = step_with_teacher(kind, [torch.zeros_like(rows) for rows in scores], **{"train.teacher": "4"})
+    assert loss == pytest.approx(loss_without) and all(torch.allclose(grads[name], without[name]) for name in grads)
 
 
-def test_a_model_learns_from_its_teacher_and_keeps_nothing_of_it(split, tmp_path):
-    steps = list(train_model(task(split, TAUGHT), tmp_path / "run"))
+def test_a_model_with_a_teacher_has_the_form_of_one_without(split, tmp_path):
+    steps = list(train_model(task(split, TEACHER), tmp_path / "run"))
     assert list(dict.fromkeys(step.stage for step in steps)) == ["teacher, 4 chunks late", ""]
     list(train_model(task(split, SETTINGS), tmp_path / "plain"))
     loaded, plain = load(tmp_path / "run" / "checkpoint.pt"), load(tmp_path / "plain" / "checkpoint.pt")
     assert loaded.config == plain.config and loaded.extra["train"]["teacher"] == 4
     ours, theirs = loaded.model.state_dict(), plain.model.state_dict()
     assert {name: t.shape for name, t in ours.items()} == {name: t.shape for name, t in theirs.items()}
-    assert not equal(ours, theirs)
-    late = json.loads((tmp_path / "run" / "teacher-4" / "config.json").read_text())
-    assert late["data"]["delay"] == 4 and late["train"]["teacher"] == 0
-    assert late["model"]["work_length"] == plain.config.work_length + 4
-    scores = torch.load(tmp_path / "run" / "teacher-4" / "scores.pt", weights_only=True)["scores"]
-    assert [len(one) for one in scores] == [64] * 3 and not scores[0][-4:].any() and scores[0][:-4].any(-1).all()
-
-    assert not (tmp_path / "run" / "teacher-4" / "checkpoint.pt").exists(), "nobody is to take it for a model"
-    shutil.rmtree(tmp_path / "run" / "teacher-4")
+    assert not all(torch.equal(ours[name], theirs[name]) for name in ours)
+    teacher = tmp_path / "run" / "teacher-4"
+    config = json.loads((teacher / "config.json").read_text())
+    assert config["data"]["delay"] == 4 and config["train"]["teacher"] == 0
+    assert config["model"]["work_length"] == plain.config.work_length + 4
+    scores = torch.load(teacher / "scores.pt", weights_only=True)["scores"]
+    assert [len(rows) for rows in scores] == [64] * 3 and not scores[0][-4:].any() and scores[0][:-4].any(-1).all()
+    assert not (teacher / "checkpoint.pt").exists(), "a teacher is not a model to use"
     features = split.videos[0].features[:]
-    batch = predict(load(tmp_path / "run" / "checkpoint.pt").model, features)
     state = streaming.create(loaded.model)
     stream = [streaming.step(loaded.model, state, row[:6], row[6:]) for row in features]
-    torch.testing.assert_close(torch.stack(stream), batch, atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.stack(stream), predict(loaded.model, features), atol=1e-5, rtol=0)
 
 
 @pytest.mark.long
-def test_a_run_with_a_teacher_resumes_to_the_bit(split, tmp_path):
-    """From within the teacher of 10 steps and the model, with the same settings alone."""
-    list(train_model(task(split, SAVED), tmp_path / "whole"))
-    for resume, more in ((False, 3), (True, 10), (True, 99)):
-        stopped = train_model(task(split, SAVED), tmp_path / "parts", resume=resume)
-        list(islice(stopped, more))
-        stopped.close()
+def test_a_run_with_a_teacher_resumes_bit_for_bit(split, tmp_path):
+    """Stopped in the teacher's 10 steps and in the model's, with the same settings only."""
+    settings, parts = {**TEACHER, "train.save_seconds": "0"}, tmp_path / "parts"
+    list(train_model(task(split, settings), tmp_path / "whole"))
+    for resume, n_steps in ((False, 3), (True, 10), (True, 99)):
+        with closing(train_model(task(split, settings), parts, resume=resume)) as steps:
+            list(islice(steps, n_steps))
         torch.rand(7)
-        for again, value in ((True, r"train\.lr"), (False, "parts")):
+        for with_resume, value in ((True, r"train\.lr"), (False, "parts")):
             with pytest.raises(CheckpointError, match=value):
-                list(train_model(task(split, TAUGHT, **{"train.lr": "0.1"}), tmp_path / "parts", resume=again))
+                list(train_model(task(split, TEACHER, **{"train.lr": "0.1"}), parts, resume=with_resume))
     for name in ("resume.pt", "teacher-4/resume.pt"):
-        ours, theirs = (torch.load(tmp_path / run / name, weights_only=True)["model"] for run in ("parts", "whole"))
-        assert equal(ours, theirs), name
-    logs = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("whole", "parts")]
+        ours, theirs = (torch.load(run / name, weights_only=True)["model"] for run in (parts, tmp_path / "whole"))
+        assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours), name
+    logs = [(run / "metrics.jsonl").read_text().splitlines() for run in (parts, tmp_path / "whole")]
     assert [json.loads(line)["loss"] for line in logs[0]] == [json.loads(line)["loss"] for line in logs[1]]
     with pytest.raises(CheckpointError, match=r"train\.teacher"):
-        list(train_model(task(split, SETTINGS), tmp_path / "parts", resume=True))
+        list(train_model(task(split, SETTINGS), parts, resume=True))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +193,7 @@ def test_a_run_with_a_teacher_resumes_to_the_bit(split, tmp_path):
         ({"train.teacher": "4", "model.kind": "woad"}, "woad"),
     ],
 )
-def test_a_teacher_that_does_not_fit_is_refused(split, changes, value):
+def test_invalid_teachers_are_refused(split, changes, value):
     with pytest.raises(ConfigError, match=value) as caught:
         task(split, SETTINGS, **changes)
     assert caught.value.hint

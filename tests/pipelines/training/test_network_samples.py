@@ -1,4 +1,4 @@
-"""What recognisers learn from: segments and background as samples, balanced draws, crops and mirror images."""
+"""Training samples of networks: segments and background, balanced draws, crops and mirror images."""
 
 import zlib
 from pathlib import Path
@@ -17,7 +17,7 @@ from lstr.pipelines.training.network_samples import Sample, SampleSet, augment, 
 from tests.support.planted import ACTION, CLASSES, LENGTH, planted
 
 
-def test_samples_are_the_segments_and_the_background_between():
+def test_samples_cover_segments_and_background():
     labels, cached = planted(2)
     samples = samples_of({i: (labels.videos[i], LENGTH) for i in cached}, CLASSES)
     for video_id in cached:
@@ -30,10 +30,10 @@ def test_samples_are_the_segments_and_the_background_between():
     assert 0 < min(pieces) and max(pieces) <= 1.5 * ACTION
 
 
-def test_ambiguous_chunks_and_what_lies_past_the_end_are_in_no_sample():
+def test_ambiguous_chunks_and_chunks_after_the_end_are_in_no_sample():
     classes = (BACKGROUND, "a", AMBIGUOUS)
     segments = ((0.0, 1.0, "a"), (1.0, 2.0, AMBIGUOUS), (2.5, 9.0, "a"), (7.0, 8.0, "a"))
-    video = VideoLabels("training", 3.0, tuple(Segment(*one) for one in segments))
+    video = VideoLabels("training", 3.0, tuple(Segment(*row) for row in segments))
     samples = samples_of({"v": (video, 12)}, classes)
     assert {(s.start, s.end, classes[s.label]) for s in samples} == {(0, 4, "a"), (10, 12, "a"), (8, 10, BACKGROUND)}
 
@@ -43,22 +43,21 @@ def draw_epoch(epoch: int, samples: list[Sample], **settings) -> list[tuple[int,
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(0, 9), st.integers(1, 80))
-def test_draws_are_balanced_whatever_the_classes(labels, epoch, n_draws):
+def test_draws_are_balanced(labels, epoch, n_draws):
+    """Each class is drawn about as often as others, and within a class each sample, for any distribution of classes."""
     samples = [Sample("v", i, i + 1, label) for i, label in enumerate(labels)]
     drawn = draw_epoch(epoch, samples, seed=3, draws=n_draws)
     assert len(drawn) == n_draws and [draw for _, draw, _ in drawn] == list(range(n_draws))
-    counts = np.bincount([labels[index] for _, _, index in drawn], minlength=5)[np.unique(labels)]
-    a_class = -(-n_draws // len(set(labels)))
-    assert counts.max() <= a_class
-    each = np.bincount([index for _, _, index in drawn], minlength=len(samples))
-    for label in set(labels):  # whole rounds of a class, before what is too much is left out
-        of_class = each[np.array(labels) == label]
-        assert of_class.max() <= -(-a_class // len(of_class))
-    plain = draw_epoch(epoch, samples, balanced=0.0, seed=3, draws=len(samples))
-    assert sorted(index for _, _, index in plain) == list(range(len(samples)))
+    counts = np.bincount([index for _, _, index in drawn], minlength=len(samples))
+    max_per_class = -(-n_draws // len(set(labels)))
+    for label in set(labels):
+        of_class = counts[np.array(labels) == label]
+        assert of_class.sum() <= max_per_class and of_class.max() <= -(-max_per_class // len(of_class))
+    unbalanced = draw_epoch(epoch, samples, balanced=0.0, seed=3, draws=len(samples))
+    assert sorted(index for _, _, index in unbalanced) == list(range(len(samples)))
 
 
-def test_draws_follow_from_seed_and_epoch_alone():
+def test_draws_depend_on_seed_and_epoch():
     samples = [Sample("v", i, i + 1, i % 3) for i in range(30)]
     assert draw_epoch(4, samples, seed=1) == draw_epoch(4, samples, seed=1)
     orders = {tuple(i for _, _, i in draw_epoch(epoch, samples, seed=s)) for s in (1, 2) for epoch in range(5)}
@@ -67,12 +66,12 @@ def test_draws_follow_from_seed_and_epoch_alone():
 
 def test_single_chunks_of_segments():
     segments = [Sample("v", 2, 5, 1), Sample("v", 4, 6, 1), Sample("v", 4, 5, 2)]
-    found = [(s.start, s.end, s.label) for s in single_chunks(segments)]
-    assert sorted(found) == [(2, 3, 1), (3, 4, 1), (4, 5, 1), (4, 5, 2), (5, 6, 1)]
+    chunks = [(s.start, s.end, s.label) for s in single_chunks(segments)]
+    assert sorted(chunks) == [(2, 3, 1), (3, 4, 1), (4, 5, 1), (4, 5, 2), (5, 6, 1)]
 
 
 @pytest.mark.parametrize("stream", ["rgb", "flow"])
-def test_mirrored_flow_runs_the_other_way(stream):
+def test_mirrored_flow_has_the_opposite_sign(stream):
     image = np.random.default_rng(0).integers(0, 256, (32, 40, 10), np.uint8)
     box, config = (0.875, 0.75, 0.5, 0.5), FinetuneConfig(short_side=32, crop=32)
     plain, mirrored = (augment(image, box, on, config, stream == "flow") for on in (False, True))
@@ -84,7 +83,7 @@ def test_mirrored_flow_runs_the_other_way(stream):
 
 
 class Still(CachedVideo):
-    """One chunk, whose flow is an image (H, W, 10)."""
+    """A video of one chunk with this flow (H, W, 10)."""
 
     def __init__(self, image: np.ndarray):
         planes = np.ascontiguousarray(np.concatenate([image[..., :3], image], 2).transpose(2, 0, 1))
@@ -97,14 +96,14 @@ def test_mirrored_differences_keep_their_sign():
     videos, config = {"v": Still(image)}, FinetuneConfig(short_side=32, crop=32, draws=40)
     directed, undirected = (SampleSet([Sample("v", 0, 1, 1)], videos, "flow", config, on) for on in (True, False))
     keys = directed.draw_epoch(0)
-    (turned, *_), (kept, *_) = (data.batch(keys) for data in (directed, undirected))
-    mirrored = (turned != kept).flatten(1).any(1)
-    assert torch.equal(turned[:, :, 1::2], kept[:, :, 1::2]) and 8 < mirrored.sum() < 32
-    assert torch.equal(turned[mirrored][:, :, ::2], 255 - kept[mirrored][:, :, ::2])
+    turned, plain = (data.batch(keys)[0] for data in (directed, undirected))
+    mirrored = (turned != plain).flatten(1).any(1)
+    assert torch.equal(turned[:, :, 1::2], plain[:, :, 1::2]) and 8 < mirrored.sum() < 32
+    assert torch.equal(turned[mirrored][:, :, ::2], 255 - plain[mirrored][:, :, ::2])
 
 
 @pytest.mark.parametrize(("stream", "channels"), [("rgb", 3), ("flow", 10)])
-def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
+def test_a_drawn_sample_has_images_and_a_label(stream, channels):
     known, cached = planted(1)
     samples = samples_of({i: (known.videos[i], LENGTH) for i in cached}, CLASSES)
     data = SampleSet(samples, cached, stream, FinetuneConfig(segments=3, short_side=40, crop=32, seed=5))
@@ -114,9 +113,9 @@ def test_a_drawn_sample_is_images_of_its_stream_and_its_label(stream, channels):
 
 
 @pytest.mark.parametrize("stream", ["grey", "difference", "change", "rgb", "flow"])
-def test_half_of_the_samples_are_seen_by_a_camera_that_shakes(stream):
+def test_half_of_the_samples_simulate_a_shaking_camera(stream):
     plane = np.random.default_rng(0).integers(0, 256, (32, 40, 1), np.uint8)
-    videos = {"v": Still(np.concatenate([plane] * 10, 2))}  # of which all frames are alike
+    videos = {"v": Still(np.concatenate([plane] * 10, 2))}  # all frames are equal
     configs = (FinetuneConfig(short_side=32, crop=32, draws=200, shake=shake) for shake in (0.0, 0.05))
     plain, moving = (SampleSet([Sample("v", 0, 1, 1)], videos, stream, config) for config in configs)
     keys = plain.draw_epoch(0)
