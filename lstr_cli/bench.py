@@ -38,7 +38,7 @@ def command(inputs, recipe, settings, as_json):
     from lstr.pipelines.features.recipes import choose_recipe
 
     if settings and not recipe:
-        raise click.UsageError(f"--set {next(iter(settings))} changes how one recipe is measured: add --recipe.")
+        raise click.UsageError(f"--set {next(iter(settings))} needs --recipe.")
     start, videos = monotonic(), [Path(path) for path in inputs]
     if recipe:
         changes, chunks = take_recipe(settings), read_count(settings, "chunks", 80)

@@ -7,19 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import groupby
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.table import Column, Table
 from rich.text import Text
 
 from lstr.files.names import displayed, without_credentials
 from lstr.pipelines.progress import Failed, Finished, LabelFindings, Notice
 from lstr.pipelines.progress import Progress as Done
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
 
 PLAIN_SECONDS = 10.0  # between two progress lines if standard error is not a terminal
 EXAMPLES = 2  # named per kind of finding in a table
@@ -217,7 +214,7 @@ class JobBar(Bar):
         super().update("all", done, max(self._total, 1), f"{self._speed(rate)}{names and ': '}{names}")
 
 
-def follow(events: Iterator[Any], unit: str = "", show: "Callable[[Any, Bar], Bar | None] | None" = None) -> Any:
+def follow(events: Iterator[Any], unit: str = "", show: Callable[[Any, Bar], Bar | None] | None = None) -> Any:
     """Run a job to its end and return its result: progress as a bar, notices as lines, findings in labels as a table.
 
     `show` is called with each other event and the bar; a bar that it returns replaces that one. Without it,

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from signal import SIGINT
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -33,11 +33,6 @@ from lstr_cli.options import (
     take_named,
     weights_option,
 )
-
-if TYPE_CHECKING:  # they bring torch
-    from lstr.pipelines.detection.decision import Ended
-    from lstr.pipelines.detection.detect import Detected, DetectEvent
-    from lstr_cli.view import View
 
 STALLED = 1  # exit status if a live source sent nothing for too long
 AT_LEAST_0 = click.FloatRange(min=0)
@@ -138,10 +133,10 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
             raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)} and all.")
     if formats and not others["output"] and chosen_formats != ("jsonl",):
         files = ", ".join(chosen_formats)
-        raise click.BadParameter(f"{files} are files; add -o DIR. Only jsonl goes to standard output.")
+        raise click.BadParameter(f"{files} need a folder: add -o DIR, or choose jsonl for standard output.")
     formats = chosen_formats
     if others["events_only"] and "jsonl" not in formats:
-        raise click.UsageError("--events-only is about the lines of jsonl, which -f leaves out.")
+        raise click.UsageError("--events-only needs jsonl among the formats of -f.")
     by_kind(sources, others["names"])  # reports a wrong path at once; the imports below take longer
     console.say_waiting("loading networks…")
     from lstr.extractors.video.inputs import LiveOptions
@@ -171,7 +166,7 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         output=build_from(OutputOptions, take_named(settings, "embed"), **output),
         sinks=[partial(Progress, view)],
     )
-    ended: list[Ended] = []
+    ended: list[Any] = []
     with ExitStack() as stack:
         # tables come after the view, because both draw on the terminal; sources that failed have a table too
         stack.callback(_show_ended, ended, lines is None and not as_json)
@@ -196,13 +191,13 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         sys.exit(STALLED if result.stalled else console.PARTIAL_FAILURE)
 
 
-def _show_json(ended: "list[Ended]", is_list: bool) -> None:
+def _show_json(ended: list[Any], is_list: bool) -> None:
     timelines = [source.timeline for source in ended]
     if is_list or timelines:
         console.show_json(timelines if is_list else timelines[0])
 
 
-def _show_ended(ended: "list[Ended]", with_tables: bool) -> None:
+def _show_ended(ended: list[Any], with_tables: bool) -> None:
     """Show the results of the sources that ended."""
     from lstr_cli.view import speed_text
 
@@ -239,9 +234,7 @@ def _show_ended(ended: "list[Ended]", with_tables: bool) -> None:
             console.say(f"report: {source.page}")
 
 
-def _follow(
-    job: "Generator[DetectEvent, None, None]", view: "View", messages: ThreadPoolExecutor, ended: "list[Ended]"
-) -> "Detected":
+def _follow(job: Generator[Any, None, None], view: Any, messages: ThreadPoolExecutor, ended: list[Any]) -> Any:
     """Show what the job reports, add the sources that end to `ended`, and return the result.
 
     The thread of `messages` prints: a stopped terminal would stop the cameras otherwise.

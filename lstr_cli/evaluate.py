@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -27,12 +27,6 @@ from lstr_cli.options import (
     take,
     take_named,
 )
-
-if TYPE_CHECKING:  # they bring numpy
-    from lstr.pipelines.evaluation.analysis import Findings
-    from lstr.pipelines.evaluation.comparison import Comparison
-    from lstr.pipelines.evaluation.evaluate import EvaluateResult
-    from lstr.pipelines.evaluation.scoring import Evaluation
 
 AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")  # figures by which checkpoints are compared
 SYSTEMS = {"lstr": "model", "chance": "chance", "time_prior": "time prior"}  # keys of the JSON, and their columns
@@ -108,7 +102,7 @@ def command(paths, settings, to, as_json, show_all, **others):
     from lstr.pipelines.model_files.model_file import is_meant_as_model
 
     if to and (as_json or others["choose_thresholds"]):
-        raise click.UsageError("--to makes a table: give neither --json nor --choose-thresholds with it.")
+        raise click.UsageError("--to cannot be combined with --json or --choose-thresholds.")
     # Model files that are followed by something else than feature folders
     models = [path for path in paths if is_meant_as_model(path)]
     known = [path for path in map(Path, paths[len(models) :]) if path.exists()]
@@ -126,7 +120,7 @@ def command(paths, settings, to, as_json, show_all, **others):
     first = folders.index(True)
     if not first or not all(folders[first:]):
         raise click.UsageError(
-            "Give model files or checkpoints, as fall.lstr or run/checkpoint.pt, and then their feature folders."
+            "Specify model files or checkpoints, then feature folders, for example: fall.lstr features --labels FILE."
         )
     checkpoints, features = [*paths[:first]], [*paths[first:]]
     named = take_named(settings, f"{OF_DATA} resamples mode recipe.allow_mismatch")
@@ -137,7 +131,7 @@ def command(paths, settings, to, as_json, show_all, **others):
         console.say_next("lstr", "detect", "VIDEO", "-c", checkpoints[0], "-o", "timeline")
 
 
-def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool, show_all: bool) -> None:
+def _show(result: Any, to: str | None, as_json: bool, show_all: bool) -> None:
     """Print a result: as JSON, as a table for a paper, or as tables for a terminal."""
     from lstr.pipelines.evaluation.tables import paper_table
 
@@ -154,7 +148,7 @@ def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool, 
         console.say(f"report: {result.page.resolve()}")
 
 
-def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> "Comparison":
+def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> Any:
     """Measure model files on videos that none has seen; without --labels the last path is the labels."""
     from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
     from lstr.pipelines.model_files.model_file import is_meant_as_model
@@ -163,21 +157,21 @@ def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> 
     given = [*paths[len(models) :], *filter(None, [others["labels"]])]
     if not models or len(given) < 2:
         raise click.UsageError(
-            "Give --labels FILE with checkpoints and features; or model files, videos and labels, as in "
+            "Specify checkpoints, features and --labels FILE; or model files, videos and labels, for example: "
             "old.lstr new.lstr videos/ labels.json."
         )
     named = take_named(settings, "resamples")
     unfit = [f"--{name.replace('_', '-')}" for name in OF_FEATURES if others[name]] + [f"--set {n}" for n in settings]
     if unfit:
         raise click.UsageError(
-            f"{unfit[0]} is for checkpoints on features: leave it out, or give --labels and features."
+            f"{unfit[0]} is only for checkpoints on features: remove it, or specify features and --labels."
         )
     shared = {"subset": others["subset"], "output": others["output"], "models": models}
     chosen = build_from(ComparisonOptions, named, videos=given[:-1], labels=given[-1], **shared)
     return console.follow(compare_models(chosen), "videos")
 
 
-def show_findings(findings: "Findings", verdict: str, show_all: bool) -> None:
+def show_findings(findings: Any, verdict: str, show_all: bool) -> None:
     """Show the table of actions of one checkpoint, or of several side by side; with `show_all` all tables.
 
     The verdict says which of two model files is better.
@@ -243,7 +237,7 @@ def show_thresholds(document: dict) -> None:
         console.show(f"by default thresholds: {sentence(one['default_events'])}")
 
 
-def _show_classes(judged: Sequence["Evaluation"]) -> None:
+def _show_classes(judged: Sequence[Any]) -> None:
     """Show AP and cAP of one checkpoint next to the baselines, or the AP of several."""
     from lstr.pipelines.evaluation.tables import figure_text
 
@@ -264,7 +258,7 @@ def _show_classes(judged: Sequence["Evaluation"]) -> None:
     console.show_table(title, columns, rows, right=range(1, len(columns)))
 
 
-def _show_means(judged: Sequence["Evaluation"]) -> None:
+def _show_means(judged: Sequence[Any]) -> None:
     from lstr.pipelines.evaluation.tables import mean_rows
 
     names = len(judged) > 1

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -25,9 +25,6 @@ from lstr_cli.options import (
     take_recipe,
     weights_option,
 )
-
-if TYPE_CHECKING:  # imports torch
-    from lstr.pipelines.features.extraction import Plan
 
 
 @click.command("extract", cls=Command)
@@ -152,7 +149,7 @@ def speed(chunks_per_second: float) -> str:
     return f"{chunks_per_second:.1f} a second, {chunks_per_second / FEATURES_PER_SECOND:.2f} × real time"
 
 
-def _line(plan: "Plan") -> str:
+def _line(plan: Any) -> str:
     """Return a plan in one line. Warns if its disk is too small."""
     about = plan.to_dict()
     counts = f"{about['done']} done, {about['to_do']} to do"
@@ -166,7 +163,7 @@ def _line(plan: "Plan") -> str:
         line += f"{console.size(about['bytes'])} of disk, {time}with "
         line += f"{processes}{about['threads']} thread{'s' * (about['threads'] > 1)}"
     if about["free_bytes"] is not None and about["bytes"] > about["free_bytes"]:
-        console.warn(f"{about['output']} has {console.size(about['free_bytes'])} of disk left, too little.")
+        console.warn(f"the disk of {about['output']} has only {console.size(about['free_bytes'])} of free space.")
     return line
 
 

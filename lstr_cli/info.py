@@ -52,8 +52,8 @@ def command(path, settings, as_json):
             found = [(fault["id"], fault["stream"], fault["what"]) for fault in faults[:MAX_FAULTS]]
             console.show_table(f"{len(faults)} faults", ("video", "stream", "what"), found)
     if faults:
-        redo = f"remove their files in {path}/records and run the same `lstr extract` again: it redoes them."
-        hint = redo if "recipe" in described else "make the features of these videos again, or take their files away."
+        redo = f"remove their files in {path}/records, and run the same `lstr extract` again."
+        hint = redo if "recipe" in described else "extract the features of these videos again, or remove their files."
         number = len(described["damaged"])
         what = f"1 video of {path} is" if number == 1 else f"{number} videos of {path} are"
         console.say(f"failed: {what} damaged.\nhint: {hint}")

@@ -15,10 +15,10 @@ from contextlib import suppress
 from signal import SIGHUP, SIGINT, SIGTERM
 from time import monotonic
 
-SENTENCES = {SIGINT: "Interrupted.", SIGTERM: "Terminated.", SIGHUP: "Hung up."}
+SENTENCES = {SIGINT: "Interrupted.", SIGTERM: "Terminated.", SIGHUP: "The terminal was closed."}
 RERUN = "run the same command again (train, finetune: with --resume; detect starts over)."
 HINT = f"everything finished so far is kept; {RERUN}"
-AT_ONCE = f"what was being written is not finished; {RERUN}"
+AT_ONCE = f"files that were being written are not saved; {RERUN}"
 SAME_REQUEST_S = 1.0  # seconds within which several signals are one request: `timeout` and closed terminals send two
 RESPONSE_TIMEOUT_S = 4.0  # seconds until the main thread has to have heard
 POLL_S = 1.0  # seconds between two looks whether the main thread winds down

@@ -3,15 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from lstr_cli import console
 from lstr_cli.options import DATA, OF_DATA, OF_FEATURES, OUTPUT, Group, as_json, option, read_pairs, set_option
-
-if TYPE_CHECKING:
-    from lstr.pipelines.pages.table import Table
 
 # Kinds of notes about what a time budget does not depend on
 MINOR_NOTES = ("no subsets", "subset name", "id with ending", "scores")
@@ -94,12 +91,12 @@ def convert(sources, to, output, columns, subsets, video, **others):
     for note in done.annotated.notes:
         console.say(f"{note.sentence}.")
     if lost := done.form.lost(done.annotated):
-        console.warn(f"{done.form.name} has no place for {', '.join(sorted(lost))}.")
+        console.warn(f"The format {done.form.name} does not store: {', '.join(sorted(lost))}.")
     held = done.annotated.extras()
     if done.form.name == "activitynet" and not held & {"scores", "subsets"}:
-        console.say("No video has a subset: all are for training. Name them in the source, or with --subset testing.")
+        console.say("No video has a subset: all are for training. Set it in the source, or with --subset testing.")
     if done.form.holds_with_scores and "scores" in held:
-        console.say("With their scores these are results to evaluate; --as-labels makes labels of them.")
+        console.say("Annotations with scores are detections; use --as-labels to write labels without scores.")
     videos = done.annotated.videos
     what = _in_words({"videos": len(videos), "segments": sum(len(video.segments) for video in videos.values())})
     where = f", in {done.files[0] if len(done.files) == 1 else output}" if done.files else ""
@@ -148,7 +145,7 @@ def check(labels, features, settings, as_json):
     elif findings:
         console.show_table(title, *console.findings_table(findings))
     else:
-        console.show(f"{title}; nothing wrong was found")
+        console.show(f"{title}; no errors or warnings")
     if per_class and not as_json:
         rows = [(name, *(f"{number:g}" for number in facts.values())) for name, facts in per_class.items()]
         console.show_table("examples", ("class", "segments", "seconds", "videos"), rows)
@@ -234,7 +231,7 @@ def compare(labels, others, videos, as_json):
     _print(agreement_table(agreement), agreement, as_json)
 
 
-def _print(table: "Table", document: dict, as_json: bool) -> None:
+def _print(table: Any, document: dict, as_json: bool) -> None:
     if as_json:
         console.show_json(document)
     else:

@@ -3,10 +3,11 @@
 import json
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -28,12 +29,6 @@ from lstr_cli.options import (
     set_option,
     take_run,
 )
-
-if TYPE_CHECKING:  # they bring numpy
-    from collections.abc import Iterator
-
-    from lstr.pipelines.learning.plan import StepProgress
-    from lstr.pipelines.learning.preparation import Learning
 
 # The share of a step after which its own speed says as much as the plan: the first of it waits for networks
 TRUST = 0.05
@@ -155,7 +150,7 @@ class RemainingTime:
         # the step, when its first progress came, and how much of it was done then
         self._start: tuple[str, float, int] = ("", 0.0, 0)
 
-    def update(self, event: "StepProgress", now: float) -> tuple[float, float]:
+    def update(self, event: Any, now: float) -> tuple[float, float]:
         """Return the seconds that the step and all steps still take, at the moment `now`."""
         if self._start[0] != event.step.key:
             self._start = (event.step.key, now, event.done)
@@ -168,7 +163,7 @@ class RemainingTime:
         return of_step, max(0.0, event.left - planned) + of_step
 
 
-def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
+def follow(events: Iterator, plan_to_stdout: bool = False) -> Any:
     """Show the events of the job until it is finished; return its result."""
     from lstr.pipelines.learning.plan import StepProgress
     from lstr.pipelines.learning.preparation import Learning
@@ -197,7 +192,7 @@ def follow(events: "Iterator", plan_to_stdout: bool = False) -> Any:
     return console.follow(events, "", show)
 
 
-def follow_in_json(events: "Iterator") -> Any:
+def follow_in_json(events: Iterator) -> Any:
     """Write the events of the job to standard error, one JSON object per line; return its result."""
     from lstr.labels.check import NOTE
     from lstr.pipelines.learning.plan import StepProgress
@@ -229,7 +224,7 @@ def follow_in_json(events: "Iterator") -> Any:
     return result
 
 
-def _say_plan(planned: "Learning") -> None:
+def _say_plan(planned: Any) -> None:
     """Print the steps, how long they take, and how much disk they need."""
     plan = planned.plan
     rows = [(f"{at}", step.name, console.clock(step.seconds)) for at, step in enumerate(plan.steps, start=1)]

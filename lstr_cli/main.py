@@ -54,12 +54,12 @@ MODULES = dict.fromkeys(("pack", "unpack", "quantise", "export"), "model_files")
     "events": "watch",
     "finetune": "train",
 }
-UNPRINTED = "send it to a file or a terminal that has room; what the command wrote elsewhere is whole."
-MORE_MEMORY = "close other programs, or raise what this command may have (`ulimit -v`, the limit of the container)."
-# In what is raised where a library finds no room to be loaded in.
+UNPRINTED = "redirect it to a disk with free space; other files that the command wrote are complete."
+MORE_MEMORY = "close other programs, or raise the memory limit (`ulimit -v`, or that of the container)."
+# In errors of the loader when there is no memory for a library.
 UNMAPPED = ("failed to map segment", "Cannot allocate memory")
-DRAWN = "pip install matplotlib (only pages and videos do not need it)."
-# What a small install leaves out, by what is imported of it.
+INSTALL_MATPLOTLIB = "pip install matplotlib, which draws figures."
+# Packages that the small installation lacks, by the names that are imported.
 PARTS = {
     "torch": "PyTorch",
     "torchvision": "torchvision",
@@ -120,7 +120,7 @@ def main() -> None:
             os.getcwd()
             code = _run(interruptions)
         except FileNotFoundError:  # what is imported ends in messages of its own there
-            code = _fail("The folder that this command was called in has been deleted.", "go to another with `cd`.", 2)
+            code = _fail("The working folder has been deleted.", "change to another folder with `cd`.", 2)
         except KeyboardInterrupt:
             code = _fail(interruptions.sentence, HINT, interruptions.code)
         interruptions.leave_soon(code)
@@ -136,7 +136,7 @@ def _run(interruptions: Interruptions) -> int:
         code = error.exit_code
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "lstr"
-        code = _fail(error.format_message(), f"`{command} --help` shows how it is used.", error.exit_code)
+        code = _fail(error.format_message(), f"see `{command} --help`.", error.exit_code)
     except click.ClickException as error:
         code = _fail(error.format_message(), "", error.exit_code)
     except click.Abort:  # Click turns Ctrl-C, and an input that ends at a question, into this
@@ -158,8 +158,9 @@ def _run(interruptions: Interruptions) -> int:
         elif isinstance(error, MemoryError) or any(words in str(error) for words in UNMAPPED):
             code = _fail("Memory ran out.", MORE_MEMORY, 1)
         elif isinstance(error, ModuleNotFoundError) and (part := PARTS.get((error.name or "").partition(".")[0])):
-            whole = f"{install_hint('learn')} (a small install runs only what `lstr export` wrote)."
-            code = _fail(f"This needs {part}, which is not installed.", DRAWN if part == "Matplotlib" else whole, 2)
+            learn = f"{install_hint('learn')} (the small installation runs only files of `lstr export`)."
+            hint = INSTALL_MATPLOTLIB if part == "Matplotlib" else learn
+            code = _fail(f"This command needs {part}, which is not installed.", hint, 2)
         else:
             sentence = f"{type(error).__name__}: {detail[0] if detail else 'no message'}"
             code = _fail(sentence, "run it again with LSTR_DEBUG=1 and report its output.", 1)
@@ -176,46 +177,34 @@ def _fail(sentence: str, hint: str, code: int) -> int:
     return code
 
 
-class Messages(io.FileIO):
-    """Standard error that drops messages once it cannot be written, so that no work is lost because of them."""
-
-    def write(self, data: Any) -> int:
-        """See FileIO. Raises BrokenPipeError if its reader has gone."""
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            return memoryview(data).nbytes
-
-
-class Results(io.FileIO):
-    """Standard output that raises once, as soon as it cannot be written, and drops what is written later."""
+class StandardStream(io.FileIO):
+    """Standard output or error that drops everything after an error; `raises` is true for output."""
 
     refused: OSError | None = None
-    """Why it could not be written."""
-    was_closed = False
+    """The first error"""
+    was_closed = raises = False
 
     def write(self, data: Any) -> int:
-        """See FileIO. Raises BrokenPipeError if its reader has gone, else OSError the first time."""
-        if self.refused:
-            return memoryview(data).nbytes
+        """See FileIO. Raises BrokenPipeError if its reader has gone; for output, other errors the first time."""
         try:
-            if self.was_closed:
+            if not self.refused and self.was_closed:
                 raise OSError(errno.EBADF, "it is closed")
-            return super().write(data)
+            if not self.refused:
+                return super().write(data)
         except BrokenPipeError:
             raise
         except OSError as error:
             self.refused = error
-            raise
+            if self.raises:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # for child processes too
+        return memoryview(data).nbytes
 
 
 def occupy() -> None:
     """Open the null device for closed standard streams, so that no file opened later takes their number.
 
-    Standard output and error become `Results` and `Messages`.
+    Standard output and error become `StandardStream`.
     """
     closed = []
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -228,14 +217,15 @@ def occupy() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
             setattr(sys, f"__{name}__", getattr(sys, name))
     if (out := sys.stdout) is sys.__stdout__ and out:
-        raw = Results(out.fileno(), "w", closefd=False)
-        raw.was_closed = "stdout" in closed
+        raw = StandardStream(out.fileno(), "w", closefd=False)
+        raw.was_closed, raw.raises = "stdout" in closed, True
         buffer = raw if isinstance(out.buffer, io.RawIOBase) else io.BufferedWriter(raw)
         sys.stdout = io.TextIOWrapper(
             buffer, out.encoding, out.errors, line_buffering=out.line_buffering, write_through=out.write_through
         )
-    if (err := sys.stderr) is sys.__stderr__ and err and not isinstance(getattr(err.buffer, "raw", None), Messages):
-        written = io.BufferedWriter(Messages(err.fileno(), "w", closefd=False))
+    err = sys.stderr
+    if err is sys.__stderr__ and err and not isinstance(getattr(err.buffer, "raw", None), StandardStream):
+        written = io.BufferedWriter(StandardStream(err.fileno(), "w", closefd=False))
         sys.stderr = io.TextIOWrapper(written, err.encoding, err.errors, line_buffering=True)
 
 
@@ -254,7 +244,7 @@ def refusal(stream: TextIO) -> str:
         if isinstance(error, BrokenPipeError):
             return ""
         return getattr(error, "strerror", None) or str(error)
-    refused = raw.refused if isinstance(raw, Results) else None
+    refused = raw.refused if isinstance(raw, StandardStream) else None
     return (refused.strerror or str(refused)) if refused else ""
 
 

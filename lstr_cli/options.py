@@ -142,7 +142,7 @@ class Quantity(click.ParamType):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if self._positive and amount == 0:
-            self.fail("it has to be greater than 0.", param, ctx)
+            self.fail("it must be greater than 0.", param, ctx)
         return amount
 
 

@@ -1,7 +1,6 @@
 """`lstr watch`: a service that detects actions on cameras for weeks, and announces them."""
 
 import os
-import shlex
 import sys
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -46,7 +45,7 @@ def command(config, create, only_check):
         text = EXAMPLE.read_text(encoding="utf-8")
         write_text(config, text.replace("{name}", config.name).replace("{stem}", config.stem))
         console.say(f"{config}: write the addresses of your cameras into it")
-        console.say(f"next: {shlex.join(['lstr', 'watch', str(config), '--check'])}")
+        console.say_next("lstr", "watch", config, "--check")
         return
     checked_config = read_config(config)
     found = check(checked_config, now=only_check)
@@ -123,7 +122,7 @@ def events(config, since, as_labels, as_json):
     if as_json:
         console.show_json([event.to_dict() for event in found])
     elif not found:
-        console.say("no event in that time" if since else "no event yet")
+        console.say("no events in this period" if since else "no events yet")
     else:
         rows = [
             (

@@ -83,11 +83,10 @@ def fetch_command(names, mirror):
             bar.update(name, done // MEGABYTE, (total or 2 * done) // MEGABYTE)
 
         for entry, path, found in fetch(names or ("kinetics",), mirror, show):
-            # later fetches are compared with the kept hash
             if entry.sha256_prefix is None:
                 console.warn(
-                    f"the authors of {entry.name} published no hash: the file is trusted this once, and its SHA-256 "
-                    f"is kept in {home() / PINS}: {found}."
+                    f"the authors of {entry.name} published no hash; later downloads are compared with the SHA-256 "
+                    f"of this file, which is stored in {home() / PINS}: {found}."
                 )
             console.show(str(path))
             if entry.recipe and entry.recipe not in recipes:

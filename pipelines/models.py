@@ -42,12 +42,6 @@ def filled(state: StreamState, offset: int = 0) -> StreamState:
     return state
 
 
-def attention_flops(queries: torch.Size, keys: torch.Size, values: torch.Size, *_: object, **__: object) -> int:
-    """Return the FLOPs of attention scores and weighted sum, from shapes (batch, heads, tokens, width)."""
-    batch, heads, asked, width = queries
-    return 2 * batch * heads * asked * keys[2] * (width + values[3])
-
-
 def cost_of(config: WindowConfig, n_classes: int) -> dict[str, int]:
     """Return the cost of a model, counted on meta tensors without allocating weights.
 
@@ -55,12 +49,14 @@ def cost_of(config: WindowConfig, n_classes: int) -> dict[str, int]:
     products and convolutions per chunk of a stream with full memories.
     """
     age = full_age(config)
-    # Otherwise counts depend on the version: torch before 2.15 has no formula for attention on a CPU.
-    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    # Otherwise counts depend on the version: torch before 2.15 has no formula for attention on a CPU. The formula is
+    # for the scores and the weighted sum, from shapes (batch, heads, tokens, width).
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    formulas = {attention: lambda q, k, v, *_, **__: 2 * q[0] * q[1] * q[2] * k[2] * (q[3] + v[3])}
     with torch.device("meta"), torch.no_grad():
         model = make_model(config, n_classes).eval().requires_grad_(False)  # do not count operations for gradients
         constants, tensors = model.constants(), model.begin(1)
-        with FlopCounterMode(display=False, custom_mapping={fused: attention_flops}) as counter:
+        with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
             for chunk in range(age, age + config.long_stride):
                 plan = {n: torch.from_numpy(a).to("meta") for n, a in needed(model.planner(np.array([chunk]))).items()}
                 _, tensors = model.step(constants, tensors, plan, torch.randn(1, config.input_dim))

@@ -5,11 +5,10 @@ import shlex
 import shutil
 import wave
 
-import av
-import numpy as np
 import pytest
 
 from tests.support.errors import assert_error
+from tests.support.videos import write_video
 
 DETECT = "detect {video} -c {checkpoint}"
 TRAIN = "train {features} -o {out} --preset lstr-small --labels"
@@ -98,12 +97,7 @@ def bad(tmp_path, small_set, sound_only):
     with wave.open(str(folder / "sound.wav"), "wb") as sound:
         sound.setparams((1, 2, 8000, 0, "NONE", ""))
         sound.writeframes(bytes(16000))
-    with av.open(str(folder / "short.mp4"), "w") as container:
-        stream = container.add_stream("libx264", rate=30)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for _ in range(4):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")))
-        container.mux(stream.encode())
+    write_video(folder / "short.mp4", range(0, 80, 20))
     (folder / "cut.pt").write_bytes(small_set.checkpoint.read_bytes()[:1000])
     (folder / "odd.json").write_text("{}")
     (folder / "timeline.json").write_text('{"format": "lstr-timeline/1"}')
