@@ -1,6 +1,7 @@
 """Thresholds for the highest F1 or for a rate of false alarms: their choice, storage and use."""
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -125,7 +126,9 @@ def test_ambiguous_detections_are_not_counted():
     scores = np.zeros((40, 2), np.float32)
     scores[8:16, 1] = scores[24:32, 1] = 0.9
     truth = [Segment(2, 4, "hug"), Segment(6, 8, "Ambiguous")]
-    assert count([Scored(scores, truth)], CLASSES[:2], [DEFAULT]).tolist() == [[[1, 1, 1]]]
+    rules = [DEFAULT, replace(DEFAULT, min_length=1.0)]
+    counts = count([Scored(scores, truth)], CLASSES[:2], rules).tolist()
+    assert counts == [[[1, 1, 1, 1]], [[1, 1, 1, 4]]], "labels, detections, detected labels, chunks of delay"
     assert count([Scored(scores, truth[:1])], CLASSES[:2], [DEFAULT]).tolist() == [[[1, 2, 1]]]
 
 
