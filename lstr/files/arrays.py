@@ -28,23 +28,18 @@ def open_array(path: Path) -> np.memmap:
     The header is checked before memory is allocated. Raises OSError, or ValueError with a phrase about the file.
     """
     if path.exists() and not path.is_file():  # opening a FIFO would block
-        raise ValueError("it is not a file on a disk, such as a pipe or a folder")
+        raise ValueError("it is not a regular file")
     with path.open("rb") as file:
         shape, fortran, dtype = read_header(file)
         offset, size = file.tell(), path.stat().st_size
     if dtype.kind not in NUMBERS:
-        raise ValueError(f"it holds {_named(dtype)}, no real numbers")
+        raise ValueError(f"it contains {_named(dtype)}, not real numbers")
     if min(shape, default=0) < 0:
         raise ValueError(f"its header claims the shape {shape}")
     claimed = offset + math.prod(shape) * dtype.itemsize  # in Python's integers, which do not overflow
     if claimed > size:
-        raise ValueError(f"its header claims {claimed:.3g} bytes, and it has {size}")
+        raise ValueError(f"its header claims {claimed:.3g} bytes, but it has {size}")
     return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
-
-
-def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int, fortran: bool) -> np.ndarray:
-    """Memory-map an array with the values of its header. Raises OSError or ValueError."""
-    return np.asarray(np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C"))
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -56,9 +51,9 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     if not beginning:
         raise ValueError("it is empty")
     if beginning.startswith(ZIP):
-        raise ValueError("it is an .npz archive of arrays, no .npy")
+        raise ValueError("it is an .npz archive, not an .npy file")
     if beginning != np.lib.format.MAGIC_PREFIX:
-        raise ValueError("it is no .npy file")
+        raise ValueError("it is not an .npy file")
     file.seek(0)
     try:
         version = np.lib.format.read_magic(file)
@@ -79,7 +74,7 @@ def tensor_of(values: Any) -> Tensor:
         return values
     array = np.asarray(values)
     if array.dtype.kind not in NUMBERS:
-        raise ValueError(f"they are {_named(array.dtype)}, no real numbers")
+        raise ValueError(f"they are {_named(array.dtype)}, not real numbers")
     # torch supports neither other byte orders nor all integer types nor read-only memory maps
     double = array.dtype.kind == "f" and array.dtype.itemsize == 8
     return torch.from_numpy(np.array(array, np.float64 if double else np.float32))

@@ -38,7 +38,7 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
     with open(path, "rb", opener=_opener) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise OSError(errno.EFBIG, f"it has {size} bytes, and more than {most} are not read")
+            raise OSError(errno.EFBIG, f"it has {size} bytes; the limit is {most}")
         return file.read(most + 1)
 
 
@@ -50,7 +50,7 @@ def read_text(path: Path, encoding: str = "utf-8", most: int = MOST) -> str:
 def _opener(path: str, flags: int) -> int:
     # opening a FIFO would block until another process writes to it
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise OSError(errno.EINVAL, "it is not a file on a disk, such as a pipe")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return os.open(path, flags)
 
 

@@ -67,7 +67,7 @@ def slug(text: str, default: str, longest: int = SLUG_CHARACTERS) -> str:
 def fault_of(video_id: object) -> str:
     """Return why a video id cannot be the name of a file in a folder, as a phrase after "is"; empty if it can."""
     if not isinstance(video_id, str) or not video_id.strip("/."):
-        return "no name of a video"
+        return "not a name"
     parts = video_id.split("/")
     if not parts[0] or ".." in parts:
         return "a path that leads out of its folder"
@@ -76,5 +76,5 @@ def fault_of(video_id: object) -> str:
     except UnicodeEncodeError:
         encoded = []
     if "\0" in video_id or not encoded:
-        return "no name that a file can have"
-    return "longer than a file name can be" if max(map(len, encoded)) > MAX_NAME_BYTES else ""
+        return "not a valid file name"
+    return "too long for a file name" if max(map(len, encoded)) > MAX_NAME_BYTES else ""

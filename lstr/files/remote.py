@@ -118,7 +118,7 @@ class RemoteFile:
             stat = _stat(fs, path)
             fs.get_file(path, str(copy))
             if stat.st_size not in (None, copy.stat().st_size):
-                raise OSError(f"{copy.stat().st_size} of {stat.st_size} bytes came")
+                raise OSError(f"received {copy.stat().st_size} of {stat.st_size} bytes")
             return stat
 
         with self._reached(VideoError) as (fs, path):
@@ -197,8 +197,8 @@ class RemoteFile:
                 cause = error.__cause__ or error
             if _is_forbidden(cause):
                 raise kind(
-                    f"{self} may not be {verb} with the credentials here.",
-                    "set them where fsspec reads them (s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), on each node.",
+                    f"{self} cannot be {verb} with the available credentials.",
+                    "set the credentials on each node (s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY).",
                 ) from cause
             # a message may contain the URL with its password
             detail = "" if str(self) != self.url else str(cause).strip().partition("\n")[0].rstrip(".")[:120]

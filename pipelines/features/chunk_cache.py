@@ -74,9 +74,14 @@ class CachedVideo:
     def __len__(self) -> int:
         return len(self.chunks)
 
+    @classmethod
+    def open(cls, path: Path, record: Mapping[str, Any], recipe: Mapping[str, Any]) -> "CachedVideo":
+        """Map the chunks of a file."""
+        return cls(path, open_array(path), record, recipe)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the path, so that another process maps the file itself."""
-        return _mapped, (self.path, self.record, self.recipe)
+        return CachedVideo.open, (self.path, self.record, self.recipe)
 
     def read(self, index: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """Return a chunk's frames, (6, H, W, 3) RGB or (6, H, W) grey, and flow (10, H, W), uint8.
@@ -120,10 +125,6 @@ class CachedVideo:
 def _greys(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Convert frames (6, H, W, 3) or (6, H, W) to grey (6, H, W)."""
     return frames if frames.ndim == 3 else np.stack([grey_of(frame) for frame in frames])
-
-
-def _mapped(path: Path, record: Mapping[str, Any], recipe: Mapping[str, Any]) -> CachedVideo:
-    return CachedVideo(path, open_array(path), record, recipe)
 
 
 class ChunkCache:
@@ -217,7 +218,7 @@ class ChunkCache:
             write_json(self.path / "recipe.json", self.recipe)
         # Written last, so that the array of a killed run counts as missing.
         write_json(_record(array), record)
-        return CachedVideo(array, open_array(array), record, self.recipe)
+        return CachedVideo.open(array, record, self.recipe)
 
     def shape(self, video: Video) -> tuple[int, int, int]:
         """Return the shape (P, H, W) of a video's chunks, in bytes."""
@@ -258,7 +259,9 @@ class ChunkCache:
 def find_cache(named: str | None) -> Path | None:
     """Return the folder `named`, or the default folder if it exists. Raises MissingPathError if `named` is missing."""
     if named and not Path(named).is_dir():
-        raise MissingPathError(f"{named} is not a folder.", "name a cache that `lstr finetune` wrote, or leave it out.")
+        raise MissingPathError(
+            f"{named} is not a folder.", "use a cache that `lstr finetune` wrote, or leave out --set cache=DIR."
+        )
     path = Path(named).absolute() if named else home() / "chunks"
     return path if path.is_dir() else None
 

@@ -137,8 +137,8 @@ def subset_of(labels: Labels, wanted: str | None, option: str = "--subset") -> s
             return subset
     if not labels.has_subsets:
         raise LabelsError(
-            f"The label file has no subsets, so all its videos are for training, none {' or '.join(choices)}.",
-            f"give it subsets, or take all of its videos with {option} training.",
+            "The label file has no subsets, so all its videos are for training.",
+            f"add subsets to it, or use all its videos with {option} training.",
         )
     raise LabelsError(
         f"The label file has no {' or '.join(choices)} subset (it has: {', '.join(present) or 'none'}).",
@@ -306,7 +306,7 @@ def network_overlap(split: Split, config: WindowConfig) -> dict[str, list[str]]:
 def describe_overlap(overlap: Mapping[str, Sequence[str]], n_videos: int, what: str) -> str:
     """Describe on how many of `n_videos` networks were trained, with their streams and examples."""
     streams = ", ".join(streams_of(overlap))
-    return f"feature networks ({streams}) have seen {len(overlap)} of {n_videos} {what}, first {min(overlap)!r}"
+    return f"feature networks ({streams}) have seen {len(overlap)} of {n_videos} {what}, for example {min(overlap)!r}"
 
 
 def streams_of(overlap: Mapping[str, Sequence[str]]) -> list[str]:
@@ -319,7 +319,9 @@ def check_overlap(loaded: Checkpoint, split: Split, allow: bool) -> list[str]:
     overlap = network_overlap(split, loaded.config)
     if not overlap:
         return []
-    sentence = f"{describe_overlap(overlap, len(split.videos), 'videos to score')}: new ones are likely to score lower."
+    sentence = (
+        f"{describe_overlap(overlap, len(split.videos), 'videos to score')}: scores of new videos are probably lower."
+    )
     if not allow:
         raise SeenError(
             f"The {sentence}",
@@ -347,8 +349,8 @@ def training_overlap(loaded: Checkpoint) -> dict[str, Any] | None:
 def overlap_warnings(loaded: Checkpoint, split: Split) -> list[str]:
     """Return a warning if a checkpoint was trained on any of the videos to score."""
     same = training_videos(loaded, (video.id for video in split.videos))
-    some = f"{len(same)} of the {len(split.videos)} videos to score, first {(same or ('',))[0]!r}"
-    return [f"{loaded.path} was trained on {some}: new ones are likely to score lower."] if same else []
+    some = f"{len(same)} of the {len(split.videos)} videos to score, for example {(same or ('',))[0]!r}"
+    return [f"{loaded.path} was trained on {some}: scores of new videos are probably lower."] if same else []
 
 
 def training_warnings(loaded: Checkpoint) -> list[str]:

@@ -105,12 +105,12 @@ def over_processes(
                     if lost == STARTS:
                         raise ExtractorError(
                             f"{STARTS} worker processes in a row ended while they started ({how}).",
-                            "is memory short? use fewer workers (`--workers`); with 1 no other process is started.",
+                            "if memory is short, use fewer workers: --workers 1 starts no other process.",
                         ) from None
                     video_id, source = worker.at
                     if video_id in suspects:
-                        reason = f"{source} ended the process that extracted it, twice ({how})."
-                        hint = "is memory short? try it alone, with --workers 1."
+                        reason = f"The extraction of {source} ended two worker processes ({how})."
+                        hint = "if memory is short, extract it alone with --workers 1."
                         yield Outcome(video_id, source, "failed", reason=reason, hint=hint)
                     else:  # another process may have exhausted the memory, so try the video a second time
                         waiting.append(worker.at)
@@ -245,11 +245,18 @@ def over_cluster(
     """
     import ray
 
-    named = {stream: path for stream in STREAMS if (path := config.weights.get(stream))}
-    files = {name: file for stream, path in named.items() for name, file in network_files(path, stream).items()}
-    # Ray sends the weights once to each node, independent of its number of videos.
-    weights: Any = ray.put({name: _content_of(file) for name, file in files.items()})  # a reference
-    config = replace(config, output=_everywhere(config.output), weights={})
+    contents: dict[str, np.ndarray] = {}
+    for stream in STREAMS:
+        path = config.weights.get(stream)
+        for name, file in network_files(path, stream).items() if path else ():
+            if file.suffix == TENSORS:  # safetensors and networks of model files are sent as an equal .pth
+                content = io.BytesIO()
+                torch.save(read_content(file), content)
+                contents[name] = np.frombuffer(content.getvalue(), np.uint8)
+            else:
+                contents[name] = np.fromfile(file, np.uint8)
+    weights: Any = ray.put(contents)  # a reference: Ray sends the weights once to each node
+    config = replace(config, output=_absolute(config.output), weights={})
     task = ray.remote(num_cpus=portion[0], num_gpus=portion[1], max_retries=RETRIES)(_extract)
     waiting, known = iter(to_do.items()), nodes()
     running: dict[Any, tuple[str, Place]] = {}  # by Ray's reference to the task
@@ -260,7 +267,7 @@ def over_cluster(
             room = min(AHEAD * max(1, count_room(portion, known.values())), most or len(to_do))
             while len(running) < room and (item := next(waiting, None)):
                 video_id, source = item
-                running[task.remote(video_id, _everywhere(source), config, weights, __version__)] = item
+                running[task.remote(video_id, _absolute(source), config, weights, __version__)] = item
             if not running:
                 return
             for ended in ray.wait(list(running), timeout=TICK)[0]:
@@ -276,17 +283,7 @@ def over_cluster(
             ray.cancel(ref, force=True)
 
 
-def _content_of(file: Path) -> np.ndarray:
-    """Return the bytes of a weights file; safetensors and networks of model files are converted to an equal .pth."""
-    if file.suffix != TENSORS:
-        return np.fromfile(file, np.uint8)
-    content = io.BytesIO()
-    torch.save(read_content(file), content)
-    return np.frombuffer(content.getvalue(), np.uint8)
-
-
-def _everywhere(place: Place) -> Place:
-    """Return a place with an absolute path, valid on all nodes."""
+def _absolute(place: Place) -> Place:
     return place.absolute() if isinstance(place, Path) else place
 
 
@@ -303,7 +300,7 @@ def _outcome(ref: Any, video_id: str, source: Place) -> Outcome:
         reason = str(error.cause).strip().partition("\n")[0]
         raise DeviceError(f"A node cannot run lstr ({reason}).", f"{INSTALL} on every node, and try again.") from error
     except exceptions.RayError as error:  # every process that tried it has died
-        reason = f"{source} ended each process that read it ({type(error).__name__}, {RETRIES + 1} attempts)."
+        reason = f"The extraction of {source} ended {RETRIES + 1} processes ({type(error).__name__})."
         hint = "extract it alone, without --set engine=ray, to see more."
         return Outcome(video_id, source, "failed", reason=reason, hint=hint)
 
@@ -318,12 +315,21 @@ def _extract(
     global _worker
     try:
         if version != __version__:
-            raise DeviceError(f"It has lstr {__version__}, not {version}.", f"{INSTALL} in one version everywhere.")
+            raise DeviceError(
+                f"lstr {__version__} is installed, not {version}.", "install the same version of lstr on every node."
+            )
         if _worker is None or _worker[0] != config:
             if _worker:
                 _worker[2].close()
                 _worker = None
-            _worker = (config, *_make_worker(config, weights))
+            with ExitStack() as stack:
+                folder = stack.enter_context(scratch())  # weights stay on disk, because folds are loaded on demand
+                for name, content in weights.items():
+                    (folder / name).parent.mkdir(exist_ok=True)
+                    content.tofile(folder / name)
+                sources = {stream: str(folder) for stream in STREAMS if f"{stream}.pth" in weights}
+                extractor = stack.enter_context(open_worker(replace(config, weights=sources)))
+                _worker = (config, extractor, stack.pop_all())
         extractor = _worker[1]
         if record := extractor.folder.find_record(video_id, source):
             return Outcome(video_id, source, "kept", record["chunks"])
@@ -331,15 +337,3 @@ def _extract(
         return outcome
     except ExtractorError as error:
         raise type(error)(f"On node {socket.gethostname()}: {error}", error.hint) from error
-
-
-def _make_worker(config: ExtractOptions, weights: Mapping[str, np.ndarray]) -> tuple[VideoExtractor, ExitStack]:
-    """Return a worker, and a stack that closes it; weights stay on disk, because folds are loaded on demand."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(scratch())
-        for name, content in weights.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            content.tofile(folder / name)
-        sources = {stream: str(folder) for stream in STREAMS if f"{stream}.pth" in weights}
-        extractor = stack.enter_context(open_worker(replace(config, weights=sources)))
-        return extractor, stack.pop_all()

@@ -99,7 +99,7 @@ def extract(videos: Mapping[str, Place], options: ExtractOptions) -> Generator[E
             yield folder
             if random := twostream.recipe.random_streams:
                 state = "" if twostream.recipe.calibrated_on else " and are not calibrated (see --calibrate)"
-                text = f"{random} networks carry random weights{state}; bring published ones with --weights kinetics."
+                text = f"The {random} networks have random weights{state}; use published ones: --weights kinetics."
                 yield Notice(text)
             # Processes read recipe and calibration from the feature folder.
             threads, recipe = planned.share.threads, PRESETS["faithful"]

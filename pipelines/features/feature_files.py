@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lstr.chunk import MOST, STORED, Clock
 from lstr.errors import CheckpointError, ConfigError, RecipeError, brief
 from lstr.extractors.streams import MODEL_STREAMS
-from lstr.files.arrays import NUMBERS, map_array, open_array, read_header
+from lstr.files.arrays import NUMBERS, open_array, read_header
 
 FORMS = "a folder of .npy, .npz or .pt files, one array (rows, width) for each video"
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
@@ -37,7 +37,7 @@ RATE_HINT = "write the rows per second as a number, as in --set features.rate=7.
 UNUSABLE = (OSError, ValueError, RuntimeError, KeyError, struct.error, zipfile.BadZipFile, zlib.error, CheckpointError)
 LOCAL_HEADER_BYTES = 30  # fixed size of the header of a zip member, before its name
 MAX_UNPACKED_BYTES = 16 * 2**30  # maximum size of one video's features in a compressed file
-REPAIR = "make the features of this video again, or take the file away."
+REPAIR = "make the features of this video again, or remove the file."
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def stream_folders(path: Path, named: Mapping[str, str]) -> dict[str, Path]:
         if len(fitting) > 1:
             names = ", ".join(p.name for p in fitting)
             raise RecipeError(
-                f"{path} has several {stream} features: {names}.",
-                f"choose: --set {stream}_features={fitting[0].name}",
+                f"{path} has several folders of {stream} features: {names}.",
+                f"choose one with --set {stream}_features={fitting[0].name}.",
             )
         if name and not fitting:
             raise RecipeError(
@@ -166,7 +166,7 @@ def refuse_pickles(path: Path) -> None:
     pickles = [p for p in files if p.suffix.lower() in PICKLES and not p.name.startswith(".")]
     if pickles:
         raise RecipeError(
-            f"{path} is a pickle." if path.is_file() else f"{path} holds pickles, such as {pickles[0].name}.",
+            f"{path} is a pickle." if path.is_file() else f"{path} contains pickles, such as {pickles[0].name}.",
             "reading one can run any code: if you trust it, write each video's array with numpy.save, and give the "
             "folder of the .npy files.",
         )
@@ -254,8 +254,9 @@ def open_file(path: Path, hint: str = REPAIR) -> ArrayFile:
     try:
         if path.suffix == ".npy":
             mapped = open_array(path)
-            layout = (mapped.dtype, mapped.shape, int(mapped.offset), np.isfortran(mapped))
-            return ArrayFile(path, mapped.shape, mapped.dtype, partial(map_array, path, *layout))
+            order = "F" if np.isfortran(mapped) else "C"
+            layout = (mapped.dtype, "r", int(mapped.offset), mapped.shape, order)
+            return ArrayFile(path, mapped.shape, mapped.dtype, partial(np.memmap, path, *layout))
         if path.suffix == ".npz":
             return _open_npz(path)
         array = _open_tensor(path)
@@ -275,23 +276,22 @@ def _open_npz(path: Path) -> ArrayFile:
             name for name, (_, (shape, _, dtype), _) in headers.items() if len(shape) == 2 and dtype.kind in NUMBERS
         ]
         info, (shape, fortran, dtype), begin = headers[_only_name(names, path)]
+    order = "F" if fortran else "C"
     if info.compress_type == zipfile.ZIP_STORED:
         with path.open("rb") as file:
             file.seek(info.header_offset)
             name_bytes, extra_bytes = struct.unpack("<HH", file.read(LOCAL_HEADER_BYTES)[26:30])
         offset = info.header_offset + LOCAL_HEADER_BYTES + name_bytes + extra_bytes + begin
-        return ArrayFile(path, shape, dtype, partial(map_array, path, dtype, shape, offset, fortran))
+        return ArrayFile(path, shape, dtype, partial(np.memmap, path, dtype, "r", offset, shape, order))
     if info.file_size > MAX_UNPACKED_BYTES:
         raise ValueError(f"it claims {info.file_size:.3g} bytes once it is unpacked")
-    layout = (info.filename, begin, dtype, shape, fortran)
-    return ArrayFile(path, shape, dtype, partial(_unpack, path, *layout), is_packed=True)
+    unpack = partial(_unpack, path, info.filename, begin, dtype, shape, order)
+    return ArrayFile(path, shape, dtype, unpack, is_packed=True)
 
 
-def _unpack(
-    path: Path, member: str, begin: int, dtype: np.dtype, shape: tuple[int, ...], fortran: bool
-) -> NDArray[Any]:
+def _unpack(path: Path, member: str, begin: int, dtype: np.dtype, shape: tuple[int, ...], order: Any) -> NDArray[Any]:
     with zipfile.ZipFile(path) as archive:
-        return np.frombuffer(archive.read(member)[begin:], dtype).reshape(shape, order="F" if fortran else "C")
+        return np.frombuffer(archive.read(member)[begin:], dtype).reshape(shape, order=order)
 
 
 def _open_tensor(path: Path) -> NDArray[Any]:
@@ -308,14 +308,14 @@ def _open_tensor(path: Path) -> NDArray[Any]:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # unpickling arbitrary bytes can raise any type
         raise RecipeError(
-            f"{path} holds no tensor that can be read without running code in it.",
+            f"{path} contains no tensor that can be read without running its code.",
             "save the tensor alone: torch.save(features, 'VIDEO.pt').",
         ) from error
     if isinstance(content, dict):
         tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor) and v.ndim == 2}
         content = tensors[_only_name([*tensors], path)]
     if not isinstance(content, torch.Tensor) or content.is_complex() or content.layout != torch.strided:
-        raise RecipeError(f"{path} holds no tensor of real numbers.", REPAIR)
+        raise RecipeError(f"{path} contains no tensor of real numbers.", REPAIR)
     content = content.detach()
     return (content.float() if content.dtype == torch.bfloat16 else content).numpy()  # numpy has no bfloat16
 
@@ -323,5 +323,5 @@ def _open_tensor(path: Path) -> NDArray[Any]:
 def _only_name(names: Sequence[str], path: Path) -> str:
     if len(names) != 1:
         shown = f"{len(names)} arrays (rows, width): {', '.join(names[:8])}" if names else "no array (rows, width)"
-        raise RecipeError(f"{path} holds {shown}.", "save the features of a video as the only such array of a file.")
+        raise RecipeError(f"{path} contains {shown}.", "save one array (rows, width) per file.")
     return names[0]

@@ -73,8 +73,8 @@ class FeatureFolder:
             return CLOCK
         if (clock := self.stated.clock) is None:
             raise RecipeError(
-                f"The rate of the features in {self.path} (rows a second) is unknown.",
-                "say it: --set features.rate=7.5 for features of each 4th frame of 30 a second.",
+                f"The rate of the features in {self.path} is unknown.",
+                "set the rows per second, for example --set features.rate=7.5 for every 4th frame at 30 FPS.",
             )
         return clock
 
@@ -84,12 +84,12 @@ class FeatureFolder:
             return replace(self, stated=replace(self.stated, rate=str(clock.rate), offset=str(clock.offset)))
         if self.clock != clock:
             ours, theirs = (
-                f"{float(one.rate):.6g} a second" + (f" from {float(one.offset):.4g} s on" if one.offset else "")
+                f"{float(one.rate):.6g} rows per second" + (f" from {float(one.offset):.4g} s on" if one.offset else "")
                 for one in (self.clock, clock)
             )
             raise RecipeError(
-                f"The features in {self.path} are {ours}, and the model was trained on {theirs}.",
-                "use features that were made as its training features were.",
+                f"The features in {self.path} have {ours}; the model was trained on {theirs}.",
+                "use features with the rate of the training features.",
             )
         return self
 
@@ -159,13 +159,13 @@ class FeatureFolder:
         if max(lengths.values()) - length > (0 if self.recipe else MAX_DIFFERENCE):
             shown = " and ".join(f"{n} {stream}" for stream, n in lengths.items())
             raise RecipeError(
-                f"{video_id!r} has {shown} rows in {self.path}; all streams of a video must have one length.",
-                repair if self.recipe else "use streams that were made at one rate, or one of them alone.",
+                f"{video_id!r} has {shown} rows in {self.path}; all streams of a video must have the same length.",
+                repair if self.recipe else "use streams with the same rate, or only one stream.",
             )
         record = self.read_record(video_id) if self.recipe else None
         if record and record.get("chunks", length) != length:
             raise RecipeError(
-                f"{video_id!r} has {length} chunks in {self.path}, and its record says {record['chunks']}.", repair
+                f"{video_id!r} has {length} chunks in {self.path}, but {record['chunks']} in its record.", repair
             )
         if self.stated is not None:
             for stream in self.folders:
@@ -182,7 +182,7 @@ class FeatureFolder:
             usual = max(set(widths.values()), key=list(widths.values()).count)
             if wrong := next((name for name, width in widths.items() if width != usual), None):
                 raise RecipeError(
-                    f"{wrong!r} in {self.folders[stream]} is {widths[wrong]} wide, and the others are {usual}.",
+                    f"{wrong!r} in {self.folders[stream]} has width {widths[wrong]}; most videos have {usual}.",
                     "store each array as (rows, width), or move this file out of the folder.",
                 )
             self._widths[stream] = usual
@@ -216,7 +216,7 @@ def open_folders(
     files = {stream: dict(one) for stream, one in first.files.items()}
     ids = set(first.ids()) if len(opened) > 1 else set()
     for other in opened[1:]:
-        both = f"{first.path} and {other.path} hold"
+        both = f"{first.path} and {other.path} contain"
         if other.recipe != first.recipe:
             different = "only one has a recipe.json"
             if first.recipe and other.recipe:
@@ -232,7 +232,8 @@ def open_folders(
         if twice := ids.intersection(other.ids()):
             where = ", ".join(map(str, paths))
             raise RecipeError(
-                f"{len(twice)} videos are in more than one of {where}, as {min(twice)!r}.", "keep one of each."
+                f"{len(twice)} videos are in several of the folders {where}, for example {min(twice)!r}.",
+                "keep each video in one folder.",
             )
         ids.update(other.ids())
         for stream in files:
@@ -267,7 +268,7 @@ def open_features(
         )
     if is_weights_folder(path):
         raise RecipeError(
-            f"{path} holds networks, not features.",
+            f"{path} contains networks, not features.",
             f"make features with them: `lstr extract VIDEOS -o FEATURES --recipe {shlex.quote(str(path))}`.",
         )
     named = {stream: name for stream, name in (("rgb", rgb), ("flow", flow)) if name}
@@ -275,7 +276,10 @@ def open_features(
         recipe = read_recipe((path / "recipe.json").read_bytes(), path / "recipe.json")
         made = {stream: recipe.parts[stream].folder(stream) for stream in recipe.streams}
         if any(name != made.get(stream) for stream, name in named.items()):
-            raise RecipeError(f"{path} was made as {' and '.join(made.values())}.", "omit these names.")
+            raise RecipeError(
+                f"{path} contains {' and '.join(made.values())}, not {' and '.join(named.values())}.",
+                "leave out rgb_features and flow_features.",
+            )
         folders = {stream: path / name for stream, name in made.items()}
         arrays = {stream: {i: folder / f"{i}.npy" for i in ids_below(folder)} for stream, folder in folders.items()}
         return FeatureFolder((path,), folders, arrays, recipe)
@@ -334,7 +338,11 @@ def verify(
         faults: list[tuple[str, str]] = []  # stream and what
         if recipe and record is None:
             is_damaged = folder.record(video_id).exists()
-            what = "its record is damaged" if is_damaged else "it has no record: its run was interrupted, or continues"
+            what = (
+                "its record is damaged"
+                if is_damaged
+                else "it has no record: its run was interrupted or is not finished"
+            )
             faults.append(("", what))
         elif recipe and record is not None and record.get("recipe") != recipe.id:
             faults.append(("", f"its record has recipe {record.get('recipe')}, the folder {recipe.id}"))
@@ -347,7 +355,7 @@ def verify(
                 faults.append((stream, reason if path.exists() else "is missing"))
                 continue
             if array.ndim != 2:
-                faults.append((stream, f"holds {array.dtype} {array.shape}, not rows of features"))
+                faults.append((stream, f"contains {array.dtype} {array.shape}, not rows of features"))
                 continue
             lengths[stream] = len(array)
             if array.shape[1] != (width := widths.setdefault(stream, array.shape[1])):
@@ -367,7 +375,7 @@ def verify(
         if len(set(lengths.values())) > 1:
             faults.append(("", f"lengths differ: {', '.join(f'{stream} {n}' for stream, n in lengths.items())}"))
         if record and any(length != record.get("chunks") for length in lengths.values()):
-            faults.append(("", f"its record says {record.get('chunks')} chunks"))
+            faults.append(("", f"its record has {record.get('chunks')} chunks"))
         found += [{"id": video_id, "stream": stream, "what": what} for stream, what in faults]
         if not faults:
             chunks[video_id] = lengths[next(iter(folder.folders))]
@@ -385,11 +393,11 @@ def check_recipe(loaded: Checkpoint, folder: FeatureFolder, allow: bool = False)
     theirs = folder.describe()
     if bool(loaded.store) != bool(theirs) and (trained or recipe) and not allow:
         foreign, own = (loaded.path, folder.path) if loaded.store else (folder.path, loaded.path)
-        verb = "was trained on" if loaded.store else "holds"
+        verb = "was trained on" if loaded.store else "contains"
         raise RecipeError(
-            f"{foreign} {verb} features of other people{store_in_words(loaded.store or theirs or {})}, and {own} is of "
-            "features that `lstr extract` makes.",
-            "use features and a model that belong together.",
+            f"{foreign} {verb} features of another program{store_in_words(loaded.store or theirs or {})}, {own} does "
+            "not.",
+            "use the features that the model was trained on.",
         )
     if not trained or not recipe:
         names = folder.only(streams_of_model(loaded.config.streams)).names
@@ -397,8 +405,8 @@ def check_recipe(loaded: Checkpoint, folder: FeatureFolder, allow: bool = False)
         if set(known) <= set(names):
             return []
         return [
-            f"{loaded.path} was trained on arrays called {', '.join(known)}, and these are called {', '.join(names)}: "
-            "if another network made them, the scores are wrong."
+            f"{loaded.path} was trained on features named {', '.join(known)}; these are named {', '.join(names)}. If "
+            "another network computed them, the scores are wrong."
         ]
     shared = set(recipe.streams) & set(trained.streams)
     # folds do not matter, because the features of new videos come from the networks of `sha256`

@@ -144,14 +144,14 @@ def create_output(path: Place, recipe: Recipe, calibration: Mapping[str, Any]) -
     begun = open_output(path)
     if begun and begun.recipe != recipe:
         raise RecipeError(
-            f"{path} holds features of another recipe ({'; '.join(differences(begun.recipe, recipe))}).",
+            f"{path} contains features of another recipe ({'; '.join(differences(begun.recipe, recipe))}).",
             f"choose another folder with -o, or continue this one with `--recipe {shlex.quote(str(path))}`.",
         )
     if begun:
         return begun
     names = (p.relative_to(path).as_posix() for p in path.glob("*/*")) if isinstance(path, Path) else path.below()
     if any(name.startswith(tuple(f"{stream}_" for stream in STREAMS)) and name.endswith(".npy") for name in names):
-        raise RecipeError(f"{path} holds features without a recipe.", "choose another folder with -o.")
+        raise RecipeError(f"{path} contains features without a recipe.", "choose another folder with -o.")
     if calibration:
         import torch
 

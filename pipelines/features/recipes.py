@@ -60,7 +60,7 @@ def default_recipe(output: Place, device: str | None = None) -> tuple[str, str]:
     for name in ("fast", "faithful", "activitynet-fast", "activitynet"):
         parts = PRESETS[name].parts
         if made and all((parts[stream].network, parts[stream].crops) == how for stream, how in made.items()):
-            return name, f"as {output} was begun"
+            return name, f"as in {output}"
     if (device or default_device()) == "cpu":
         return "fast", "on a CPU; with `--recipe faithful` ten crops of flow instead of one, as published"
     return "faithful", "on a GPU, as published"
@@ -139,7 +139,8 @@ def choose_recipe(
         options += [f"--set recipe.{stream}.network" for stream in wanted]
         if options:
             raise RecipeError(
-                f"{name} is a complete recipe, which {', '.join(options)} would change.", "omit one of them."
+                f"{name} is a complete recipe, which {', '.join(options)} would change.",
+                f"leave out {', '.join(options)}.",
             )
     present = [stream for stream in recipe.streams if stream in chosen]
     if not present:
@@ -148,7 +149,7 @@ def choose_recipe(
     stream_of |= {"--set recipe.flow_algorithm": "flow"} if algorithm else {}
     for option, stream in stream_of.items():
         if stream not in present:
-            raise RecipeError(f"{option} is of the {stream} stream, which is skipped.", f"leave out {option}.")
+            raise RecipeError(f"{option} needs the {stream} stream, which is not extracted.", f"leave out {option}.")
     if isinstance(recipe, StoredRecipe):
         return replace(recipe, recipe=recipe.recipe.narrowed(present))
     changes: dict[str, Any] = {}

@@ -210,9 +210,9 @@ class FoldNetworks:
                 networks[stream], parts[stream] = build_network(stream, part, sources, fold)
                 if parts[stream].sha256 != part.folds[fold - 1]:
                     raise WeightsError(
-                        f"{network_file(source, stream, fold)} is {parts[stream].sha256}, the "
-                        f"features come from {part.weights} {part.folds[fold - 1]}.",
-                        f"use the folder they were made with as --weights {stream}=DIR.",
+                        f"{network_file(source, stream, fold)} has the hash {parts[stream].sha256}; the features were "
+                        f"made with {part.weights} {part.folds[fold - 1]}.",
+                        f"use the folder of these networks as --weights {stream}=DIR.",
                     )
         whole = self.twostream
         return TwoStream(networks, self.recipe.having(parts), whole.device, sources, whole.options)
@@ -252,7 +252,7 @@ class VideoExtractor:
         start = perf_counter()
         try:
             if len(os.fsencode(PurePath(video_id).name)) > MAX_NAME_BYTES:
-                raise VideoError(f"{source} has a name too long for its features.", "rename or link it.")
+                raise VideoError(f"The name of {source} is too long for a feature file.", "rename the video.")
             with self.folder.staged(video_id) as target, local_copy(source) as (path, origin):
                 record, note = yield from self._write(video_id, path, origin, target)
         except Exception as error:

@@ -75,12 +75,14 @@ def export(
         VideoError, OutputError: A video cannot be read, or the output cannot be written.
     """
     if not 1 <= streams <= MAX_STREAMS:
-        raise ConfigError(f"streams is {streams}.", f"use a whole number from 1 to {MAX_STREAMS}.")
+        raise ConfigError(
+            f"streams must be between 1 and {MAX_STREAMS}, not {streams}.", "use another number with --set streams=N."
+        )
     model = open_model(model_path)
     if model.exported is not None:
-        raise CheckpointError(f"{model.path} is exported already.", "use the model file that it was exported from.")
+        raise CheckpointError(f"{model.path} is already exported.", "use the model file that it was exported from.")
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
-        message = f"The package {missing[0]} is not installed, which `lstr export` needs."
+        message = f"`lstr export` needs the package {missing[0]}, which is not installed."
         raise NetworkRuntimeError(message, install_hint("onnxruntime"))
     if fetched := [stream for stream, where in model.networks.items() if where == "published"]:
         raise WeightsError(

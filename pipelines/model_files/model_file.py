@@ -80,12 +80,12 @@ class ModelFile:
     def recipe(self) -> Recipe:
         """The recipe of its features, of the streams that its model takes.
 
-        Raises CheckpointError for a model that takes features from elsewhere.
+        Raises CheckpointError for a model of another program's features.
         """
         if self.about["recipe"] is None:
             raise CheckpointError(
-                f"{self.path} was trained on features from elsewhere, which lstr cannot compute from a video.",
-                "pass a store of such features to `lstr detect` or `lstr evaluate`, instead of a video.",
+                f"{self.path} was trained on features of another program, which lstr cannot compute from a video.",
+                "use a folder of such features instead of a video.",
             )
         return Recipe.from_dict(self.about["recipe"], self.path).narrowed(self.networks)
 

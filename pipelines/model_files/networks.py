@@ -152,13 +152,13 @@ def streams_of_checkpoint(loaded: Checkpoint) -> tuple[str, ...]:
 
 
 def store_in_words(store: Mapping[str, Any]) -> str:
-    """Return what a checkpoint says about features of other people: ` (I3D, 7.5 a second)`."""
+    """Return the name and rate of another program's features: ` (I3D, 7.5 per second)`."""
     rate = ""
     if "rate" in store:
         with suppress(ValueError):
-            rate = f"{float(Clock.from_dict(store).rate):.4g} a second"
-    told = ", ".join(filter(None, [str(store.get("name") or ""), rate]))
-    return f" ({told})" if told else ""
+            rate = f"{float(Clock.from_dict(store).rate):.4g} per second"
+    description = ", ".join(filter(None, [str(store.get("name") or ""), rate]))
+    return f" ({description})" if description else ""
 
 
 def mismatch_warnings(loaded: Checkpoint, different: list[str]) -> list[str]:
@@ -194,9 +194,9 @@ def networks_of(
     recipe = recipe_of(loaded)
     if recipe is None and loaded.store:
         raise CheckpointError(
-            f"{loaded.path} was trained on features from elsewhere{store_in_words(loaded.store)}, which no network "
-            "here computes from a video.",
-            "use a store of such features instead of a video.",
+            f"{loaded.path} was trained on features of another program{store_in_words(loaded.store)}, which lstr "
+            "cannot compute from a video.",
+            "use a folder of such features instead of a video.",
         )
     if recipe is None:
         raise CheckpointError(
@@ -208,7 +208,7 @@ def networks_of(
     if loaded.exported:
         if given:
             raise RecipeError(
-                f"{loaded.path} is exported, with the {next(iter(given))} network in it.", "omit the weights."
+                f"{loaded.path} is exported and contains its {next(iter(given))} network.", "leave out --weights."
             )
         model = open_model(loaded.path)
         graphs = {stream: partial(model.graph, stream) for stream in recipe.streams}
@@ -227,7 +227,7 @@ def networks_of(
     different = differences(twostream.recipe, recipe)
     if different and not allow:
         raise RecipeError(
-            f"The networks here are not those that {loaded.path} was trained with ({'; '.join(different)}).",
+            f"The networks differ from those that {loaded.path} was trained with ({'; '.join(different)}).",
             f"use the weights and the flow of its features, or add {ALLOW}.",
         )
     return twostream, mismatch_warnings(loaded, different)

@@ -144,7 +144,7 @@ def write_average(path: str | Path, sources: Sequence[str | Path]) -> Path:
             message = f"{first.path} and {member.path} have different classes, or a different order of classes."
             raise CheckpointError(message, AVERAGE_HINT)
         if member.recipe is None or member.format != FORMAT or member.config.kind == "average":
-            what = "is an average already" if member.config.kind == "average" else "does not record a recipe"
+            what = "is already an average" if member.config.kind == "average" else "does not record a recipe"
             raise CheckpointError(f"{member.path} {what}, and cannot be part of an average.", AVERAGE_HINT)
     recipes = [Recipe.from_dict(m.recipe, m.path).narrowed(streams_of_model(m.config.streams)) for m in members]
     parts: dict[str, Any] = {}
@@ -263,15 +263,15 @@ def _origin(loaded: Checkpoint, stream: str, recipe: Recipe, source: str | None)
         return "published"
     if source is None:
         raise WeightsError(
-            f"{loaded.path} needs its {stream} network, of {part.weights} weights, but their place is not recorded.",
+            f"{loaded.path} does not record where the weights of its {stream} network ({part.weights}) are.",
             "name the folder that `lstr finetune` wrote: --weights DIR.",
         )
     found = build_network(stream, part, WeightSources({stream: source}))[1]
     if found.sha256 != part.sha256:
         raise RecipeError(
-            f"The {stream} network in {source} is {found.weights} {found.sha256}, the features of {loaded.path} come "
-            f"from {part.weights} {part.sha256}.",
-            "name the weights that its features were made with: --weights DIR.",
+            f"The {stream} network in {source} is {found.weights} {found.sha256}; the features of {loaded.path} were "
+            f"made with {part.weights} {part.sha256}.",
+            "name the folder of these weights: --weights DIR.",
         )
     return "inside"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr import checkpoint
+from lstr import __version__, checkpoint
 from lstr.errors import RecipeError, WeightsError
 from lstr.extractors.flow.workers import FlowWorkers
 from lstr.extractors.networks.weights_file import WeightSources, network_files
@@ -74,16 +74,17 @@ def test_each_video_has_the_features_of_its_fold(finetuned, folder):
         np.testing.assert_array_equal([getattr(row, stream) for row in rows], array)
 
 
-def test_processes_and_nodes_extract_the_same_features(finetuned, folder, tmp_path):
+def test_processes_and_nodes_extract_the_same_features(finetuned, folder, tmp_path, monkeypatch):
     output = create_output(tmp_path / "features", folder.recipe.narrowed(["flow"]), {})
     path = str(finetuned.weights.path)
     options = ExtractOptions(output.path, {"flow": path}, device="cpu", threads=1)
     with open_worker(pickle.loads(pickle.dumps(options))) as worker:
         assert [*worker.extract("scene_01", finetuned.videos["scene_01"])][-1].state == "done"
     contents = {name: np.fromfile(file, np.uint8) for name, file in network_files(path, "flow").items()}
-    worker, stack = engines._make_worker(replace(options, weights={}), contents)
-    with stack:
-        assert [*worker.extract("scene_00", finetuned.videos["scene_00"])][-1].state == "done"
+    task = ("scene_00", finetuned.videos["scene_00"], replace(options, weights={}), contents, __version__)
+    monkeypatch.setattr(engines, "_worker", None)
+    assert engines._extract(*task).state == "done"
+    engines._worker[2].close()
     for video_id in ("scene_00", "scene_01"):
         assert read_record(output.record(video_id))["fold"] == FOLDS[video_id]
         assert np.array_equal(features_in(output, video_id)[1], features_in(folder, video_id)[1])
