@@ -84,36 +84,6 @@ def test_video_ids_are_distinct_parts_of_the_paths(tmp_path):
     assert read_label_file(path, present={"b"}).videos["b"].segments
 
 
-@pytest.mark.parametrize(
-    ("entries", "value"),
-    [
-        ({"events": [[1, "ann", "walk", "", ""]]}, "'o', event 1: 'walk'"),
-        ({"events": [[1, "", "walk", "x", ""], [2, "", "walk", "", ""]]}, "event 1: 'walk'"),
-        ({"events": [[1, "", "sleep", "", ""]]}, "'sleep'"),
-        ({"events": [[float("nan"), "", "call", "", ""]]}, "nan"),
-        ({"events": [["soon", "", "call", "", ""]]}, "'soon'"),
-        ({"events": [[10**400, "", "call", "", ""]]}, "event 1"),
-        ({"events": [[1]]}, "event 1"),
-        ({"media_creation_date_as_offset": True}, "'o'"),
-        ({"file": {"1": []}}, "'o'"),
-        ({"file": {"1": [3]}}, "'o'"),
-        ({"time offset": "x"}, "'x'"),
-        ({"media_info": {"length": {"a": "long"}}}, "'long'"),
-        ({"type": "LIVE", "file": {}}, ""),
-        ({"files": ["/v/a.mp4", "//v/a.mp4"]}, "'v/a.mp4'"),
-    ],
-)
-def test_a_wrong_entry_is_an_error(entries, value):
-    read_error("boris", project(o=observation(**entries)), value)
-
-
-@pytest.mark.parametrize(
-    "content", [{}, [], {**project(), "behaviors_conf": []}, {"behaviors_conf": ETHOGRAM}, project()]
-)
-def test_other_json_is_not_a_project(content):
-    read_error("boris", content)
-
-
 OLD = """Observation id,o1,,,,,,,
 ,,,,,,,,
 Media file(s),,,,,,,,
@@ -162,21 +132,41 @@ def test_exports_are_recognised_by_their_header(tmp_path, name, text, expected, 
     assert ("ann" in {s.subject for _, s in annotated.segments}) == (text != TABULAR)
 
 
+WRONG_OBSERVATIONS = (
+    ({"events": [[1, "ann", "walk", "", ""]]}, "'o', event 1: 'walk'"),
+    ({"events": [[1, "", "walk", "x", ""], [2, "", "walk", "", ""]]}, "event 1: 'walk'"),
+    ({"events": [[1, "", "sleep", "", ""]]}, "'sleep'"),
+    ({"events": [[float("nan"), "", "call", "", ""]]}, "nan"),
+    ({"events": [["soon", "", "call", "", ""]]}, "'soon'"),
+    ({"events": [[10**400, "", "call", "", ""]]}, "event 1"),
+    ({"events": [[1]]}, "event 1"),
+    ({"media_creation_date_as_offset": True}, "'o'"),
+    ({"file": {"1": []}}, "'o'"),
+    ({"file": {"1": [3]}}, "'o'"),
+    ({"time offset": "x"}, "'x'"),
+    ({"media_info": {"length": {"a": "long"}}}, "'long'"),
+    ({"type": "LIVE", "file": {}}, ""),
+    ({"files": ["/v/a.mp4", "//v/a.mp4"]}, "'v/a.mp4'"),
+)
+
+
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("form", "content", "value"),
     [
-        (OLD.replace(",STOP", ",START"), "Line 13: 'walk'"),
-        (OLD.replace(",START", ",STOP"), "Line 12: 'walk'"),
-        (OLD.replace(",POINT", ",OFTEN"), "Line 14: 'OFTEN'"),
-        (OLD.replace("63.300", "later"), "Line 12: 'later'"),
-        (OLD.replace("films/a.mp4,360", "b.mp4,360", 1), "films/a.mp4"),
-        (AGGREGATED.replace("o2", "o1"), "'o1'"),
-        (AGGREGATED.replace(",walk,", ",,"), "Line 2"),
-        ("a,b\n1,2\n", ""),
+        *(("boris", project(o=observation(**entries)), value) for entries, value in WRONG_OBSERVATIONS),
+        *(("boris", content, "") for content in ({}, [], {"observations": {}}, {"behaviors_conf": ETHOGRAM})),
+        ("borisevents", OLD.replace(",STOP", ",START"), "Line 13: 'walk'"),
+        ("borisevents", OLD.replace(",START", ",STOP"), "Line 12: 'walk'"),
+        ("borisevents", OLD.replace(",POINT", ",OFTEN"), "Line 14: 'OFTEN'"),
+        ("borisevents", OLD.replace("63.300", "later"), "Line 12: 'later'"),
+        ("borisevents", OLD.replace("films/a.mp4,360", "b.mp4,360", 1), "films/a.mp4"),
+        ("borisevents", AGGREGATED.replace("o2", "o1"), "'o1'"),
+        ("borisevents", AGGREGATED.replace(",walk,", ",,"), "Line 2"),
+        ("borisevents", "a,b\n1,2\n", ""),
     ],
 )
-def test_errors_of_an_export_name_the_line(text, value):
-    read_error("borisevents", text, value)
+def test_an_error_names_the_observation_or_the_line(form, content, value):
+    read_error(form, content, value)
 
 
 WALK = {"clip1": [(1, 3.5, "walk"), (4, 4, "sniff"), (10, 12, "walk")]}

@@ -20,19 +20,13 @@ from lstr.labels.label_set import THUMOS_CLASSES, VideoLabels, targets
 from lstr.labels.segment import Segment
 from lstr.pipelines.annotations.activitynet import to_activitynet
 from lstr.pipelines.annotations.annotation import AnnotationSet
-from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, all_formats, format_named, readable, writable
+from lstr.pipelines.annotations.format import DEFAULTS, ConvertOptions, format_named, writable
 from lstr.pipelines.annotations.label_files import read_annotations, read_label_file
 from lstr.pipelines.annotations.thumos import CLASS_LIST, thumos_numbers
 from tests.support.annotated import ANNOTATED, AWKWARD, CLASSES, parse, scored, segments, sets, write
 
 AT_25 = ConvertOptions(frames=25)
 SCORES = {"with scores": st.sampled_from([0.125, 0.5, 0.8125, 1.0]), "without": st.none()}
-
-
-def test_formats_are_listed():
-    assert {form.name for form in all_formats() if form.writes} == {"csv", "vtt", "eaf", "activitynet", "thumos"}
-    only_read = {"json", "jsonl", "srt", "boris", "borisevents", "binary", "tsv", "labelstudio", "perframe"}
-    assert set(readable()) == {*writable(), *only_read}
 
 
 @pytest.mark.parametrize("scores", SCORES)

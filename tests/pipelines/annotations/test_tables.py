@@ -114,47 +114,50 @@ def test_a_duration_in_frames_is_of_the_segment(options):
     assert annotated.videos["a"].duration is None and len(annotated.notes) == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        *((f"{PLAIN}\na,1,2,jump\n{row}\n", "Line 3") for row in ("a,,12,Sum:", "Average,1,,")),
-        # merged cells of a spreadsheet: the rows below have no video, not the video with the name of the file
-        *((f"{PLAIN},remark\na,1,2,jump,\n{row}\n", "Line 3") for row in (",3,4,sit", ",,212.3,", ",,,sit", " ,3,,")),
-        *((f"{PLAIN}\na,1,2,jump\n{row}\n", "Line 3") for row in ("a,3,4,  ", "a,3,4", "a,3,", "a,,4,")),
-        # cells without a header: 2,5 to 4,0 was read as 2 to 5 s of the action '4'
-        (f"{PLAIN}\na,2,4,fall\na,2,5,4,fall", "Line 3"),
-        (f'{PLAIN}\na,"2,5",4,0,fall', "'fall'"),
-        (f"{PLAIN}\na,2,4,fall,,much", "Line 2"),
-        ("start,end,label\n1,inf,jump\n", "'inf'"),
-        ("start,end,label\n1,0:75,jump\n", "'0:75'"),
-        ("sep=;\nvideo;start;end;label\na;x;2;jump, high\n", "Line 3: 'x'"),
-        ("start,end,label\n1,2,jump\n00:00:02:27,3,jump\n", "Line 3: '00:00:02:27'"),
-        # all wrong cells are listed
-        (f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", "'late'"),
-        (f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", "Line 4"),
-    ],
-)
-def test_an_error_names_the_line_and_the_cell(text, value):
-    read_error("csv", text, value, at(25))
-
-
 ROWS = 'a;1;2;jump;"two\r\nlines; 3, 4"\r\nb;1;2;sit;12" of "it"\r\n'
+UNCLOSED = (  # quotation marks, and their lines
+    ('a;1;2;jump\na;1;2;"jump\nb;3;4;sit\n', 3),
+    ('a;1;2;jump\na;1;2;jump\nb;3;4;"sit', 4),
+    ('a;1;2;"jump\na;1;2;"sit"\nb;3;4;"sit"\n', 2),
+    ('a;1;2;"jump\na;1;2;sit"\nb;3;4;sit\n', 2),
+    ('a;1;2;jump;"nice\nb;3;4;sit;\nb;5;6;sit;nice"\n', 2),
+    (f'{ROWS}"a;1;2;jump;\nb;3;4;sit;nice\n', 5),
+    ('a;1;2;"jump" x;"nice\nb;3;4;sit;\n', 2),
+)
 
 
 @pytest.mark.parametrize(
-    ("rows", "line"),
+    ("form", "text", "value"),
     [
-        ('a;1;2;jump\na;1;2;"jump\nb;3;4;sit\n', 3),
-        ('a;1;2;jump\na;1;2;jump\nb;3;4;"sit', 4),
-        ('a;1;2;"jump\na;1;2;"sit"\nb;3;4;"sit"\n', 2),
-        ('a;1;2;"jump\na;1;2;sit"\nb;3;4;sit\n', 2),
-        ('a;1;2;jump;"nice\nb;3;4;sit;\nb;5;6;sit;nice"\n', 2),
-        (f'{ROWS}"a;1;2;jump;\nb;3;4;sit;nice\n', 5),
-        ('a;1;2;"jump" x;"nice\nb;3;4;sit;\n', 2),
+        *(("csv", f"{REMARKS}\n{rows}", f"Line {line}") for rows, line in UNCLOSED),
+        *(("csv", f"{PLAIN}\na,1,2,jump\n{row}\n", "Line 3") for row in ("a,,12,Sum:", "Average,1,,")),
+        *(("csv", f"{PLAIN}\na,1,2,jump\n{row}\n", "Line 3") for row in ("a,3,4,  ", "a,3,4", "a,3,", "a,,4,")),
+        # merged cells of a spreadsheet: the rows below have no video, not the video with the name of the file
+        *(("csv", f"{REMARKS}\na;1;2;jump;\n{row}", "Line 3") for row in (";3;4;sit", ";;212,3;", ";;;sit", " ;3;;")),
+        # cells without a header: 2,5 to 4,0 was read as 2 to 5 s of the action '4'
+        ("csv", f"{PLAIN}\na,2,4,fall\na,2,5,4,fall", "Line 3"),
+        ("csv", f'{PLAIN}\na,"2,5",4,0,fall', "'fall'"),
+        ("csv", f"{PLAIN}\na,2,4,fall,,much", "Line 2"),
+        ("csv", "start,end,label\n1,inf,jump\n", "'inf'"),
+        ("csv", "start,end,label\n1,0:75,jump\n", "'0:75'"),
+        ("csv", "sep=;\nvideo;start;end;label\na;x;2;jump, high\n", "Line 3: 'x'"),
+        ("csv", "start,end,label\n1,2,jump\n00:00:02:27,3,jump\n", "Line 3: '00:00:02:27'"),
+        # all wrong cells are listed
+        ("csv", f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", "'late'"),
+        ("csv", f"{PLAIN}\na,soon,late,jump\na,1,2,jump\na,3,4,\n", "Line 4"),
+        ("binary", "a,b\n0,1\n0,2\n", "Line 3: '2'"),
+        ("binary", "a,b\n0,1\n0,\n", "Line 3"),
+        ("binary", "a,b\n0,1\n0\n", "Line 3"),
+        ("binary", "time,a\n0,1\nnan,1\n", "Line 3: 'nan'"),
+        ("binary", "time,a\n0,1\n0,1\n", "Line 3: '0'"),
+        ("binary", "time,jump,sit\n0,1,2\n1,x,0\n", "'x'"),
+        ("binary", "a,a\n0,1\n", ""),
+        ("binary", "a,b\n", ""),
+        ("binary", 'a,b\n0,"1\n', ""),
     ],
 )
-def test_an_error_names_the_line_of_an_unclosed_quotation_mark(rows, line):
-    read_error("csv", f"{REMARKS}\n{rows}", f"Line {line}")
+def test_an_error_names_the_line_and_the_cell(form, text, value):
+    read_error(form, text, value, at(25))
 
 
 def test_remarks_of_several_lines_and_quotation_marks_inside_a_cell():
@@ -280,21 +283,3 @@ def test_frames_of_a_table_of_0_and_1_need_the_rate_of_the_video():
     video = parse("binary", "walk\n1\n1\n0", options=ConvertOptions(frames=5)).videos["x"]
     assert segments(video) == [(0.0, 0.4, "walk")] and video.duration == pytest.approx(0.6)
     assert "--frames 30" in read_error("binary", "walk\n1\n").hint
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("a,b\n0,1\n0,2\n", "Line 3: '2'"),
-        ("a,b\n0,1\n0,\n", "Line 3"),
-        ("a,b\n0,1\n0\n", "Line 3"),
-        ("time,a\n0,1\nnan,1\n", "Line 3: 'nan'"),
-        ("time,a\n0,1\n0,1\n", "Line 3: '0'"),
-        ("time,jump,sit\n0,1,2\n1,x,0\n", "'x'"),
-        ("a,a\n0,1\n", ""),
-        ("a,b\n", ""),
-        ('a,b\n0,"1\n', ""),
-    ],
-)
-def test_a_wrong_table_of_0_and_1_is_an_error(text, value):
-    read_error("binary", text, value, at(25))
