@@ -16,6 +16,7 @@ import torch
 from efficientnet_lite_pytorch import EfficientNet
 from safetensors.torch import save_file
 from timm.models import get_pretrained_cfg
+from torch import nn
 from torchvision import models
 
 from lstr.errors import RecipeError, WeightsError
@@ -31,11 +32,14 @@ from lstr.extractors.twostream import build_twostream, rebuild_twostream
 from lstr.pipelines.model_files.model_file import published_file
 from tests.support.backbones import build_backbone, vary_batch_norms
 
-SMALL = {
-    "resnet18": partial(models.resnet18, weights=None),
-    "shufflenetv2": partial(models.shufflenet_v2_x1_0, weights=None),
-    "mobilenetv3": partial(models.mobilenet_v3_small, weights=None),
+# networks of other packages, and a function of their feature maps
+PUBLISHED = {
+    "resnet18": (models.resnet18, lambda network: nn.Sequential(*[*network.children()][:-2])),
+    "shufflenetv2": (models.shufflenet_v2_x1_0, lambda network: nn.Sequential(*[*network.children()][:-1])),
+    "mobilenetv3": (models.mobilenet_v3_small, lambda network: network.features),
 }
+SIDES = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}  # of the training images
+PUBLISHED |= {name: (partial(EfficientNet.from_name, name), lambda net: net.extract_features) for name in SIDES}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -48,52 +52,26 @@ def test_table_entries_match_their_networks(name):
         assert maps.shape == (1, network.width, 1, 1)
 
 
-@pytest.mark.parametrize("network", SMALL)
-def test_torchvisions_weights_load_into_both_streams(tmp_path, network):
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_weights_load_into_both_streams(tmp_path, name):
+    build, maps_of = PUBLISHED[name]
     torch.manual_seed(0)
-    published = SMALL[network]().eval()
-    torch.save(published.state_dict(), tmp_path / "file.pth")
-    assert identify(tmp_path / "file.pth") == (network, "rgb")
-    rgb, flow = build_backbone(network, 3), build_backbone(network, 10)
-    load_weights(rgb, tmp_path / "file.pth", NETWORKS[network])
-    load_weights(flow, tmp_path / "file.pth", NETWORKS[network], inflate=True)
-    outputs = []
-    last = {"resnet18": "layer4", "shufflenetv2": "conv5", "mobilenetv3": "features"}[network]
-    published.get_submodule(last).register_forward_hook(lambda *call: outputs.append(call[-1]))
-    rgb.eval()
+    with redirect_stdout(io.StringIO()):
+        published = vary_batch_norms(build())
+    torch.save(published.state_dict(), tmp_path / "rgb.pth")
+    assert identify(tmp_path / "rgb.pth") == (name, "rgb")
+    rgb, flow = build_backbone(name, 3), build_backbone(name, 10)
+    assert not load_weights(rgb, tmp_path / "rgb.pth", NETWORKS[name])
+    assert load_weights(flow, tmp_path / "rgb.pth", NETWORKS[name], inflate=True)
     with torch.inference_mode():
-        images = torch.rand(1, 3, 48, 80)
-        published(images)
-        maps = rgb(images)
-    assert maps.shape[1] == NETWORKS[network].width and torch.equal(maps, outputs[0])
+        images = torch.randn(1, 3, SIDES.get(name, 96), SIDES.get(name, 96))
+        expected = maps_of(published)(images)
+        torch.testing.assert_close(rgb(images), expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
+    assert expected.shape[1] == NETWORKS[name].width
     stems = [next(w for w in net.state_dict().values() if w.dim() == 4) for net in (rgb, flow)]
     assert torch.allclose(stems[1], stems[0].mean(1, keepdim=True).expand_as(stems[1]))
     torch.save(flow.state_dict(), tmp_path / "flow.pth")
-    assert identify(tmp_path / "flow.pth") == (network, "flow")
-
-
-SIDES = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}  # of the training images
-
-
-@pytest.mark.parametrize("name", SIDES)
-def test_efficientnet_lite_equals_the_published_code(tmp_path, name):
-    """With ImageNet's weights if they are installed, else with random ones."""
-    (entry,) = (entry for entry in read_manifest() if entry.network == name)
-    with redirect_stdout(io.StringIO()):
-        if entry.place.is_file():
-            file, published = entry.place, EfficientNet.from_pretrained(name, weights_path=str(entry.place))
-        else:
-            file, published = tmp_path / "random.pth", EfficientNet.from_name(name)
-            torch.save(published.state_dict(), file)
-    assert identify(file) == (name, "rgb")
-    network = NETWORKS[name]
-    ours = network.build(3).eval()
-    assert not load_weights(ours, file, network)
-    images = torch.randn(2, 3, SIDES[name], SIDES[name], generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        expected = published.eval().extract_features(images)
-        torch.testing.assert_close(ours(images), expected, rtol=0, atol=1e-6)
-    assert load_weights(network.build(10), file, network, inflate=True)
+    assert identify(tmp_path / "flow.pth") == (name, "flow")
 
 
 def preset_of(stream: str, network: str, **options) -> Preset:

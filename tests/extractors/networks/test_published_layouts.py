@@ -102,30 +102,26 @@ def hash_after_loading(path, content, network: torch.nn.Module, name: str = "bni
     return fingerprint(network)
 
 
-@pytest.mark.parametrize("layout", ["cadene", "tsn_pytorch_base_model", "mmaction_v0_backbone"])
-def test_bninceptions_published_keys_load(shared, tmp_path, bninception, layout):
-    """All names and shapes with prefix and classifier; batch norms have the shape that torch 0.1.12 wrote."""
-    lists = json.loads((shared / "facts" / "bninception_keys.json").read_text())
-    state, prefix = bninception.state_dict(), lists[layout]["prefix"].split(" ")[0]
-    published = {}
-    for name, shape in (lists[layout]["entries"] | lists["flow_override"]).items():
-        tensor = state.get(name, torch.zeros(shape))
+@pytest.mark.parametrize("layout", ["cadene", "tsn_pytorch_base_model", "mmaction_v0_backbone", "mmaction2"])
+def test_published_keys_load(shared, tmp_path, bninception, resnet, layout):
+    """All names and shapes with prefix and classifier; batch norms of old files have the shape of torch 0.1.12."""
+    if layout == "mmaction2":
+        entries = json.loads((shared / "facts" / "resnet50_tsn_mmaction2_keys.json").read_text())
+        entries = {key: shape for key, shape in entries.items() if isinstance(shape, list)}
+        name, network, prefix = "resnet50", resnet, ""
+        assert len(entries) == 320
+    else:
+        lists = json.loads((shared / "facts" / "bninception_keys.json").read_text())
+        entries = lists[layout]["entries"] | lists["flow_override"]
+        name, network, prefix = "bninception", bninception, lists[layout]["prefix"].split(" ")[0]
+    state, published = network.state_dict(), {}
+    for key, shape in entries.items():
+        tensor = state.get(key.removeprefix("backbone."), torch.zeros(shape))
         assert list(tensor.shape) == shape
-        if not name.endswith("num_batches_tracked"):
-            published[prefix + name] = tensor[None] if "_bn." in name else tensor
-    sha256 = hash_after_loading(tmp_path / "w.pth", {"state_dict": published}, build_backbone("bninception"))
-    assert sha256 == fingerprint(bninception)
-
-
-def test_resnets_published_keys_load(shared, tmp_path, resnet):
-    entries = json.loads((shared / "facts" / "resnet50_tsn_mmaction2_keys.json").read_text())
-    entries = {name: shape for name, shape in entries.items() if isinstance(shape, list)}
-    assert len(entries) == 320
-    state = resnet.state_dict()
-    content = {name: state.get(name.removeprefix("backbone."), torch.zeros(shape)) for name, shape in entries.items()}
-    content = {"meta": {"mmaction_version": "0.6"}, "state_dict": content}
-    network = build_backbone("resnet50")
-    assert hash_after_loading(tmp_path / "w.pth", content, network, "resnet50") == fingerprint(resnet)
+        if layout == "mmaction2" or not key.endswith("num_batches_tracked"):
+            published[prefix + key] = tensor[None] if "_bn." in key else tensor
+    content = {"meta": {"mmaction_version": "0.6"}, "state_dict": published}
+    assert hash_after_loading(tmp_path / "w.pth", content, build_backbone(name), name) == fingerprint(network)
 
 
 WRAPPERS = {
