@@ -31,7 +31,7 @@ from lstr.windows.windows import Windows
 
 # Stretches (first, end) of the joined features, in order; none for all of them.
 Columns = tuple[tuple[int, int], ...]
-PACK_AGAIN = "Make it with `lstr pack` from two or more checkpoints."
+PACK_AGAIN = "make it with `lstr pack` from two or more checkpoints."
 
 
 @dataclass(frozen=True)

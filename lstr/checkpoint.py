@@ -49,7 +49,7 @@ REMEMBERED = 2**28
 COPIES = ("clone", "__deepcopy__")
 # Tensors that may be created for one of a model; at most 3 are needed.
 TENSOR_FACTOR = 10
-FETCH_AGAIN = "Fetch or copy the file again."
+FETCH_AGAIN = "fetch or copy the file again."
 
 
 def save(
@@ -217,7 +217,7 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         if wanted != value:
             raise CheckpointError(
                 f"{path}: {name} is {wanted} in the configuration but {value} in the tensors.",
-                f"leave {name} as it was trained, or give another checkpoint.",
+                f"leave {name} as it was trained, or use another checkpoint.",
             )
     scored = len(tensors[CLASSIFIER if CLASSIFIER in tensors else f"members.0.{CLASSIFIER}"])
     if len(classes) != scored:

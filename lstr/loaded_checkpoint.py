@@ -142,7 +142,7 @@ def check_deflated(path: object, content: IO[bytes] | None = None) -> None:
             claimed = sum(info.file_size for info in container.infolist())
             size = content.seek(0, 2) if content else Path(str(path)).stat().st_size
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}).", "fetch or copy it again.") from error
+        raise CheckpointError(f"{path} is damaged ({error}).", "fetch or copy the file again.") from error
     if claimed > size:
         raise CheckpointError(
             f"{path} is compressed ({size} bytes, {claimed} uncompressed).",

@@ -165,11 +165,11 @@ def _error(kind: type, values: Mapping[str, Any], error: Exception) -> ConfigErr
     """Return the error of a wrong value, from the message of msgspec: "Expected `int` >= 1 - at `$.n_heads`"."""
     name = str(error).partition("$.")[2].strip("`").partition("[")[0].partition(".")[0]
     if name not in values:
-        return ConfigError(f"A setting is wrong: {error}.", "give it a value of its type.")
+        return ConfigError(f"The settings are invalid: {error}.", "use values of the type of each setting.")
     words = describe(field_types(kind)[name])
     return ConfigError(
         f"{getattr(kind, 'prefix', '')}{name} is {brief(values[name])}.",
-        f"{'Choose' if words.startswith('one of') else 'Give'} {words}.",
+        f"{'choose' if words.startswith('one of') else 'use'} {words}.",
     )
 
 

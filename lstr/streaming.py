@@ -75,7 +75,7 @@ def create(model: Model, n_streams: int = 1, like: StreamState | None = None) ->
     """
     _check_model(model, None if like is None else like.config)
     if n_streams < 1:
-        raise LstrError(f"The number of streams is {n_streams}.", "make one or more.")
+        raise LstrError(f"The number of streams is {n_streams}.", "use at least 1.")
     with torch.no_grad():
         constants = model.constants() if like is None else like.constants
         tensors = model.begin(n_streams)
@@ -90,7 +90,7 @@ def reset(state: StreamState, streams: Sequence[int] | None = None) -> None:
     """
     which = slice(None) if streams is None else list(streams)
     if wrong := [n for n in streams or () if not 0 <= n < len(state.chunks)]:
-        raise LstrError(f"The state has no stream {wrong[0]}.", f"it has streams 0 to {len(state.chunks) - 1}.")
+        raise LstrError(f"The state has no stream {wrong[0]}.", f"use streams 0 to {len(state.chunks) - 1}.")
     state.chunks[which] = 0
     for tensor in state.tensors.values():
         # 0 times infinity is not 0: a number that overflowed would outlive its video.

@@ -101,7 +101,7 @@ class Thresholds:
         if self.off > self.on:
             raise ConfigError(
                 f"The end threshold {self.off:g} is above the start threshold {self.on:g}.",
-                f"let 0 <= off <= on, for example {EXAMPLE}.",
+                f"set the end threshold to at most the start threshold, for example {EXAMPLE}.",
             )
         lengths = {"A minimum length": self.min_length, "A gap": self.merge_gap, "A backdate": self.backdate}
         for name, length in lengths.items():

@@ -41,11 +41,8 @@ def video_logits(constants: lstr_step.Constants, features: Tensor, batch_size: i
     logits = work.new_empty(L, 1 + config.anticipation, model.n_classes)
     # Windows whose long memories have most chunks in common are computed together: every stride-th one, on a sliding
     # grid once the memory is full, on an anchored one once the work memory is.
-    full = L
-    if config.n_long and config.grid == "sliding":
-        full = min(L, config.long_length + config.work_length)
-    elif config.n_long and config.grid == "anchored":
-        full = min(L, config.work_length)
+    reach = {"sliding": config.long_length + config.work_length, "anchored": config.work_length}
+    full = min(L, reach.get(config.grid, L)) if config.n_long else L
     runs = [np.arange(full), *(np.arange(full + i, L, config.long_stride) for i in range(config.long_stride))]
     for ends in (run[rows] for run in runs for rows in index.in_pieces(len(run), batch_size)):
         decoded = _encode(constants, long, ends, apart) if config.n_long else {}

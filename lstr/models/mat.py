@@ -15,7 +15,7 @@ work tokens that exist. Training, where a window is full and every slot an outpu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -180,10 +180,10 @@ class MAT(Foresight):
             grouped = self.grouped(mask, together)
         places = torch.arange(n, device=keys.device)
         counted = places < torch.where(grouped, n_groups, self.config.n0)[:, None]  # (B, n)
-        whole = runs = None
+        tokens: Any = None
         # Both, because choosing one by the values of the mask would wait for a GPU, and could not be captured.
         if mask is not None or not n_groups:
-            whole = F.pad(self._sum_up(learned, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
+            tokens = F.pad(self._sum_up(learned, keys, values, mask), (0, 0, 0, n - self.config.n0))  # (B, n, D)
         if n_groups:  # each run is a window of its own for stage 1
             keys, values = (tensor.unflatten(1, (n_groups, -1)).flatten(0, 1) for tensor in (keys, values))
             # A run of hidden slots alone would be NaN, and so would its gradient, even where it is not chosen.
@@ -191,11 +191,7 @@ class MAT(Foresight):
                 mask = (mask | ~grouped[:, None]).unflatten(1, (n_groups, -1)).flatten(0, 1)
             runs = self._sum_up(learned, keys, values, mask).mean(dim=1).unflatten(0, (-1, n_groups))  # (B, groups, D)
             runs = F.pad(runs, (0, 0, 0, n - n_groups))
-        if whole is None or runs is None:
-            tokens = runs if whole is None else whole
-        else:
-            tokens = torch.where(grouped[:, None, None], runs, whole)
-        assert tokens is not None, "windows are grouped or not"
+            tokens = runs if tokens is None else torch.where(grouped[:, None, None], runs, tokens)
         for layer in self.enc_modules[1].layers:
             tokens = layer.look(tokens, counted)
         return {"memory": self.enc_modules[1].norm(tokens), "counted": counted}
