@@ -41,8 +41,11 @@ async function showFrame() {
       await image.decode();
     } catch {
       kept.delete(which);
-      if (of === chosenVideo && which === wanted) { cannotShow(which); break; }
-      continue;
+      if (of !== chosenVideo || which !== wanted) continue;
+      shownNumber = which;
+      showTrouble(["This frame cannot be decoded", "Other frames may be readable."]);
+      showClock();
+      break;
     }
     if (of !== chosenVideo || wanted < 0) continue; /* another video is being opened */
     showTrouble(null);
@@ -57,11 +60,6 @@ async function showFrame() {
     if (which === wanted) for (const step of NEAR) if (rate === 0 && times[which + step] !== undefined) picture(which + step);
   }
   loading = false;
-}
-function cannotShow(which) {
-  shownNumber = which;
-  showTrouble(["This frame cannot be decoded", "Other frames may be readable."]);
-  showClock();
 }
 function showTrouble(next) {
   if (next) $("still").hidden = true;
@@ -123,15 +121,12 @@ function changeSpeed(way) {
   $("rate").selectedIndex = at;
   if (rate) setRate(Math.sign(rate) * speed());
 }
-function playAgain(tick) {
-  filmTime = null;
-  lastTick = tick;
-  seek(loop[0]);
-  if (films) $("video").play().catch(() => {});
-}
 function tickPlaying(tick) {
-  if (loop && rate > 0 && !(films && $("video").seeking) && (now >= loop[1] || number >= times.length - 1 || (films && $("video").ended))) playAgain(tick);
-  else if (films && rate > 0) {
+  if (loop && rate > 0 && !(films && $("video").seeking) && (now >= loop[1] || number >= times.length - 1 || (films && $("video").ended))) {
+    filmTime = null;
+    seek(loop[0]);
+    if (films) $("video").play().catch(() => {});
+  } else if (films && rate > 0) {
     const time = Math.max(0, Math.min(duration, (filmTime ?? $("video").currentTime) - ahead));
     number = numberAt(time);
     now = times[number];

@@ -262,14 +262,9 @@ function drawCurve(pen, { codes, first, count, begin, step, fullScale, missing }
 }
 function drawRule(pen, y, width, ratio, alpha) {
   pen.save();
-  pen.strokeStyle = theme.truth;
+  pen.fillStyle = theme.truth;
   pen.globalAlpha = alpha;
-  pen.lineWidth = ratio;
-  pen.setLineDash([2 * ratio, 4 * ratio]);
-  pen.beginPath();
-  pen.moveTo(0, Math.round(y) + 0.5);
-  pen.lineTo(width, Math.round(y) + 0.5);
-  pen.stroke();
+  for (let x = 0; x < width; x += 6 * ratio) pen.fillRect(x, Math.round(y) + (1 - ratio) / 2, 2 * ratio, ratio);
   pen.restore();
 }
 /* From the moment of the decision to the moment at which the action was expected to begin. */

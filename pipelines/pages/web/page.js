@@ -49,9 +49,7 @@ async function copyText(text, element, tell) {
 
 /* m:ss, or h:mm:ss where `long`. */
 function clockText(time, digits = 2, long = false) {
-  const scale = 10 ** digits;
-  const ticks = Math.round(Math.max(0, time) * scale);
-  const whole = Math.floor(ticks / scale);
+  const scale = 10 ** digits, ticks = Math.round(Math.max(0, time) * scale), whole = Math.floor(ticks / scale);
   const pad = (value) => String(value).padStart(2, "0");
   const hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60;
   const tail = digits ? "." + String(ticks % scale).padStart(digits, "0") : "";
@@ -86,19 +84,16 @@ const colourOf = (label) => report.colours[label] ?? theme["no-action"];
 
 /* Light or dark as the system has it, until the button says otherwise. */
 function followTheme(changed) {
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  let chosen = null;
+  const system = matchMedia("(prefers-color-scheme: dark)"), { style } = document.documentElement;
+  const isDark = () => (style.colorScheme ? style.colorScheme === "dark" : system.matches);
   const settle = () => {
-    const dark = chosen ? chosen === "dark" : system.matches;
-    $("theme").setAttribute("aria-label", dark ? "Light colours" : "Dark colours");
-    $("theme").title = dark ? "Light colours" : "Dark colours";
+    $("theme").title = isDark() ? "Light colours" : "Dark colours";
+    $("theme").setAttribute("aria-label", $("theme").title);
     readTheme();
     changed();
   };
   $("theme").addEventListener("click", () => {
-    const dark = chosen ? chosen === "dark" : system.matches;
-    chosen = dark ? "light" : "dark";
-    document.documentElement.style.colorScheme = chosen;
+    style.colorScheme = isDark() ? "light" : "dark";
     settle();
   });
   system.addEventListener("change", settle);

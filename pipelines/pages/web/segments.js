@@ -27,16 +27,11 @@ const sortValue = {
   late: (entry) => (entry.lost ? 2e9 : !entry.item.match ? 1e9 : (entry.announced ?? 0) - entry.item.match.start),
   mean: (entry) => entry.score ?? -1,
 };
-function sortEntries() {
-  const value = sortValue[sorting.key], turn = sorting.descending ? -1 : 1;
-  entries.sort((one, other) => {
-    return compareValues(value(one), value(other)) * turn || byStart(one, other);
-  });
-}
 function listSegments() {
   const passing = segments.filter(passes), lost = (truth || []).filter((entry) => shows(entry) && !entry.found), before = entries[chosen];
   entries = [...passing.map((item) => ({ ...item, item, lost: false })), ...lost.map((item) => ({ ...item, item, lost: true }))].filter(isListed);
-  sortEntries();
+  const value = sortValue[sorting.key], turn = sorting.descending ? -1 : 1;
+  entries.sort((one, other) => compareValues(value(one), value(other)) * turn || byStart(one, other));
   /* what was chosen stays chosen where it is still listed */
   chosen = before ? entries.findIndex(({ item }) => item === before.item || (item.label === before.label && item.start === before.start)) : -1;
 }
