@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -62,7 +62,7 @@ class SourceBody(Struct, forbid_unknown_fields=True):
 class ZonesBody(Struct, forbid_unknown_fields=True):
     """Zones of a source; None removes the drawn zones, so that the zones of the file count."""
 
-    zones: Any | UnsetType = UNSET
+    zones: Any
 
 
 class SnoozeBody(Struct, forbid_unknown_fields=True):

@@ -29,14 +29,7 @@ from lstr.pipelines.detection.source import FrameSource, Source, source_frames
 from lstr.pipelines.features.folder import open_features
 from lstr.pipelines.progress import Failed, Finished, Notice
 from lstr.timeline import Thresholds
-from tests.support.detections import (
-    ONE_THREAD,
-    decisions_of,
-    lines_of,
-    run_recorded,
-    scores_of,
-    sources_of,
-)
+from tests.support.detections import ONE_THREAD, decisions_of, lines_of, run_recorded, scores_of, sources_of
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM
 from tests.support.videos import write_video

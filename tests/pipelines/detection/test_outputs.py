@@ -141,10 +141,7 @@ def test_the_page_of_a_single_video_contains_it(lstr, small_set, tmp_path):
     assert len(page.texts[3]) == (video.stat().st_size + 2) // 3 * 4
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("20MB", 20_000_000), ("1.5 GiB", 3 * 2**29), ("500k", 500_000), ("0", 0)],
-)
+@pytest.mark.parametrize(("text", "size"), [("20MB", 20_000_000), ("1.5 GiB", 3 * 2**29), ("500k", 500_000), ("0", 0)])
 def test_sizes(text, size):
     assert parse_bytes(text) == size
 
