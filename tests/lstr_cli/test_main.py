@@ -29,7 +29,7 @@ def list_commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[
 ALL = dict(list_commands())
 
 
-def test_without_a_command_help_is_shown(lstr):
+def test_help_without_a_command(lstr):
     code, out, err = lstr()
     assert code == 2 and out == "" and "error:" not in err and all(name in err for name in COMMANDS)
     assert {name.split()[0] for name in ALL} == {*COMMANDS} == {*cli.list_commands(click.Context(cli))}

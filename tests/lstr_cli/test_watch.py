@@ -25,16 +25,12 @@ from tests.support.videos import remux, write_video
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-def videos(tmp_path):
-    (tmp_path / "videos").mkdir()
-    write_video(tmp_path / "videos" / "a.mp4", range(0, 400, 20))
-    return tmp_path / "videos"
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_label_saves_changes_and_ends_on_a_signal(videos, tmp_path, number):
+def test_label_saves_changes_and_ends_on_a_signal(tmp_path, number):
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    write_video(videos / "a.mp4", range(0, 400, 20))
     words = [*LSTR, "label", str(videos), "--no-browser", "-o", str(tmp_path / "l.json")]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -11,17 +11,11 @@ from tests.support.feature_set import TINY_SETTINGS
 SMALL = {"epochs": 1, "short_side": 32, "crop": 32, "batch_size": 8, "draws": 8, "precision": "float32"}
 
 
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    root = tmp_path_factory.mktemp("scenes")
-    return root, render_scenes(root, SceneConfig(n_videos=3, n_testing=1, seconds=4.0, width=96, height=64))
-
-
 @pytest.mark.long
-def test_from_videos_to_decisions(scenes, tmp_path):
+def test_from_videos_to_decisions(tmp_path):
     """With finetuned networks."""
-    root, labels = scenes
-    events = []
+    root, events = tmp_path / "scenes", []
+    labels = render_scenes(root, SceneConfig(n_videos=3, n_testing=1, seconds=4.0, width=96, height=64))
     finetuned = lstr.finetune(
         root / "videos", labels, tmp_path / "weights", stream="flow", algorithm="dis", settings=SMALL,
         device="cpu", cache=tmp_path / "chunks", show=events.append,

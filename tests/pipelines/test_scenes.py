@@ -46,7 +46,7 @@ def test_pixels_change_during_actions_only(rendered):
         assert change[acting].mean() > 2 * change[~acting].mean()
 
 
-def test_a_second_run_keeps_complete_files_and_repairs_the_others(tmp_path):
+def test_a_second_run_repairs_incomplete_files(tmp_path):
     config = SceneConfig(n_videos=3, n_testing=1, seconds=4, width=64, height=64)
     calls = [(event.done, event.total) for event in rendering(tmp_path, config)]
     assert calls == [(1, 3), (2, 3), (3, 3)]

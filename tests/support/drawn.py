@@ -34,5 +34,4 @@ def scores_of(text: str, score: float = 0.7, letters: str = LETTERS) -> np.ndarr
 
 
 def targets_of(text: str, letters: str = LETTERS) -> np.ndarray:
-    """Return targets (L, C)."""
     return np.eye(len(letters), dtype=int)[[letters.index(letter) for letter in text]].reshape(-1, len(letters))

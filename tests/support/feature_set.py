@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
 
-
-@dataclass(frozen=True)
-class FeatureSet:
-    """Features and labels without videos."""
-
-    features: Path
-    labels: Path
+FeatureSet = namedtuple("FeatureSet", "features labels")
 
 
 def write_features(root: Path, n_videos: int = 5, length: int = 64, width: int = 6) -> FeatureSet:

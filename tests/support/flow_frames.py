@@ -74,7 +74,6 @@ def opencv(before: np.ndarray, after: np.ndarray, schedule: tuple[int, ...] = ()
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the mean end-point difference in pixels."""
     return float(np.hypot(*np.moveaxis(a.astype(np.float64) - b, -1, 0)).mean())
 
 
@@ -101,7 +100,6 @@ def real_frames(path: Path, start: int, count: int, size: tuple[int, int] = (320
 
 
 def grey_of(frames: np.ndarray) -> list[np.ndarray]:
-    """Return grey images (H, W) of RGB frames."""
     return [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
 
 

@@ -3,8 +3,7 @@
 import functools
 import http.server
 import threading
-from collections import deque
-from dataclasses import dataclass
+from collections import deque, namedtuple
 
 
 class _LoopbackServer(http.server.ThreadingHTTPServer):
@@ -40,13 +39,7 @@ class Server(_LoopbackServer):
         super().__init__(functools.partial(handler, directory=str(folder)))
 
 
-@dataclass(frozen=True)
-class Posted:
-    """One POST request."""
-
-    path: str
-    headers: dict[str, str]
-    body: bytes
+Posted = namedtuple("Posted", "path headers body")
 
 
 class Receiver(_LoopbackServer):
@@ -57,10 +50,8 @@ class Receiver(_LoopbackServer):
     """
 
     def __init__(self, *answers: int | str):
-        self.posted: list[Posted] = []
-        self.answers: deque[int | str] = deque(answers)
+        self.posted, self.answers, self.closing = [], deque(answers), threading.Event()
         self.location = ""  # of redirects
-        self.closing = threading.Event()
         super().__init__(_ReceiverHandler)
 
     def handle_error(self, *_):

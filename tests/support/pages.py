@@ -31,7 +31,6 @@ def make_timeline(chunks: int, classes: list[str], **more) -> dict:
 
 
 def make_scores(chunks: int, classes: int) -> np.ndarray:
-    """Return random probabilities, float32 (chunks, classes)."""
     return np.random.default_rng(0).dirichlet(np.ones(classes), chunks).astype(np.float32)
 
 

@@ -46,7 +46,6 @@ def planted(n_training: int, n_validation: int = 0) -> tuple[Labels, dict[str, C
 
 
 def planted_training(streams, n_videos=3, n_folds=0, initial=None, n_validation=1, **settings) -> Training:
-    """A training job on planted videos."""
     labels, cached = planted(n_videos, n_validation)
     preset = replace(PRESETS["fast"], flow=StreamPreset("shufflenetv2")).narrowed(streams)
     initial = initial or dict.fromkeys(streams, Initial())

@@ -55,7 +55,6 @@ def supervised_windows(model, arrays, ends, stretched=False):
 
 
 def in_doubles(windows: Windows) -> Windows:
-    """Return the windows in double precision."""
     floats = {f.name: v for f in fields(windows) if (v := getattr(windows, f.name)).is_floating_point()}
     return replace(windows, **{name: values.double() for name, values in floats.items()})
 

@@ -88,7 +88,6 @@ def tiny(seed=0, n_classes=5, **changes):
 
 
 def video(length, seed=0, width=8):
-    """Return random features (length, width)."""
     return torch.randn(length, width, generator=torch.Generator().manual_seed(seed))
 
 

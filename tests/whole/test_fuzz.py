@@ -151,11 +151,11 @@ class Target:
     read: Callable[[Path], Any]
 
 
-def in_one_file(content: st.SearchStrategy[bytes]) -> Files:
+def single_file(content: st.SearchStrategy[bytes]) -> Files:
     return content.map(lambda data: {"": data})
 
 
-def in_one_of(contents: dict[str, Any]) -> Files:
+def folder_files(contents: dict[str, Any]) -> Files:
     """The files of a folder, JSON values or bytes, with one of them mutated."""
     valid = {name: content if isinstance(content, bytes) else to_json(content) for name, content in contents.items()}
 
@@ -196,13 +196,13 @@ def checkpoint_files(folder: Path) -> Files:
     replaced = st.builds(
         lambda name, value: {**content, name: value}, st.sampled_from(sorted(content)), st.sampled_from(values)
     )
-    return in_one_file((texts | replaced).map(save_bytes) | mutated_bytes(path.read_bytes()))
+    return single_file((texts | replaced).map(save_bytes) | mutated_bytes(path.read_bytes()))
 
 
 def weights_files(folder: Path) -> Files:
     card = ModelCard("mine", "rgb", "resnet50", ("Background", "fall"), {"a": "0" * 64}).to_json()
     content = {"state_dict": {"conv1.weight": torch.zeros(2, 3, 1, 1)}, "lstr": card}
-    return in_one_file(mutated_entries(content, ("lstr",)).map(save_bytes) | mutated_bytes(save_bytes(content)))
+    return single_file(mutated_entries(content, ("lstr",)).map(save_bytes) | mutated_bytes(save_bytes(content)))
 
 
 def model_files(folder: Path) -> Files:
@@ -220,7 +220,7 @@ def model_files(folder: Path) -> Files:
         return (folder / "changed.lstr").read_bytes()
 
     documents = st.builds(pack, mutated_values(document), st.just(tensors))
-    return in_one_file(documents | st.builds(pack, st.just(document), mutated_bytes(tensors)) | mutated_bytes(valid))
+    return single_file(documents | st.builds(pack, st.just(document), mutated_bytes(tensors)) | mutated_bytes(valid))
 
 
 def read_recipe(path: Path) -> None:
@@ -244,7 +244,7 @@ def feature_files(folder: Path) -> Files:
     array = io.BytesIO()
     np.save(array, np.zeros((8, 1024), np.float32))
     calibration = save_bytes({"rgb": {"bn.mean": torch.zeros(2)}})
-    return in_one_of(
+    return folder_files(
         {
             **{"recipe.json": RECIPE, "rgb_random_shufflenetv2/v.npy": array.getvalue(), "calibration.pt": calibration},
             **{"records/v.json": RECORD, "failed.jsonl": FAILURE, "videos.jsonl": RECORD},
@@ -268,20 +268,20 @@ def weights_folders(folder: Path) -> Files:
     recipe = RECIPE | {"rgb": network_recipe("rgb", StreamPreset("shufflenetv2")).to_dict() | {"weights": "mine"}}
     about = {"format": "lstr-weights/1", "name": "mine", "classes": CLASSES, "streams": ["rgb"], "training": {"v": "0"}}
     about |= {"folds": {"v": 1}, "metrics": {"rgb": {"all": {"mAP": 0.5}}}}
-    return in_one_of({"finetune.json": about, "recipe.json": recipe, "rgb.pth": b"x"})
+    return folder_files({"finetune.json": about, "recipe.json": recipe, "rgb.pth": b"x"})
 
 
 def annotation_files(form: str) -> Callable[[Path], Files]:
     def files(folder: Path) -> Files:
         (folder / "labels.json").write_bytes(to_json({**LABELS, "database": {"c": DATABASE["c"]}}))
         convert([folder / "labels.json"], form, folder / f"valid.{form}")
-        return in_one_file(mutated_text((folder / f"valid.{form}").read_text()))
+        return single_file(mutated_text((folder / f"valid.{form}").read_text()))
 
     return files
 
 
 def json_files(content: object) -> Callable[[Path], Files]:
-    return lambda _: in_one_file(mutated_text(to_json(content).decode()) | mutated_json(content))
+    return lambda _: single_file(mutated_text(to_json(content).decode()) | mutated_json(content))
 
 
 def read_labels(path: Path) -> None:
@@ -294,7 +294,7 @@ def read_labels(path: Path) -> None:
 def video_files(form: str, codec: str) -> Callable[[Path], Files]:
     def files(folder: Path) -> Files:
         video = write_video(folder / f"valid.{form}", range(0, 300, 25), codec=codec)
-        return in_one_file(mutated_bytes(video.read_bytes()))
+        return single_file(mutated_bytes(video.read_bytes()))
 
     return files
 
@@ -333,17 +333,17 @@ TASKS = [{"data": DATA, "annotations": [{"completed_by": 1, "was_cancelled": Fal
 SUBTITLES = "1\n00:00:01,250 --> 00:00:03,500\n<b>jump</b>\n\n2\n00:00:04,750 --> 00:00:06,125\nwave\n"
 BINARY = "time,walk,run\n0,0,0\n0.5,1,1\n1,0,0\n1.5,0,1\n"
 TARGETS = {
-    "labels": Target("labels.json", lambda _: in_one_file(mutated_json(LABELS)), read_labels),
-    "timeline": Target("v.json", lambda _: in_one_file(mutated_json(TIMELINE)), read_labels),
+    "labels": Target("labels.json", lambda _: single_file(mutated_json(LABELS)), read_labels),
+    "timeline": Target("v.json", lambda _: single_file(mutated_json(TIMELINE)), read_labels),
     **{f"labels, {x}": Target(f"v.{x}", annotation_files(x), read_labels) for x in ("csv", "eaf", "vtt")},
-    "labels, srt": Target("v.srt", lambda _: in_one_file(mutated_text(SUBTITLES)), read_labels),
+    "labels, srt": Target("v.srt", lambda _: single_file(mutated_text(SUBTITLES)), read_labels),
     "labels, boris": Target("v.boris", json_files(BORIS), read_labels),
-    "labels, exports of BORIS": Target("v.csv", lambda _: in_one_file(mutated_text(EXPORT)), read_labels),
-    "labels, binary": Target("v.csv", lambda _: in_one_file(mutated_text(BINARY)), read_labels),
+    "labels, exports of BORIS": Target("v.csv", lambda _: single_file(mutated_text(EXPORT)), read_labels),
+    "labels, binary": Target("v.csv", lambda _: single_file(mutated_text(BINARY)), read_labels),
     "labels, Label Studio": Target("v.json", json_files(TASKS), read_labels),
-    "recipe": Target("recipe.json", lambda _: in_one_file(mutated_json(CONFIGURED)), read_recipe),
-    "recipe file": Target("own.json", lambda _: in_one_file(mutated_json(PRESET)), read_recipe),
-    "metrics": Target("metrics.json", lambda _: in_one_file(mutated_json(METRICS)), metrics_from),
+    "recipe": Target("recipe.json", lambda _: single_file(mutated_json(CONFIGURED)), read_recipe),
+    "recipe file": Target("own.json", lambda _: single_file(mutated_json(PRESET)), read_recipe),
+    "metrics": Target("metrics.json", lambda _: single_file(mutated_json(METRICS)), metrics_from),
     "checkpoint": Target("c.pt", checkpoint_files, read_checkpoint),
     "weights": Target("w.pth", weights_files, lambda p: (read_card(p), read_state_dict(p))),
     "weights folder": Target("w", weights_folders, lambda p: (open_weights(p), read_recipe(p))),

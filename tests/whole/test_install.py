@@ -31,7 +31,7 @@ def check_process(*command, **options) -> str:
 
 
 def build_wheel(folder: Path, **environment: str) -> Path:
-    """Build a wheel from a source distribution of the committed files; of all files where there is no git."""
+    """Build a wheel from a source distribution of the committed files; of all files without git."""
     clone = ("git", "clone", "--quiet", ROOT, folder / "source")
     if not (ROOT / ".git").exists() or run_process(*clone)[0]:
         ignored = shutil.ignore_patterns(".*", "*.so", "build", "demo", "*.egg-info", "__pycache__")

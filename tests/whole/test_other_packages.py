@@ -41,7 +41,7 @@ def install(tmp_path):
     return install
 
 
-def test_a_label_format_works_next_to_a_broken_one(install, small_set, tmp_path):
+def test_a_label_format_works_next_to_a_broken_format(install, small_set, tmp_path):
     assert '`entry-points."lstr.label_formats".toy = "toy_format:Toy"`' in GUIDE.read_text()
     entries = {"toy": "toy_format:Toy", "broken": "broken_module:Broken"}
     lstr = install("lstr.label_formats", "toy_format", block_with(GUIDE, "python", "class Toy"), **entries)
@@ -74,7 +74,7 @@ def test_a_kind_of_model_trains_and_detects(install, lstr, small_set, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_broken_kind_does_not_affect_the_others(install, tmp_path):
+def test_a_broken_kind_does_not_affect_working_kinds(install, tmp_path):
     """`info` compares the file of published code with the tensors of every kind."""
     path = tmp_path / "epoch-25.pth"
     torch.save({"epoch": 25, "model_state_dict": make_model(configure(**TINY), 22).state_dict()}, path)

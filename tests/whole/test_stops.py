@@ -91,7 +91,7 @@ def make_job(name: str, small_set) -> Job:
 
 
 def run_command(words: list[str], log: str, home: str) -> None:
-    """Run a command in this new process, in a session of its own, by which its children are found later."""
+    """Run a command in this new process, in a new session, by which its children are found later."""
     from lstr_cli.main import main
 
     os.setsid()

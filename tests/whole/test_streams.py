@@ -68,7 +68,7 @@ def run(lstr):
 
 
 @pytest.mark.long
-def test_one_stream_from_video_to_detection(run, small_set, tmp_path, monkeypatch):
+def test_a_single_stream_from_video_to_detection(run, small_set, tmp_path, monkeypatch):
     """With one video to train on and one to test on."""
     monkeypatch.setattr(FlowWorkers, "__init__", lambda *_: pytest.fail("computes flow"))
     names, labels = ("scene_00", "scene_03"), tmp_path / "labels.json"
@@ -102,7 +102,7 @@ def test_one_stream_from_video_to_detection(run, small_set, tmp_path, monkeypatc
 
 
 @pytest.mark.long
-def test_a_model_of_one_stream_takes_the_features_of_both(lstr, run, small_set, tmp_path):
+def test_a_model_of_a_single_stream_accepts_features_of_both(lstr, run, small_set, tmp_path):
     """It needs only the network of its stream; the recipe of the other stream does not matter."""
     labels = ("--labels", small_set.labels)
     run("train", small_set.features, *labels, "-o", tmp_path / "run", *SETTINGS, "--set", "model.flow_dim=0")
