@@ -192,7 +192,7 @@ def test_an_unforeseen_error_fails_only_its_source(detect_pair, tmp_path, kind, 
 
 
 @pytest.mark.long
-def test_missing_memory_ends_the_job_and_so_does_any_error_without_keep_going(detect):
+def test_missing_memory_ends_the_job_and_so_does_any_error_without_keep_going(detect_pair):
     for kind in ("videos", "cameras"):
         with raise_in("network", MemoryError()), pytest.raises(ExhaustedError):
             detect_pair(kind)
