@@ -32,7 +32,6 @@ def label(
     *,
     port: int | None = None,
     model: Path | None = None,
-    training: Sequence[str] = (),
     tell: Callable[[str], object] = lambda text: None,
 ) -> Iterator[Site]:
     """Serve the page of some videos; yield its application. The labels are in their file at the end.
@@ -43,7 +42,6 @@ def label(
         labels: Label files of any format with which a new project starts.
         port: Where the page is served; by default where it was last.
         model: A model file or checkpoint that proposes labels while the page is open.
-        training: More arguments for `lstr learn`, which trains from the page.
         tell: Called with sentences for a person, also from other threads.
 
     Raises:
@@ -78,7 +76,7 @@ def label(
             tell(sentence)
         served = stack.enter_context(Videos(found))
         proposer = stack.enter_context(Proposer(project, found, tell))
-        trainer = stack.enter_context(Training(project, videos, training, on_trained=proposer.begin))
+        trainer = stack.enter_context(Training(project, videos, proposer.begin))
         if model:
             proposer.begin(model)
         site = Site(project, served, proposer, trainer)

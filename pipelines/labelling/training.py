@@ -39,18 +39,13 @@ class Training:
     Args:
         project: The labels.
         videos: The videos, as on the command line.
-        options: More arguments for `lstr learn`.
         on_trained: Called with each finished model file, from a thread.
     """
 
     def __init__(
-        self,
-        project: Project,
-        videos: Sequence[str],
-        options: Sequence[str] = (),
-        on_trained: Callable[[Path], object] = lambda model: None,
+        self, project: Project, videos: Sequence[str], on_trained: Callable[[Path], object] = lambda model: None
     ):
-        self.project, self.videos, self.options, self.on_trained = project, videos, options, on_trained
+        self.project, self.videos, self.on_trained = project, videos, on_trained
         self.folder = project.path.with_suffix(".models")
         self._lock = threading.RLock()
         self._process: subprocess.Popen[str] | None = None
@@ -116,7 +111,7 @@ class Training:
     def command(self, labels: Path, model: Path, seconds: float | None = None) -> list[str]:
         """Return the command that trains such a model."""
         limit = [] if seconds is None else ["--time", f"{seconds:g}s"]
-        return ["lstr", "learn", *self.videos, str(labels), "-o", str(model), *limit, *self.options]
+        return ["lstr", "learn", *self.videos, str(labels), "-o", str(model), *limit]
 
     def describe(self) -> dict[str, Any]:
         """Return what a page shows: `progress`, `warnings`, `error`, `hint`, `models` (latest first) and `command`."""

@@ -14,15 +14,10 @@ from lstr.pipelines.labelling.project import Project
 from lstr.pipelines.labelling.training import Training
 from lstr.pipelines.labelling.values import NOTHING, About, Label
 from lstr.pipelines.learning.plan import Workspace
+from tests.support.documents import parse
 from tests.support.labelling import action, put
-from tests.support.learning import SMALL, write_videos
 from tests.support.requests import Visitor
 from tests.support.waiting import wait_until
-
-TIMEOUT_S = 300.0  # of a training on a busy machine
-SETTINGS = {**SMALL, "draws": "24", "train.epochs": "2", "learn.folds": "2", "recipe.flow_algorithm": "dis"}
-OPTIONS = ["--recipe", "fast", "--set", "recipe.stream=flow"]
-OPTIONS += [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
 
 
 @pytest.fixture
@@ -58,14 +53,14 @@ def learn(monkeypatch):
 
 def wait(training: Training) -> dict:
     """Wait until a training has ended; return the state."""
-    wait_until(lambda: training.describe()["progress"] is None, TIMEOUT_S)
+    wait_until(lambda: training.describe()["progress"] is None)
     return training.describe()
 
 
 def test_labelled_and_complete_videos_are_used(project, learn):
     commands = learn("sys.exit(1)")
     put(project, About(complete=True), "complete")
-    with Training(project, ["my videos"], ["--set", "recipe.flow_algorithm=dis"]) as training:
+    with Training(project, ["my videos"]) as training:
         with pytest.raises(RequestError):
             training.begin()
         assert not training.folder.exists()
@@ -82,7 +77,8 @@ def test_labelled_and_complete_videos_are_used(project, learn):
         training.begin(720)
         assert wait(training)["models"] == []
         assert training.report(2) == Workspace(training.model(2)).report
-        ((*words, labels, _, model, _, seconds, _, _),) = commands
+        ((*words, labels, _, model, _, seconds),) = commands
+        parse(commands[0][1:])
         assert words == ["lstr", "learn", "my videos"] and model == str(training.model(2)) and seconds == "720s"
     database = json.loads(Path(labels).read_text())["database"]
     assert set(database) == {"labelled", "complete", "nothing happens"}
@@ -139,41 +135,14 @@ def test_all_tabs_share_one_training(learn, tmp_path):
         folder = labelling.training.report(1)
         folder.mkdir(parents=True)
         (folder / "evaluation.json").write_text("{}")
+        document = {"models": [{"videos": [{"id": "a", "video": None}]}]}
+        page = f'<script type="application/json" id="data">{json.dumps(document)}</script>'
+        (folder / "report.html").write_text(page)
         (folder.parent / "plan.json").write_text("{}")
         answer = tab.ask("/training/1/report/evaluation.json")
         assert answer.headers["content-security-policy"].startswith("default-src 'none'") and answer.body == b"{}"
+        report = tab.ask("/training/1/report/report.html")
+        assert b'"video":"/film/0?wait"' in report.body
+        assert report.headers["content-security-policy"] == "frame-ancestors 'none'"
         for path in ("1/report/../plan.json", "1/report/%2e%2e/plan.json", "9/report/evaluation.json", "1/report/"):
             assert tab.ask(f"/training/{path}").status == 404, path
-
-
-@pytest.mark.slow
-def test_a_cancelled_training_resumes(tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the number of threads changes bits
-    root = write_videos(tmp_path / "drawn videos")
-    content = json.loads((root / "labels.json").read_text())
-    for entry in content["database"].values():
-        entry.pop("subset", None)
-    (root / "labels.json").write_text(json.dumps(content))
-    output, models = tmp_path / "labels.json", tmp_path / "labels.models"
-
-    def serve():
-        labels = () if output.exists() else (str(root / "labels.json"),)
-        return label([str(root / "videos")], output, labels, training=OPTIONS)
-
-    with serve() as labelling:
-        labelling.training.begin()
-        (described,) = wait(labelling.training)["models"]
-        report = Visitor(labelling.server.address).ask("/training/1/report/report.html")
-    assert described["number"] == 1 and described["report"] and b'"video":"/film/0?wait"' in report.body
-    assert report.headers["content-security-policy"] == "frame-ancestors 'none'"
-    with serve() as labelling:
-        labelling.training.begin()
-        wait_until(lambda: (labelling.training.describe()["progress"] or {"step": 99})["step"] >= 2, TIMEOUT_S)
-    plan = models / "2" / "model-2.learn" / "plan.json"
-    before = json.loads(plan.read_bytes())
-    with serve() as labelling:
-        labelling.training.begin()
-        state = wait(labelling.training)
-    assert [model["number"] for model in state["models"]] == [2, 1] and not state["error"], state
-    assert state["models"][0]["result"] == state["models"][1]["result"], "from the same labels"
-    assert json.loads(plan.read_bytes()) == before, "the plan is kept"
