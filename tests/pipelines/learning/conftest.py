@@ -1,4 +1,4 @@
-"""Drawn videos to learn from, and one thread to learn with."""
+"""Videos to train on, and one thread for training."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from tests.support.learning import write_videos
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Threads have a part in the bits, and two learnings on a machine with other work may plan different numbers."""
+def single_thread():
+    """The number of threads changes results, and on a busy machine two plans may have different numbers."""
     with torch_threads(1):
         yield
 
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory) -> Path:
-    return write_videos(tmp_path_factory.mktemp("drawn ones"))
+    return write_videos(tmp_path_factory.mktemp("rendered videos"))

@@ -1,4 +1,4 @@
-"""Whole recordings are held out, so that each action stays among those that are learnt from."""
+"""Division of videos into subsets and folds of whole recordings."""
 
 from collections.abc import Iterable
 
@@ -13,17 +13,17 @@ CLIPS = {f"seq{n}_clip{k}": "xy" for n in range(8) for k in range(3)}
 RECORDINGS = {f"r{n}": "xy" for n in range(8)}
 
 
-def labels_of(shown: dict[str, str], subset: str = TRAINING, **subsets: str) -> Labels:
-    """Videos that show the classes that each letter names."""
+def labels_of(classes_of: dict[str, str], subset: str = TRAINING, **subsets: str) -> Labels:
+    """Label videos with the classes that the letters name."""
     videos = {
         name: VideoLabels(subsets.get(name, subset), 10.0, tuple(Segment(k, k + 1, c) for k, c in enumerate(classes)))
-        for name, classes in shown.items()
+        for name, classes in classes_of.items()
     }
-    return Labels(("Background", *sorted({c for classes in shown.values() for c in classes})), videos)
+    return Labels(("Background", *sorted({c for classes in classes_of.values() for c in classes})), videos)
 
 
 def of(names: Iterable[str], subset: str = TRAINING, **subsets: str) -> Labels:
-    """Videos that show one class, named by a letter each."""
+    """Label videos with one class."""
     return labels_of(dict.fromkeys(names, "x"), subset, **subsets)
 
 
@@ -43,40 +43,39 @@ def recordings(names) -> set[str]:
     ],
 )
 def test_subsets_of_the_labels_are_kept(labels, n_folds, training, validation, testing):
-    """With folds every video is learnt from but those for testing."""
+    """With folds, all videos but those for testing are for training."""
     division = divide(labels, labels.videos, n_folds=n_folds)
-    found = ["".join(division.of(subset)) for subset in (TRAINING, VALIDATION, TESTING)]
-    assert found == [training, validation, testing]
+    subsets = ["".join(division.of(subset)) for subset in (TRAINING, VALIDATION, TESTING)]
+    assert subsets == [training, validation, testing]
 
 
-def test_a_held_out_subset_of_another_name_teaches_nothing():
+def test_a_subset_of_another_name_is_used_only_without_a_training_subset():
     labels = of("abcd", d="holdout")
     for n_folds in (0, 3):
         assert {*divide(labels, labels.videos, n_folds=n_folds).labels.videos} == {*"abc"}
-    alone = of("ab", subset="first set")
-    assert {*divide(alone, alone.videos).labels.videos} == {*"ab"}
+    labels = of("ab", subset="first set")
+    assert {*divide(labels, labels.videos).labels.videos} == {*"ab"}
 
 
-def test_one_subset_is_divided_by_whole_recordings():
+def test_whole_recordings_are_held_out():
     division = divide(labels_of(CLIPS), CLIPS)
-    held = division.of(TESTING)
-    assert len(recordings(held)) == 2 and len(held) == 6 and "2 of 8" in division.sentence
-    assert not recordings(held) & recordings(division.of(TRAINING))
+    testing = division.of(TESTING)
+    assert len(recordings(testing)) == 2 and len(testing) == 6 and "2 of 8" in division.sentence
+    assert not recordings(testing) & recordings(division.of(TRAINING))
     assert division == divide(labels_of(CLIPS), CLIPS)
 
 
-def test_each_action_is_learnt_and_as_many_as_can_be_are_held_out():
-    shown = {"r0": "x", "r1": "xy", "r2": "xz", "r3": "xzw"}
-    division = divide(labels_of(shown), shown)
-    learnt = {c for name in division.of(TRAINING) for c in shown[name]}
-    assert learnt == set("xyzw") and division.of(TESTING) in (["r0"], ["r2"])
-    shown = {f"r{n}": "xyz"[n % 3] for n in range(12)}
-    assert {shown[name] for name in divide(labels_of(shown), shown).of(TESTING)} == set("xyz")
+def test_each_action_is_trained_on_and_most_are_held_out():
+    classes_of = {"r0": "x", "r1": "xy", "r2": "xz", "r3": "xzw"}
+    division = divide(labels_of(classes_of), classes_of)
+    assert {c for name in division.of(TRAINING) for c in classes_of[name]} == set("xyzw")
+    assert division.of(TESTING) in (["r0"], ["r2"])
+    classes_of = {f"r{n}": "xyz"[n % 3] for n in range(12)}
+    assert {classes_of[name] for name in divide(labels_of(classes_of), classes_of).of(TESTING)} == set("xyz")
 
 
-def test_many_recordings_spare_some_to_choose_with():
-    shown = {f"r{n:02}": "xy" for n in range(24)}
-    division = divide(labels_of(shown), shown)
+def test_of_many_recordings_some_are_for_validation():
+    division = divide(labels_of({f"r{n:02}": "xy" for n in range(24)}), [f"r{n:02}" for n in range(24)])
     assert [len(division.of(subset)) for subset in (TRAINING, VALIDATION, TESTING)] == [15, 3, 6]
 
 
@@ -91,19 +90,19 @@ def test_many_recordings_spare_some_to_choose_with():
         (labels_of(RECORDINGS, r1=TESTING), None, ["r1"]),
     ],
 )
-def test_what_cannot_be_divided_is_refused(labels, present, seen):
+def test_videos_that_cannot_be_divided_are_refused(labels, present, seen):
     with pytest.raises(LabelsError) as caught:
         divide(labels, present or labels.videos, seen)
     assert caught.value.hint
 
 
-def test_videos_without_labels_have_no_part():
+def test_videos_without_labels_are_ignored():
     assert set(divide(of("abc"), ["a", "b", "z"]).labels.videos) == {"a", "b"}
     parts = {"only_clip1": "x", "only_clip2": "x", "only 3": ""}
     assert divide(labels_of(parts), parts).of(TESTING)
 
 
-def test_what_networks_have_seen_is_not_held_out():
+def test_videos_of_the_initial_networks_are_not_held_out():
     seen = ["r1", "r2", "r3", "r4", "r5"]
     for n_folds in (0, 3):
         division = divide(labels_of(RECORDINGS), RECORDINGS, seen, n_folds)
@@ -119,19 +118,19 @@ def test_folds_are_whole_recordings():
     assert folds_of(["seq1_clip1", "seq1_clip2"], 3, {}) == []
     two = {name: classes for name, classes in CLIPS.items() if name < "seq2"}
     assert divide(labels_of(two), two, n_folds=3).folds == 2
-    lonely = labels_of({"a": "x", "b": "", "c": ""}, b=TESTING)
-    assert divide(lonely, lonely.videos, n_folds=2).folds == 0, "one fold would have all actions"
+    labels = labels_of({"a": "x", "b": "", "c": ""}, b=TESTING)
+    assert divide(labels, labels.videos, n_folds=2).folds == 0, "one fold would have all actions"
 
 
-def test_copies_of_a_file_are_never_apart():
-    """They share a fold and are held out together, as clips of one recording; named subsets must agree about them."""
+def test_copies_of_a_file_are_in_one_subset_and_fold():
+    """As clips of one recording are; if the labels name two subsets for them, they are refused."""
     contents = {"a": "1", "copy": "1", "b": "2", "c": "3", "other": "3"}
     labels = of(["a", "b", "c", "copy", "other", "z"])
     folds = divide(labels, labels.videos, n_folds=3, contents=contents).folds_of(list(labels.videos))
     assert sorted(map(sorted, folds)) == [["a", "copy", "z"], ["b"], ["c", "other"]]
     for seen in ((), "c"):
-        held = {*divide(labels, labels.videos, seen, contents=contents).of(TESTING)}
-        assert all(len(held & pair) != 1 for pair in ({"a", "copy"}, {"c", "other"})) and not held & {*seen}
+        testing = {*divide(labels, labels.videos, seen, contents=contents).of(TESTING)}
+        assert all(len(testing & pair) != 1 for pair in ({"a", "copy"}, {"c", "other"})) and not testing & {*seen}
     with pytest.raises(LabelsError, match="copy"):
         divide(of(["a", "b", "copy"], copy=TESTING), ["a", "b", "copy"], n_folds=3, contents=contents)
     two = of(["a", "copy"])

@@ -1,8 +1,7 @@
-"""The plan of a learning: which videos have a part, what it takes, what it resumes, and what is refused."""
+"""Plans of `lstr learn`: videos, folds, time, resumption, and errors before the first step."""
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,150 +23,152 @@ from tests.support.learning import SMALL, options
 
 
 @pytest.fixture
-def quick():
-    """Nothing of the machine is measured for a plan."""
-
-    def training(preset, configs, *rest):
-        return dict.fromkeys(configs, 0.05), 1
-
+def unmeasured():
+    """Plan without measurements of this machine."""
     with (
-        patch("lstr.pipelines.learning.planner.measure_training", training),
+        patch(
+            "lstr.pipelines.learning.planner.measure_training",
+            lambda _, configs, *__: (dict.fromkeys(configs, 0.05), 1),
+        ),
         patch("lstr.pipelines.learning.planner.measure_chunks", return_value=0.001),
         patch("lstr.pipelines.learning.planner.measure_model", return_value=1.0),
     ):
         yield
 
 
-def planned(chosen) -> Learning:
+def make_plan(chosen) -> Learning:
     return next(event for event in plan(chosen) if isinstance(event, Learning))
 
 
-def with_labels(videos, tmp_path, change):
-    """Options whose labels are changed."""
+def change_labels(videos, tmp_path, change):
+    """Return options with changed labels."""
     content = json.loads((videos / "labels.json").read_text())
     change(content["database"])
     (tmp_path / "labels.json").write_text(json.dumps(content))
     return replace(options(videos, tmp_path / "m"), labels=str(tmp_path / "labels.json"))
 
 
-def test_the_plan_comes_before_anything_is_written(videos, tmp_path, quick):
-    found = planned(options(videos, tmp_path / "x"))
-    assert found.model == tmp_path / "x.lstr" and not found.is_resumed
-    assert found.plan.videos == {"training": 4, "testing": 2} and found.plan.seconds > 0
-    # of the testing videos, two of 5 s
-    assert "10 s" in found.plan.limitation and not replace(found.plan, chunks={"training": 14_400}).limitation
-    assert msgspec.convert(found.plan.to_dict(), LearnPlan) == found.plan
-    keys = [step.key for step in found.plan.steps]
-    assert found.plan.progress(keys[0]).left == found.plan.seconds and found.plan.progress(keys[-1], 1, 1).left == 0
+def label(folder, tmp_path, *rows):
+    """Return options for the videos of a folder with labels of a table."""
+    (tmp_path / "labels.csv").write_text("\n".join(["video,start,end,label", *rows]))
+    return replace(options(folder, tmp_path / "m"), videos=[str(folder)], labels=str(tmp_path / "labels.csv"))
+
+
+def test_a_plan_writes_nothing(videos, tmp_path, unmeasured):
+    learning = make_plan(options(videos, tmp_path / "x"))
+    planned = learning.plan
+    assert learning.model == tmp_path / "x.lstr" and not learning.is_resumed
+    assert planned.videos == {"training": 4, "testing": 2} and planned.seconds > 0
+    assert "10 s" in planned.limitation and not replace(planned, chunks={"training": 14_400}).limitation  # two of 5 s
+    assert msgspec.convert(planned.to_dict(), LearnPlan) == planned
+    keys = [step.key for step in planned.steps]
+    assert planned.progress(keys[0]).left == planned.seconds and planned.progress(keys[-1], 1, 1).left == 0
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_read_has_no_part_in_folds(videos, tmp_path, quick):
-    """Of three videos one is broken: it is named before anything long, and two are left for as many folds."""
+def test_unreadable_videos_are_skipped_before_folds_are_made(videos, tmp_path, unmeasured):
+    """Two of three videos are left, for two folds."""
     folder = tmp_path / "videos"
     folder.mkdir()
-    names = [path.stem for path in sorted((videos / "videos").rglob("*.mp4"))[:3]]
-    for name in names:
-        shutil.copy(next((videos / "videos").rglob(f"{name}.mp4")), folder)
-    (folder / f"{names[1]}.mp4").write_bytes(b"no video")
-    rows = [f"{name},{at},{at + 1},{label}" for name in names for at, label in ((1, "wave"), (3, "jump"))]
-    (tmp_path / "labels.csv").write_text("\n".join(["video,start,end,label", *rows]))
-    chosen = replace(options(videos, tmp_path / "m"), videos=[str(folder)], labels=str(tmp_path / "labels.csv"))
-    *events, found = plan(chosen)
-    assert [event.id for event in events if isinstance(event, Failed)] == [names[1]] == [*found.failed]
-    assert found.plan.folds == 2 and found.plan.videos == {"training": 2}
-    (folder / f"{names[0]}.mp4").write_bytes(b"no video")
-    (folder / f"{names[2]}.mp4").write_bytes(b"no video")
+    paths = sorted((videos / "videos").rglob("*.mp4"))[:3]
+    for path in paths:
+        shutil.copy(path, folder)
+    rows = [f"{path.stem},{at},{at + 1},{action}" for path in paths for at, action in ((1, "wave"), (3, "jump"))]
+    chosen = label(folder, tmp_path, *rows)
+    (folder / paths[1].name).write_bytes(b"no video")
+    *events, learning = plan(chosen)
+    assert [event.id for event in events if isinstance(event, Failed)] == [paths[1].stem] == [*learning.failed]
+    assert learning.plan.folds == 2 and learning.plan.videos == {"training": 2}
+    for path in paths:
+        (folder / path.name).write_bytes(b"no video")
     with pytest.raises(VideoError):
-        planned(chosen)
+        make_plan(chosen)
 
 
-def test_a_copy_of_a_video_has_no_fold_of_its_own(videos, tmp_path, quick):
-    source = min((videos / "videos").rglob("*.mp4"))
+def test_two_copies_of_a_video_are_one_recording(videos, tmp_path, unmeasured):
     for name in "ab":
-        shutil.copy(source, tmp_path / f"{name}.mp4")
-    (tmp_path / "labels.csv").write_text("video,start,end,label\na,1,2,wave\nb,1,2,wave\n")
-    chosen = replace(options(videos, tmp_path / "m"), videos=[str(tmp_path)], labels=str(tmp_path / "labels.csv"))
-    with pytest.raises(LabelsError):  # two names, but one recording
-        planned(chosen)
+        shutil.copy(min((videos / "videos").rglob("*.mp4")), tmp_path / f"{name}.mp4")
+    with pytest.raises(LabelsError):
+        make_plan(label(tmp_path, tmp_path, "a,1,2,wave", "b,1,2,wave"))
 
 
-def test_recordings_that_each_show_an_action_alone_are_measured_by_folds(videos, tmp_path, quick):
-    names = [path.relative_to(videos / "videos").with_suffix("") for path in (videos / "videos").rglob("*.mp4")]
+def test_folds_are_used_where_no_recording_can_be_held_out(videos, tmp_path, unmeasured):
+    """Each recording is the only one of some action."""
+    folder = videos / "videos"
+    names = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.mp4")]
     rows = [f"{name},3,4,only {at}\n{name},1,2,wave" for at, name in enumerate(names)]
-    (tmp_path / "labels.csv").write_text("\n".join(["video,start,end,label", *rows]))
-    assert planned(replace(options(videos, tmp_path / "m"), labels=str(tmp_path / "labels.csv"))).plan.folds == 3
+    assert make_plan(label(folder, tmp_path, *rows)).plan.folds == 3
 
 
 @pytest.mark.parametrize("setting", ["train.eval_every", "train.patience"])
-def test_a_setting_that_chooses_the_epoch_needs_videos_for_it(videos, tmp_path, setting, quick):
-    def hold_out(database):
+def test_settings_that_choose_the_epoch_need_validation_videos(videos, tmp_path, setting, unmeasured):
+    def name_validation(database):
         first = min(i for i, video in database.items() if video["subset"] == "training")
         database[first]["subset"] = "validation"
 
     settings = {**SMALL, "train.eval_every": "1", setting: "1"}
     for folds in (0, None):
         with pytest.raises(ConfigError, match=r"train\.eval_every"):
-            planned(options(videos, tmp_path / "m", settings=settings, folds=folds))
-    chosen = replace(with_labels(videos, tmp_path, hold_out), settings=settings, folds=0)
-    assert planned(chosen).plan.videos["validation"] == 1
+            make_plan(options(videos, tmp_path / "m", settings=settings, folds=folds))
+    chosen = replace(change_labels(videos, tmp_path, name_validation), settings=settings, folds=0)
+    assert make_plan(chosen).plan.videos["validation"] == 1
 
 
 @pytest.mark.long
-def test_a_short_time_drops_images_and_then_the_folds(videos, tmp_path, quick):
-    """Networks get at least two thirds of their training, unless nothing cheaper is left."""
+def test_a_short_time_limit_reduces_images_and_then_removes_folds(videos, tmp_path, unmeasured):
+    """Networks get at least two thirds of their training if removing folds suffices."""
 
-    def all_teach(database):
+    def remove_testing(database):
         for entry in database.values():
             entry["subset"] = "training"
 
     settings = {"height": "32", "width": "48", "epochs": "20", "draws": "400"}
-    chosen = replace(with_labels(videos, tmp_path, all_teach), algorithm=None, settings=settings)
+    chosen = replace(change_labels(videos, tmp_path, remove_testing), algorithm=None, settings=settings)
 
-    def within(seconds: float | None, **others):
-        return planned(replace(chosen, seconds=seconds, **others)).plan
+    def plan_with(seconds: float | None, **changes):
+        return make_plan(replace(chosen, seconds=seconds, **changes)).plan
 
-    whole = within(None)
-    networks = sum(step.seconds - 4 * STEP_START_S for step in whole.steps if step.key in NETWORKS.values())
-    others = whole.seconds - networks
-    assert (whole.recipe, whole.folds, whole.draws) == ("pretrained", 3, 400)
-    fewer = within(1.2 * (others + 0.8 * networks))
-    assert (fewer.folds, fewer.draws, fewer.epochs) == (3, 320, whole.epochs)
-    assert fewer.seconds == pytest.approx(others + 0.8 * networks)
-    held_out = within(1.2 * (others + 0.5 * networks))
+    unlimited = plan_with(None)
+    networks = sum(step.seconds - 4 * STEP_START_S for step in unlimited.steps if step.key in NETWORKS.values())
+    rest = unlimited.seconds - networks
+    assert (unlimited.recipe, unlimited.folds, unlimited.draws) == ("pretrained", 3, 400)
+    fewer = plan_with(1.2 * (rest + 0.8 * networks))
+    assert (fewer.folds, fewer.draws, fewer.epochs) == (3, 320, unlimited.epochs)
+    assert fewer.seconds == pytest.approx(rest + 0.8 * networks)
+    held_out = plan_with(1.2 * (rest + 0.5 * networks))
     assert (held_out.folds, held_out.recipe, held_out.draws) == (0, "pretrained", 400)
-    fewest = within(1.2 * (held_out.seconds - networks / 10))
+    fewest = plan_with(1.2 * (held_out.seconds - networks / 10))
     assert fewest.folds == 0 and 96 <= fewest.draws < 400
-    named = within(1.2 * (others + 0.5 * networks), folds=3)
-    assert (named.folds, named.draws) == (3, 200), "folds that are named stay"
+    with_folds = plan_with(1.2 * (rest + 0.5 * networks), folds=3)
+    assert (with_folds.folds, with_folds.draws) == (3, 200)
     with pytest.raises(TooShortError) as caught:
-        within(10.0)
+        plan_with(10.0)
     minutes = int(caught.value.hint.split("--time ")[1].split("m")[0])
-    assert within(60.0 * minutes).draws >= 96
+    assert plan_with(60.0 * minutes).draws >= 96
 
 
-def test_what_was_begun_resumes_with_fewer_networks_at_once(videos, tmp_path, quick):
-    """As is advised where memory runs out; a larger cache is the same learning, another recipe file is not."""
-    first = planned(options(videos, tmp_path / "m", at_once=2))
+def test_a_plan_resumes_with_another_number_of_networks_at_once(videos, tmp_path, unmeasured):
+    """Neither this number nor the cache size changes the result, but a changed recipe file does."""
+    first = make_plan(options(videos, tmp_path / "m", at_once=2))
     first.workspace.write_plan(first.request, first.task, first.plan, first.division.labels, is_resumed=False)
-    again = planned(options(videos, tmp_path / "m", at_once=1))
-    assert again.is_resumed and (first.plan.at_once, again.plan.at_once) == (2, 1)
-    assert planned(options(videos, tmp_path / "m", cache_size=10**10)).request == again.request
+    second = make_plan(options(videos, tmp_path / "m", at_once=1))
+    assert second.is_resumed and (first.plan.at_once, second.plan.at_once) == (2, 1)
+    assert make_plan(options(videos, tmp_path / "m", cache_size=10**10)).request == second.request
     recipe, requests = tmp_path / "my.json", []
     for side in (64, 96):
         recipe.write_text(json.dumps({"based_on": "fast", "flow": {"size": [side, side]}}))
-        requests.append(planned(options(videos, tmp_path / "m", recipe=str(recipe), stream="flow")).request)
+        requests.append(make_plan(options(videos, tmp_path / "m", recipe=str(recipe), stream="flow")).request)
     assert requests[0] != requests[1]
 
 
-def test_a_dry_run_and_a_cache_that_is_too_small(videos, tmp_path, quick, lstr):
+def test_a_dry_run_reports_a_small_cache_and_seen_validation_videos(videos, tmp_path, unmeasured, lstr):
     words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "m", "--dry-run")
     words += ("--set", "recipe.flow_algorithm=dis")
     assert_error(lstr(*words, "--set", "cache_size=0.1MB"), 2, "--set cache_size=1GB")
     code, out, err = lstr(*words, "--set", "cache_size=1GB")
     assert code == 0 and out == "" and "rnn-small" in err and "warning: " not in err, err
     code, _, err = lstr(*words, "--set", "learn.folds=0")
-    assert code == 0 and "warning: " in err, "thresholds are chosen on videos that the networks have seen"
+    assert code == 0 and "warning: " in err, "thresholds are chosen on training videos of the networks"
 
 
 @pytest.mark.parametrize(
@@ -180,60 +181,60 @@ def test_a_dry_run_and_a_cache_that_is_too_small(videos, tmp_path, quick, lstr):
         ({"flow.draws": "64"}, "flow.draws"),
     ],
 )
-def test_settings_are_checked_before_anything_is_measured(videos, tmp_path, settings, value):
+def test_settings_are_checked_before_measurements(videos, tmp_path, settings, value):
     with (
         patch("lstr.pipelines.learning.planner.measure_training", side_effect=AssertionError),
         pytest.raises(ConfigError, match=value),
     ):
-        planned(options(videos, tmp_path / "x", settings={**SMALL, **settings}))
+        make_plan(options(videos, tmp_path / "x", settings={**SMALL, **settings}))
 
 
 @pytest.mark.parametrize(
-    "make",
+    "write",
     [
         lambda path: path.mkdir(),
-        lambda path: path.write_text("mine"),
+        lambda path: path.write_text("text"),
         lambda path: (path.with_suffix(".learn").mkdir(), (path.with_suffix(".learn") / "x").touch()),
     ],
-    ids=["folder", "text", "folder of others"],
+    ids=["folder", "text", "unknown folder"],
 )
-def test_what_is_there_is_not_overwritten(videos, tmp_path, make):
-    make(tmp_path / "m.lstr")
+def test_existing_files_are_not_overwritten(videos, tmp_path, write):
+    write(tmp_path / "m.lstr")
     with pytest.raises(OutputError) as caught:
-        planned(options(videos, tmp_path / "m.lstr"))
+        make_plan(options(videos, tmp_path / "m.lstr"))
     assert caught.value.hint
 
 
-def test_labels_and_times_that_cannot_be(videos, tmp_path):
-    def no_action(database):
+def test_invalid_labels_and_times_are_refused(videos, tmp_path):
+    def remove_actions(database):
         for video in database.values():
             if video["subset"] == "training":
                 video["annotations"] = []
 
-    def other_videos(database):
+    def rename_videos(database):
         database.clear()
         database["nosuch"] = {"subset": "training", "annotations": []}
 
-    for change, folds in ((no_action, 0), (no_action, None), (other_videos, None)):
+    for change, folds in ((remove_actions, 0), (remove_actions, None), (rename_videos, None)):
         with pytest.raises(LabelsError) as caught:
-            planned(replace(with_labels(videos, tmp_path, change), folds=folds))
+            make_plan(replace(change_labels(videos, tmp_path, change), folds=folds))
         assert caught.value.hint and "[[" not in caught.value.hint
     with pytest.raises(ConfigError, match="time"):
         options(videos, tmp_path / "m.lstr", seconds=0)
 
 
-def test_what_is_behind_a_dot_is_of_the_name(tmp_path):
+def test_a_dot_is_part_of_the_name_of_a_model(tmp_path):
     names = ("fall", "fall.lstr", "fall.v2", "mouse.day1", "mouse.day2")
     models = [check_output(tmp_path / name) for name in names]
     assert [path.name for path in models] == [name.removesuffix(".lstr") + ".lstr" for name in names]
     assert len({Workspace(path).path for path in models}) == len(names) - 1
 
 
-def test_features_and_models_of_a_recipe():
-    every = LearnOptions(["v"], "l", Path("m.lstr"))
-    assert choose_features(every, None) is None
-    assert choose_features(replace(every, algorithm="dis"), None) == ("fast", "flow", "dis")
-    assert choose_features(replace(every, recipe="live"), None) == ("live", "both", None)
+def test_recipe_and_models_by_options():
+    default = LearnOptions(["v"], "l", Path("m.lstr"))
+    assert choose_features(default, None) is None
+    assert choose_features(replace(default, algorithm="dis"), None) == ("fast", "flow", "dis")
+    assert choose_features(replace(default, recipe="live"), None) == ("live", "both", None)
     assert models_of(("grey", "difference")) == (("grey", "difference"), ("difference",))
     assert models_of(("rgb", "flow")) == (("rgb", "flow"), ("flow",))
     assert models_of(("difference", "change")) == (("difference", "change"),)
@@ -244,27 +245,27 @@ import sys, time
 from pathlib import Path
 from lstr.pipelines.learning.plan import Workspace
 with Workspace(Path(sys.argv[1])).locked():
-    print("held", flush=True)
+    print("locked", flush=True)
     time.sleep(600)
 """
 
 
 @pytest.mark.long
-def test_one_learning_writes_a_folder_at_a_time(videos, tmp_path, lstr):
-    """Another process is refused at once, and a killed one holds nothing."""
+def test_two_processes_cannot_train_into_one_folder(videos, tmp_path, lstr):
+    """The second one is refused at once; the lock ends with the first, also when it is killed."""
     model = tmp_path / "fall.lstr"
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(model)], stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(model)], stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert other.stdout and other.stdout.readline() == "held\n"
+            assert process.stdout and process.stdout.readline() == "locked\n"
             assert_error(lstr("learn", videos / "videos", videos / "labels.json", "-o", model), 2, "fall.learn", "-o")
         finally:
-            other.send_signal(signal.SIGKILL)
+            process.kill()
     workspace = Workspace(model)
     with workspace.locked():
         assert not workspace.is_foreign
-    assert not list(tmp_path.iterdir()), "a folder into which nothing came goes away"
+    assert not list(tmp_path.iterdir()), "an empty folder is removed"
     workspace.path.mkdir()
-    write_labels(workspace.labels, Labels(("a",), {}, True))  # before the plan
+    write_labels(workspace.labels, Labels(("a",), {}, True))  # is written before the plan
     assert not workspace.is_foreign
     (workspace.path / "x").touch()
     assert workspace.is_foreign
