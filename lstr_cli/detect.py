@@ -56,12 +56,7 @@ STILL_ON = " (still on at the end)"
     multiple=True,
 )
 @option("--events-only", OUTPUT, "Leave decisions out of the JSONL, tens of MB a day of a camera.")
-@option(
-    "--json",
-    OUTPUT,
-    "Print the timeline as JSON instead of a table; a list for a folder or several.",
-    "as_json",
-)
+@option("--json", OUTPUT, "Print the timeline as JSON instead of a table; a list for a folder or several.", "as_json")
 @option("--on P", EVENTS, "Start an action at this score.  [default: 0.5]", type=AT_LEAST_0)
 @option("--off P", EVENTS, "End an action below this score.  [default: 0.35]", type=AT_LEAST_0)
 @option(

@@ -198,10 +198,7 @@ def bench_chain(
         VideoError: A video cannot be read or is too short.
     """
     device = choose_device(None)
-    with (
-        TemporaryDirectory() as folder,
-        flow_workers(preset.algorithm, flow_threads, device=device) as workers,
-    ):
+    with TemporaryDirectory() as folder, flow_workers(preset.algorithm, flow_threads, device=device) as workers:
         if not inputs:
             yield Notice("measuring on rendered videos of 320×240 at 30 FPS", warning=False)
             inputs = rendered(Path(folder), n_chunks)

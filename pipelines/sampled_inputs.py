@@ -18,11 +18,7 @@ from lstr.pipelines.progress import Progress
 
 
 def sampled_inputs(
-    twostream: TwoStream,
-    videos: Mapping[str, Place],
-    workers: FlowWorkers | None,
-    n_chunks: int,
-    what: str,
+    twostream: TwoStream, videos: Mapping[str, Place], workers: FlowWorkers | None, n_chunks: int, what: str
 ) -> Generator[Progress, None, dict[str, list[NDArray[np.uint8]]]]:
     """Return inputs of the networks from chunks that are spread evenly over videos: first crops (H, W, C) by stream.
 

@@ -1,12 +1,18 @@
 """MQTT by a real broker: retained messages, the last will, switches, and what Home Assistant discovers."""
 
 import json
+import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
@@ -14,11 +20,47 @@ import pytest
 from lstr.pipelines.watching import mqtt
 from lstr.pipelines.watching.mqtt import MqttConfig, MqttNotifier, identifier, safe_level
 from lstr.pipelines.watching.notifications import Notifications
-from tests.support.broker import Broker
 from tests.support.waiting import wait_until
 from tests.support.watching import count_pending, recent_event
 
 ACTIONS = {"hall": ["falling", "running"], "front/door +#": ["falling"]}
+MOSQUITTO = "listener {port} 127.0.0.1\nallow_anonymous true\n"
+AMQTT = """
+listeners: {{default: {{type: tcp, bind: "127.0.0.1:{port}"}}}}
+plugins: {{amqtt.plugins.authentication.AnonymousAuthPlugin: {{allow_anonymous: true}}}}
+"""
+
+
+class Broker:
+    """mosquitto if it is installed, otherwise amqtt, on loopback; it can be stopped and started on the same port."""
+
+    def __init__(self, folder: Path):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.port = server.getsockname()[1]
+        # Debian installs it to a folder of root's PATH only
+        program = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+        (folder / "broker.conf").write_text((MOSQUITTO if program else AMQTT).format(port=self.port))
+        command = [program] if program else [sys.executable, "-m", "amqtt.scripts.broker_script"]
+        self._command = [*command, "-c", str(folder / "broker.conf")]
+        self.start()
+
+    def start(self) -> None:
+        """Start the broker and wait until it listens."""
+
+        def listens() -> bool:
+            assert self._process.poll() is None, "the broker ended"
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return True
+            return False
+
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(listens)
+
+    def stop(self) -> None:
+        """Kill the broker; retained messages are lost."""
+        self._process.kill()
+        self._process.wait()
 
 
 @pytest.fixture(scope="module")
