@@ -6,13 +6,13 @@ import pytest
 from markdown_it import MarkdownIt
 
 from lstr.errors import CheckpointError
-from lstr.extractors.networks.archive import TENSORS, Archive, write_archive
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import VideoEvents, measure_events
 from lstr.metrics.intervals import draw
 from lstr.pipelines.model_files.card import card_of
 from lstr.pipelines.model_files.model_file import open_model
 from lstr.pipelines.model_files.packing import write_model
+from tests.support.archives import rewrite_model
 
 HOSTILE = [
     "falling",
@@ -116,9 +116,7 @@ def test_invalid_facts_are_refused(small_set, tmp_path, entry):
     """In a job that packs them, and in a file of another program."""
     with pytest.raises(CheckpointError):
         write_model(tmp_path / "n.lstr", small_set.checkpoint, None, entry)
-    archive = Archive(write_model(tmp_path / "m.lstr", small_set.checkpoint, None, {}).path)
-    parts = {name: archive.read(name) for name in archive.sizes if name.endswith(TENSORS)}
-    document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
-    write_archive(tmp_path / "h.lstr", document | entry, "", parts)
+    model = write_model(tmp_path / "m.lstr", small_set.checkpoint, None, {})
+    path = rewrite_model(model.path, tmp_path / "h.lstr", lambda document, _: document.update(entry))
     with pytest.raises(CheckpointError):
-        open_model(tmp_path / "h.lstr").card()
+        open_model(path).card()

@@ -13,7 +13,6 @@ import lstr
 from lstr import checkpoint
 from lstr.checkpoint import CALIBRATION, TENSORS, load, save
 from lstr.errors import CheckpointError, LstrError, MissingPathError, OutputError
-from lstr.extractors.networks.archive import Archive, write_archive
 from lstr.kinds import configure, make_model
 from lstr.pipelines.detection.model import find_checkpoint, make_default, warnings_of_source
 from lstr.pipelines.model_files.model_file import is_model, open_model
@@ -21,6 +20,7 @@ from lstr.pipelines.model_files.networks import recorded_weights
 from lstr.pipelines.model_files.packing import change_model, metrics_from, unpack_model, write_model
 from lstr.pipelines.training.recogniser import initial_weights
 from lstr.timeline import Thresholds, thresholds_of
+from tests.support.archives import rewrite_model
 from tests.support.errors import assert_error
 from tests.support.feature_set import TINY
 from tests.support.finetuned import CLASSES, RGB_DIM, SMALL
@@ -189,13 +189,13 @@ def test_a_new_default_model_replaces_the_previous(packed):
     ],
 )
 def test_an_invalid_description_is_refused(small_set, tmp_path, entry, values, value):
-    archive = Archive(write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {}).path)
-    parts = {name: archive.read(name) for name in archive.sizes if name.endswith("tensors")}
-    document = {name: value for name, value in archive.document.items() if name not in ("format", "members")}
-    document[entry] = values and document[entry] | values
-    write_archive(tmp_path / "h.lstr", document, "", parts)
+    def change(document, _):
+        document[entry] = values and document[entry] | values
+
+    model = write_model(tmp_path / "r.lstr", small_set.checkpoint, None, {})
+    path = rewrite_model(model.path, tmp_path / "h.lstr", change)
     with pytest.raises(CheckpointError, match=value) as caught:
-        open_model(tmp_path / "h.lstr").checkpoint()
+        open_model(path).checkpoint()
     assert caught.value.hint
 
 
