@@ -36,6 +36,10 @@ NO_SUBJECT = ("no focal subject", "")
 UNKNOWN = ("na", "nan", "not found", "", "live observation")
 
 
+# Rows by the names of COLUMNS, with their line numbers
+Lines = list[tuple[int, dict[str, str]]]
+
+
 class EventTable(Format):
     """A table of events: a row for each start and stop (tabular), or for each bout (aggregated)."""
 
@@ -57,87 +61,92 @@ class EventTable(Format):
             )
         header_line, columns, above = header
         only_name = (above.get(FIRST) or [""])[0] or video_id
-        rows: list[tuple[int, dict[str, str]]] = []
+        rows: dict[str, Lines] = defaultdict(list)  # by observation
         try:
             for line, cells in table:
                 if line > header_line and any(map(str.strip, cells)):
                     row = {what: cells[at].strip() if at < len(cells) else "" for what, at in columns.items()}
-                    rows.append((line, row | {"observation": row.get("observation") or only_name}))
+                    rows[row.get("observation") or only_name].append((line, row))
         except csv.Error as error:
             raise LabelsError(f"The table cannot be read ({error}).", "export it again.") from error
-        # Files that the rows of each observation show, in their order. A row may have none: BORIS writes "not found"
-        # for an event at 0 s, which belongs to the medium of its observation.
-        shown: dict[str, dict[str, None]] = defaultdict(dict)
-        for _, row in rows:
-            if row.get("media", "").casefold() not in UNKNOWN:
-                shown[row["observation"]][row["media"]] = None
-        found: dict[str, Observation] = {}
-        events: dict[str, list[Event]] = defaultdict(list)
-        offsets: dict[str, float] = {}
+        observations: list[Observation] = []
         classes: dict[str, None] = {}
-        skipped: dict[str, None] = {}
+        notes: list[Note] = []
         lost = {"comment": 0, MODIFIERS: 0}
-        for line, row in rows:
-            name = row["observation"]
-            has_video = name in shown or "media" not in row or row.get("source", "").casefold() not in UNKNOWN
-            if row["start"].casefold() in UNKNOWN or not has_video:
-                skipped[name] = None
-                continue
-            if name not in found:
-                # the files of each player, in a column or above the header; times are those of the first player
-                source = row.get("source", "").split("|player #") if "player #" in row.get("source", "") else []
-                players = [player.split(":", 1)[1].split(";") for player in source if ":" in player]
-                above_files = [list(filter(None, files)) for at, files in above.items() if at.startswith("Player #")]
-                players = players or [files for files in above_files if files] or [[]]
-                files = players[0]
-                numbers = row.get("lengths", "").split("|")[0].split(";")
-                pairs = zip(files, numbers, strict=True) if len(numbers) == len(files) else ()
-                lengths = {file: number_of(text, line) for file, text in pairs if text.casefold() not in UNKNOWN}
-                listed = {_base(file) for player in players for file in player}
-                if listed and (other := next((file for file in shown[name] if _base(file) not in listed), None)):
-                    if len(files) > 1 or len(shown[name]) > 1:
-                        raise LabelsError(
-                            f"Line {line}: the event is in {brief(other)}, but the media files of the observation "
-                            f"{name!r} are {few(list(map(brief, files)))}.",
-                            "correct the media files in BORIS (Observations, Edit), and export the events again.",
-                        )
-                    files, lengths = [other], {}  # the file was renamed after it was coded
-                found[name] = Observation(name, files or list(shown[name]) or [name], lengths=lengths)
-                offset = row.get("offset") or (above.get("Time offset (s)") or [""])[0]
-                offsets[name] = 0.0 if offset.casefold() in UNKNOWN else number_of(offset, line)
-            if not row["code"]:
-                raise LabelsError(f"Line {line}: the behaviour is missing.", "write one, or delete the row.")
-            subject = "" if row.get("subject", "").casefold() in NO_SUBJECT else row["subject"]
-            time = round(number_of(row["start"], line) - offsets[name], 6)
-            modifiers = "|".join(row[what] for what in row if what.startswith(MODIFIERS))
-            if "stop" in row:
-                is_point = row["stop"].casefold() in UNKNOWN
-                end = time if is_point else round(number_of(row["stop"], line) - offsets[name], 6)
-                found[name].bouts.append(Segment(time, end, row["code"], None, subject))
-            elif (status := row["status"].upper()) in (START, STOP, POINT):
-                events[name].append(Event(f"Line {line}", time, subject, row["code"], modifiers, status))
-            else:
-                raise LabelsError(
-                    f"Line {line}: {brief(row['status'])} is neither START, STOP nor POINT.",
-                    "export the events again.",
-                )
-            classes[row["code"]] = None
-            lost["comment"] += bool(row.get("comment"))
-            lost[MODIFIERS] += bool(modifiers.replace("None", "").strip("|"))
-        for name, observation in found.items():
-            observation.bouts += bouts_of(events[name])
-        notes = [
-            Note("no video", f"rows of the observation {name!r} without a time or a video are skipped")
-            for name in skipped
-        ]
+        for name, lines in rows.items():
+            # A row may have no file: BORIS writes "not found" for an event at 0 s, which belongs to the observation's.
+            shown = [row["media"] for _, row in lines if row.get("media", "").casefold() not in UNKNOWN]
+            read = [
+                (line, row)
+                for line, row in lines
+                if row["start"].casefold() not in UNKNOWN
+                if shown or "media" not in row or row.get("source", "").casefold() not in UNKNOWN
+            ]
+            if len(read) < len(lines):
+                sentence = f"rows of the observation {name!r} without a time or a video are skipped"
+                notes.append(Note("no video", sentence))
+            if read:
+                observations.append(_observation(name, read, list(dict.fromkeys(shown)), above))
+            for _, row in read:
+                classes[row["code"]] = None
+                lost["comment"] += bool(row.get("comment"))
+                lost[MODIFIERS] += bool(_modifiers(row).replace("None", "").strip("|"))
         notes += [
             Note(what, f"{what.lower()}s of events are not kept ({count} rows)")
             for what, count in lost.items()
             if count
         ]
-        if not found and skipped:
+        if not observations and notes:
             raise LabelsError("No row belongs to a video.", "export observations of media files.")
-        return videos_of(list(found.values()), list(classes), notes)
+        return videos_of(observations, list(classes), notes)
+
+
+def _observation(name: str, lines: Lines, shown: list[str], above: dict[str, list[str]]) -> Observation:
+    """Parse the rows of an observation, in which the files `shown` occur. Raises LabelsError."""
+    first_line, row = lines[0]
+    # the files of each player, in a column or above the header; times are those of the first player
+    source = row.get("source", "").split("|player #") if "player #" in row.get("source", "") else []
+    players = [player.split(":", 1)[1].split(";") for player in source if ":" in player]
+    above_files = [list(filter(None, files)) for at, files in above.items() if at.startswith("Player #")]
+    players = players or [files for files in above_files if files] or [[]]
+    files = players[0]
+    numbers = row.get("lengths", "").split("|")[0].split(";")
+    pairs = zip(files, numbers, strict=True) if len(numbers) == len(files) else ()
+    lengths = {file: number_of(text, first_line) for file, text in pairs if text.casefold() not in UNKNOWN}
+    listed = {_base(file) for player in players for file in player}
+    if listed and (other := next((file for file in shown if _base(file) not in listed), None)):
+        if len(files) > 1 or len(shown) > 1:
+            line = next(line for line, row in lines if row.get("media") == other)
+            raise LabelsError(
+                f"Line {line}: the event is in {brief(other)}, but the media files of the observation {name!r} are "
+                f"{few(list(map(brief, files)))}.",
+                "correct the media files in BORIS (Observations, Edit), and export the events again.",
+            )
+        files, lengths = [other], {}  # the file was renamed after it was coded
+    stated_offset = row.get("offset") or (above.get("Time offset (s)") or [""])[0]
+    offset = 0.0 if stated_offset.casefold() in UNKNOWN else number_of(stated_offset, first_line)
+    bouts: list[Segment] = []
+    events: list[Event] = []
+    for line, row in lines:
+        if not row["code"]:
+            raise LabelsError(f"Line {line}: the behaviour is missing.", "write one, or delete the row.")
+        subject = "" if row.get("subject", "").casefold() in NO_SUBJECT else row["subject"]
+        time = round(number_of(row["start"], line) - offset, 6)
+        if "stop" in row:
+            is_point = row["stop"].casefold() in UNKNOWN
+            end = time if is_point else round(number_of(row["stop"], line) - offset, 6)
+            bouts.append(Segment(time, end, row["code"], None, subject))
+        elif (status := row["status"].upper()) in (START, STOP, POINT):
+            events.append(Event(f"Line {line}", time, subject, row["code"], _modifiers(row), status))
+        else:
+            raise LabelsError(
+                f"Line {line}: {brief(row['status'])} is neither START, STOP nor POINT.", "export the events again."
+            )
+    return Observation(name, files or shown or [name], [*bouts, *bouts_of(events)], lengths)
+
+
+def _modifiers(row: dict[str, str]) -> str:
+    return "|".join(row[what] for what in row if what.startswith(MODIFIERS))
 
 
 def _header(table: Rows) -> tuple[int, dict[str, int], dict[str, list[str]]] | None:

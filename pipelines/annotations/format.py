@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,7 @@ from lstr.files.content import read_bytes
 from lstr.files.home import find_added, load_added
 from lstr.labels.label_set import Note, VideoLabels
 from lstr.labels.segment import Segment
-
-if TYPE_CHECKING:  # a detection writes its timeline without it
-    from lstr.pipelines.annotations.annotation import AnnotationSet
+from lstr.pipelines.annotations.annotation import AnnotationSet
 
 # The formats of this package by name, as module of this folder and class. A format is imported at its first use,
 # because a detection needs only the formats that it writes. The first format that recognises a file reads it.
@@ -67,10 +65,6 @@ BEGINNING = 1 << 18
 VideoNumber = Callable[[str], float | None]
 
 
-def unknown(video_id: str) -> None:
-    """Return None, for an unknown frame rate or length of a video."""
-
-
 @dataclass(frozen=True)
 class ConvertOptions:
     """Options for reading, changing and writing annotations."""
@@ -83,9 +77,9 @@ class ConvertOptions:
     """Keep invalid segments, so that `lstr.labels.check.check` can report all of them."""
     frames: float | None = None
     """Read times as frame numbers, at this many frames per second."""
-    rate_of: VideoNumber = unknown
+    rate_of: VideoNumber = lambda _: None
     """Function that returns a video's frames per second by its id in the source, for times in frames."""
-    seconds_of: VideoNumber = unknown
+    seconds_of: VideoNumber = lambda _: None
     """Function that returns a video's length in seconds by the same id."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Headers of a table's columns by their meaning, for example `start`: `Beginn`."""
@@ -127,8 +121,6 @@ class Detection:
     @cached_property
     def annotated(self) -> AnnotationSet:
         """Return its segments as an annotation set of one video."""
-        from lstr.pipelines.annotations.annotation import AnnotationSet
-
         media = str(self.video) if self.video else None
         segments = tuple(map(Segment.from_dict, self.timeline["segments"]))
         video = VideoLabels("", self.timeline["duration"], segments, media)
@@ -242,8 +234,6 @@ class Format:
 
     def write(self, output: Path, annotated: AnnotationSet, options: ConvertOptions) -> list[Path]:
         """Write to the folder or file `output`; return the written files. Raises LabelsError and OutputError."""
-        from lstr.pipelines.annotations.annotation import AnnotationSet
-
         is_file = bool(output.suffix) and not output.is_dir()
         parts = {"labels": annotated}
         if not self.holds_many:  # one file per video

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,9 @@ from lstr.files.atomic import replacing
 from lstr.files.content import write_json
 from lstr.labels.label_set import VideoLabels
 from lstr.labels.segment import Segment
+from lstr.pipelines.annotations.annotation import AnnotationSet
 from lstr.pipelines.annotations.format import ConvertOptions, Detection, File, Format
 from lstr.timeline import FORMAT
-
-if TYPE_CHECKING:
-    from lstr.pipelines.annotations.annotation import AnnotationSet
 
 # Modules of lstr.pipelines.pages are imported in methods, because they load the video stack.
 
@@ -32,8 +30,6 @@ class TimelineJson(Format):
         return file.ending == ".json" and isinstance(file.json, dict) and file.json.get("format") == FORMAT
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
-        from lstr.pipelines.annotations.annotation import AnnotationSet
-
         timeline = file.json
         try:
             segments = tuple(map(Segment.from_dict, timeline["segments"]))
@@ -53,8 +49,6 @@ class EventLines(Format):
 
     def read(self, file: File, video_id: str, options: ConvertOptions) -> AnnotationSet:
         """Read events; an action without an end lasts until the last line, and an incomplete last line is ignored."""
-        from lstr.pipelines.annotations.annotation import AnnotationSet
-
         lines = file.text.split("\n")
         segments: list[Segment] = []
         active: dict[str, dict[str, Any]] = {}
