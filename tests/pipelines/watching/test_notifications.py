@@ -312,21 +312,6 @@ def test_a_slow_program_is_killed_with_its_children(announce, tmp_path, monkeypa
     wait_until(lambda: all(map(has_ended, started.read_text().split())))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda root: python("import sys; sys.exit(3)"),
-        lambda root: (CommandNotifier, CommandConfig(command=("/dev/null/x",))),
-        webhook,
-    ],
-    ids=["exit code", "missing program", "webhook"],
-)
-def test_failed_notifications_stay_pending(history, announce, make):
-    with Receiver(*[500] * 9) as receiver, announce(a=make(receiver.root)) as running:
-        wait_until(lambda: running.deliveries["a"].failed)
-        assert count_pending(history) == {"a": 1}
-
-
 def test_a_webhook_is_signed_and_repeated_until_it_succeeds(history, announce, monkeypatch):
     monkeypatch.setattr(notifications, "FIRST_PAUSE_S", 0.02)
     event = recent_event()
@@ -347,13 +332,20 @@ def test_a_webhook_is_signed_and_repeated_until_it_succeeds(history, announce, m
         assert "falling" in message["sentence"]
 
 
-@pytest.mark.parametrize("answer", ["never", "slow", "endless", 302])
-def test_a_faulty_webhook_delays_no_other_channel(history, announce, monkeypatch, answer):
+FAULTY = {
+    "exit code": lambda root: python("import sys; sys.exit(3)"),
+    "missing program": lambda root: (CommandNotifier, CommandConfig(command=("/dev/null/x",))),
+    **dict.fromkeys(["never", "slow", "endless", 302, 500], webhook),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_faulty_channel_keeps_its_notification_and_delays_no_other(history, announce, monkeypatch, fault):
     """`slow` sends a byte before each limit of a socket, and would never end; a redirect is not followed."""
     monkeypatch.setattr(channels, "WEBHOOK_TIMEOUT_S", 0.3)
-    with Receiver(*[answer] * 9) as receiver, Receiver() as other:
+    with Receiver(*[fault] * 9) as receiver, Receiver() as other:
         receiver.location = f"{other.root}/admin"
-        with announce(a=webhook(receiver.root), b=webhook(other.root)) as running:
+        with announce(a=FAULTY[fault](receiver.root), b=webhook(other.root)) as running:
             wait_until(lambda: running.deliveries["a"].failed)
             wait_until(lambda: count_pending(history) == {"a": 1})
     assert count_pending(history) == {"a": 1} and [posted.path for posted in other.posted] == ["/in?token=abc123"]
