@@ -246,6 +246,7 @@ def make_network_graph(job: NetworkJob) -> bytes:
     Raises NetworkRuntimeError if it cannot be exported.
     """
     import onnx
+    from onnx import helper, numpy_helper
 
     from lstr.extractors.networks.graph_file import export_graph
 
@@ -257,23 +258,12 @@ def make_network_graph(job: NetworkJob) -> bytes:
             f"The network {job.part.network} cannot be converted to ONNX ({first_line(error)}).", "run it with torch."
         ) from error
     made = onnx.load_model_from_string(written)
-    if job.precision == INT8:
-        _store_whole_weights(made.graph)
-    for node in made.graph.node:
-        node.ClearField("doc_string")  # it may contain paths of the source code
-        node.name = ""
-    return made.SerializeToString(deterministic=True)
-
-
-def _store_whole_weights(graph: Any) -> None:
-    """Store the weights of convolutions with rounded inputs as integers, in a quarter of the bytes."""
-    from onnx import helper, numpy_helper
-
+    graph, nodes = made.graph, []
     rounded = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
     held = {tensor.name: tensor for tensor in graph.initializer}
-    nodes = []
     for node in graph.node:
-        if node.op_type == "Conv" and node.input[0] in rounded and node.input[1] in held:
+        is_int8 = job.precision == INT8 and node.op_type == "Conv" and node.input[0] in rounded
+        if is_int8 and node.input[1] in held:  # store the weights as integers, in a quarter of the bytes
             name = node.input[1]
             weights = numpy_helper.to_array(held[name])  # (out, in, h, w)
             steps = np.maximum(np.abs(weights).max((1, 2, 3)), LEAST * STEPS) / np.float32(STEPS)
@@ -283,8 +273,12 @@ def _store_whole_weights(graph: Any) -> None:
             graph.initializer.append(numpy_helper.from_array(steps, f"{name}.steps"))
             nodes.append(helper.make_node("DequantizeLinear", [f"{name}.whole", f"{name}.steps"], [name], axis=0))
         nodes.append(node)
+    for node in nodes:
+        node.ClearField("doc_string")  # it may contain paths of the source code
+        node.name = ""
     del graph.node[:]
     graph.node.extend(nodes)
+    return made.SerializeToString(deterministic=True)
 
 
 def check_features(job: NetworkJob, runtime: str, compute: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> None:

@@ -57,6 +57,16 @@ def test_choice_of_the_backend(monkeypatch):
     assert choose_backend("dis") == choose_backend("dis-fast", "opencv") == choose_backend("tvl1", "opencv") == "opencv"
     with pytest.raises(FlowError, match="dis"):
         choose_backend("dis", "native")
+    few, many = GPU_THREADS - 1, GPU_THREADS
+    with monkeypatch.context() as patch:
+        patch.setattr(workers_module, "has_gpu", lambda: True)
+        patch.setattr(workers_module, "has_native", lambda: True)
+        patch.setattr("lstr.extractors.flow.tvl1_gpu.open_solver", lambda device: None)
+        backends = [choose_backend(device=device, threads=n) for device in ("cpu", "cuda:1") for n in (few, many)]
+        assert backends == ["native", "native", "cuda", "native"]
+        assert choose_backend("tvl1", "native", "cuda:1", few) == "native"
+        patch.setattr(workers_module, "has_native", lambda: False)  # OpenCV is ten times slower
+        assert choose_backend(device="cuda:1", threads=many) == "cuda"
     monkeypatch.setattr(workers_module, "_tvl1", None)
     assert choose_backend() == "opencv"
     with pytest.raises(FlowError) as caught:
@@ -65,14 +75,6 @@ def test_choice_of_the_backend(monkeypatch):
     monkeypatch.delattr(cv2, "optflow")
     with pytest.raises(FlowError, match="optflow"):
         choose_backend()
-    monkeypatch.setattr(workers_module, "has_gpu", lambda: True)
-    monkeypatch.setattr("lstr.extractors.flow.tvl1_gpu.open_solver", lambda device: None)
-    few, many = GPU_THREADS - 1, GPU_THREADS
-    assert choose_backend(device="cuda:1", threads=many) == "cuda", "OpenCV is ten times slower than the kernel"
-    monkeypatch.setattr(workers_module, "has_native", lambda: True)
-    backends = [choose_backend(device=device, threads=n) for device in ("cpu", "cuda:1") for n in (few, many)]
-    assert backends == ["native", "native", "cuda", "native"]
-    assert choose_backend("tvl1", "native", "cuda:1", few) == "native"
 
 
 @pytest.mark.gpu
