@@ -129,7 +129,7 @@ def test_ambiguous_detections_are_not_counted():
     rules = [DEFAULT, replace(DEFAULT, min_length=1.0)]
     counts = count([Scored(scores, truth)], CLASSES[:2], rules).tolist()
     assert counts == [[[1, 1, 1, 1]], [[1, 1, 1, 4]]], "labels, detections, detected labels, chunks of delay"
-    assert count([Scored(scores, truth[:1])], CLASSES[:2], [DEFAULT]).tolist() == [[[1, 2, 1]]]
+    assert count([Scored(scores, truth[:1])], CLASSES[:2], [DEFAULT]).tolist() == [[[1, 2, 1, 1]]]
 
 
 def actions(n: int, *more: Segment) -> list[Segment]:
