@@ -15,12 +15,11 @@ import lstr
 
 ROOT = Path(lstr.__file__).parents[1]
 HEAVY = ("torch", "numpy", "sklearn", "cv2", "av", "mmaction", "lstr.pipelines", "lstr.extractors")
-VERSION = (
-    "import contextlib, io\nfrom lstr_cli.main import main\nsys.argv = ['lstr', '--version']\n"
-    "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n    main()"
-)
-
-
+VERSION = """import contextlib, io
+from lstr_cli.main import main
+sys.argv = ['lstr', '--version']
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main()"""
 CHANGE = "from lstr.kinds import change, configure\nchange(configure(long_length=0), {'kind': 'rnn'})"
 
 

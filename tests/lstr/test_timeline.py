@@ -95,11 +95,7 @@ def test_memory_does_not_grow_with_the_number_of_actions():
     assert size_after(1000) < size_after(10) + 50, "the number of the chunk may be longer"
 
 
-@given(
-    st.lists(st.tuples(*[st.sampled_from([0.1, 0.4, 0.6])] * 4), max_size=40),
-    st.integers(1, 3),
-    st.integers(0, 2),
-)
+@given(st.lists(st.tuples(*[st.sampled_from([0.1, 0.4, 0.6])] * 4), max_size=40), st.integers(1, 3), st.integers(0, 2))
 def test_an_expected_action_starts_or_lapses(rows, min_chunks, gap_chunks):
     timeline = Timeline(("Background", "kick"), Thresholds(min_length=min_chunks / 4, merge_gap=gap_chunks / 4))
     events = []

@@ -47,8 +47,7 @@ ZEROS = np.zeros(3)
 
 
 @pytest.mark.parametrize(
-    "rgb, flow",
-    [(None, ZEROS), (np.zeros(4), ZEROS), (np.zeros(5), np.full(3, np.nan)), (np.array(["a"] * 5), ZEROS)],
+    "rgb, flow", [(None, ZEROS), (np.zeros(4), ZEROS), (np.zeros(5), np.full(3, np.nan)), (np.array(["a"] * 5), ZEROS)]
 )
 def test_invalid_features_leave_a_stream_unchanged(rgb, flow):
     step = exported(tiny(kind="rnn"))

@@ -18,15 +18,19 @@ from lstr.windows.windows import Supervision, gather, multi_hot_cross_entropy
 from tests.support.published_sets import Golden, check_gradients, check_grids, in_doubles, supervised_windows
 from tests.support.tiny_models import run
 
-# Settings that neither the tensors nor the description of a set define.
-UNDEFINED = {
-    "lstr": {"n_heads": "4", "long_length": "128"},
-    "gatehub": {"n_heads": 4},
-    "oadtr": {"n_heads": 4, "decoder_heads": 2},
-    "colar": {"work_length": 16},
-    "trn": {"work_length": 24},
+# Our settings, and their names in the descriptions of published sets.
+NAMES = {
+    "rgb_dim": "rgb_dim",
+    "flow_dim": "flow_dim",
+    "n_heads": "NUM_HEADS num_heads",
+    "work_length": "WORK_MEMORY_LENGTH window_size window enc_steps",
+    "long_length": "LONG_MEMORY_LENGTH",
+    "long_stride": "LONG_MEMORY_SAMPLE_RATE",
+    "anticipation": "ANTICIPATION_LENGTH",
+    "decay": "ENC_ATTENTION_DECAY",
+    "groups": "GROUPS",
+    "context": "context",
 }
-ASSUMED = {"lstr": {"kind": "lstr", "work_length": 32, "long_stride": 4}, "trn": {"anticipation": 7}}
 TESTRA = ("testra_box_small", "testra_laplace_small", "testra_anticipation_small")
 MINIROAD = ("miniroad_small", "miniroad_anticipation_small")
 FURTHER = ("cmert_small", "mat_small", "gatehub_small", "oadtr_small", "colar_small", "trn_small")
@@ -35,26 +39,16 @@ FURTHER = ("cmert_small", "mat_small", "gatehub_small", "oadtr_small", "colar_sm
 def golden(shared, name, **changes) -> Golden:
     """A set with its loaded model; for Colar the exemplars are added to the tensors, as its authors say."""
     data = Golden(shared / "data" / "golden", name)
-    kind, config = name.partition("_")[0], data.about.get("config", {})
-    settings = {"dropout": 0.0, **({"kind": kind} if kind == "testra" else {})}
-    if kind != "lstr":
-        settings |= {"rgb_dim": 24, "flow_dim": 12}
-    if kind in ("testra", "cmert", "mat"):
-        settings |= {"n_heads": config["NUM_HEADS"], "work_length": config["WORK_MEMORY_LENGTH"]}
-        settings |= {"long_length": config["LONG_MEMORY_LENGTH"], "long_stride": config["LONG_MEMORY_SAMPLE_RATE"]}
-    if kind in ("cmert", "mat"):
-        settings["anticipation"] = config["ANTICIPATION_LENGTH"]
-    described = {
-        "testra": ("decay", config.get("ENC_ATTENTION_DECAY")),
-        "cmert": ("context", data.about.get("context")),
-        "mat": ("groups", config.get("GROUPS")),
-        "miniroad": ("work_length", config.get("window_size")),
-    }
-    settings |= dict([described[kind]]) if kind in described else UNDEFINED[kind]
+    kind, about = name.partition("_")[0], {**data.about, **data.about.get("config", {})}
+    settings = {ours: about[name] for ours, names in NAMES.items() for name in names.split() if name in about}
+    if "decoder_num_heads" in about:
+        settings["decoder_heads" if kind == "oadtr" else "n_heads"] = about["decoder_num_heads"]
+    if kind == "testra":
+        settings["kind"] = kind
     if kind == "colar":
         data.tensors["exemplars"] = torch.from_numpy(data.arrays["exemplars"])
-    data.load(settings | changes)
-    assert data.config.kind == kind and data.loaded.assumed == ASSUMED.get(kind, {})
+    data.load({"dropout": 0.0, **settings, **changes})
+    assert data.config.kind == kind
     return data
 
 

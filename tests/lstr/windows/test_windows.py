@@ -28,34 +28,6 @@ from tests.support.tiny_models import TINY, perturb, tiny, video
 W, L = 6, 16
 
 
-def config_of(**changes):
-    return configure(**{**TINY, **changes})
-
-
-def chunks_in(rows, mask):
-    """The visible chunks of rows (N, D) with mask (N,), where chunk t is t + 1 in every dimension."""
-    assert (rows == rows[:, :1]).all()
-    return (rows[mask, 0].long() - 1).tolist()
-
-
-@pytest.mark.parametrize("stretched", [False, True])
-@pytest.mark.parametrize("grid", ["fixed", "sliding"])
-def test_windows_hold_the_chunks_of_their_indices(grid, stretched):
-    config = config_of(grid=grid, gru=True, positions="distance")
-    ends = np.arange(3 * L)
-    numbered = np.repeat(np.arange(1, 3 * L + 1, dtype=np.float32)[:, None], 8, axis=1)
-    windows = gather(numbered, ends, config, stretched)
-    long, visible = (memory.stretched_indices if stretched else memory.long_indices)(ends, config)
-    assert len(windows) == 48 and windows.long.dtype == windows.work.dtype == windows.older.dtype == torch.float32
-    assert torch.equal(windows.distances, torch.from_numpy(memory.long_distances(ends, config, stretched)))
-    for T in ends:
-        assert chunks_in(windows.long[T], windows.long_mask[T]) == long[T][visible[T]].tolist()
-        assert chunks_in(windows.work[T], windows.work_mask[T]) == list(range(max(0, T - W + 1), T + 1))
-        present = torch.arange(windows.older.shape[1]) < windows.older_count[T]
-        assert chunks_in(windows.older[T], present) == list(range(max(0, T - W + 1 - L)))
-    assert (windows.work[~windows.work_mask] == 0).all()
-
-
 def test_windows_of_several_videos_form_a_batch():
     model = perturb(tiny(gru=True))
     parts = [gather(video(n, n), ends, model.config) for n, ends in ((30, [29]), (60, [3, 59]), (10, [9]), (45, [44]))]
@@ -68,7 +40,7 @@ def test_windows_of_several_videos_form_a_batch():
 @pytest.mark.parametrize("ends", [[20], [-1], [3, 25]])
 def test_a_window_must_end_inside_the_video(ends):
     with pytest.raises(LstrError) as caught:
-        gather(video(20), ends, config_of())
+        gather(video(20), ends, configure(**TINY))
     assert caught.value.hint
 
 
