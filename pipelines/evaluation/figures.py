@@ -14,7 +14,7 @@ from lstr.labels.label_set import AMBIGUOUS
 from lstr.metrics import per_frame as metrics
 from lstr.metrics.intervals import rate_interval
 from lstr.pipelines.evaluation.scoring import Scores
-from lstr.pipelines.pages.figure import INK, PAGE_WIDTH, PLAIN, SOFT
+from lstr.pipelines.pages.figure import INK, PAGE_WIDTH, PLAIN, SOFT, shorten
 from lstr.pipelines.pages.palette import DETECTION, EMPHASIS, colour_of, colours_of
 
 # Maximum numbers of classes in figures, and of points per curve
@@ -70,7 +70,7 @@ def draw_event_counts(document: dict) -> Figure:
         axes.barh(at, width, 0.62, left, label=key.replace("_", " "), **look)
         left += counts
     axes.set(
-        yticks=at, yticklabels=[short(name, 18) for name in names], xlabel="actions", ylim=(-0.6, len(names) - 0.4)
+        yticks=at, yticklabels=[shorten(name, 18) for name in names], xlabel="actions", ylim=(-0.6, len(names) - 0.4)
     )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.tick_params(axis="y", length=0)
@@ -103,7 +103,7 @@ def draw_operating_curves(document: dict) -> Figure:
         if not found:
             continue
         alarms, recall = np.array(found).T
-        axes.step(alarms, np.maximum.accumulate(recall), color=colour, lw=width, where="post", label=short(name, 18))
+        axes.step(alarms, np.maximum.accumulate(recall), color=colour, lw=width, where="post", label=shorten(name, 18))
         dot = one["false_alarms_per_hour"], one["found"] / one["labels"]
         axes.plot(*dot, "o", color=colour, ms=5, clip_on=False)
         edges = rate_interval(one["false_alarms"], events["hours"]) if name == "together" else None
@@ -140,7 +140,7 @@ def draw_precision_recall(scores: Scores, targets: np.ndarray, classes: Sequence
         axes.step(recall[points], precision[points], color=colours[name], lw=1.2, where="post")
         axes.axhline(on[:, column].mean(), color=SOFT, lw=0.8, ls=":")
         value = metrics.average_precision(scores[:, column], on[:, column])
-        axes.set_title(f"{short(name, 13)} {value:.2f}", fontsize=8)
+        axes.set_title(f"{shorten(name, 13)} {value:.2f}", fontsize=8)
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
         axes.grid(lw=0.5)
     figure.supxlabel("recall", fontsize=9, color=SOFT)
@@ -156,7 +156,7 @@ def draw_confusion(document: dict) -> Figure:
     busy = (counts.sum(axis=0) + counts.sum(axis=1))[open_to]
     chosen = sorted(np.array(open_to)[np.argsort(-busy, kind="stable")[:MAX_CONFUSED]].tolist())
     shown = counts[np.ix_(chosen, chosen)]
-    names = [short(classes[i], 18) for i in chosen]
+    names = [shorten(classes[i], 18) for i in chosen]
     # the names are vertical below the image
     figure, axes = _figure(0.8 + 0.1 * max(8, *map(len, names)) + 0.19 * len(chosen))
     # most errors are with background; the square root keeps the others visible
@@ -209,8 +209,3 @@ def draw_anticipation(document: dict) -> Figure:
     axes.grid(axis="y", lw=0.6)
     axes.legend()
     return figure
-
-
-def short(name: str, letters: int) -> str:
-    """Shorten a name to at most this number of letters, with … at the end."""
-    return name if len(name) <= letters else name[: letters - 1] + "…"

@@ -137,20 +137,20 @@ def draw_figure(
     if not lanes:
         axes.text(0.5, 0.5, "no action", color=SOFT, ha="center", va="center", transform=axes.transAxes)
     axes.set(xlim=(0, max(seconds, 1e-3)), ylim=(max(1, len(lanes)) - 0.5, -0.5), xlabel="seconds")
-    axes.set_yticks(range(len(lanes)), map(_shortened, lanes))
+    axes.set_yticks(range(len(lanes)), map(shorten, lanes))
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", lw=0.6)
-    axes.set_title(_shortened(Path(str(timeline["source"])).name), loc="left")
+    axes.set_title(shorten(Path(str(timeline["source"])).name), loc="left")
     axes.set_title("   ".join(keys), loc="right", size=8, color=SOFT)
     if notes:
         figure.supxlabel("\n".join(notes), size=8, color=NEUTRALS["warn-ink"][0])
     return figure
 
 
-def _shortened(text: str) -> str:
-    """Return a text that an SVG can hold, and no more of it than there is room for."""
+def shorten(text: str, most: int = LONGEST_NAME) -> str:
+    """Return a text that an SVG can hold, of at most this number of letters; a longer one ends with …."""
     text = text.encode("utf-8", "replace").decode()  # the name of a file may be any bytes
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def lanes_of(

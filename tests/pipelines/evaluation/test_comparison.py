@@ -106,7 +106,7 @@ def test_training_videos_are_recognised_by_id_and_by_content(models, small_set, 
         unseen({opened[0].checkpoint("cpu").metrics["training_videos"][0]: tmp_path / "missing.mp4"}, opened)
 
 
-def test_validation_videos_of_training_are_seen(trained, small_set, tmp_path):
+def test_validation_videos_count_as_training_videos(trained, small_set, tmp_path):
     """Also those of one model of an average."""
     videos = {"validation": min(small_set.videos.iterdir())}
     metrics = {"training_videos": ["scene_09"]}

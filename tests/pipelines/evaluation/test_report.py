@@ -182,7 +182,7 @@ def test_the_csv_and_the_page_have_every_class():
 
 
 @pytest.mark.long
-def test_runs_with_different_seeds_are_one_row_of_a_paper_table(feature_set, tmp_path, lstr):
+def test_a_paper_table_averages_runs_with_different_seeds(feature_set, tmp_path, lstr):
     paths = []
     for name, setting in (("a_seed1", {"seed": "1"}), ("b", {"lr": "0.01"}), ("a_seed2", {"seed": "2"})):
         settings = TINY_SETTINGS | {f"train.{key}": value for key, value in {"max_steps": "2", **setting}.items()}

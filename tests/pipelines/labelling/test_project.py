@@ -1,4 +1,4 @@
-"""Changes of a labels project: their order, undo and redo, and that they survive kills and a full disk."""
+"""A labels project: its changes, undo and redo, its file and journal, and that it survives kills and a full disk."""
 
 import json
 import random
@@ -6,15 +6,18 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lstr.chunk import CLOCK
 from lstr.errors import ConflictError, LabelsError, OutputError, RequestError
-from lstr.labels.label_set import Labels, VideoLabels, read_labels
+from lstr.labels.label_set import Labels, VideoLabels, labels_of, read_activitynet, read_labels, targets
 from lstr.labels.segment import Segment
+from lstr.pipelines.labelling.document import find_unlabelled, from_document, to_document
 from lstr.pipelines.labelling.project import Project
-from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, Subject
+from lstr.pipelines.labelling.values import NOTHING, About, Action, Change, Label, State, Subject, change_of
 from tests.support.labelling import action, labels_after, new_id, put
 from tests.support.processes import limit_file_size, restore_signals
 
@@ -190,7 +193,7 @@ def test_a_change_that_the_journal_cannot_store_is_undone(tmp_path):
         assert {key: label.start for key, label in project.state.labels["a"].items()} == {"x": 1, "y": 3}
 
 
-def test_the_journal_alone_keeps_a_change_on_a_full_disk(tmp_path):
+def test_a_change_on_a_full_disk_is_in_the_journal(tmp_path):
     path, segments = tmp_path / "labels.json", tuple(Segment(i, i + 0.5, "walk") for i in range(200))
     labels = Labels(("Background", "walk"), {"a": VideoLabels("", 900.0, segments)})
     with pytest.raises(OutputError) as error, Project(path, labels) as project:
@@ -259,3 +262,79 @@ def test_a_killed_process_loses_no_acknowledged_change(tmp_path):
             project.settle()
         assert len([s for s in read_labels(path).videos["a"].segments if s.label == "fall"]) == len(replayed)
     assert not list(tmp_path.glob(".*tmp-*")), "no temporary files"
+
+
+def targets_of(*labels: Label, complete: bool = False) -> dict[str, list[int]]:
+    """Return the training targets of a video of 16 chunks, by class."""
+    held = {str(key): label for key, label in enumerate(labels)}
+    state = State({"a": held}, abouts={"a": About(complete)}, actions={"f": Action("fall", "f")})
+    document = to_document(state, {"a": 4.0}, {})
+    labels = labels_of(*read_activitynet(document, "labels.json"), "labels.json")
+    rows = targets(labels.videos["a"], labels.classes, 16)
+    return dict(zip(labels.classes, rows.T.tolist(), strict=True))
+
+
+def test_training_targets():
+    """Unlabelled time is ambiguous, also after the start of an open label; empty time is background."""
+    by_class = targets_of(Label("f", 0.6, 1.1), Label(NOTHING, 1.1, 2.6))
+    assert by_class["fall"] == [0, 0, 1, 1, 1] + [0] * 11
+    assert by_class["Background"] == [0] * 5 + [1] * 5 + [0] * 6, "excludes a chunk that is half unlabelled"
+    assert by_class["Ambiguous"] == [1, 1] + [0] * 8 + [1] * 6, "excludes chunks with an action"
+    by_class = targets_of(Label("f", 0.5, 1.0), complete=True)
+    assert by_class["Background"] == [1, 1, 0, 0] + [1] * 12 and "Ambiguous" not in by_class
+    by_class = targets_of(Label("f", 2.0, None), complete=True)
+    assert by_class["Ambiguous"] == [0] * 8 + [1] * 8 and not any(by_class["fall"])
+
+
+times = st.integers(0, 160).map(lambda ticks: ticks / 40)
+labels = st.lists(
+    st.tuples(st.sampled_from(["f", "w", NOTHING]), times, times).filter(lambda label: label[1] < label[2]), max_size=6
+)
+
+
+@settings(max_examples=50)
+@given(labels, st.booleans())
+def test_unlabelled_time_equals_a_count_of_ticks(spans, complete):
+    """A second implementation on a grid of 40 ticks a second."""
+    ambiguous = np.zeros(16, bool)
+    for start, end in find_unlabelled([Label(*span) for span in spans], complete, 4.0):
+        assert (start * 4).is_integer() and start < end <= 4
+        ambiguous[CLOCK.first(start) : CLOCK.end(end)] = True
+    is_labelled, has_action = np.zeros((2, 160), bool)
+    for name, start, end in spans:
+        ticks = slice(round(start * 40), round(end * 40))
+        is_labelled[ticks] = True
+        has_action[ticks] |= name != NOTHING
+    chunks = ~has_action.reshape(16, 10).any(1) & ~is_labelled.reshape(16, 10).all(1)
+    np.testing.assert_array_equal(ambiguous, chunks & (not complete))
+
+
+def test_a_damaged_file_is_refused():
+    document = to_document(State(actions={"f": Action("fall", "f")}), {}, {})
+    document["lstr"]["actions"] = [{"name": "fall"}]
+    with pytest.raises(LabelsError, match="labels.json"):
+        from_document(document, "labels.json")
+
+
+PROPOSAL = {"action": "kick", "start": 3, "end": 4, "peak": 0.5, "threshold": 0.5, "model": "m"}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        {"kind": "file", "key": "/etc/passwd"},
+        {"kind": "label", "key": "x", "after": {"action": "f", "start": 1}},
+        {"kind": "label", "video": "a", "key": "x", "after": {"action": "f", "start": 2, "end": 2}},
+        {"kind": "label", "video": "a", "key": "x", "after": {"action": "f", "start": 1, "comment": "\ud800"}},
+        {"kind": "proposal", "video": "a", "key": "p", "after": PROPOSAL | {"end": 2}},
+        {"kind": "proposal", "video": "a", "key": "p", "after": PROPOSAL | {"state": "perhaps"}},
+        {"kind": "about", "video": "a", "after": {"complete": "yes"}},
+        {"kind": "action", "key": "x", "after": {"name": "Background"}},
+        {"kind": "action", "key": "x", "after": {"name": "fall", "key": "j"}},
+        {"kind": "action", "key": "x", "after": {"name": "fall", "key": "ab"}},
+    ],
+)
+def test_invalid_changes_are_refused(entry):
+    with pytest.raises(RequestError):
+        change_of(entry)

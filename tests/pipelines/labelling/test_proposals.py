@@ -67,7 +67,7 @@ def test_the_first_proposal_of_a_class_adds_its_action(project):
     assert offer(project, (30, 31, "jump")).changes and len(project.state.actions) == 2
 
 
-def test_a_renamed_action_keeps_its_class_and_a_removed_one_is_not_added_again(project):
+def test_classes_of_renamed_and_removed_actions(project):
     offer(project, (1, 2), (3, 4, "hug"))
     ids = {action.name: key for key, action in project.state.actions.items()}
     for name in ("Tritt", "Fußtritt"):

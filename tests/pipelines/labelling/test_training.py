@@ -115,7 +115,7 @@ def test_working_folders_of_old_models_are_removed(labelled, learn):
         assert all(training.model(number).exists() for number in range(1, 9))
 
 
-def test_all_tabs_share_one_training(learn, tmp_path):
+def test_tabs_share_the_training(learn, tmp_path):
     progress = {"step": 2, "steps": 7, "name": "train", "share": 0.5}
     lines = [json.dumps({"warning": "one example"}), "a message of a library", "{no json", json.dumps(progress)]
     learn(f"print({chr(10).join(lines)!r}, file=sys.stderr, flush=True)\ntime.sleep(600)")

@@ -48,7 +48,7 @@ def test_a_copy_is_small_and_has_even_sides(tmp_path):
     assert (copied.width, copied.height) == (640, 360)
 
 
-def test_a_copy_is_written_again_only_if_the_video_changes(tmp_path):
+def test_a_copy_is_rewritten_only_if_the_video_changes(tmp_path):
     video = write_video(tmp_path / "a.avi", SECOND, codec="mpeg4")
     copy = write_proxy(video, tmp_path / "out", "a")
     written = copy.stat().st_mtime_ns
