@@ -4,9 +4,7 @@ import hashlib
 import json
 import os
 import re
-import threading
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,7 @@ from lstr.pipelines.detection.options import NetworkOptions
 from tests.support.backbones import build_backbone
 from tests.support.errors import assert_error
 from tests.support.exportable import write_exportable
-from tests.support.http_servers import Server
+from tests.support.http_servers import Handler, Server
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -33,12 +31,12 @@ PREFIX = SHA256[:8]
 QUIET = lambda *_: None  # noqa: E731
 
 
-class Handler(BaseHTTPRequestHandler):
+class FaultyHandler(Handler):
     """Serves `server.content` at every path, with the errors that the server was given."""
 
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self):  # noqa: N802
+    def do_GET(self):
         server, content = self.server, self.server.content
         requested = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
         start = requested if server.ranges else 0
@@ -60,22 +58,16 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body[:cut])
         self.close_connection = True
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
-def server():
-    """A server on a free port; `starts` are the requested offsets, `cuts` the bytes that each response sends."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+def server(tmp_path):
+    """A server whose `starts` are the requested offsets, and `cuts` the bytes that each response sends."""
+    with Server(tmp_path, FaultyHandler) as running:
         running.content, running.content_type = CONTENT, "application/octet-stream"
         running.ranges, running.starts, running.cuts, running.statuses = True, [], [], []
-        running.address = f"http://127.0.0.1:{running.server_port}/weights.pth"
-        thread = threading.Thread(target=running.serve_forever, args=(0.02,))
-        thread.start()
+        running.address = f"{running.root}/weights.pth"
         yield running
         running.shutdown()
-        thread.join()
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,6 @@ from lstr.extractors.networks.manifest import origin_of, published_by_hash
 from lstr.extractors.networks.published import check, find_weights
 from lstr.extractors.networks.weights_file import (
     ModelCard,
-    Origin,
     WeightSources,
     is_weights_folder,
     read_card,
@@ -92,7 +91,7 @@ LITE0 = Preset(StreamPreset("efficientnet-lite0"), None, short_side=64, crop=64)
 
 
 @pytest.fixture(scope="module")
-def imagenet() -> Origin:
+def imagenet():
     """The origin of the included weights."""
     return initial_weights(LITE0, "imagenet", {})["rgb"].origin
 
