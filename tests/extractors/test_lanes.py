@@ -116,8 +116,8 @@ def test_crops_on_a_device_have_the_same_bytes(crops, size):
         images = np.random.default_rng(0).integers(0, 256, (3, *size, channels), np.uint8)
         view = View((SIDE, SIDE), crops, flow)
         trimmed = images if crops == 10 else [centre_crop(image, *view.size)[0] for image in images]
-        found = crops_of(torch.from_numpy(np.stack(trimmed)), view)
-        assert (found.numpy() == np.stack([view.of(image) for image in images])).all()
+        crops_on_device = crops_of(torch.from_numpy(np.stack(trimmed)), view)
+        assert (crops_on_device.numpy() == np.stack([view.of(image) for image in images])).all()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -50,17 +51,18 @@ def test_chunks_give_the_same_bytes_as_on_the_cpu(tmp_path, shared, monkeypatch)
 
 SHORT = (1, 2, 4)  # warps, outer and inner iterations: Triton's interpreter is slow
 TRITON = """
+import pickle
 import sys
 import numpy as np
 import torch
 import triton.language as tl
 from lstr.extractors.flow import tvl1_gpu, tvl1_triton
 
-tvl1_triton.WARPS, tvl1_triton.OUTER = int(sys.argv[3]), int(sys.argv[4])
-tvl1_triton.INNER = tl.constexpr(int(sys.argv[5]))
+frames, (tvl1_triton.WARPS, tvl1_triton.OUTER, inner) = pickle.load(sys.stdin.buffer)
+tvl1_triton.INNER = tl.constexpr(inner)
 tvl1_triton.TILE = tl.constexpr(256)  # two tiles, the last one not full
-frames = torch.from_numpy(np.load(sys.argv[1]))
-np.save(sys.argv[2], tvl1_gpu.solve_pyramids(frames, tvl1_triton.solve_scale).movedim(1, -1).numpy())
+flow = tvl1_gpu.solve_pyramids(torch.from_numpy(frames), tvl1_triton.solve_scale)
+np.save(sys.argv[1], flow.movedim(1, -1).numpy())
 """
 
 
@@ -74,12 +76,9 @@ def test_triton_kernels_equal_opencv(tmp_path):
     frames = np.stack([np.stack([smooth, smooth + part]) for part in raised]).round().astype(np.uint8)
     expected = np.stack([opencv(*pair, SHORT) for pair in frames])
     assert (np.abs(expected).max((1, 2, 3)) > 1e-3).tolist() == [False, True, True]
-    np.save(tmp_path / "frames.npy", frames)
-    subprocess.run(
-        [sys.executable, "-c", TRITON, tmp_path / "frames.npy", tmp_path / "flow.npy", *map(str, SHORT)],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        check=True,
-    )
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", TRITON, tmp_path / "flow.npy"]
+    subprocess.run(command, env=environment, input=pickle.dumps((frames, SHORT)), check=True)
     assert np.abs(np.load(tmp_path / "flow.npy") - expected).max() < 1e-6
 
 

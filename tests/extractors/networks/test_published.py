@@ -61,7 +61,7 @@ class FaultyHandler(Handler):
 
 @pytest.fixture
 def server(tmp_path):
-    """A server whose `starts` are the requested offsets, and `cuts` the bytes that each response sends."""
+    """A server; `starts` are the requested offsets, and `cuts` the bytes that each response sends."""
     with Server(tmp_path, FaultyHandler) as running:
         running.content, running.content_type = CONTENT, "application/octet-stream"
         running.ranges, running.starts, running.cuts, running.statuses = True, [], [], []

@@ -118,7 +118,7 @@ def test_clips_contain_the_received_frames(tmp_path, name, codec, tag):
         ("wmv2", "yuv420p", (64, 48)),
     ],
 )
-def test_codecs_that_mp4_cannot_contain_are_encoded_again(tmp_path, codec, pixels, size):
+def test_codecs_that_mp4_cannot_contain_are_transcoded(tmp_path, codec, pixels, size):
     path = tmp_path / ("a.asf" if codec == "wmv2" else "a.mkv")
     ring, received = ring_of(write_clip(path, codec, size, noise=False, pixels=pixels))
     clip, stream, images = write_and_read(tmp_path / "clip", ring.since(3.25, 0.45))

@@ -121,7 +121,7 @@ def test_other_protocols_are_refused(server, secret, address):
     ["$(touch run) `touch run`; touch run & 'x' \"y\" | z > run.mp4", "-i.mp4", "a:b.mp4", "concat:secret.ts|b.mp4",
      "subfile,,start,0,end,0,,:secret.ts", "http:x.mp4", "%03d*?.mp4", "new\nline.mp4", "pipe:0.mp4"],
 )  # fmt: skip
-def test_odd_file_names_are_taken_literally(tmp_path, secret, monkeypatch, name):
+def test_odd_file_names_are_literal(tmp_path, secret, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret.mp4").rename(tmp_path / name)
     video = probe(Path(name))

@@ -30,7 +30,7 @@ def http_head(n_bytes: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory) -> dict[str, bytes]:
-    """Clips of noise whose clocks start at different times."""
+    """Clips of noise that start at different times."""
     folder = tmp_path_factory.mktemp("clips")
     return {
         "first": clip(folder / "first.ts"),
@@ -63,7 +63,7 @@ def test_a_source_waits_for_a_full_queue():
     assert indices(read_chunks(reader)) == list(range(4, 20)) and reader.dropped == reader.unseen == 0
 
 
-def test_a_truncated_recording_is_not_read_again(clips):
+def test_a_truncated_recording_is_read_once(clips):
     with served([clips["first"]], [clips["first"]], head=http_head(10_000_000)) as port:
         reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/a.ts"), timeout=5)
     assert type(reader.error) is VideoError and reader.reconnects == 0 and indices(chunks) == list(range(7))
@@ -234,7 +234,7 @@ def test_a_rejected_request_fails_at_once(status):
 
 
 def test_a_server_that_never_answers(monkeypatch):
-    """A notice comes after the first attempt; the final error is that of a camera that is off."""
+    """A notice comes after the first attempt; the final error is the same as for a camera that is off."""
     monkeypatch.setattr(live, "SILENCE_S", 0.2)
     with served(*[[None]] * 9) as port:
         reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=0.9)

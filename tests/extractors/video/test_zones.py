@@ -19,7 +19,7 @@ def contains(zone, x: float, y: float) -> bool:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_pixels_are_inside_if_their_centre_is(seed):
-    """Random polygons, most of which cross themselves and overlap."""
+    """Random polygons; most cross themselves and overlap."""
     random = np.random.default_rng(seed)
     zones = [random.random((int(random.integers(3, 9)), 2)).tolist() for _ in range(1 + seed % 3)]
     height, width = (27, 40) if seed % 2 else (40, 27)
@@ -52,7 +52,7 @@ def test_invalid_zones(value, place):
     assert parse_zones([]) == () and len(parse_zones([SQUARE] * MOST_ZONES)) == MOST_ZONES
 
 
-LEFT_HALF = parse_zones([[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]])
+HALF_FRAME = parse_zones([[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]])
 HEIGHT, WIDTH = 24, 32
 
 
@@ -64,13 +64,13 @@ def noise(n: int) -> list[Chunk]:
 def test_the_backdrop_replaces_the_area_outside():
     """It is the running average of each chunk's last frame, by its formula; it is equal in all frames of a chunk."""
     backdrop, share = Backdrop(), 1 - np.exp(-0.25 / BACKDROP_SECONDS)
-    mask = inside(LEFT_HALF, HEIGHT, WIDTH)
+    mask = inside(HALF_FRAME, HEIGHT, WIDTH)
     chunks = noise(60)
     average = chunks[0].frames[0].astype(float)
     for chunk in chunks:
         assert Backdrop().behind(chunk, ()) is chunk
         original = chunk.frames.copy()
-        masked = backdrop.behind(chunk, LEFT_HALF)
+        masked = backdrop.behind(chunk, HALF_FRAME)
         assert (masked.index, masked.end_time) == (chunk.index, chunk.end_time)
         np.testing.assert_array_equal(masked.frames[:, mask], original[:, mask])
         assert not np.ptp(masked.frames[:, ~mask], axis=0).any()

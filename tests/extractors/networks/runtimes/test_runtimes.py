@@ -58,7 +58,7 @@ class Tiny(nn.Module):
 
 
 class Inconsistent(Tiny):
-    """A network whose trace computes something else."""
+    """A network that computes something else while it is traced."""
 
     def forward(self, x):
         return super().forward(x) + 100 * torch.jit.is_tracing()
@@ -87,7 +87,7 @@ def published_job(network: str, stream: str, crops: int = 1, weights: str | None
 
 
 def images_of(job: NetworkJob, n: int) -> np.ndarray:
-    """Return images (n, crops, H, W, C) that are smooth, as those of videos are."""
+    """Return smooth images (n, crops, H, W, C), similar to video frames."""
     coarse = np.random.default_rng(0).integers(0, 256, (n, job.part.crops, 8, 8, len(job.part.mean)), dtype=np.uint8)
     return coarse.repeat(job.size[0] // 8, 2).repeat(job.size[1] // 8, 3)
 
