@@ -22,18 +22,9 @@ from lstr.config import Size, Uses, WindowConfig
 from lstr.metrics.scoring_rule import ScoringRule
 from lstr.models.kind import Kind, Model, Preset
 from lstr.models.layers import Head, Scaled, Step, Tensors, reset_fresh
-from lstr.models.published import Published, Tables, read_publication, with_prefixes
+from lstr.models.published import Published, Tables, read_publication
 from lstr.windows.plans import Runs
 from lstr.windows.windows import Supervision, Windows, loss_mask, without
-
-# First part of a published tensor's name to ours, where they differ.
-PUBLISHED_NAMES = {
-    "fc_feature.": "imagined.",
-    "fc_action1.": "action_head.0.",
-    "fc_action2.": "classifier.",
-    "attention1.": "gate.0.",
-    "attention2.": "gate.2.",
-}
 
 
 class FATSConfig(WindowConfig, frozen=True):
@@ -224,13 +215,20 @@ class PublishedFATS(Published):
 
     config = FATSConfig(flow_dim=0, d_model=4096, dropout=0.0)
     marks = ("fc_feature.weight", "imagined.weight")
+    names = {
+        "fc_feature.": "imagined.",
+        "fc_action1.": "action_head.0.",
+        "fc_action2.": "classifier.",
+        "attention1.": "gate.0.",
+        "attention2.": "gate.2.",
+    }
     sizes = {"d_model": ("action_cell.weight_hh", 1), "input_dim": ("action_cell.weight_ih", 1)}
     unknown = ("work_length", "generated", "runs")
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
         """See `Published.renamed`, with the scale that leaves features as they are."""
         scale = Scaled(tensors["fc_feature.weight"].shape[0]).state_dict(prefix="feature_head_work.input_linear.0.")
-        return {**with_prefixes(tensors, PUBLISHED_NAMES), **scale}
+        return {**super().renamed(tensors), **scale}
 
 
 TRAINING = {"epochs": 200, "lr": 5e-5, "weight_decay": 0.0, "batch_size": 32, "schedule": "constant"}

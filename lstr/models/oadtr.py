@@ -25,15 +25,6 @@ from lstr.models.layers import CausalBlock, Head, module_list
 from lstr.models.published import Published, Tables, packed_blocks, read_publication, with_prefixes
 from lstr.windows.windows import Outputs
 
-# First part of a published tensor's name to ours; the encoder's blocks have two numbers there.
-PUBLISHED_NAMES = {
-    "linear_encoding.": "feature_head_work.input_linear.0.",
-    "position_encoding.pe.": "positions.",
-    "pre_head_ln.": "encoder_norm.",
-    "decoder.layers.": "decoder.",
-    "decoder.norm.": "decoder_norm.",
-    "mlp_head.": "now.",
-}
 # Prefix of published tensors that are not used.
 UNUSED = "decoder_position_encoding."
 
@@ -133,14 +124,22 @@ class PublishedOadTR(Published):
 
     config = PUBLISHED
     marks = ("decoder_cls_token", "class_token")
-    names = PUBLISHED_NAMES
+    # the encoder's blocks, which have two numbers there, follow in `renamed`
+    names = {
+        "linear_encoding.": "feature_head_work.input_linear.0.",
+        "position_encoding.pe.": "positions.",
+        "pre_head_ln.": "encoder_norm.",
+        "decoder.layers.": "decoder.",
+        "decoder.norm.": "decoder_norm.",
+        "mlp_head.": "now.",
+    }
     sizes = {"d_feedforward": ("encoder.0.linear1.weight", 0), "n_ahead": ("queries", 0)}
     layers = {"l_enc": "encoder.", "l_dec": "decoder."}
     needed = ("d_feedforward", "n_ahead", "work_length")
     unknown = ("n_heads", "decoder_heads")
 
     def renamed(self, tensors: Tables) -> dict[str, Tensor]:
-        names, alone = dict(PUBLISHED_NAMES), {"cls_token": "class_token", "decoder_cls_token": "queries"}
+        names, alone = dict(self.names), {"cls_token": "class_token", "decoder_cls_token": "queries"}
         numbers = {name.split(".")[2] for name in tensors if name.startswith("encoder.net.")}
         for number in numbers:
             block, feeds = divmod(int(number), 2)

@@ -35,15 +35,11 @@ class TeSTraConfig(LSTRConfig, frozen=True):
 
     def check(self) -> None:
         super().check()
-        if self.gru:
-            raise ConfigError(f"Kind {self.kind} does not support gru true.", "set gru to false, or use kind lstr.")
-        fixed = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot"}
+        fixed = {"encoder": "two-stage", "integration": "cross-attention", "positions": "slot", "gru": False}
         for name, value in fixed.items():
-            if getattr(self, name) != value:
-                raise ConfigError(
-                    f"Kind {self.kind} does not support {name} {getattr(self, name)!r}.",
-                    f"set {name} to {value!r}, or use kind lstr.",
-                )
+            if (own := getattr(self, name)) != value:
+                message, hint = f"Kind {self.kind} does not support {name} {own!r}.", f"set {name} to {value!r}"
+                raise ConfigError(message, f"{hint}, or use kind lstr.")
 
     @property
     def tiling(self) -> tuple[int, int, int]:

@@ -43,15 +43,6 @@ CONFIDENCE = 0.7
 # What the peak of such a run, and its chunks, are at least
 SHORTEST = 2
 
-# First part of a published tensor's name to ours.
-PUBLISHED_NAMES = {
-    "enc_lstm.": "unit.",
-    "classifier_frame.": "classifier.",
-    "mask.": "start.",
-    "model.fc.": "feature_head_work.input_linear.0.",
-    "model.classifier.": "video_classifier.",
-}
-
 
 class WOADConfig(WindowConfig, frozen=True):
     """Settings of WOAD."""
@@ -253,7 +244,13 @@ class PublishedWOAD(Published):
 
     config = PUBLISHED
     marks = ("enc_lstm.weight_ih", "video_classifier.weight")
-    names = PUBLISHED_NAMES
+    names = {
+        "enc_lstm.": "unit.",
+        "classifier_frame.": "classifier.",
+        "mask.": "start.",
+        "model.fc.": "feature_head_work.input_linear.0.",
+        "model.classifier.": "video_classifier.",
+    }
     sizes = {"d_feedforward": ("feature_head_work.input_linear.0.weight", 0)}
     needed = ("d_feedforward",)
 

@@ -8,7 +8,7 @@ import pytest
 from lstr.chunk import CLOCK, Clock
 from lstr.labels.label_set import VideoLabels, segments_of, targets
 from lstr.labels.segment import Segment
-from lstr.timeline import Thresholds, Timeline, segments_in
+from lstr.timeline import Thresholds, Timeline
 
 NTSC = Fraction(30000, 1001)
 RATES = [Fraction(4), Fraction(5), Fraction(15, 2), Fraction(24), Fraction(30), NTSC]
@@ -35,20 +35,6 @@ def test_times_and_lengths_in_chunks():
     rules = Thresholds(min_length=1.0, merge_gap=1.0)
     assert (rules.min_chunks(clock), rules.gap_chunks(clock)) == (8, 7)
     assert rules.delays(clock) == {"started": 7 / 7.5, "ended": 7 / 7.5}
-
-
-@pytest.mark.parametrize("rate", [Fraction(15, 2), NTSC])
-def test_an_event_after_two_hours_has_its_exact_time(rate):
-    clock = Clock(rate)
-    last = int(7200 * rate)
-    timeline = Timeline(CLASSES, Thresholds(), clock)
-    events = []
-    for chunk in range(last - 20, last):
-        on = last - 10 <= chunk < last - 4
-        events += timeline.push(clock.at(chunk + 1), np.array([1 - on, on], np.float32))
-    (segment,) = segments_in(events)
-    assert (segment.start, segment.end) == (float((last - 10) / rate), float((last - 4) / rate))
-    assert [event.time for event in events] == [float((last - 9) / rate), float((last - 3) / rate)]
 
 
 def test_scores_ahead_reach_two_seconds_at_any_rate():

@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -55,14 +54,6 @@ def test_type_checkers_know_the_same_names():
     names = {a.asname: (n.module, a.name) for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
     assert names == lstr._NAMES
     assert (ROOT / "lstr" / "py.typed").is_file()
-
-
-def test_names_do_not_hide_modules():
-    assert not {path.stem for path in Path(lstr.__file__).parent.glob("[a-z]*.py")} & set(lstr.__all__)
-    from lstr import batch
-    from lstr.labels import label_set as labels
-
-    assert isinstance(batch, ModuleType) and isinstance(labels, ModuleType) and lstr.labels.label_set is labels
 
 
 def test_an_unknown_name_is_an_error():

@@ -178,18 +178,6 @@ def test_segments_equal_the_definition_on_the_whole_curve(scores, rules):
         assert segments == offline([row[c] for row in scores], rules)
 
 
-@given(rows, rules)
-def test_backdated_starts_do_not_overlap_other_actions_with_highest(scores, rules):
-    events, plain = (play(scores, replace(rules, highest=True, backdate=b)) for b in (rules.backdate, 0))
-    started, not_backdated = ([e for e in events if e.event == "started"] for events in (events, plain))
-    for event, other in zip(started, not_backdated, strict=True):
-        assert (event.time, event.label, event.score) == (other.time, other.label, other.score)
-        assert other.start - rules.backdate <= event.start <= other.start
-        if event.start < other.start:
-            ends = [e.end for e in events if e.event == "ended" and e.end <= other.start and e.time < other.time]
-            assert event.start >= max(ends, default=0.0)
-
-
 def test_a_start_is_not_backdated_into_lost_chunks():
     timeline = Timeline(CLASSES, Thresholds(backdate=1.0))
     timeline.push(0.25, np.array([1, 0, 0]))
