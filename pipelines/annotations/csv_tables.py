@@ -104,9 +104,8 @@ class Tsv(Format):
                 if label:
                     times = []
                     for column, cell in ((columns["start"], first), (columns["end"], second)):
-                        in_frames = column.counts_frames or options.frames is not None
                         with faults.collect(column.name):
-                            times.append(parse_time(cell, line, video, options, column.scale, in_frames))
+                            times.append(parse_time(cell, line, video, options, column))
                     score = None
                     with faults.collect("score"):
                         score = number_of(others["score"], line) if others.get("score") else None
@@ -116,7 +115,7 @@ class Tsv(Format):
                 segments.setdefault(video, []).extend([segment] if segment else [])
                 if (duration := columns.get("duration")) and (cell := row[duration.at]):
                     with faults.collect(duration.name):
-                        seconds = parse_time(cell, line, video, options, duration.scale)
+                        seconds = parse_time(cell, line, video, options, duration)
                         durations.setdefault(video, []).append((seconds, segment))
                 for column, texts in unread.items():
                     if len(texts) < 2 and (cell := _cell(cells, column.at)) and not TIME.fullmatch(cell):
@@ -190,7 +189,7 @@ def _lengths(durations: Durations, layout: Layout, options: ConvertOptions) -> t
     In a table of bouts it is often the length of each bout, not of the video.
     """
     # the duration of a segment may be in frames, like its start
-    in_frames = layout.columns["start"].counts_frames or options.frames is not None
+    in_frames = layout.columns["start"].counts_frames
     is_bout, is_late = [], False
     for video_id, rows in durations.items():
         for seconds, segment in rows:
@@ -254,6 +253,7 @@ class Binary(Format):
             _, header = next(rows, (1, []))
             actions, moment = _binary_columns(header)
             counts_frames = moment is None or header[moment].strip().casefold() == "frame"
+            time_column = Column(moment or 0, "", counts_frames=counts_frames)
             values: dict[int, list[int]] = {at: [] for at in actions}
             faults = Faults()
             for line, cells in rows:
@@ -269,7 +269,7 @@ class Binary(Format):
                             )
                     values[at].append(VALUES.get(written, 0))
                 cell = str(len(moments)) if moment is None else _cell(cells, moment)
-                moments.append(parse_time(cell, line, video_id, options, counts_frames=counts_frames))
+                moments.append(parse_time(cell, line, video_id, options, time_column))
                 if len(moments) > 1 and moments[-1] <= moments[-2]:
                     raise LabelsError(
                         f"Line {line}: {brief(cell)} is not after the row above.",

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lstr.errors import LabelsError, brief
 from lstr.labels.segment import clock_seconds
@@ -105,18 +105,28 @@ def unclosed(line: int) -> LabelsError:
     )
 
 
-def parse_time(
-    cell: str, line: int, video_id: str, options: ConvertOptions, scale: int = 1, counts_frames: bool = False
-) -> float:
-    """Parse the time in a cell, a number, h:mm:ss or h:mm:ss:ff, to seconds. Raises LabelsError.
+@dataclass(frozen=True)
+class Column:
+    """A column: its index, its header, its units per second, and whether it counts frames."""
+
+    at: int
+    name: str
+    scale: int = 1
+    counts_frames: bool = False
+
+
+def parse_time(cell: str, line: int, video_id: str, options: ConvertOptions, column: Column) -> float:
+    """Parse the time in a cell, a number, h:mm:ss or h:mm:ss:ff, to seconds.
 
     Args:
         cell: The text.
         line: The line number, for errors.
         video_id: The video, for its frame rate.
         options: Options with the frame rates.
-        scale: Units per second of a number.
-        counts_frames: Whether a number is a frame number.
+        column: The unit of a number.
+
+    Raises:
+        LabelsError: The cell is not a time, or the frame rate is unknown.
     """
     if found := TIMECODE.fullmatch(cell.strip()):
         rate = frame_rate(f"Line {line}: {brief(cell)} contains a frame number", video_id, options)
@@ -133,7 +143,8 @@ def parse_time(
     if clock is not None:
         return clock
     number = number_of(cell, line)
-    return number / (frame_rate("The table has times in frames", video_id, options) if counts_frames else scale)
+    rate = frame_rate("The table has times in frames", video_id, options) if column.counts_frames else column.scale
+    return number / rate
 
 
 def frame_rate(what: str, video_id: str, options: ConvertOptions) -> float:
@@ -177,16 +188,6 @@ class Faults:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column: its index, its header, its units per second, and whether it counts frames."""
-
-    at: int
-    name: str
-    scale: int = 1
-    counts_frames: bool = False
-
-
-@dataclass(frozen=True)
 class Layout:
     """The columns of a table by meaning: `start`, `end`, `label`, and others of NAMES that exist.
 
@@ -220,6 +221,8 @@ def layout_of(header: Sequence[str], named: Mapping[str, str], in_frames: bool =
         columns["end"] = duration
     elif duration and not lasts and not duration.counts_frames:
         columns["duration"] = duration
+    if in_frames:
+        columns |= {role: replace(columns[role], counts_frames=True) for role in ("start", "end") if role in columns}
     return Layout(columns, lasts) if {"start", "end", "label"} <= columns.keys() else None
 
 
