@@ -42,7 +42,7 @@ def recordings(names) -> set[str]:
         (of("abc", subset=VALIDATION, c=TESTING), 0, "ab", "", "c"),
     ],
 )
-def test_subsets_of_the_labels_are_kept(labels, n_folds, training, validation, testing):
+def test_subsets_of_the_labels_are_used(labels, n_folds, training, validation, testing):
     """With folds, all videos but those for testing are for training."""
     division = divide(labels, labels.videos, n_folds=n_folds)
     subsets = ["".join(division.of(subset)) for subset in (TRAINING, VALIDATION, TESTING)]
@@ -57,7 +57,7 @@ def test_a_subset_of_another_name_is_used_only_without_a_training_subset():
     assert {*divide(labels, labels.videos).labels.videos} == {*"ab"}
 
 
-def test_whole_recordings_are_held_out():
+def test_testing_videos_are_whole_recordings():
     division = divide(labels_of(CLIPS), CLIPS)
     testing = division.of(TESTING)
     assert len(recordings(testing)) == 2 and len(testing) == 6 and "2 of 8" in division.sentence
@@ -65,7 +65,7 @@ def test_whole_recordings_are_held_out():
     assert division == divide(labels_of(CLIPS), CLIPS)
 
 
-def test_each_action_is_trained_on_and_most_are_held_out():
+def test_each_action_is_trained_on_and_most_are_tested():
     classes_of = {"r0": "x", "r1": "xy", "r2": "xz", "r3": "xzw"}
     division = divide(labels_of(classes_of), classes_of)
     assert {c for name in division.of(TRAINING) for c in classes_of[name]} == set("xyzw")
@@ -74,7 +74,7 @@ def test_each_action_is_trained_on_and_most_are_held_out():
     assert {classes_of[name] for name in divide(labels_of(classes_of), classes_of).of(TESTING)} == set("xyz")
 
 
-def test_of_many_recordings_some_are_for_validation():
+def test_many_recordings_include_validation():
     division = divide(labels_of({f"r{n:02}": "xy" for n in range(24)}), [f"r{n:02}" for n in range(24)])
     assert [len(division.of(subset)) for subset in (TRAINING, VALIDATION, TESTING)] == [15, 3, 6]
 
@@ -102,7 +102,7 @@ def test_videos_without_labels_are_ignored():
     assert divide(labels_of(parts), parts).of(TESTING)
 
 
-def test_videos_of_the_initial_networks_are_not_held_out():
+def test_videos_of_the_initial_networks_are_not_for_testing():
     seen = ["r1", "r2", "r3", "r4", "r5"]
     for n_folds in (0, 3):
         division = divide(labels_of(RECORDINGS), RECORDINGS, seen, n_folds)
@@ -122,7 +122,7 @@ def test_folds_are_whole_recordings():
     assert divide(labels, labels.videos, n_folds=2).folds == 0, "one fold would have all actions"
 
 
-def test_copies_of_a_file_are_in_one_subset_and_fold():
+def test_copies_of_a_file_share_subset_and_fold():
     """As clips of one recording are; if the labels name two subsets for them, they are refused."""
     contents = {"a": "1", "copy": "1", "b": "2", "c": "3", "other": "3"}
     labels = of(["a", "b", "c", "copy", "other", "z"])

@@ -66,7 +66,7 @@ def test_a_plan_writes_nothing(videos, tmp_path, unmeasured):
     assert not list(tmp_path.iterdir())
 
 
-def test_unreadable_videos_are_skipped_before_folds_are_made(videos, tmp_path, unmeasured):
+def test_unreadable_videos_are_skipped_before_the_division_into_folds(videos, tmp_path, unmeasured):
     """Two of three videos are left, for two folds."""
     folder = tmp_path / "videos"
     folder.mkdir()
@@ -85,14 +85,14 @@ def test_unreadable_videos_are_skipped_before_folds_are_made(videos, tmp_path, u
         make_plan(chosen)
 
 
-def test_two_copies_of_a_video_are_one_recording(videos, tmp_path, unmeasured):
+def test_two_copies_of_a_video_are_a_single_recording(videos, tmp_path, unmeasured):
     for name in "ab":
         shutil.copy(min((videos / "videos").rglob("*.mp4")), tmp_path / f"{name}.mp4")
     with pytest.raises(LabelsError):
         make_plan(label(tmp_path, tmp_path, "a,1,2,wave", "b,1,2,wave"))
 
 
-def test_folds_are_used_where_no_recording_can_be_held_out(videos, tmp_path, unmeasured):
+def test_folds_are_used_if_each_recording_has_a_unique_action(videos, tmp_path, unmeasured):
     """Each recording is the only one of some action."""
     folder = videos / "videos"
     names = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.mp4")]
@@ -161,7 +161,7 @@ def test_a_plan_resumes_with_another_number_of_networks_at_once(videos, tmp_path
     assert requests[0] != requests[1]
 
 
-def test_a_dry_run_reports_a_small_cache_and_seen_validation_videos(videos, tmp_path, unmeasured, lstr):
+def test_a_dry_run_reports_a_small_cache_and_unreliable_thresholds(videos, tmp_path, unmeasured, lstr):
     words = ("learn", videos / "videos", videos / "labels.json", "-o", tmp_path / "m", "--dry-run")
     words += ("--set", "recipe.flow_algorithm=dis")
     assert_error(lstr(*words, "--set", "cache_size=0.1MB"), 2, "--set cache_size=1GB")
@@ -251,7 +251,7 @@ with Workspace(Path(sys.argv[1])).locked():
 
 
 @pytest.mark.long
-def test_two_processes_cannot_train_into_one_folder(videos, tmp_path, lstr):
+def test_two_processes_cannot_train_into_the_same_folder(videos, tmp_path, lstr):
     """The second one is refused at once; the lock ends with the first, also when it is killed."""
     model = tmp_path / "fall.lstr"
     with subprocess.Popen([sys.executable, "-c", HOLD, str(model)], stdout=subprocess.PIPE, text=True) as process:

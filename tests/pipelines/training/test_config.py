@@ -56,7 +56,7 @@ def test_unknown_presets_and_invalid_settings_are_refused(preset, changes):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_small_preset_of_a_kind_differs_from_the_published_one_by_its_size(kind):
+def test_small_and_published_presets_of_a_kind_differ_in_size_only(kind):
     """Here by `--set model.kind=KIND` with minutes of video."""
     name = preset_for(1000, {"model.kind": kind})
     model, train = resolve(name, {"model.kind": kind}, (8, 4))
@@ -81,7 +81,7 @@ def test_the_small_preset_of_a_kind_differs_from_the_published_one_by_its_size(k
     ],
     ids=str,
 )
-def test_the_default_preset_is_the_small_one_up_to_an_hour(settings, small, large):
+def test_the_default_preset_is_small_up_to_an_hour(settings, small, large):
     assert [preset_for(n, settings) for n in (1200, 14_400, 14_401)] == [small, small, large]
     assert preset_for(1200, kind="rnn") == "rnn-small"
 

@@ -192,7 +192,7 @@ def test_a_run_resumes_only_with_the_same_inputs(tmp_path):
         train(job, tmp_path / "weights")
 
 
-def test_folds_are_refused_if_the_initial_weights_have_seen_their_videos():
+def test_folds_are_refused_if_the_initial_weights_were_trained_on_their_videos():
     hashes = {i: video.record["sha256"] for i, video in planted(3)[1].items()}
     for seen in ({"v1": "0" * 64}, {"other": hashes["v1"]}):
         with pytest.raises(WeightsError, match="1 .*'v1'"):
@@ -220,7 +220,7 @@ def test_number_of_networks_trained_at_once(monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_networks_at_once_equal_one_at_a_time(tmp_path, monkeypatch):
+def test_parallel_and_sequential_training_are_equal(tmp_path, monkeypatch):
     """Also after one of their processes is killed, which ends the others."""
     job = planted_training(("flow",), 3, 2, n_validation=0, epochs=3, draws=8)
     for video_id, video in job.videos.items():  # other processes read the chunks from files

@@ -140,7 +140,7 @@ def test_a_teacher_changes_loss_and_gradients(kind):
     assert loss == pytest.approx(loss_without) and all(torch.allclose(grads[name], without[name]) for name in grads)
 
 
-def test_a_model_with_a_teacher_has_the_form_of_one_without(split, tmp_path):
+def test_a_teacher_does_not_change_the_form_of_a_model(split, tmp_path):
     steps = list(train_model(task(split, TEACHER), tmp_path / "run"))
     assert list(dict.fromkeys(step.stage for step in steps)) == ["teacher, 4 chunks late", ""]
     list(train_model(task(split, SETTINGS), tmp_path / "plain"))

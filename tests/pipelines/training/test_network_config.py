@@ -28,7 +28,7 @@ def test_defaults_depend_on_the_initial_weights():
     assert defaults("flow", "imagenet").brightness == 0 < PICTURES.brightness
 
 
-def test_settings_of_one_stream_override_those_of_both():
+def test_settings_of_a_stream_override_shared_ones():
     _, configs = resolve(FAST, RANDOM, {"epochs": "7", "flow.lr": "0.5", "rgb.epochs": "3"}, "cpu")
     assert (configs["rgb"].epochs, configs["flow"].epochs, configs["flow"].lr) == (3, 7, 0.5)
     assert configs["rgb"].lr == defaults("rgb", None).lr

@@ -53,7 +53,7 @@ def compare_runs(run: Path, expected: Path, **tolerances: float) -> list[dict]:
 
 
 @pytest.mark.long
-def test_a_model_is_trained_as_by_one_process(feature_set, tmp_path):
+def test_two_processes_train_an_equal_model(feature_set, tmp_path):
     """24 windows in batches of 5: shares of 3 and 2, and at the end of an epoch 2 and 2; chunks count unequally."""
     words = ["lstr_cli.main", "train", feature_set.features, "--labels", feature_set.labels, "-o", tmp_path / "two"]
     process = torchrun(*words, "--preset", "lstr-small", settings=SETTINGS)
@@ -90,7 +90,7 @@ def train_planted(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_network_is_trained_as_by_one_process(tmp_path):
+def test_two_processes_train_an_equal_network(tmp_path):
     """With shares of three and two samples, the gradients and losses are those of the whole batch."""
     torchrun(train_planted.__module__, tmp_path / "two")
     train_planted(tmp_path / "one")

@@ -50,7 +50,7 @@ def labels_of(classes_of: dict[str, str], subset: str = "training") -> Labels:
 
 
 @given(st.integers(2, 30), st.integers(2, 6), st.integers(0, 5))
-def test_each_video_is_excluded_from_one_fold(n_training, n_folds, n_validation):
+def test_each_video_is_excluded_from_exactly_its_fold(n_training, n_folds, n_validation):
     training = [f"t{i:02}" for i in range(max(n_training, n_folds))]
     validation = [f"v{i}" for i in range(n_validation)]
     labels = labels_of(dict.fromkeys([*training, *validation], "ab"))
@@ -74,7 +74,7 @@ def test_folds_are_assigned_in_turn_to_sorted_recordings():
         make_pairs(labels_of(dict.fromkeys(clips, "ab")), clips, [], 6, {})
 
 
-def test_one_in_five_videos_is_held_out_for_validation():
+def test_a_fifth_of_many_videos_is_for_validation():
     """But none that is the only one of a class, and none of few videos or with `spare=False`."""
     classes_of = {f"v{i:02}": {"a"} for i in range(16)}
     assert hold_out(classes_of, classes_of) == ("v02", "v07", "v12")
@@ -149,7 +149,7 @@ def fill_cache(videos, cache, failed, workers=None):
     return events, [event.state for event in events if isinstance(event, Outcome)], events[-1]
 
 
-def test_chunks_are_computed_once_and_again_if_damaged(small_set, videos, cache, failed, tmp_path):
+def test_chunks_are_cached_and_damaged_ones_recomputed(small_set, videos, cache, failed, tmp_path):
     """Chunks for an RGB network alone are three planes, without flow."""
     readable = return_value(look_at(videos, cache, failed))
     assert [video.n_chunks for video in readable.values()] == [20, 20]
@@ -177,7 +177,7 @@ def test_chunks_are_computed_once_and_again_if_damaged(small_set, videos, cache,
     assert chunks_of(SMALL) == chunk_recipe(open_features(small_set.features).recipe), "extraction uses them too"
 
 
-def test_chunks_of_earlier_videos_are_kept_after_a_stop(videos, cache, failed):
+def test_a_stop_does_not_lose_chunks_of_earlier_videos(videos, cache, failed):
     with_flow = ChunkCache(cache.root, cache.recipe | {"flow_algorithm": "dis-medium"})
     readable = return_value(look_at(videos, with_flow, failed))
     with FlowWorkers(1, "dis") as workers, closing(fill(readable, with_flow, workers, failed)) as events:
@@ -188,7 +188,7 @@ def test_chunks_of_earlier_videos_are_kept_after_a_stop(videos, cache, failed):
 
 
 @pytest.mark.parametrize("stage", ["probe", "flow"])
-def test_an_unexpected_error_skips_one_video(tmp_path, monkeypatch, stage, failed):
+def test_an_unexpected_error_skips_a_video(tmp_path, monkeypatch, stage, failed):
     """Exhausted memory ends the run."""
     videos = {"bad": write_bad(tmp_path / "bad.mp4"), "good": write_video(tmp_path / "good.mp4", range(0, 600, 20))}
     cache = ChunkCache(tmp_path / "cache", chunks_of(replace(PRESETS["fast"], flow_algorithm="dis")))
