@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -26,7 +26,6 @@ import torch
 from lstr.errors import CacheError, ConfigError, LabelsError
 from lstr.extractors.flow.workers import DIFFERENCE
 from lstr.extractors.networks.manifest import fit_name
-from lstr.extractors.networks.network import RESNET50, find_network
 from lstr.extractors.networks.weights_file import ModelCard, network_file
 from lstr.extractors.networks.weights_folder import write_network
 from lstr.extractors.streams import STREAMS, in_training_order
@@ -133,16 +132,6 @@ class Training:
         """Return the SHA-256 of video files by id."""
         return {i: self.videos[i].record["sha256"] for i in ids}
 
-    def limit_of(self, stream: str, left: Sequence[str], spent: float) -> TimeLimit | None:
-        """Return the time limit of a network: its share, by cost, of the time that is left for networks of `left`."""
-        if self.seconds is None:
-            return None
-        parts, configs = self.networks.preset.parts, self.networks.configs
-        entries = {s: find_network(parts[s].network) or RESNET50 for s in configs}
-        costs = {s: entries[s].training_cost * config.epochs for s, config in configs.items()}
-        share = costs[stream] / (sum(costs[other] for other in left) or 1)
-        return TimeLimit((self.seconds - spent) * share, self.later * share, self.planned.get(stream, math.inf))
-
     def settings(self, device: str) -> dict:
         """Return the content of config.json: what must be the same to resume a run, and where it was made."""
         preset, initial = self.networks.preset, self.networks.initial
@@ -169,7 +158,7 @@ class Training:
 
 def train_network(
     training: Training, network: NetworkFiles, device: str = "cpu", limit: TimeLimit | None = None
-) -> Iterator[Progress | Step]:
+) -> Generator[Progress | Step, None, None]:
     """Train a network, and write it with the weights of its best epoch (the last, without validation).
 
     A network without epochs is written as it begins. Yields Progress after each step, a Step after each epoch.
@@ -231,18 +220,18 @@ class NetworkRun(Run):
         self.name, self.stream, self.folder, self.card = network.name, network.stream, network.run, card
         classes = self.labels.classes
         self.validation = {i: training.videos[i] for i in pair.validation}
-        learnt = {i: training.videos[i] for i in pair.training}
-        samples = samples_of({i: (self.labels.videos[i], len(chunks)) for i, chunks in learnt.items()}, classes)
+        videos = {i: training.videos[i] for i in pair.training}
+        samples = samples_of({i: (self.labels.videos[i], len(chunks)) for i, chunks in videos.items()}, classes)
         if all(classes[sample.label] == BACKGROUND for sample in samples):
-            sentence = f"No labelled action lies within the {len(learnt)} training videos."
-            raise LabelsError(sentence, "use times in seconds of each video.")
+            sentence = f"All labelled actions are outside the {len(videos)} training videos."
+            raise LabelsError(sentence, "write times in seconds from the start of each video.")
         samples = single_chunks(samples) if self.config.samples == "chunks" else samples
         is_directed = training.networks.preset.algorithm != DIFFERENCE
-        self.data = SampleSet(samples, learnt, self.stream, self.config, is_directed)
+        self.data = SampleSet(samples, videos, self.stream, self.config, is_directed)
         if self.data.batch_size < ranks.world_size():
             raise ConfigError(
                 f"A step has {self.data.batch_size} samples, fewer than the {ranks.world_size()} processes.",
-                f"use a batch_size, and draws, of {ranks.world_size()} or more.",
+                f"set batch_size and draws to {ranks.world_size()} or more.",
             )
         optimiser = make_optimiser(model, self.config)
         self.kept = batch_norms(model)[1:] if self.config.partial_bn else []

@@ -6,10 +6,11 @@ process, `main`, which gets the arguments of `train_network` from its parent.
 """
 
 import json
+import math
 import shutil
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from time import perf_counter
 
@@ -21,7 +22,8 @@ from lstr.extractors.twostream import build_twostream
 from lstr.pipelines.child_process import ChildProcess, end, serve_parent
 from lstr.pipelines.progress import Finished, Progress
 from lstr.pipelines.training import ranks
-from lstr.pipelines.training.network_run import NetworkFiles, Training, train_network
+from lstr.pipelines.training.network_config import trainable_network
+from lstr.pipelines.training.network_run import NetworkFiles, TimeLimit, Training, train_network
 from lstr.pipelines.training.run_folder import NETWORK_STATES, RunFolder, Step
 
 MAX_AT_ONCE = 4  # networks; each takes about a gigabyte of memory
@@ -82,12 +84,8 @@ def train_at_once(jobs: Mapping[NetworkFiles, Sequence], threads: int) -> Iterat
 
 def main() -> None:
     """Train the network that the parent process sends."""
-
-    def work(connection: Connection) -> Generator[Progress | Step, None, None]:
-        yield from train_network(*connection.recv())
-
     hint = "run it again with LSTR_DEBUG=1, and report its output."
-    serve_parent(work, hint)
+    serve_parent(lambda connection: train_network(*connection.recv()), hint)
 
 
 def train_networks(
@@ -124,9 +122,16 @@ def train_networks(
         rounds += [networks[at : at + most] for at in range(0, len(networks), most)]
     done = {network for networks in rounds for network in networks if ranks.from_first(network.is_finished)}
     rounds, started = [networks for networks in rounds if not done.issuperset(networks)], perf_counter()
+    costs = {}
+    for stream, config in training.networks.configs.items():
+        entry = trainable_network(training.networks.preset.parts[stream].network, stream)
+        costs[stream] = entry.training_cost * config.epochs
     for at, networks in enumerate(rounds):
-        streams_left = [later[0].stream for later in rounds[at:]]
-        limit = training.limit_of(networks[0].stream, streams_left, perf_counter() - started)
+        stream, limit = networks[0].stream, None
+        if training.seconds is not None:  # the share, by cost, of the time that is left
+            share = costs[stream] / (sum(costs[later[0].stream] for later in rounds[at:]) or 1)
+            left, planned = training.seconds - (perf_counter() - started), training.planned.get(stream, math.inf)
+            limit = TimeLimit(left * share, training.later * share, planned)
         jobs = {network: (training, network, device, limit) for network in networks if network not in done}
         for network in jobs if ranks.is_first() else ():
             network.run.remove_unsaved_log()

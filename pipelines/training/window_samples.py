@@ -184,13 +184,7 @@ class Batch:
 
 
 def read_ahead(jobs: Iterable[Job], make: Callable[[Job], Result], readers: int) -> Generator[Result, None, None]:
-    """Yield make(job) of each job in order, made in threads ahead of the caller; at most `readers` + 1 wait.
-
-    Without readers the caller makes each.
-    """
-    if not readers:
-        yield from map(make, jobs)
-        return
+    """Yield make(job) of each job in order, computed in threads ahead of the caller; at most `readers` + 1 wait."""
     with ThreadPoolExecutor(readers) as pool:
         waiting: deque = deque()
         try:

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import patch
 
 import msgspec
@@ -13,9 +12,8 @@ import pytest
 
 from lstr.errors import ConfigError, LabelsError, OutputError, TooShortError, VideoError
 from lstr.labels.label_set import Labels
-from lstr.pipelines.learning.options import LearnOptions, choose_features
 from lstr.pipelines.learning.plan import NETWORKS, LearnPlan, Workspace, write_labels
-from lstr.pipelines.learning.planner import STEP_START_S, models_of
+from lstr.pipelines.learning.planner import STEP_START_S
 from lstr.pipelines.learning.preparation import Learning, check_output, plan
 from lstr.pipelines.progress import Failed
 from tests.support.errors import assert_error
@@ -228,16 +226,6 @@ def test_a_dot_is_part_of_the_name_of_a_model(tmp_path):
     models = [check_output(tmp_path / name) for name in names]
     assert [path.name for path in models] == [name.removesuffix(".lstr") + ".lstr" for name in names]
     assert len({Workspace(path).path for path in models}) == len(names) - 1
-
-
-def test_recipe_and_models_by_options():
-    default = LearnOptions(["v"], "l", Path("m.lstr"))
-    assert choose_features(default, None) is None
-    assert choose_features(replace(default, algorithm="dis"), None) == ("fast", "flow", "dis")
-    assert choose_features(replace(default, recipe="live"), None) == ("live", "both", None)
-    assert models_of(("grey", "difference")) == (("grey", "difference"), ("difference",))
-    assert models_of(("rgb", "flow")) == (("rgb", "flow"), ("flow",))
-    assert models_of(("difference", "change")) == (("difference", "change"),)
 
 
 HOLD = """

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lstr.errors import ConfigError, RecipeError
+from lstr.errors import ConfigError
 from lstr.extractors.devices import fast_precision
 from lstr.extractors.presets import PRESETS, StreamPreset
 from lstr.pipelines.training import network_config
-from lstr.pipelines.training.network_config import PICTURES, FinetuneConfig, defaults, resolve, trainable
+from lstr.pipelines.training.network_config import PICTURES, FinetuneConfig, defaults, resolve
 from lstr.pipelines.training.recogniser import FACTOR, NetworksToTrain, initial_weights, make_optimiser, recogniser
 
 FAST = PRESETS["fast"]
@@ -65,13 +65,6 @@ def test_unset_image_sizes_have_the_shape_of_the_videos():
     assert networks.configs["difference"].margin == 1.15
 
 
-@pytest.mark.parametrize("fastest", ["bf16", "float32"])
-def test_the_default_precision_is_the_fastest_of_the_processor(monkeypatch, fastest):
-    monkeypatch.setattr(network_config, "fast_precision", lambda device: fastest)
-    assert resolve(FAST, RANDOM, {}, "cpu")[1]["rgb"].precision == fastest
-    assert resolve(FAST, RANDOM, {"precision": "bf16"}, "cpu")[1]["rgb"].precision == "bf16"
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"precision": "half"}, {"partial_bn": "maybe"}, {"epochs": -1}, {"lr": 0.0}, {"crop": 31}]
@@ -82,14 +75,6 @@ def test_invalid_settings_are_refused(settings):
     with pytest.raises(ConfigError) as caught:
         FinetuneConfig(**settings)
     assert caught.value.hint
-
-
-def test_recipes_that_can_be_trained(tmp_path):
-    assert trainable("fast", "flow", {}, "dis").streams == ("flow",)
-    assert trainable("activitynet", "both", {"rgb": "bninception"}, None).rgb.network == "bninception"
-    for recipe, networks in (("fast", {"rgb": "tsn_mobilenet.py"}), (str(tmp_path), {})):
-        with pytest.raises(RecipeError):
-            trainable(recipe, "both", networks, None)
 
 
 def test_learning_rates_of_body_and_head():

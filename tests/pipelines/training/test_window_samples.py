@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lstr.batch import predict
 from lstr.errors import ConfigError
-from lstr.kinds import configure, make_model
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
 from lstr.pipelines.training import model_run
 from lstr.pipelines.training.config import TrainConfig, resolve
@@ -139,13 +137,3 @@ def test_a_model_trained_on_standardised_features_gives_equal_scores_for_raw_fea
         trained = model(standardise(windows, mean, std))
         model.absorb(mean, std)
         torch.testing.assert_close(model(windows), trained, atol=2e-5, rtol=1e-4)
-
-
-def test_fats_absorbs_the_scale_of_features_without_a_first_layer():
-    torch.manual_seed(0)
-    model = make_model(configure(kind="fats", rgb_dim=5, flow_dim=3, d_model=16, n_heads=4, generated=2), 4).eval()
-    mean, std = torch.randn(8), torch.rand(8) + 0.5
-    features = torch.randn(40, 8)
-    expected = predict(model, (features - mean) / std)
-    model.absorb(mean, std)
-    np.testing.assert_allclose(predict(model, features), expected, atol=1e-5)
