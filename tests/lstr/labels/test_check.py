@@ -40,7 +40,7 @@ A = Segment(1, 5, "A")
         ([A, Segment(1, 3, "A", subject="y")], None),  # two subjects perform one action
     ],
 )
-def test_findings_of_one_video(segments, expected):
+def test_findings_per_segment(segments, expected):
     assert findings_of(labels_of(*segments)) == ([(*expected, "v")] if expected else [])
 
 
@@ -61,7 +61,7 @@ def test_targets_of_another_length_than_features(rows, expected):
     assert [severity for severity, *_ in findings_of(labels_of(n_chunks=40), {"v": rows})] == expected
 
 
-def test_all_errors_of_a_file_are_found(tmp_path):
+def test_a_file_with_several_errors(tmp_path):
     path = tmp_path / "labels.json"
     segments = [{"label": "A", "segment": [3, 1]}, {"label": "C", "segment": [0, 1]}, {"label": "A", "segment": [0, 1]}]
     videos = {"v": {"subset": "training", "annotations": segments}, "w": {"annotations": []}}
@@ -156,7 +156,7 @@ def test_examples_per_class_and_subset(labels, kind, values):
     assert all(value in findings[0].sentence for value in values)
 
 
-def test_clips_of_one_recording_in_two_subsets():
+def test_clips_of_a_recording_in_two_subsets():
     videos = {f"game1_clip{i}": VideoLabels("training" if i < 3 else "testing", 10.0, ()) for i in range(5)}
     (finding,) = [f for f in check(Labels(CLASSES, videos)) if f.kind == "one recording"]
     assert all(name in finding.sentence for name in ("game1", "game1_clip0", "training", "game1_clip3", "testing"))
@@ -234,7 +234,7 @@ def test_the_recording_of_a_clip(video_id, recording):
         (("Background", "background"), False),
     ],
 )
-def test_spellings_of_one_class(names, is_found):
+def test_spellings_of_a_class(names, is_found):
     names = (names[0], *names, "other")
     video = VideoLabels("training", None, tuple(Segment(at, at + 0.5, name) for at, name in enumerate(names)))
     labels = Labels(("Background", *dict.fromkeys(names)), {"a": video})

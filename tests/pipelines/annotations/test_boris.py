@@ -69,7 +69,7 @@ def test_time_outside_the_observation_interval_is_ambiguous():
     assert "part of a video" in kinds(annotated)
 
 
-def test_observations_of_one_video_are_merged_if_their_subjects_differ():
+def test_observations_of_a_video_are_merged_if_their_subjects_differ():
     ann, ben = (observation([[t, subject, "walk", "", ""] for t in (1, 2)]) for subject in ("ann", "ben"))
     annotated = parse("boris", project(o1=ann, o2=ben))
     assert len(annotated.videos["v/a"].segments) == 2 and "several observations" in kinds(annotated)

@@ -45,6 +45,7 @@ def test_the_suffix_determines_the_format():
 @pytest.mark.parametrize(
     ("form", "options", "value"),
     [
+        ("pdf", {}, "pdf"),
         ("npy", {}, "npy"),
         ("csv", {"source_format": "html"}, "html"),
         ("csv", {"source_format": "perframe"}, "labels.json"),
@@ -92,6 +93,11 @@ def test_subsets(labels, tmp_path, lstr):
     assert "--subset testing" in err
 
 
+def test_frame_numbers_of_any_format_become_seconds(labels):
+    annotated = convert([labels], "csv", None, ConvertOptions(frames=10)).annotated
+    assert segments(annotated.videos["other"]) == [(0.025, 0.1, "wave")]
+
+
 def test_classes_are_merged_by_renaming(tmp_path, lstr):
     (tmp_path / "x.csv").write_text("video,start,end,label\na,1,2,High jump\na,3,4,high_jump\na,5,6,run\n")
     words = ("labels", "convert", tmp_path / "x.csv", "--to", "csv", "-o", "-", "--rename")
@@ -104,6 +110,7 @@ def test_classes_are_merged_by_renaming(tmp_path, lstr):
 @pytest.mark.parametrize(
     ("arguments", "value"),
     [
+        (["missing.vtt", "--to", "csv"], "missing.vtt"),
         (["LABELS", "--to", "mp4", "-o", "out"], "'mp4'"),
         (["LABELS", "LABELS", "--to", "csv"], "'day 1/game'"),
         (["LABELS", "--to", "vtt"], "-o DIR"),
@@ -125,7 +132,7 @@ def test_errors_of_the_command(labels, tmp_path, monkeypatch, lstr, arguments, v
 @pytest.mark.parametrize(
     ("file", "video_id"), [("other.mp4", "other"), ("day 1/game.mp4", "day 1/game"), ("GAME.mp4", None)]
 )
-def test_a_video_file_belongs_to_the_video_of_its_name_or_to_the_only_one(labels, tmp_path, file, video_id):
+def test_a_video_file_belongs_to_the_video_of_its_name_or_the_only_video(labels, tmp_path, file, video_id):
     options = ConvertOptions(video=tmp_path / file)
     annotated = convert([labels], "eaf", tmp_path / "eaf", options).annotated
     media = {name: video.media for name, video in annotated.videos.items() if video.media}

@@ -158,7 +158,7 @@ def test_the_last_of_several_files_counts(files, tmp_path):
     assert read_label_files([*files, moved]).videos["b"].subset == "training"
 
 
-def test_videos_and_labels_among_the_paths_of_a_command(files, tmp_path):
+def test_videos_and_labels_in_the_paths_of_a_command(files, tmp_path):
     for name in ("videos", "sidecars", "annotations"):
         (tmp_path / name).mkdir()
     for name in ("videos/a.mp4", "sidecars/a.mp4", "sidecars/a.srt", "one.mov", "clip.dat"):
