@@ -41,10 +41,8 @@ def predict_ahead(
         except ValueError as error:
             raise LstrError(f"The features are not numbers: {error}.", "use features of real numbers.") from error
     if features.ndim != 2 or features.shape[1] != config.input_dim:
-        raise LstrError(
-            f"The features have shape {tuple(features.shape)}, but the model takes (chunks, {config.input_dim}).",
-            "join rgb and flow in this order, from the recipe of the training features.",
-        )
+        message = f"The features have shape {tuple(features.shape)}, but the model takes (chunks, {config.input_dim})."
+        raise LstrError(message, "join rgb and flow in this order, from the recipe of the training features.")
     if not torch.isfinite(features).all():
         bad = int((~torch.isfinite(features)).any(dim=1).nonzero()[0])
         raise LstrError(f"The features of chunk {bad} are not finite.", "extract this video again.")

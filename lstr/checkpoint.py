@@ -67,10 +67,8 @@ def save(
     fit the model, a value is not JSON, or the file cannot be written.
     """
     if len(classes) != model.n_classes:
-        raise CheckpointError(
-            f"The model scores {model.n_classes} classes but {len(classes)} names were passed.",
-            "pass one name for each column of the scores.",
-        )
+        message = f"The model scores {model.n_classes} classes, but {len(classes)} names were passed."
+        raise CheckpointError(message, "pass one name for each column of the scores.")
     entries = {
         "classes": list(classes),
         "recipe": None if recipe is None else dict(recipe),
@@ -174,10 +172,8 @@ def interpret(path: str | Path, content: Any, overrides: Mapping[str, Any] | Non
         if has_type(tensors, dict[str, Tensor]):
             content = {TENSORS: tensors}
     if not tensors or not has_type(tensors, dict[str, Tensor]):
-        raise CheckpointError(
-            f"{path} has no table of tensors named {TENSORS}.",
-            "use a file that lstr train or the published code saved.",
-        )
+        hint = "use a file that lstr train or the published code saved."
+        raise CheckpointError(f"{path} has no table of tensors named {TENSORS}.", hint)
     check_plain(path, tensors)
     found, fitting, calibration, assumed = content.get("format", PUBLISHED), list[str](), {}, dict[str, Any]()
     if found == FORMAT:

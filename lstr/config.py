@@ -82,10 +82,8 @@ class WindowConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         kind = defaults(type(self))["kind"]
         if self.kind != kind:
-            raise ConfigError(
-                f"These settings belong to kind {kind}, not {self.kind!r}.",
-                "call lstr.kinds.configure, which takes the kind by name.",
-            )
+            hint = "call lstr.kinds.configure, which takes the kind by name."
+            raise ConfigError(f"These settings belong to kind {kind}, not {self.kind!r}.", hint)
         self.check()
 
     def check(self) -> None:
@@ -96,24 +94,18 @@ class WindowConfig(Settings, frozen=True):
         if self.uses.heads:
             self.check_heads("n_heads")
         if self.long_length % self.long_stride:
-            raise ConfigError(
-                f"long_length {self.long_length} is not a multiple of long_stride {self.long_stride}.",
-                f"set long_length to a multiple of {self.long_stride}.",
-            )
+            message = f"long_length {self.long_length} is not a multiple of long_stride {self.long_stride}."
+            raise ConfigError(message, f"set long_length to a multiple of {self.long_stride}.")
         if self.anticipation and not self.uses.anticipation:
-            raise ConfigError(
-                f"Kind {self.kind} does not support anticipation {self.anticipation}.",
-                "set anticipation to 0, or use a kind that predicts the future, for example lstr.",
-            )
+            hint = "set anticipation to 0, or use a kind that predicts the future, for example lstr."
+            raise ConfigError(f"Kind {self.kind} does not support anticipation {self.anticipation}.", hint)
 
     def check_heads(self, name: str) -> None:
         """Raise ConfigError where the number of heads in a setting does not divide the model's width."""
         heads = getattr(self, name)
         if heads and self.d_model % heads:
-            raise ConfigError(
-                f"d_model {self.d_model} is not a multiple of {name} {heads}.",
-                f"set {name} to a divisor of {self.d_model}.",
-            )
+            hint = f"set {name} to a divisor of {self.d_model}."
+            raise ConfigError(f"d_model {self.d_model} is not a multiple of {name} {heads}.", hint)
         if self.d_model % 2:
             raise ConfigError(
                 f"d_model {self.d_model} is odd.", "use an even number, because positions are sine-cosine pairs."

@@ -94,15 +94,11 @@ class Thresholds:
         check_kinds(vars(self))
         if not (0 <= self.on <= 1 and 0 <= self.off <= 1):
             wrong = self.off if 0 <= self.on <= 1 else self.on
-            raise ConfigError(
-                f"The threshold {wrong:g} is out of range: scores are from 0 to 1.",
-                f"use scores, not percent, for example {EXAMPLE}.",
-            )
+            hint = f"use scores, not percent, for example {EXAMPLE}."
+            raise ConfigError(f"The threshold {wrong:g} is out of range: scores are from 0 to 1.", hint)
         if self.off > self.on:
-            raise ConfigError(
-                f"The end threshold {self.off:g} is above the start threshold {self.on:g}.",
-                f"set the end threshold to at most the start threshold, for example {EXAMPLE}.",
-            )
+            hint = f"set the end threshold to at most the start threshold, for example {EXAMPLE}."
+            raise ConfigError(f"The end threshold {self.off:g} is above the start threshold {self.on:g}.", hint)
         lengths = {"A minimum length": self.min_length, "A gap": self.merge_gap, "A backdate": self.backdate}
         for name, length in lengths.items():
             if not 0 <= length < math.inf:
@@ -226,15 +222,11 @@ class Timeline:
         chunk, scores = self.clock.nearest(time) - 1, np.asarray(scores)
         wrong = f"of shape {scores.shape}" if scores.shape != (len(self.classes),) else ""
         if wrong or not (scores.min() >= 0 and scores.max() <= 1 + TOLERANCE):  # nor is NaN
-            raise LstrError(
-                f"The scores of {len(self.classes)} classes are {wrong or 'not between 0 and 1'}.",
-                "push one score between 0 and 1 per class.",
-            )
+            hint = "push one score between 0 and 1 per class."
+            raise LstrError(f"The scores of {len(self.classes)} classes are {wrong or 'not between 0 and 1'}.", hint)
         if chunk < self._newest:
-            raise LstrError(
-                f"The chunk that ends at {time:g} s is out of order.",
-                "push chunks by increasing end time, and call `finish` at the end of a source.",
-            )
+            hint = "push chunks by increasing end time, and call `finish` at the end of a source."
+            raise LstrError(f"The chunk that ends at {time:g} s is out of order.", hint)
         if self._seen_since is None or chunk > self._newest + 1:
             self._seen_since = chunk
         self._newest = chunk

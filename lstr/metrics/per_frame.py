@@ -47,15 +47,11 @@ def per_frame(
     """
     scores, targets = np.asarray(scores), np.asarray(targets)
     if scores.ndim != 2 or scores.shape != targets.shape or scores.shape[1] != len(classes):
-        raise LstrError(
-            f"Scores have shape {scores.shape} and targets {targets.shape}, for {len(classes)} classes.",
-            "score and label the same chunks with the same classes.",
-        )
+        message = f"Scores have shape {scores.shape} and targets {targets.shape}, for {len(classes)} classes."
+        raise LstrError(message, "score and label the same chunks with the same classes.")
     if np.isnan(scores).any():
-        raise LstrError(
-            f"Scores are NaN in {int(np.isnan(scores).any(axis=1).sum())} of {len(scores)} chunks.",
-            "check the features for values that are not finite, and the checkpoint.",
-        )
+        hint = "check the features for values that are not finite, and the checkpoint."
+        raise LstrError(f"Scores are NaN in {int(np.isnan(scores).any(axis=1).sum())} of {len(scores)} chunks.", hint)
     on = targets > 0
     keep = counted(on, classes, ignore)
     if not keep.all():

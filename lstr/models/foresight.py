@@ -56,15 +56,11 @@ class ForesightConfig(WindowConfig, frozen=True):
     def check(self) -> None:
         super().check()
         if not self.long_length:
-            raise ConfigError(
-                f"Kind {self.kind} needs a long memory, but long_length is 0.",
-                "set one, for example --set model.long_length=64.",
-            )
+            hint = "set a memory, for example --set model.long_length=64."
+            raise ConfigError(f"Kind {self.kind} does not support long_length 0.", hint)
         if self.anticipation > self.future:
-            raise ConfigError(
-                f"anticipation is {self.anticipation}, but future is only {self.future}.",
-                f"set future to at least {self.anticipation}.",
-            )
+            message = f"future {self.future} is less than anticipation {self.anticipation}."
+            raise ConfigError(message, f"set future to at least {self.anticipation}.")
 
 
 class BranchHead(nn.Module):

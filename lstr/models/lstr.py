@@ -57,15 +57,11 @@ class LSTRConfig(WindowConfig, frozen=True):
     def check(self) -> None:
         super().check()
         if self.encoder == "joined" and self.integration != "cross-attention":
-            raise ConfigError(
-                f'Encoder "joined" does not support integration {self.integration!r}.',
-                "keep the default, because one self-attention model covers both memories.",
-            )
+            message = f"Encoder joined does not support integration {self.integration!r}."
+            raise ConfigError(message, "set integration to cross-attention.")
         if self.anticipation and self.integration == "mlp":
-            raise ConfigError(
-                f"Integration mlp has no decoder and does not support anticipation {self.anticipation}.",
-                "choose another integration, or set anticipation to 0.",
-            )
+            message = f"Integration mlp does not support anticipation {self.anticipation}."
+            raise ConfigError(message, "set anticipation to 0, or use another integration.")
 
     @property
     def has_sizes_in_tensors(self) -> bool:

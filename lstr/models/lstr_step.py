@@ -28,9 +28,8 @@ from lstr.models.layers import Tensors, causal_mask, mean_token, newest, put, re
 from lstr.windows import indices as index
 from lstr.windows.plans import waiting_rows
 
-# A `lstr.models.lstr.LSTR` and its configuration; that module imports this one.
+# A `lstr.models.lstr.LSTR`; that module imports this one.
 LSTR: TypeAlias = Any
-LSTRConfig: TypeAlias = Any
 
 
 @dataclass(frozen=True)

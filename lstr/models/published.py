@@ -141,10 +141,8 @@ class Published:
         if input_dim in INPUT_DIMS:
             known["rgb_dim"], known["flow_dim"] = INPUT_DIMS[input_dim]
         elif not {"rgb_dim", "flow_dim"} <= set(changes):
-            raise CheckpointError(
-                f"The model takes {input_dim} features, and the widths of rgb and flow are unknown.",
-                "add --set model.rgb_dim=… and --set model.flow_dim=…",
-            )
+            message = f"The model takes {input_dim} features, and the widths of rgb and flow are unknown."
+            raise CheckpointError(message, "add --set model.rgb_dim=… and --set model.flow_dim=…")
         return known
 
 

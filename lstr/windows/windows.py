@@ -124,10 +124,8 @@ def gather(
     """
     ends = np.asarray(ends, dtype=np.int64)
     if ends.size and not (0 <= ends.min() and ends.max() < len(features)):
-        raise LstrError(
-            f"Windows end at chunks {ends.min()} to {ends.max()} of a video of {len(features)}.",
-            "count chunks from 0, and end windows inside the video.",
-        )
+        hint = "count chunks from 0, and end windows inside the video."
+        raise LstrError(f"Windows end at chunks {ends.min()} to {ends.max()} of a video of {len(features)}.", hint)
     return window_indices(ends, config, stretched).gather(features)
 
 
@@ -278,10 +276,8 @@ def multi_hot_cross_entropy(
     Raises LstrError when the shapes differ.
     """
     if logits.shape != targets.shape:
-        raise LstrError(
-            f"Logits have shape {tuple(logits.shape)} and targets {tuple(targets.shape)}.",
-            "make the targets with the classes of the model.",
-        )
+        hint = "make the targets with the classes of the model."
+        raise LstrError(f"Logits have shape {tuple(logits.shape)} and targets {tuple(targets.shape)}.", hint)
     n_classes = logits.shape[-1]
     logits = logits.reshape(-1, n_classes)  # (N, C)
     targets = targets.reshape(-1, n_classes).to(logits.dtype)

@@ -102,7 +102,7 @@ def test_invalid_features_are_refused_and_leave_the_stream_unchanged(n_streams):
     model = tiny(gru=True)
     features = torch.stack([video(20, seed) for seed in range(n_streams)], dim=1)  # (T, B, D)
     state = streaming.create(model, n_streams)
-    scores = [run(model, features[:9], state)]
+    before = run(model, features[:9], state)
     rgb, flow = torch.zeros(n_streams, 5), torch.zeros(n_streams, 3)
     broken = rgb.clone()
     broken[-1, 2] = float("nan")
@@ -118,7 +118,7 @@ def test_invalid_features_are_refused_and_leave_the_stream_unchanged(n_streams):
         with pytest.raises(LstrError, match=name) as caught:
             streaming.step(model, state, *pair)
         assert caught.value.hint
-    scores = torch.cat([*scores, run(model, features[9:], state)])
+    scores = torch.cat([before, run(model, features[9:], state)])
     torch.testing.assert_close(scores[:, -1].squeeze(), scores_of(model, features[:, -1])[:, 0], atol=1e-5, rtol=0)
     other = tiny(grid="sliding")
     with pytest.raises(LstrError):
@@ -158,11 +158,9 @@ def test_saved_streams_of_other_models_and_invalid_files_are_refused(tmp_path):
             streaming.restore(tmp_path / name, model)
     with pytest.raises(CheckpointError):
         streaming.save(tmp_path / "none" / "a.stream", streaming.create(model))
-    data = path.read_bytes()
-    for size in (0, 1, 100, len(data) // 2, len(data) - 20):
-        path.write_bytes(data[:size])
-        with pytest.raises(CheckpointError, match=r"a\.stream"):
-            streaming.restore(path, model)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CheckpointError, match=r"a\.stream"):
+        streaming.restore(path, model)
 
 
 LARGE = torch.tensor([2**63], dtype=torch.uint64), torch.zeros(1, dtype=torch.int64).expand(10**12)
