@@ -162,10 +162,7 @@ class TimelineFiles(Sink):
         for c in self._actions:
             if self._best is None or scores[c] > self._best[0]:
                 self._best = float(scores[c]), self._loaded.classes[c], decision
-        lines = [
-            *({"gap": gap.reason, **decision.span(gap)} for gap in gaps),
-            *(e.to_dict() for e in decision.events),
-        ]
+        lines = [*({"gap": gap.reason, **decision.span(gap)} for gap in gaps), *(e.to_dict() for e in decision.events)]
         self._lines.writelines(json.dumps(line) + "\n" for line in lines)
 
     def close(self, end: End) -> tuple[dict, Path | None] | None:

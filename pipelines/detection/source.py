@@ -76,9 +76,6 @@ class Source:
         Raises VideoError and others of this source, and as `Networks.open`.
         """
 
-    def _read(self, chunks: Iterator[Chunk], batch: int, changed: threading.Condition) -> None:
-        self.chunks = Ahead(chunks, batch + QUEUED, f"reader of {self.id}", changed)
-
     def stop(self) -> None:
         """Read no more, without waiting for the thread."""
         if self.chunks:
@@ -110,7 +107,8 @@ class VideoSource(Source):
         self.duration = video.duration if chosen.stop == video.n_chunks else CLOCK.at(chosen.stop)
         self.warnings += [*warnings, *warnings_of_source(networks.loaded, self.id, path)]
         twostream.prepare(twostream.batch)
-        self._read(chunks_of(reader.frames(long_side), chosen.start, len(chosen)), twostream.batch, changed)
+        chunks = chunks_of(reader.frames(long_side), chosen.start, len(chosen))
+        self.chunks = Ahead(chunks, twostream.batch + QUEUED, f"reader of {self.id}", changed)
 
 
 class StoredSource(Source):
@@ -165,7 +163,7 @@ class FrameSource(Source):
                         if made == limits.max_chunks or chunk.index + 1 == limits.end:
                             return  # and no frame is read after the last chunk
 
-        self._read(chunks(), 1, changed)
+        self.chunks = Ahead(chunks(), 1 + QUEUED, f"reader of {self.id}", changed)
 
 
 class LiveSource(Source):
