@@ -101,7 +101,7 @@ def divide(
             testing = [i for i, subset in named.items() if subset == TESTING]
         if already_seen := [i for i in testing if i in seen]:
             raise LabelsError(
-                f"The initial networks have seen {len(already_seen)} of the testing videos, first {already_seen[0]!r}.",
+                f"The initial networks were trained on {len(already_seen)} testing videos, such as {already_seen[0]!r}.",
                 "hold out other videos, or omit --init.",
             )
         sentence = f"measured on the {count_videos(testing)} that the labels hold out"
@@ -138,7 +138,7 @@ def hold_out_recordings(
     actions = dict(sorted(actions.items()))
     if len(actions) < 2:
         raise LabelsError(
-            f"All labelled videos are of one recording, {next(iter(actions))!r}: no other can measure the model.",
+            f"All labelled videos are of one recording, {next(iter(actions))!r}, so none can be held out for testing.",
             "add videos of another day or place, or name subsets in the labels.",
         )
     known = {recordings[video_id] for video_id in seen}

@@ -141,7 +141,7 @@ class Learner:
         try:
             yield from self.train_networks()
         except CacheError as error:  # its hint names an option of `lstr finetune`
-            raise CacheError(str(error), "learn again with the same options, which makes it again.") from error
+            raise CacheError(str(error), "run the same command again to compute it again.") from error
         yield from self.compute_features()
         training = [i for i in self.division.of(TRAINING) if i not in self.failed]
         if self.plan.folds:

@@ -96,12 +96,12 @@ def check_teacher(model: WindowConfig, config: TrainConfig, longest: int) -> Non
     if config.teacher and not model.uses.teacher:
         able = ", ".join(name for name, kind in usable().items() if kind.config.uses.teacher)
         raise ConfigError(
-            f"train.teacher is {config.teacher}, and kind {model.kind} has no scores of each chunk in training.",
+            f"train.teacher is {config.teacher}, but the kind {model.kind} has no score of each chunk in training.",
             f"set train.teacher to 0, or use one of the kinds {able}.",
         )
     if config.teacher and config.teacher >= longest:
         raise ConfigError(
-            f"train.teacher is {config.teacher}, and the longest training video has {longest} chunks.",
+            f"train.teacher is {config.teacher}, but the longest training video has {longest} chunks.",
             "use fewer chunks, such as --set train.teacher=8.",
         )
 

@@ -236,7 +236,7 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
     failed = FailureLog(output)
     cached: dict[str, CachedVideo] = {}
     if ranks.is_first():
-        yield Notice(f"looking at {len(used)} videos", warning=False)
+        yield Notice(f"reading the headers of {len(used)} videos", warning=False)
         sound = yield from look_at(used, cache, failed)
         pairs_of({i: video.sha256 for i, video in sound.items()})  # raises its errors before hours of flow
         with flow_workers(networks.preset.algorithm, device=device) as workers:
@@ -252,15 +252,14 @@ def run_job(options: FinetuneOptions, device: str) -> Generator[Event, None, Non
     if warning:
         yield Notice(warning)
     whole = pairs[0]
-    chosen = f"{len(whole.validation)} choose the epoch" if whole.validation else "none chooses the epoch"
-    also = f", and {len(pairs) - 1} times without a fold" if len(pairs) > 1 else ""
-    counts = f"{len(whole.training)} videos to train on, {chosen}; {len(labels.classes)} classes{also}"
-    yield Notice(counts, warning=False)
+    counts = f"{len(whole.training)} training videos, {len(whole.validation)} validation videos"
+    folds_text = f", {len(pairs) - 1} folds" if len(pairs) > 1 else ""
+    yield Notice(f"{counts}, {len(labels.classes)} classes{folds_text}", warning=False)
     for stream, config in networks.configs.items():
         begins = networks.initial[stream]
         origin = f"the {'RGB ' if begins.crossed else ''}weights of {begins.path}" if begins.path else "random weights"
         images = f"images of {' × '.join(map(str, config.size))} pixels, in {config.precision}"
-        yield Notice(f"{stream}: begins with {origin}; {config.epochs} epochs at most, of {images}", warning=False)
+        yield Notice(f"{stream}: up to {config.epochs} epochs from {origin}, {images}", warning=False)
         if options.init not in (None, RANDOM) and not begins.path:
             yield Notice(f"{options.init} does not fit the {stream} network, which starts from random weights.")
     for pair in pairs[1:]:

@@ -72,7 +72,7 @@ def train_at_once(jobs: Mapping[NetworkFiles, Sequence], threads: int) -> Iterat
                     if process.process.wait():
                         raise LstrError(
                             f"The process that trained the {network.name} network ended ({process.describe_exit()}).",
-                            "is memory short? run the same command again with --set at_once=1; it resumes.",
+                            "run the same command again to resume; if memory is short, add --set at_once=1.",
                         ) from None
                     continue
                 if isinstance(event, LstrError):

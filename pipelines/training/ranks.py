@@ -86,7 +86,7 @@ def join_ranks(device: str) -> Iterator[str]:
         if local >= n_gpus:
             raise LstrError(
                 f"Process {local} needs a GPU, but this machine has {n_gpus}.",
-                f"torchrun --nproc-per-node {max(1, n_gpus)} …",
+                f"start {max(1, n_gpus)} processes: torchrun --nproc-per-node {max(1, n_gpus)}.",
             )
         backend, device = "cpu:gloo,cuda:nccl", f"cuda:{local}"
         torch.cuda.set_device(local)

@@ -99,12 +99,12 @@ def find_initial(named: str, stream: str, network: str) -> Initial:
     crossed = (of, stream) == ("rgb", "flow")
     if architecture != network:
         raise UnfitError(
-            f"{path} holds a {architecture}, and the {stream} network here is a {network}.",
+            f"{path} contains a {architecture}, but the {stream} network is a {network}.",
             f"use weights of a {network} as --init {stream}=PATH, or train another network: "
             f"--set recipe.{stream}.network={architecture}.",
         )
     if of != model_stream(stream) and not crossed:
-        sentence = f"{path} holds {of} weights, which cannot initialise a network of the {stream} stream."
+        sentence = f"{path} contains {of} weights, which cannot initialise the {stream} network."
         raise UnfitError(sentence, f"use {stream} weights, or random.")
     card = read_card(path)
     return Initial(path, sha256_of(path), crossed, card.seen if card else {}, origin_of(path), dataset_of(path))

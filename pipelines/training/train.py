@@ -240,8 +240,8 @@ def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     ).only(options.streams)
     if data.folder.recipe and said != NOTHING:
         raise RecipeError(
-            f"{data.folder.path} has a recipe, which states that its features have 4 chunks a second.",
-            "leave out features.rate.",
+            f"{data.folder.path} has a recipe, so its features have 4 chunks per second.",
+            "omit the settings features.NAME.",
         )
     subsets = (options.subset, options.eval_subset) if options.eval_every else (options.subset,)
     findings = data.check(subsets, options.skip_missing)

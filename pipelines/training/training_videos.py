@@ -158,9 +158,9 @@ def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> No
         known = {*begins.seen, *begins.seen.values()}
         if seen := [video_id for video_id, sha256 in videos.items() if {video_id, sha256} & known]:
             raise WeightsError(
-                f"The first weights of the {stream} network have seen {len(seen)} of these videos, first {seen[0]!r}: "
-                "every network would have seen it.",
-                "start from other weights, or train without folds.",
+                f"The initial weights of the {stream} network were trained on {len(seen)} of these videos, for example "
+                f"{seen[0]!r}, so no fold would be unseen.",
+                "use other initial weights, or train without folds.",
             )
 
 
