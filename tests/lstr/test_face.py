@@ -27,7 +27,8 @@ CHANGE = "from lstr.kinds import change, configure\nchange(configure(long_length
     [
         ("import lstr\nlstr.__version__, dir(lstr), lstr.__all__", HEAVY),
         (VERSION, ("torch",)),
-        (CHANGE, ("lstr.models.foresight",)),  # a change of the kind imports no third kind
+        # a change of the kind imports no third kind, but torch, which takes seconds
+        pytest.param(CHANGE, ("lstr.models.foresight",), marks=pytest.mark.long),
     ],
 )
 def test_imports_load_only_what_is_used(code, heavy):
