@@ -79,7 +79,7 @@ def test_the_job_from_options_to_events(feature_set, options, tmp_path):
     *steps, finished = (event for event in train(options) if not isinstance(event, Notice))
     assert {type(step) for step in steps} == {Step} and any(step.evaluation for step in steps)
     assert steps[-1].step == steps[-1].steps
-    assert finished == Finished(Trained(tmp_path / "run" / "best.pt", held_out=True))
+    assert finished == Finished(Trained(tmp_path / "run" / "best.pt", held_out=True, takes_videos=False))
     loaded = load(finished.result.checkpoint)
     weights = {"path": str(tmp_path / "weights"), "relative": "../weights"}
     assert loaded.extra["networks"] == {"rgb": weights}
