@@ -35,7 +35,10 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 def read_bytes(path: Path, most: int = MOST) -> bytes:
     """Return the bytes of a regular file. Raises OSError with a phrase about the file as its message."""
-    with open(path, "rb", opener=_opener) as file:
+    # opening a FIFO would block until another process writes to it
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size} bytes; the limit is {most}")
@@ -45,13 +48,6 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
 def read_text(path: Path, encoding: str = "utf-8", most: int = MOST) -> str:
     """Return the text of a regular file, with line endings as newlines. Raises OSError and UnicodeDecodeError."""
     return read_bytes(path, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _opener(path: str, flags: int) -> int:
-    # opening a FIFO would block until another process writes to it
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return os.open(path, flags)
 
 
 def to_json(value: object, indent: int | None = None) -> str:

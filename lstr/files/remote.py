@@ -33,16 +33,11 @@ class Stat(NamedTuple):
     st_mtime: float | str | None
 
 
-def is_url(text: object) -> bool:
-    """Return whether a text is a URL rather than a path."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(text)) is not None
-
-
 def place(name: str | Path) -> "Place":
     """Return a local path, also for a `file://` URL, or a remote file."""
     if not str(name):  # Path("") is the current folder
         raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
-    if not is_url(name):
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(name)):
         return Path(name)
     parts = urlsplit(str(name))
     return Path(unquote(parts.path)) if parts.scheme == "file" else RemoteFile(str(name).rstrip("/"))

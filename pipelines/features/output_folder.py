@@ -20,7 +20,7 @@ from lstr.extractors.streams import STREAMS
 from lstr.files.arrays import HEADER_BYTES, ZIP, open_array, read_header, signature, signature_of
 from lstr.files.atomic import check_exists, scratch, unwritable, write_bytes, write_text
 from lstr.files.content import read_jsonl, write_jsonl
-from lstr.files.remote import Place, RemoteFile, content_of
+from lstr.files.remote import Place, content_of
 from lstr.loaded_checkpoint import is_tables
 from lstr.pipelines.features.feature_files import ids_below
 
@@ -130,7 +130,7 @@ def map_in_threads(look: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 def open_output(path: Place) -> OutputFolder | None:
     """Open the feature folder of an extraction; None if it is missing. Raises RecipeError."""
     place = path.joinpath("recipe.json")
-    content = place.read() if isinstance(place, RemoteFile) else place.read_bytes() if place.exists() else None
+    content = content_of(place)
     return None if content is None else OutputFolder(path, read_recipe(content, place))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints whose settings claim more memory than their tensors have, and tensors that are not plain numbers."""
+"""Checkpoints with settings that claim more memory than the tensors have, or tensors that are not plain numbers."""
 
 import json
 import shutil

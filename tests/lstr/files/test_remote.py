@@ -151,17 +151,6 @@ def test_a_failed_download_is_reported_without_secrets(site, tmp_path, answer, n
     assert len(site.requested) == n_requests
 
 
-@pytest.mark.long
-def test_an_extraction_writes_no_secrets(site, lstr, tmp_path):
-    site.answers |= {"/text.mp4": [b"not a video"], "/v.mp4": [403]}
-    videos, output = [site.secret.replace("/v.", "/text."), site.secret], tmp_path / "features"
-    code, out, err = lstr("extract", *videos, "-o", output, "--recipe", "fast", "--set", "recipe.flow_algorithm=dis")
-    assert code == 3 and out == "" and err.count("failed: ") == 2 and f"{site.root}/text.mp4" in err, err
-    assert f'"source": "{site.root}/v.mp4"' in (output / "failed.jsonl").read_text()
-    contents = [err.encode(), *(path.read_bytes() for path in output.rglob("*") if path.is_file())]
-    assert not [content for content in contents if b"secret" in content]
-
-
 @pytest.mark.parametrize("failures", [remote.ATTEMPTS - 1, remote.ATTEMPTS])
 def test_an_interrupted_upload_is_repeated(memory, tmp_path, monkeypatch, failures):
     monkeypatch.setattr(remote, "PAUSE", 0.0)

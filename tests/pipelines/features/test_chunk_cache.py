@@ -53,7 +53,7 @@ def copied(filled, tmp_path):
 
 @pytest.fixture
 def submitted(monkeypatch):
-    """The chunks whose flow the test computes."""
+    """The chunks that the test computes flow for."""
     chunks, submit = [], FlowWorkers.submit
     monkeypatch.setattr(FlowWorkers, "submit", lambda self, frames: (chunks.append(frames), submit(self, frames))[1])
     return chunks

@@ -116,7 +116,7 @@ def test_a_worker_that_cannot_load_its_networks_ends_the_job(small_set, options,
 
 
 def test_processes_that_die_at_their_start_end_the_job(options, monkeypatch):
-    """Five processes on two of three GPUs, of which the third is hidden."""
+    """Five processes on two GPUs."""
     devices = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
@@ -140,7 +140,7 @@ FAST = ("--recipe", "fast", "--set", "recipe.flow_algorithm=dis")
 
 @pytest.fixture(scope="module", autouse=True)
 def environment():
-    """Environment variables of this module, without those of another Ray cluster on this machine."""
+    """Environment variables of this module, without the address of another Ray cluster on this machine."""
     # a short path, because Ray has sockets below it
     folder = Path(tempfile.mkdtemp(prefix="lstr-ray-", dir="/tmp"))
     with pytest.MonkeyPatch.context() as patch:
@@ -169,7 +169,7 @@ def bucket(environment):
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory) -> Path:
-    """A folder of five videos whose extraction takes longer than the death of a node, and a text file."""
+    """A folder of five videos and a text file; the extraction of a video takes longer than the death of a node."""
     root = tmp_path_factory.mktemp("scenes")
     render_scenes(root, SceneConfig(n_videos=5, n_testing=1, seconds=20.0, width=96, height=64))
     (root / "videos" / "bad.mp4").write_text("not a video\n" * 100)
@@ -178,7 +178,7 @@ def scenes(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_nodes(environment, bucket):
-    """A cluster on this machine; `kill_second` kills its second node, whose files are in `scratch`."""
+    """A cluster on this machine; `kill_second` kills its second node, which writes its files to `scratch`."""
     from ray.cluster_utils import Cluster
 
     scratch = Path(os.environ["RAY_TMPDIR"]) / "second"

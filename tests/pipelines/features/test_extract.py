@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lstr.errors import ExhaustedError, OutputError, RecipeError
@@ -17,7 +16,6 @@ from lstr.extractors.networks.weights_file import WeightSources
 from lstr.extractors.presets import PRESETS
 from lstr.extractors.twostream import build_twostream
 from lstr.extractors.video.inputs import find_videos
-from lstr.extractors.video.reader import open_chunks
 from lstr.files.atomic import leftovers
 from lstr.files.content import append_jsonl, read_jsonl
 from lstr.pipelines.failures import read_failures
@@ -149,24 +147,6 @@ def test_features_do_not_depend_on_the_number_of_videos_at_once(videos, small_se
         assert 0 < seconds["flow_network"] <= seconds["total"] * twostream.options.threads
 
 
-def test_the_row_of_a_live_chunk_does_not_wait_for_the_next_chunk(small_set, workers, twostream):
-    chunks = list(open_chunks(small_set.videos / "scene_00.mp4", SMALL.long_side)[2])
-    rows, n_rows = [], threading.Semaphore(0)
-
-    def live():
-        for chunk in chunks[:3]:
-            yield chunk
-            assert n_rows.acquire(timeout=60), "the next chunk was read before this row"
-
-    for row in twostream.rows(live(), workers, live=True):
-        rows.append(row)
-        n_rows.release()
-    assert [(row.index, row.end_time) for row in rows] == [(0, 0.25), (1, 0.5), (2, 0.75)]
-    for row, expected in zip(rows, list(twostream.rows(chunks, workers))[:3], strict=True):
-        for stream, values in row.features.items():
-            assert np.abs(values - expected.features[stream]).max() <= 1e-5 * values.max()
-
-
 @pytest.mark.long
 def test_a_damaged_video_has_no_features_unless_allowed(lstr, small_set, shared, tmp_path):
     data = remux(small_set.videos / "scene_00.mp4", tmp_path / "whole.mkv").read_bytes()
@@ -251,7 +231,7 @@ def test_a_full_disk_or_memory_ends_the_run_and_its_threads(extract_both, monkey
 
 
 def test_an_unknown_codec_fails_the_video(bad_and_good, twostream, workers, folder, tmp_path):
-    """As in a Dolby Vision AV1 file, whose codec PyAV reports as None."""
+    """As in a Dolby Vision AV1 file; PyAV reports its codec as None."""
     content = bad_and_good["good"].read_bytes()
     at = content.index(b"avc1", content.index(b"stsd"))
     (tmp_path / "dolby.mp4").write_bytes(content[:at] + b"dav1" + content[at + 4 :])

@@ -18,7 +18,7 @@ from tests.support.feature_set import TINY_SETTINGS, write_features
 
 
 def record_training_videos(features, seen: dict[str, list[str]], folds: dict | None = None) -> None:
-    """Change records to those of trained networks: the streams that were trained on each video, and its fold."""
+    """Record the streams with networks that were trained on each video, and its fold."""
     for video_id, streams in seen.items():
         path = features / "records" / f"{video_id}.json"
         record = json.loads(path.read_text()) if path.exists() else {"id": video_id}
