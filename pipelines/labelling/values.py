@@ -282,7 +282,7 @@ class History:
             undone.clear()
         else:
             taken, given = (done, undone) if entry.deed == "undo" else (undone, done)
-            if taken:  # earlier versions could still undo changes of a removed action
+            if taken:  # the change may have been in a damaged line of the journal, which is skipped
                 given.append(taken.pop())
 
     def next(self, video: str, deed: Deed) -> Changes:

@@ -107,7 +107,7 @@ def test_training_videos_are_recognised_by_id_and_by_content(models, small_set, 
 
 
 def test_validation_videos_count_as_training_videos(trained, small_set, tmp_path):
-    """Also those of one model of an average."""
+    """Also if they were of a single model in an average."""
     videos = {"validation": min(small_set.videos.iterdir())}
     metrics = {"training_videos": ["scene_09"]}
     last = write(tmp_path, "last", trained, 0, metrics)

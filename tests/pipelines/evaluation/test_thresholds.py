@@ -264,7 +264,7 @@ def test_a_published_checkpoint_is_not_overwritten(shared, tmp_path):
 
 
 def late_hugs(n: int, delay: float, chunks: int = 400, seed: int = 0, classes=CLASSES) -> Scored:
-    """Return n actions; the scores of hugs rise `delay` seconds late, give or take a chunk, those of kicks in time."""
+    """Return n actions: scores of hugs rise `delay` seconds late, give or take a chunk, scores of kicks in time."""
     rng = np.random.default_rng(seed)
     scores, truth = np.full((chunks, len(classes)), 0.1, np.float32), []
     for k in range(n):

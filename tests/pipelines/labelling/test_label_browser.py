@@ -51,7 +51,7 @@ def saved_labels(labelling, video: str = "a") -> list[tuple]:
 
 
 def check_frame(page, number: int) -> None:
-    """Check that the visible frame is the one whose number is displayed."""
+    """Check that the visible frame has the displayed number."""
     grey = page.evaluate(
         """() => {
           const pen = new OffscreenCanvas(1, 1).getContext("2d");

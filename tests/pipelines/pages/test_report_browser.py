@@ -241,7 +241,7 @@ DECIDE = """([codes, rule, fullScale, missing, step, begin]) => {
 
 
 def test_the_rules_of_a_page_equal_python(show, report):
-    """Of twelve random walks below the background, a tenth of whose chunks has no score."""
+    """Of twelve random walks below the background, without a score in a tenth of the chunks."""
     page = show(report)
     rng = np.random.default_rng(0)
     curves = 1 / (1 + np.exp(-np.cumsum(rng.normal(0, 0.8, (400, 13)), 0)))
