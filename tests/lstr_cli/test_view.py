@@ -95,7 +95,7 @@ def test_a_display_on_a_terminal_that_ctrl_c_interrupts(long):
     ],
 )
 def test_the_display_depends_on_the_terminal(lstr, long, tmp_path, monkeypatch, columns, term, results, drawn):
-    """None on a narrow or dumb terminal, or together with results; 0 columns mean that there is no terminal."""
+    """None on a narrow or dumb terminal, or together with results; 0 columns mean no terminal."""
     for name in ("rgb_x", "flow_x"):
         (tmp_path / "features" / name).mkdir(parents=True)
         rows = np.load(long / "features" / name / "game.npy", mmap_mode="r")

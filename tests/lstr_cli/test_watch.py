@@ -57,7 +57,7 @@ def model(lstr, small_set, tmp_path):
 
 @pytest.fixture
 def history_folder(tmp_path):
-    """A folder with three events, one of which is active."""
+    """A folder with one active and two ended events."""
     history = History(tmp_path / "watch.data" / "history.sqlite")
     now = datetime.now().astimezone()
     for hours, source, action in ((1, "hall", "falling"), (30, "hall", "lying"), (2, "door", "falling")):

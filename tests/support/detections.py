@@ -1,4 +1,4 @@
-"""Runs of detections, and what they report."""
+"""Run detections, and select from their events."""
 
 import json
 from collections.abc import Generator, Iterable

@@ -1,4 +1,4 @@
-"""Videos, and a weights folder of random networks whose cards state that they were trained on two of them."""
+"""Videos, and a weights folder of random networks; their cards state that they were trained on two videos."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -22,7 +22,7 @@ HOPPER = Limits(processors=132, blocks=16, memory=232_448)
 
 
 class HostKernel:
-    """The kernel with clusters of any size; `iterations` has those of each solved scale."""
+    """The kernel with clusters of any size; `iterations` has the number for each solved scale."""
 
     def __init__(self, library: Path):
         self.library = ctypes.CDLL(str(library))

@@ -17,7 +17,7 @@ def write_bad(path: Path) -> Path:
 
 
 def inject(setattr: Callable, stage: str, error: Exception) -> None:
-    """Make a stage of the work on `bad` raise an error; `setattr` is that of monkeypatch or the builtin."""
+    """Make a stage of the work on `bad` raise an error; `setattr` is from monkeypatch or builtin."""
     from lstr.extractors.flow.workers import FlowWorkers
     from lstr.extractors.networks.crops import View
     from lstr.extractors.video import probe

@@ -14,7 +14,7 @@ from tests.support.feature_set import TINY
 
 
 class Means:
-    """Networks whose features are the means of a chunk's frames and of their differences."""
+    """Networks that compute the means of a chunk's frames and of their differences."""
 
     device, batch, recipe = "cpu", 4, SimpleNamespace(long_side=64, remembers=False)
 

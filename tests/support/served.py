@@ -49,7 +49,7 @@ def _listening(answer: Callable[[socket.socket, object], None], parts: Sequence,
 def served(*connections: list[Part | None], head: bytes | None = None) -> Iterator[int]:
     """Yield a port where each connection in turn gets its parts and is closed; later ones are refused.
 
-    With `head` it answers a request. A connection whose last part is None stays open.
+    With `head` it answers a request. With None as the last part, a connection stays open.
     """
     ended, accepted = threading.Event(), []
 
@@ -76,7 +76,7 @@ def served(*connections: list[Part | None], head: bytes | None = None) -> Iterat
 
 @contextmanager
 def piped(*parts: Part | None) -> Iterator[BinaryIO]:
-    """Yield the reading end of a pipe that gets the parts; it is closed after them unless the last part is None."""
+    """Yield the reading end of a pipe that gets the parts; None as the last part keeps it open."""
     end, start = os.pipe()
     ended = threading.Event()
 

@@ -20,7 +20,7 @@ def small_preset(names: Mapping[str, str], pictures: Mapping[str, int]) -> Prese
 
 
 SMALL = small_preset(NAMES, PICTURES)
-"""A recipe with small networks and images, because many tests would spend most of their time in those of `fast`"""
+"""A recipe with small networks and images, because the networks of `fast` would take most of the time of many tests"""
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ def save_bytes(content: Any) -> bytes:
 
 
 def mutated_entries(table: dict[str, Any], names: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
-    """A table of which some entries are JSON texts, with one of these mutated."""
+    """A table with one of its JSON texts mutated."""
 
     def mutate(name: str) -> st.SearchStrategy[dict[str, Any]]:
         return mutated_json(json.loads(table[name])).map(lambda data: {**table, name: data.decode(errors="replace")})

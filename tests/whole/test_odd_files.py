@@ -1,4 +1,4 @@
-"""Pipes, huge files, and models whose entries contradict each other: an error that names the file."""
+"""Pipes, huge files and contradictory models: an error that names the file."""
 
 import hashlib
 import json
