@@ -52,7 +52,7 @@ OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
     type=Quantity(parse_rate),
 )
 @option("--published", MODEL, "Score the chunks that the published code of this kind scores.")
-@option("--allow-seen", DATA, "Score videos that the feature networks have seen too; the result is marked.")
+@option("--allow-seen", DATA, "Score also videos that the feature networks were trained on; the result is marked.")
 @option(
     "--to",
     OUTPUT,
@@ -67,10 +67,10 @@ def command(paths, settings, to, as_json, show_all, **others):
 
     MODEL is a model file (.lstr) or a checkpoint; FEATURES a folder of its recipe.
 
-    Model files with videos and labels are measured on the videos that none of them has seen: each makes features by
-    its own recipe. For two, one sentence names the better one and whether the difference is more than chance (in mAP
-    and event F1, on the same resamples of the videos). Exits with status 0 either way, with 4 if no such video is
-    left or the classes differ, and with 3 if a video cannot be read.
+    Model files with videos and labels are measured on the videos that none of them was trained on; each computes
+    features by its own recipe. For two, one sentence names the better one and whether the difference is significant
+    (in mAP and event F1, on the same resamples of the videos). Exits with status 0 either way, with 4 if no such
+    video is left or the classes differ, and with 3 if a video cannot be read.
 
     Events are the detections of `lstr detect` with the checkpoint's thresholds: a label is found by a detection
     of its class that overlaps it with an IoU of 0.3 or starts within a second of it.
@@ -78,9 +78,9 @@ def command(paths, settings, to, as_json, show_all, **others):
     Also measured: instances, reported when they end (mAP at an IoU of 0.3 to 0.7), starts (mAP within 1 to 10 s),
     segments (F1 and edit score) and the error of edges in seconds; the report and the JSON have each class.
 
-    Two baselines: chance scores each class's share of the training chunks everywhere; the time prior how often a
-    class is on at that time of a video. Neither sees the video. Also scored: each tenth of the actions, the delay until
-    they are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared
+    Two baselines use no video: chance scores each class by its share of the training chunks, the time prior by how
+    often it is active at that time of a training video. Also scored: each tenth of the actions, the delay until they
+    are known, and each chunk ahead of a model that anticipates. Several checkpoints are compared
     on the same resamples of the videos. Several feature folders of one recipe are read as one; they come after the
     checkpoints. Videos that the networks of their features were trained on are refused.
 
@@ -149,7 +149,7 @@ def _show(result: Any, to: str | None, as_json: bool, show_all: bool) -> None:
 
 
 def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> Any:
-    """Measure model files on videos that none has seen; without --labels the last path is the labels."""
+    """Measure model files on videos that none was trained on; without --labels the last path is the labels."""
     from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
     from lstr.pipelines.model_files.model_file import is_meant_as_model
 

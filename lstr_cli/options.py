@@ -30,7 +30,7 @@ FILES = re.compile("CHECKPOINT|CONFIG|DIR|FEATURES|FILE|LABELS|MODEL|PATH|RUN|SO
 MAX_LIST_LENGTH = 1 << 28  # characters of a list of videos; a video named by mistake would fill the memory
 
 OF_DATA = "dataset rgb_features flow_features skip_missing"
-# How labels and features are read, and descriptions of features of other people
+# How labels and features are read, and descriptions of features of other programs
 OF_FEATURES = "features.rate features.offset features.name"
 # Settings whose fields in the options of jobs have other names
 FIELDS = {

@@ -59,7 +59,7 @@ MAX_LISTED_PATHS = 3  # of --list, in the next command
     train="of its training, such as train.epochs=10",
 )
 def command(features, print_config, settings, **others):
-    """Train LSTR, or a baseline, on one or several feature folders, or on a store of other people's features.
+    """Train LSTR, or a baseline, on one or several feature folders, or on features of other programs.
 
     RUN gets checkpoint.pt (self-describing), best.pt with --eval-every, config.json, metrics.jsonl, events for
     TensorBoard, and resume.pt, from which --resume continues an interrupted run. Settings choose

@@ -109,7 +109,7 @@ def fetch_command(names, mirror):
 def check_command(files, as_json):
     """Identify weights files: their hash, whether it is a published one, and which network and stream they fit.
 
-    For a file that `lstr finetune` made, also how many videos it has seen; DIR is a folder that it wrote.
+    For a file of `lstr finetune`, also the number of its training videos; DIR is a folder that it wrote.
     Without FILE, every fetched file is checked. Exits with status 4 when one is damaged or fits no network.
 
     \b

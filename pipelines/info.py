@@ -148,7 +148,7 @@ def _describe_features(path: Path, progress: ProgressCallback) -> dict[str, Any]
         "longest": max(lengths.values(), default=0),
     }
     if folder.stated:
-        return {"kind": "features of other people", **counts, **(foreign or {}), "ids": [*lengths]}
+        return {"kind": "features of other programs", **counts, **(foreign or {}), "ids": [*lengths]}
     described = {
         "kind": "feature folder",
         **counts,
@@ -225,7 +225,7 @@ def _describe_model_file(path: Path) -> dict[str, Any]:
             "actions": actions_of(about),
             **_present(runs_without_torch=exported_in_words(about) if model.exported is not None else ""),
             "networks": {stream: network_of(entry, model.recipe.size_of(stream)) for stream, entry in networks},
-            "recipe_id": model.recipe.id if about["recipe"] else "features of other people",
+            "recipe_id": model.recipe.id if about["recipe"] else "features of other programs",
             **_present(store=(extra.get("data") or {}).get("store"), int8=about.get("int8")),
             "model": about["config"].get("kind"),
             **_present(members=extra.get("members")),

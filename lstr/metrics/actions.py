@@ -39,7 +39,7 @@ class VideoEvents:
     """Length of the video"""
     announced: Sequence[float] | None = None
     """Time at which the start of each detection was reported, in seconds of the video; None if unknown"""
-    told: Sequence[float] | None = None
+    ended: Sequence[float] | None = None
     """Time at which the end of each detection was reported, in seconds of the video; None if unknown"""
 
 

@@ -106,12 +106,12 @@ def measure_instances(
     for label, entry in found["per_class"].items():
         late: list[float] = []
         for video in videos:
-            if video.told is None:
+            if video.ended is None:
                 continue
             truth, detections, scores = _of_class(video, label)
-            told = [time for s, time in zip(video.detections, video.told, strict=True) if s.label == label]
+            ended = [time for s, time in zip(video.detections, video.ended, strict=True) if s.label == label]
             places = match_by_score(overlaps(truth, detections).T, scores, [IOUS[0] - SLACK])[:, 0]
-            late += [float(told[d] - truth[t, 1]) for d, t in enumerate(places) if t >= 0]
+            late += [float(ended[d] - truth[t, 1]) for d, t in enumerate(places) if t >= 0]
         entry["late"] = percentiles(late)
         every += late
     return {"ious": list(IOUS), **found, "late": percentiles(every)}

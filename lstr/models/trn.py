@@ -173,7 +173,7 @@ class LapLike(Recurrent):
     def run(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors, Tensor]:
         """See `Recurrent.run`, with the logits of the tenths (B, T, TENTHS + 1)."""
         hidden, cell, future, *older = (state[name] for name in self.state_names)  # (B, d_model) each
-        ranges, logits, told = self.ranges.softmax(dim=-1), [], []
+        ranges, logits, tenths = self.ranges.softmax(dim=-1), [], []
         for token in tokens.unbind(dim=1):
             older = [hidden, *older][: self.config.n_ahead - 1]
             hidden, cell = self.accumulator(self.dropout(torch.cat([token, future], dim=-1)), (hidden, cell))
@@ -183,9 +183,9 @@ class LapLike(Recurrent):
             weights = progress.softmax(dim=-1) @ ranges  # (B, 2 * n_ahead)
             future = self.future_gate((weights[..., None] * states).sum(dim=1))
             logits.append(torch.stack([self.classifier(self.dropout(hidden)), *ahead], dim=1))
-            told.append(progress)
+            tenths.append(progress)
         after = dict(zip(self.state_names, (hidden, cell, future, *older), strict=True))
-        return torch.stack(logits, dim=1), after, torch.stack(told, dim=1)
+        return torch.stack(logits, dim=1), after, torch.stack(tenths, dim=1)
 
     def loss(self, forwarded: tuple[Tensor, Tensor], windows: Windows, supervision: Supervision) -> Tensor:
         """Return the cross entropy now, ahead, and of the tenth of the action that each chunk is in, if known."""
@@ -198,8 +198,8 @@ class LapLike(Recurrent):
         tenths = tenths.gather(1, places)  # (B, W)
         keep = loss_mask(supervision.targets[:, :W], supervision.ignore, supervision.counts[:, :W])
         each = F.cross_entropy(progress.flatten(0, 1), tenths.clamp(min=0).flatten(), reduction="none").view_as(keep)
-        told = masked_mean(torch.where(tenths >= 0, each, 0), keep, supervision.totals)
-        return loss_of(logits, self.outputs(), supervision) + told
+        progress_loss = masked_mean(torch.where(tenths >= 0, each, 0), keep, supervision.totals)
+        return loss_of(logits, self.outputs(), supervision) + progress_loss
 
 
 def tenths_of(targets: Tensor, exists: Tensor, ignore: int | None = None) -> Tensor:

@@ -305,8 +305,8 @@ def network_overlap(split: Split, config: WindowConfig) -> dict[str, list[str]]:
 
 def describe_overlap(overlap: Mapping[str, Sequence[str]], n_videos: int, what: str) -> str:
     """Describe on how many of `n_videos` networks were trained, with their streams and examples."""
-    streams = ", ".join(streams_of(overlap))
-    return f"feature networks ({streams}) have seen {len(overlap)} of {n_videos} {what}, for example {min(overlap)!r}"
+    networks = f"feature networks ({', '.join(streams_of(overlap))})"
+    return f"{networks} were trained on {len(overlap)} of {n_videos} {what}, for example {min(overlap)!r}"
 
 
 def streams_of(overlap: Mapping[str, Sequence[str]]) -> list[str]:

@@ -166,7 +166,7 @@ class Proposer:
                     event = child.connection.recv() if child.connection.poll(POLL_S) else None
                 except (EOFError, OSError):
                     if child.process.wait() and self._models.empty():
-                        hint = "is memory short? run the same command again; proposals found so far are kept."
+                        hint = "run the same command again, with more free memory; proposals found so far are kept."
                         reason = f"The process that searches for proposals ended ({child.describe_exit()})."
                         raise LstrError(reason, hint) from None
                     return

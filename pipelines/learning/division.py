@@ -101,7 +101,7 @@ def divide(
             testing = [i for i, subset in named.items() if subset == TESTING]
         if already_seen := [i for i in testing if i in seen]:
             raise LabelsError(
-                f"The initial networks have seen {len(already_seen)} testing videos, for example {already_seen[0]!r}.",
+                f"The initial networks were trained on {len(already_seen)} testing videos, first {already_seen[0]!r}.",
                 "hold out other videos, or omit --init.",
             )
         sentence = f"measured on the {count_videos(testing)} that the labels hold out"

@@ -21,9 +21,9 @@ SUBSETS = ("training", "validation", "testing")
 SYSTEMS = {"lstr": "this model", "time_prior": "time prior", "chance": "chance"}
 MAX_VIDEOS = 20  # listed on the card; model.json has all
 WHERE = {
-    "inside": "its weights are in this file",
-    "random": "with random weights, made from their seed",
-    "published": "with the published weights",
+    "inside": "weights in this file",
+    "random": "random weights, drawn from a seed",
+    "published": "published weights",
 }
 # Special characters of Markdown within a line; an underscore only at the edge of a word.
 STEERING = re.compile(r"[\\`*\[\]<>&~$]|(?<![^\W_])_|_(?![^\W_])")
@@ -90,7 +90,7 @@ def card_of(document: Mapping[str, Any], name: str) -> str:
             ],
         ),
         "thresholds": table(
-            ("class", "begins at", "ends below"),
+            ("class", "starts at", "ends below"),
             [
                 (escaped(label), *(f"{rules[edge]:.3f}" if edge in rules else "" for edge in ("on", "off")))
                 for label in document["classes"]
@@ -162,7 +162,7 @@ def _events(events: Mapping[str, Any]) -> str:
     if f1 is not None:
         sentences.append(f"F1 is {f1:.2f}{_interval((together.get('interval') or {}).get('f1'), 2)}.")
     if delay.get("p50") is not None:
-        sentences.append(f"Half of the found actions were reported {delay['p50']:.1f} s after its start, or sooner.")
+        sentences.append(f"Half of the found actions were reported within {delay['p50']:.1f} s of their start.")
     return " ".join(sentences)
 
 

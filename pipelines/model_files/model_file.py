@@ -181,7 +181,7 @@ class ModelFile:
         return WeightSources(files, self.content()[CALIBRATION], self.recipe.calibrated_on)
 
     def source(self, stream: str) -> str | None:
-        """Return where the weights of one stream's network come from; None for random weights, made from their seed.
+        """Return where the weights of one stream's network come from; None for random weights, drawn from a seed.
 
         Raises CheckpointError for an exported file.
         """

@@ -56,7 +56,7 @@ class VideoOptions:
     lists: Sequence[str] = ()
     """Files that name more videos."""
     endings: Sequence[str] = ()
-    """Endings of video files in folders; none for the usual ones."""
+    """Endings of video files in folders; none for the default ones."""
     init: str | None = None
     """Initial weights of all networks that they fit: a path, the name or recipe of fetched ones, or `random`."""
     cache: str | Path | None = None

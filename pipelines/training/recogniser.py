@@ -41,7 +41,7 @@ class Initial:
     crossed: bool = False
     """Whether RGB weights begin a flow network: its first layer is made for flow (TSN, section 3.3)."""
     seen: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 of each video file, by id, that these weights have seen as far as they say."""
+    """SHA-256 of each video file, by id, that these weights were trained on, according to their record."""
     origin: Origin | None = None
     """The published file of the weights, or of the initial weights; its licence applies to the trained network too."""
     dataset: str | None = None

@@ -227,7 +227,7 @@ def read_task(options: TrainOptions) -> Generator[LabelFindings, None, Task]:
     said, settings = split_settings(options.settings)
     if options.eval_every is not None:
         settings = {"train.eval_every": str(options.eval_every), **settings}
-    before = file.get("store") or {}  # what the run of the config said of features of other people
+    before = file.get("store") or {}  # what the configuration states about features of other programs
     known = {name: str(before[name]) for name in ("rate", "offset", "name") if before.get(name)}
     data = read_dataset(
         options.features,

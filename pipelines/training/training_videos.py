@@ -150,7 +150,7 @@ def make_pairs(
 
 
 def check_blind(initial: Mapping[str, Initial], videos: Mapping[str, str]) -> None:
-    """Raise WeightsError if initial weights, by stream, have seen some of the videos: no fold would be unseen.
+    """Raise WeightsError if initial weights, by stream, were trained on some of the videos.
 
     videos: SHA-256 of their files by id.
     """

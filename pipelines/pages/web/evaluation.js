@@ -4,7 +4,7 @@ const step = 0.25; /* seconds that an arrow key goes */
 const NAMES = { missed: "missed", false: "false alarm" };
 const FULL_SCALE = 254, NO_SCORE = 255;
 let model = 0, which = "", sought = ""; /* the checkpoint, which of its errors are shown, which videos are listed */
-let videos = [], errors = [], shown = null, chosen = -1, told = ""; /* chosen: the place of an error; told: its text for a screen reader */
+let videos = [], errors = [], shown = null, chosen = -1, spokenError = ""; /* chosen: the place of an error; spokenError: its text for a screen reader */
 
 const spanOf = ([label, start, end, verdict, ...more]) => ({ label: classes[label], start, end, verdict, kind: more.at(-1) });
 const byStart = (one, other) => one.start - other.start || one.end - other.end;
@@ -38,7 +38,7 @@ function pickErrors(wanted) {
 }
 function letGo() {
   chosen = -1;
-  told = errors.length ? "" : "No error";
+  spokenError = errors.length ? "" : "No error";
   draw();
 }
 function show(video) {
@@ -66,7 +66,7 @@ function choose(place) {
   const error = errors[place];
   if (error.video !== shown) show(error.video);
   chosen = place;
-  told = "Error " + numberText(place + 1) + " of " + numberText(errors.length) + ": " + spoken(error) + " in " + shown.id;
+  spokenError = "Error " + numberText(place + 1) + " of " + numberText(errors.length) + ": " + spoken(error) + " in " + shown.id;
   draw();
   seekTo(error.start);
 }
@@ -123,7 +123,7 @@ function Watching() {
   <div class="player">
     <div class="seen">
       <${Film} label="The video" controls muted onSeeked=${() => { if (watchable) { now = filmTime(); moved = true; } schedule(); }} />
-      <p class="moment"><output id="clock" aria-live="off" /><span id="error" role="status">${told}</span></p>
+      <p class="moment"><output id="clock" aria-live="off" /><span id="error" role="status">${spokenError}</span></p>
     </div>
     <div class="timeline">
       <div hidden=${!shown.lanes.length}><${Lanes}>${shown.lanes.map((lane) => html`<${LaneRow} key=${shown.id + " " + lane.label} lane=${lane} />`)}<//></div>

@@ -20,7 +20,7 @@ const facts = () => [
   ["Complete", numberText(videos.filter(({ id }) => aboutOf(id).complete).length)],
 ];
 function ActionMenu() {
-  const change = (id, changes) => ask(() => [{ kind: "action", key: id, after: { ...held.action[id], ...changes } }], () => tell("Changed"));
+  const change = (id, changes) => ask(() => [{ kind: "action", key: id, after: { ...held.action[id], ...changes } }], () => notify("Changed"));
   return html`<details class="menu" id="action-menu"><summary>Actions</summary><div class="sheet"><ul id="actions">${actionsInOrder().map(([id, { name, key }]) => html`<li key=${id}><${Spot} label=${name} />
     <input type="text" class="key" maxlength="1" aria-label=${"Key of " + name} value=${key} onChange=${({ target }) => change(id, { key: target.value.trim() })} />
     <input type="text" class="name" maxlength="200" aria-label=${"Name of " + name} value=${name} onChange=${({ target }) => change(id, { name: target.value.trim() })} />

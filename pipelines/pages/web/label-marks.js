@@ -13,7 +13,7 @@ const endNow = () => (number >= times.length - 1 ? duration : now);
 
 /* Until the frame times of this video are loaded, the cursor belongs to the previous video. */
 function refusedWhileOpening() {
-  if (isOpening()) tell("This video is still loading");
+  if (isOpening()) notify("This video is still loading");
   return isOpening();
 }
 /* An answer that comes late chooses no other label below the words that a person is typing. */
@@ -32,7 +32,7 @@ function toggleAction(action) {
   }, (entry) => {
     const [change] = entry.changes, { after } = change;
     if (video === videoId() && !isEditing()) chooseLabel(after ? change.key : null, false);
-    tell(after === null ? nameOf(action) + ": not started" : nameOf(action) + (after.end === null ? " starts at " + clock(time) : " ends at " + clock(after.end)));
+    notify(after === null ? nameOf(action) + ": not started" : nameOf(action) + (after.end === null ? " starts at " + clock(time) : " ends at " + clock(after.end)));
   });
 }
 /* Changes the selected label; an edge never passes the other edge or the ends of the video. */
@@ -43,12 +43,12 @@ function changeChosen(changes, key = chosen) {
     const label = held.label[video]?.[key];
     if (!label) return null;
     const after = { ...label, ...changes };
-    if (changes.start !== undefined && after.end !== null && after.start >= after.end) return told("A label must start before its end");
-    if (changes.end !== undefined && after.end <= after.start) return told("A label must end after its start");
+    if (changes.start !== undefined && after.end !== null && after.start >= after.end) return refuse("A label must start before its end");
+    if (changes.end !== undefined && after.end <= after.start) return refuse("A label must end after its start");
     return [putLabel(video, key, after)];
   });
 }
-function told(text) { tell(text); draw(); return null; }
+function refuse(text) { notify(text); draw(); return null; }
 function removeChosen() {
   const video = videoId(), key = chosen;
   ask(() => (held.label[video]?.[key] ? [putLabel(video, key, null)] : null));
@@ -68,10 +68,10 @@ function freeKey(name) {
 function addAction(name) {
   const key = newKey();
   ask(() => {
-    if (Object.values(held.action).some((action) => action.name === name)) return told("There is already an action " + name);
+    if (Object.values(held.action).some((action) => action.name === name)) return refuse("There is already an action " + name);
     const place = Math.max(-1, ...Object.values(held.action).map((action) => action.place)) + 1;
     return [{ kind: "action", key, after: { name, key: freeKey(name), place } }];
-  }, () => tell(name + " starts and stops by the key " + (held.action[key].key || "(none is free)")));
+  }, () => notify(name + " starts and stops by the key " + (held.action[key].key || "(none is free)")));
 }
 
 function chooseLabel(key, goes = true) {

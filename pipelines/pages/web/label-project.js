@@ -37,8 +37,8 @@ function ask(make, then = () => {}) {
 }
 function turn(deed, video = videoId(), isShown = () => false) {
   asked.push({ make: () => ["/turn", { deed, video }], then: (entry) => {
-    if (!entry) return tell(deed === "undo" ? "Nothing to undo in this video" : "Nothing to redo in this video");
-    tell(deed === "undo" ? "Undone" : "Redone");
+    if (!entry) return notify(deed === "undo" ? "Nothing to undo in this video" : "Nothing to redo in this video");
+    notify(deed === "undo" ? "Undone" : "Redone");
     const label = entry.changes.find(({ kind, after }) => kind === "label" && after);
     if (!isShown(entry) && label && video === videoId() && !isEditing()) chooseLabel(label.key);
   } });
@@ -78,7 +78,7 @@ async function send(address, content, job, again) {
       }
       showUnsaved(trouble ? "The last changes are only in the journal: " + trouble : "");
       if (error && answer.status === 500) showUnsaved("Not saved: " + error + " " + hint);
-      else if (error) tell(error + " " + hint);
+      else if (error) notify(error + " " + hint);
       else {
         if (entry) takeEntry(entry);
         if (entry) await reach(entry.revision);

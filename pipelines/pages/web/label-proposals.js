@@ -69,7 +69,7 @@ function drawProposals(pen, lane, toX, height, ratio) {
 function startReview() {
   const [first] = openInOrder();
   if (first) return review(first);
-  tell(search.is_running ? "No proposals yet" : search.model ? "No open proposals" : "No proposals: start lstr label with a model (-m)");
+  notify(search.is_running ? "No proposals yet" : search.model ? "No open proposals" : "No proposals: start lstr label with a model (-m)");
   return null;
 }
 async function review([at, key]) {
@@ -105,10 +105,10 @@ function reviewBeside(way) {
   const round = [...proposalOrder.slice(at + 1), ...proposalOrder.slice(0, Math.max(0, at))];
   const next = way > 0 ? round.find(isOpen) : round.findLast(isOpen);
   if (next) review(next);
-  else if (isOpen([reviewed.at, reviewed.key])) tell("No other open proposal");
+  else if (isOpen([reviewed.at, reviewed.key])) notify("No other open proposal");
   else {
     leaveReview();
-    tell(noneLeft());
+    notify(noneLeft());
   }
 }
 const noneLeft = () => (search.is_running ? "No open proposals; the model is still searching" : "No proposals left");
@@ -121,7 +121,7 @@ function decide(decision, action = reviewed?.draft.action) {
     make: () => (isOpen([at, key]) ? ["/decide", { decision, video: videos[at].id, key, label_key: made, label }] : null),
     then: () => {
       decidedIn.push(at);
-      tell((label ? nameOf(action) + ": " + proposalAt([at, key]).state : nameOf(draft.action) + ": rejected") + (reviewed ? "" : ". " + noneLeft()));
+      notify((label ? nameOf(action) + ": " + proposalAt([at, key]).state : nameOf(draft.action) + ": rejected") + (reviewed ? "" : ". " + noneLeft()));
     },
   });
   sendNext();
@@ -135,7 +135,7 @@ function pressAction(action, button) {
 function changeDraft(changes) {
   if (refusedWhileOpening()) return null;
   const after = { ...reviewed.draft, ...changes };
-  if (after.start >= after.end) return tell("A label must start before its end");
+  if (after.start >= after.end) return notify("A label must start before its end");
   reviewed.draft = after;
   fitLoop();
   draw();

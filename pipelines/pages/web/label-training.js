@@ -14,10 +14,10 @@ const inSentence = (text) => text[0].toUpperCase() + text.slice(1);
 
 /* A command to copy. */
 function Command({ text, label }) {
-  const copy = ({ currentTarget }) => copyText(text, currentTarget.previousElementSibling, tell);
+  const copy = ({ currentTarget }) => copyText(text, currentTarget.previousElementSibling, notify);
   return html`<div class="command"><code tabindex="0" aria-label=${label}>${text}</code><${Button} onClick=${copy}>Copy<//></div>`;
 }
-const askTraining = (deed, content = {}) => post("/training/" + deed, { project: report.project, ...content }).catch((error) => tell(explain(error)));
+const askTraining = (deed, content = {}) => post("/training/" + deed, { project: report.project, ...content }).catch((error) => notify(explain(error)));
 
 /* Show a state from the stream of events. */
 function showTraining(state) {

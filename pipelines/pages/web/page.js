@@ -37,13 +37,13 @@ function closeMedia(player) {
   player.load();
 }
 /* Copies a text that an element shows; where the clipboard is closed it is selected there instead. */
-async function copyText(text, element, tell) {
+async function copyText(text, element, notify) {
   try {
     await navigator.clipboard.writeText(text);
-    tell("Copied");
+    notify("Copied");
   } catch {
     getSelection().selectAllChildren(element);
-    tell("Selected: copy it with ctrl C");
+    notify("Selected: copy it with ctrl C");
   }
 }
 

@@ -27,8 +27,8 @@ function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, m
   let seen = 0; /* the end of the last chunk with a score */
   let seenSince = 0; /* the chunk from which on none was missing */
   const finish = (still = false) => {
-    const { first, end, total, number, announced, told, parts, since } = run;
-    const action = { start: begin + first * step, end: begin + end * step, score: total / number, announced, first, told, parts, since };
+    const { first, end, total, number, announced, reported, parts, since } = run;
+    const action = { start: begin + first * step, end: begin + end * step, score: total / number, announced, first, reported, parts, since };
     if (announced !== null) found.push(still ? { ...action, still_on: true } : action);
     run = null;
   };
@@ -42,7 +42,7 @@ function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, m
     if (run && chunk - run.end > gapChunks) finish(); /* the chunks between were not seen */
     if (!run) {
       if (score < on || !counts(chunk)) continue;
-      run = { first: chunk, end: chunk, total: 0, number: 0, pending: [], announced: null, told: Infinity, parts: [], since: seenSince };
+      run = { first: chunk, end: chunk, total: 0, number: 0, pending: [], announced: null, reported: Infinity, parts: [], since: seenSince };
     }
     if (score >= (run.end === chunk ? off : on) && counts(chunk)) {
       run.total += run.pending.reduce((sum, value) => sum + value, 0) + score;
@@ -59,7 +59,7 @@ function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, m
     }
     if (run.announced === null && run.end - run.first >= minChunks) {
       run.announced = begin + (chunk + 1) * step;
-      run.told = chunk;
+      run.reported = chunk;
     }
   }
   if (run) {
@@ -72,19 +72,19 @@ function decideRuns(curve, { fullScale, missing, step, begin = 0 }, { on, off, m
 
 /* The actions of all classes, `found` as { rule, runs } of each, with their starts backdated: not before the end of what was reported of the class, or with `highest` of any, nor in chunks without a score. */
 function backdated(found, { step, begin = 0 }) {
-  const endOfAll = toldEnds(found.flatMap(({ runs }) => runs));
+  const endOfAll = reportedEnds(found.flatMap(({ runs }) => runs));
   return found.map(({ rule, runs }) => {
     const backdate = rule ? Math.floor(rule.backdate / step + TOLERANCE) : 0;
-    const endBefore = !backdate || rule.highest ? endOfAll : toldEnds(runs);
-    return runs.map(({ first, since, told, parts, ...action }) => {
+    const endBefore = !backdate || rule.highest ? endOfAll : reportedEnds(runs);
+    return runs.map(({ first, since, reported, parts, ...action }) => {
       return { ...action, start: begin + Math.min(first, Math.max(first - backdate, since, endBefore(first))) * step };
     });
   });
 }
 
 /* Where the last of what was reported of runs before a chunk ends, as a function of the chunk: 0 where nothing was. */
-function toldEnds(runs) {
-  const ends = runs.flatMap(({ told, parts }) => parts.map(([start, end]) => ({ known: Math.max(told, start), end })));
+function reportedEnds(runs) {
+  const ends = runs.flatMap(({ reported, parts }) => parts.map(([start, end]) => ({ known: Math.max(reported, start), end })));
   ends.sort((one, other) => one.known - other.known);
   for (let place = 1; place < ends.length; place++) ends[place].end = Math.max(ends[place].end, ends[place - 1].end);
   return (chunk) => {

@@ -1,6 +1,6 @@
 /* The list of detected segments, and of labels that nothing found. Only the rows in sight are elements. */
 let entries = [], chosen = -1;
-let which = "", told = ""; /* of which errors the list is; which error is on show, for a screen reader */
+let which = "", spokenError = ""; /* of which errors the list is; which error is on show, for a screen reader */
 
 const signed = (seconds) => (seconds < 0 ? "−" : "+") + Math.abs(seconds).toFixed(2) + " s";
 function lateText({ item, lost }) {
@@ -109,7 +109,7 @@ function Segments() {
   const saveCsv = () => download(lastPart(report.id) + ".csv", toCsv([{ id: report.id, duration: timeline.duration || duration, segments: segments.filter(passes) }]));
   return html`<section class=${looks.filter(Boolean).join(" ")} id="list" aria-label="Segments">
     <div class="heading">
-      <h2 id="count">${passing === segments.length ? all : numberText(passing) + " of " + all}</h2><${Verdict} /><p class="unseen" id="error" role="status">${told}</p>
+      <h2 id="count">${passing === segments.length ? all : numberText(passing) + " of " + all}</h2><${Verdict} /><p class="unseen" id="error" role="status">${spokenError}</p>
       <div class="buttons" id="errors" role="group" aria-label="Errors" hidden=${!truth}>
         <select id="which" aria-label="Which are listed" value=${which} onChange=${({ target }) => { which = target.value; refresh(); }}>${options([["", "All"], ["errors", "Errors"], ["missed", "Missed"], ["false", "False alarms"]])}</select>
         <${ErrorButtons} disabled=${!errorsShown().length} act=${seekError} />
@@ -131,7 +131,7 @@ function seekError(direction) {
   const after = errors.findIndex(({ start }) => start > now - 1e-3), next = after < 0 ? errors.length : after;
   const before = errors.findLastIndex(({ start }) => start < now - 1e-3);
   const to = at >= 0 ? at + direction : direction > 0 ? next : before, error = errors[to];
-  told = error ? "Error " + numberText(to + 1) + " of " + numberText(errors.length) + ": " + spoken(error)
+  spokenError = error ? "Error " + numberText(to + 1) + " of " + numberText(errors.length) + ": " + spoken(error)
     : errors.length ? "No other error" : "No error";
   draw();
   if (!error) return;

@@ -8,9 +8,9 @@ async function post(path, body) {
 }
 /* fetch throws a TypeError without an answer. */
 const explain = (error) => (error instanceof TypeError ? "No answer: is lstr label still running?" : error.message);
-let telling = 0;
-function tell(text) {
-  $("told").textContent = text;
-  clearTimeout(telling);
-  telling = setTimeout(() => { $("told").textContent = ""; }, 5000);
+let noticeTimer = 0;
+function notify(text) {
+  $("notice").textContent = text;
+  clearTimeout(noticeTimer);
+  noticeTimer = setTimeout(() => { $("notice").textContent = ""; }, 5000);
 }

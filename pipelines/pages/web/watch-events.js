@@ -65,7 +65,7 @@ async function askEvents(older) {
   if (older && oldest) query.set("before", oldest.id);
   const answer = await fetch("events?" + query).catch(() => null);
   if (number !== asked) return;
-  if (!answer?.ok) return tell("The events could not be read.");
+  if (!answer?.ok) return notify("The events could not be read.");
   const { events } = await answer.json();
   if (!older) shownEvents.clear();
   atEnd = events.length < PAGE;
@@ -123,7 +123,7 @@ function showClip(next) {
 }
 function play(id) {
   const event = shownEvents.get(id);
-  if (!event?.clip) return tell("This event has no clip.");
+  if (!event?.clip) return notify("This event has no clip.");
   showClip({ event });
   $("clip").src = "clip/" + id;
   $("player").showModal();

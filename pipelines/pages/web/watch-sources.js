@@ -11,7 +11,7 @@ const wholeSeconds = () => ROWS * step; /* of the lanes: the last decision is at
 const playOn = () => false;
 const wallOf = (text) => (text ? Date.parse(text) : NaN);
 const lastTime = (text) => text.slice(11, 19); /* on the clock of the machine that watches */
-const act = (path, body, done) => post(path, body).then(done, (error) => tell(error.message));
+const act = (path, body, done) => post(path, body).then(done, (error) => notify(error.message));
 const pathOf = (source, deed) => "source/" + encodeURIComponent(source.name) + "/" + deed;
 const actionsOf = (source) => [...source.classes.keys()].filter((index) => !report.undecidable.includes(source.classes[index]));
 

@@ -70,11 +70,11 @@ showClip(null);
 $("player").addEventListener("close", () => { closeMedia($("clip")); showClip(null); });
 $("add-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  $("add-told").textContent = "";
+  $("add-status").textContent = "";
   post("sources", { name: $("add-name").value, address: $("add-address").value }).then(() => {
     $("add-form").reset();
     $("add").open = false;
-  }, (error) => { $("add-told").textContent = error.message; });
+  }, (error) => { $("add-status").textContent = error.message; });
 });
 document.addEventListener("keydown", key);
 new ResizeObserver(() => { widenAll(); redraw(); }).observe($("sources"));

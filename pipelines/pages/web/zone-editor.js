@@ -5,7 +5,7 @@
 const LEAST_CORNERS = 3, STEP = 0.01, FAR = 0.05; /* of the frame, that an arrow moves a corner */
 const RECTANGLE = [[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]];
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-let edited = null; /* { source, zones, open, at, before, sure, told } */
+let edited = null; /* { source, zones, open, at, before, sure, message } */
 let pressed = null; /* { name, x, y, moved, isDown } of the corner that was pressed last, null if it was another place */
 
 const clamped = (value) => Math.min(1, Math.max(0, Math.round(value * 1e4) / 1e4));
@@ -14,8 +14,8 @@ function placeOf(name) {
   const [polygon, corner] = name.split(":");
   return [polygon === "open" ? polygon : Number(polygon), Number(corner)];
 }
-function tellZones(text) {
-  edited.told = text;
+function notifyZones(text) {
+  edited.message = text;
   drawZones();
 }
 function placeText(name) {
@@ -35,8 +35,8 @@ function Veil({ id, zones, size: [width, height], chosen = null }) {
 const pointsOf = (corners, width, height) => corners.map(([x, y]) => (x * width).toFixed(2) + "," + (y * height).toFixed(2)).join(" ");
 
 function editZones(source) {
-  if (!source.size) return tell("No frame of " + source.name + " has arrived yet.");
-  edited = { source, zones: structuredClone(source.zones), open: null, at: null, before: JSON.stringify(source.zones), sure: false, told: "" };
+  if (!source.size) return notify("No frame of " + source.name + " has arrived yet.");
+  edited = { source, zones: structuredClone(source.zones), open: null, at: null, before: JSON.stringify(source.zones), sure: false, message: "" };
   $("zones").showModal();
   drawZones();
   paintZones(source);
@@ -53,7 +53,7 @@ function leaveZones(source) {
   if (edited?.source === source) $("zones").close();
 }
 function ZoneEditor() {
-  const { source, zones, open, at, told } = edited, chosen = at === null ? null : placeOf(at)[0], corners = at === null ? [] : cornersOf(chosen);
+  const { source, zones, open, at, message } = edited, chosen = at === null ? null : placeOf(at)[0], corners = at === null ? [] : cornersOf(chosen);
   const { width, height } = $("zones-shapes")?.getBoundingClientRect() ?? { width: 1, height: 1 }, isFull = zones.length >= report.most_zones;
   const knobs = (polygon) => cornersOf(polygon).map(([x, y], corner) => {
     const name = polygon + ":" + corner;
@@ -71,7 +71,7 @@ function ZoneEditor() {
       ${open && ["halo", "zone"].map((look) => html`<polyline class=${look + " open"} points=${pointsOf(open, width, height)} />`)}
       ${zones.map((_, polygon) => knobs(polygon))}${knobs("open")}
     </svg></div></div>
-  <p id="zones-told" role="status">${told}</p>
+  <p id="zones-status" role="status">${message}</p>
   <div class="tools">
     ${tool("zone-new", beginZone, "New zone", isFull || Boolean(open))}${tool("zone-close", closeZone, "Close the zone", (open?.length ?? 0) < LEAST_CORNERS)}
     ${tool("zone-rectangle", addRectangle, "Add a rectangle", isFull)}${tool("corner-add", addCorner, "Add a corner", at === null || chosen === "open" || corners.length >= report.most_corners)}
@@ -85,9 +85,9 @@ function ZoneEditor() {
   </div>`;
 }
 const drawZones = () => { if (edited) render(html`<${ZoneEditor} />`, $("zones")); };
-function chooseCorner(name, text = edited.told) {
+function chooseCorner(name, text = edited.message) {
   edited.at = name;
-  tellZones(text);
+  notifyZones(text);
   if (name !== null) $("zones-shapes").querySelector('[data-corner="' + name + '"]')?.focus({ preventScroll: true });
 }
 
@@ -104,7 +104,7 @@ function addRectangle() {
 }
 function putCorner(x, y) {
   const open = edited.open;
-  if (open.length >= report.most_corners) return tellZones("A zone has at most " + report.most_corners + " corners: close it.");
+  if (open.length >= report.most_corners) return notifyZones("A zone has at most " + report.most_corners + " corners: close it.");
   open.push([clamped(x), clamped(y)]);
   chooseCorner(null, open.length < LEAST_CORNERS ? "At least " + countText(LEAST_CORNERS - open.length, "more corner") + "." : "The first corner again closes the zone.");
 }
@@ -117,7 +117,7 @@ function closeZone() {
 function moveCorner(name, x, y) {
   const [polygon, corner] = placeOf(name);
   cornersOf(polygon)[corner] = [clamped(x), clamped(y)];
-  tellZones(placeText(name));
+  notifyZones(placeText(name));
 }
 function addCorner() {
   const [polygon, corner] = placeOf(edited.at), corners = cornersOf(polygon), next = corners[(corner + 1) % corners.length], name = polygon + ":" + (corner + 1);
@@ -146,11 +146,11 @@ function giveUp() {
   }
   if (JSON.stringify(edited.zones) === edited.before || edited.sure) return $("zones").close();
   edited.sure = true;
-  return tellZones("Nothing is saved yet: cancel again to lose the changes.");
+  return notifyZones("Nothing is saved yet: cancel again to lose the changes.");
 }
 function sendZones(zones) {
   const { source } = edited;
-  post(pathOf(source, "zones"), { zones }).then(() => leaveZones(source), (error) => tellZones(error.message));
+  post(pathOf(source, "zones"), { zones }).then(() => leaveZones(source), (error) => notifyZones(error.message));
 }
 
 /* By pointer. */
@@ -178,13 +178,13 @@ function releaseZones() {
   const [polygon, corner] = placeOf(pressed.name);
   pressed.isDown = false;
   if (polygon === "open" && !pressed.moved && (corner === 0 || corner === edited.open.length - 1)) closeZone();
-  else tellZones(placeText(pressed.name));
+  else notifyZones(placeText(pressed.name));
 }
 function clickZones(event) {
   if (pressed) return;
   const zone = event.target.dataset.zone, place = fractionsOf(event);
   if (!edited.open && zone !== undefined) return chooseCorner(zone + ":0");
-  if (!edited.open && edited.zones.length >= report.most_zones) return tellZones("There are at most " + countText(report.most_zones, "zone") + ".");
+  if (!edited.open && edited.zones.length >= report.most_zones) return notifyZones("There are at most " + countText(report.most_zones, "zone") + ".");
   if (!edited.open) beginZone();
   putCorner(...place);
 }

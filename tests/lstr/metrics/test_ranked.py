@@ -64,7 +64,7 @@ def test_delays_of_instances():
     truth = cut((1, 3), (5, 7), (9, 11))
     detections = [Segment(1, 3.5, "hug", 0.9), Segment(5, 6, "hug", 0.6), Segment(15, 16, "hug", 0.9)]
     late = {"p50": 0.25, "p95": pytest.approx(0.25 + 0.45 * 1.5)}
-    result = measure_instances([VideoEvents(truth, detections, 20.0, told=[4.0, 6.5, 16.5])], CLASSES)
+    result = measure_instances([VideoEvents(truth, detections, 20.0, ended=[4.0, 6.5, 16.5])], CLASSES)
     assert result["late"] == result["per_class"]["hug"]["late"] == late
     assert measure((truth, detections))["late"] == {"p50": None, "p95": None}
 
