@@ -107,7 +107,7 @@ class Average(Model):
 
     @property
     def classifier(self) -> nn.Linear:  # type: ignore[override]
-        """The first member's: all have its device and dtype."""
+        """The classifier of the first member; all members have the same device and dtype."""
         return self.members[0].classifier
 
     def forward(self, windows: Windows) -> Any:

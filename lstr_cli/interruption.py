@@ -105,7 +105,7 @@ class Interruptions:
         raise KeyboardInterrupt
 
     def _listen(self) -> None:
-        """Until the pipe closes: a byte of it is the number of a signal, written at once by what receives signals."""
+        """Read the numbers of received signals from the pipe, a byte each, until it closes."""
         first, since, idle = 0, 0.0, 0
         while True:
             if not select.select([self._ours], [], [], POLL_S if first else None)[0]:
@@ -116,7 +116,7 @@ class Interruptions:
                 # While it unwinds, the main thread handles an exception; Python 3.11 says "none" by three Nones.
                 handled = sys._current_exceptions().get(self._main)
                 idle = 0 if self._over or handled not in (None, (None, None, None)) else idle + 1
-                if idle == 2:  # a library caught the interrupt, and went on
+                if idle == 2:  # a library caught the interrupt and continued
                     idle = 0
                     self._resend_signal()
                 continue

@@ -76,7 +76,7 @@ class LazyGroup(Group):
     """Imports a command's module only when that command is used, so that --help answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order a new user meets them."""
+        """Return the commands in the order in which a new user needs them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:

@@ -26,14 +26,14 @@ SOURCES = {".py", ".c", ".cu", ".h", ".js", ".css", ".html"}
 SKIPPED = {"__pycache__", "vendor", "_generated"}
 
 BUDGETS = {
-    "product lines": 56_400,  # target 50,000; the fixes of label files, features and copies took 450
+    "product lines": 55_900,  # target 50,000
     "product files": 247,
-    "test lines": 29_900,  # target 25,000
+    "test lines": 27_100,  # target 25,000
     "functions per 100 lines": 5.3,  # target 4.5
-    "private functions used once, percent": 42.6,  # target 25
+    "private functions used once, percent": 40.7,  # target 25
     "dataclasses and structs": 180,  # target 150; TimeLimit of a network
     "fields of Config and Options classes": 323,  # target 250; two of the plan that networks follow
-    "lines without a comment, percent": 95.5,  # target 97
+    "lines without a comment, percent": 95.4,  # target 97
     "documentation pages": 25,
     "words of README": 700,
     "rooms": 22,
@@ -42,7 +42,7 @@ BUDGETS = {
     "options of learn": 10,  # target 14
     "options of train": 9,  # target 16
     "modules loaded by detect": 90,
-    "files on the way of one chunk": 16,  # target 8
+    "files on the way of one chunk": 13,  # target 8
     "threads on the way of one chunk": 4,  # two cores; target 3
 }
 

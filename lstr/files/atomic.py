@@ -64,24 +64,24 @@ def replacing(path: Path) -> Iterator[Path]:
         raise unwritable(path.parent, error) from error
 
 
-def leftovers(folder: Path, beside: str = "") -> list[Path]:
+def leftovers(folder: Path, file_name: str = "") -> list[Path]:
     """Return the temporary files in a folder that no running process writes.
 
     Args:
         folder: The folder; it is searched recursively.
-        beside: A file name; restricts the result to temporary files of this file, directly in the folder.
+        file_name: Restricts the result to temporary files of this file, directly in the folder.
     """
     found = []
-    for path in folder.glob(f".{glob.escape(beside[:32])}.tmp-*") if beside else folder.rglob(".*.tmp-*"):
+    for path in folder.glob(f".{glob.escape(file_name[:32])}.tmp-*") if file_name else folder.rglob(".*.tmp-*"):
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found.append(path)
     return found
 
 
-def sweep(folder: Path, beside: str = "") -> None:
+def sweep(folder: Path, file_name: str = "") -> None:
     """Remove the temporary files of killed processes; arguments as for `leftovers`."""
-    for path in leftovers(folder, beside):
+    for path in leftovers(folder, file_name):
         with suppress(OSError):
             path.unlink()
 

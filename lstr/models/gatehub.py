@@ -144,7 +144,7 @@ class GateHUB(Model):
         return self.feature_head_work.input_linear[0]  # type: ignore[return-value]
 
     def video_logits(self, features: Tensor, batch_size: int, constants: Gates | None = None) -> Tensor:
-        """See `Model.video_logits`; every chunk passes its part of the gate once."""
+        """See `Model.video_logits`; the gate of each chunk is computed once."""
         constants, parts, rows = constants or self.constants(), {}, []
         if self.keeps_parts:
             parts = self._parts(constants, F.linear(features, self.head.weight))  # (L, ...) each
@@ -192,7 +192,7 @@ class GateHUB(Model):
         if self.keeps_parts:
             parts = self._parts(constants, F.linear(features, self.head.weight))
         else:
-            # with a row beside it: one alone is multiplied, and rounded, in another order than those of a video
+            # with a second row, because a single row is multiplied and rounded in another order
             parts = {"tokens": self.feature_head_work(F.pad(features, (0, 0, 0, 1)))[:-1]}
         after, kept, missing = {}, {}, plan.get("missing")
         for name, ring in tensors.items():

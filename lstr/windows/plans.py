@@ -62,9 +62,9 @@ class Planner(msgspec.Struct, frozen=True, tag_field="form", tag=str.lower):
         return self.plan(chunks, np.arange(len(chunks)))
 
     def ahead(self, chunk: int, count: int) -> Iterator[Plan]:
-        """Yield the plans of one stream for `count` chunks from `chunk` on, as `needed` leaves them.
+        """Yield the plans of one stream for `count` chunks from `chunk` on, reduced by `needed`.
 
-        They are computed together: NumPy takes as long for the indices of some dozen chunks as for those of one.
+        They are computed together, because NumPy takes as long for the indices of a dozen chunks as for one.
         """
         plan = self.plan(np.arange(chunk, chunk + count), np.zeros(count, dtype=np.int64))
         lengths = {name: len(values) // count for name, values in plan.items()}

@@ -229,7 +229,7 @@ def _write(path: Path, document: Mapping[str, Any], parts: Mapping[str, Part]) -
     document = _plain(document)
     with refusals(path):  # metrics of other programs may be anything
         card = card_of(document, path.name)
-    sweep(path.parent, beside=path.name)
+    sweep(path.parent, file_name=path.name)
     with replacing(path) as temporary:
         write_archive(temporary, document, card, parts)
     return open_model(path)

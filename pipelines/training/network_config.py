@@ -196,9 +196,9 @@ def trainable_network(network: str, stream: str = "rgb") -> Network:
     return entry
 
 
-def defaults(stream: str, begun: str | None, network: Network = RESNET50) -> FinetuneConfig:
-    """Return the default settings of a stream, for initial weights from a data set (`begun`) or random ones (None)."""
-    if begun == "imagenet":
+def defaults(stream: str, dataset: str | None, network: Network = RESNET50) -> FinetuneConfig:
+    """Return the default settings of a stream, for initial weights of a data set, or random ones (None)."""
+    if dataset == "imagenet":
         # Grey images are like those of ImageNet, and of few videos a network learns the place and the people: on three
         # folds of UT-Interaction grey with difference had per-frame mAP .716 after 2 epochs, .781 without training.
         # `change` compares what ImageNet taught the network to see.
@@ -207,20 +207,20 @@ def defaults(stream: str, begun: str | None, network: Network = RESNET50) -> Fin
         # what has a sign has a middle: to flow another brightness would be a moving camera
         return PICTURES.replace(brightness=0.0) if stream in ("flow", "difference") else PICTURES
     own: Mapping[str, Any] = network.finetuning.get(stream, {})
-    return PUBLISHED if begun else RANDOM[stream].replace(**own)
+    return PUBLISHED if dataset else RANDOM[stream].replace(**own)
 
 
 def resolve(
-    preset: Preset, begun: Mapping[str, str | None], settings: Mapping[str, str], device: str
+    preset: Preset, dataset: Mapping[str, str | None], settings: Mapping[str, str], device: str
 ) -> tuple[Preset, dict[str, FinetuneConfig]]:
     """The settings of each stream, nothing left to choose, and the preset with the sizes of images that they have.
 
-    begun: as for `defaults`, by stream. settings: NAME for all streams, rgb.NAME or flow.NAME for one; `epochs` of
+    dataset: as for `defaults`, by stream. settings: NAME for all streams, rgb.NAME or flow.NAME for one; `epochs` of
     all leave a network as it begins that stays so. A preset with other sizes than `kinetics` keeps them where no
     setting changes them. Raises ConfigError for an unknown name or value.
     """
     networks = {stream: trainable_network(part.network, stream) for stream, part in preset.parts.items()}
-    plain = {stream: defaults(stream, begun[stream], networks[stream]) for stream in networks}
+    plain = {stream: defaults(stream, dataset[stream], networks[stream]) for stream in networks}
     larger = max(plain.values(), key=lambda config: config.crop)  # trained weights know images of their size
     multiple = math.lcm(*(network.multiple for network in networks.values()))
     # rounded up to a size at which the layers of all networks meet

@@ -93,7 +93,7 @@ class NetworkFiles:
 
     @property
     def run(self) -> RunFolder:
-        """Its part of the run: its state and its lines of the log."""
+        """The network's part of the run: its state and its lines of the log."""
         file = f"{self.stream}{f'_fold_{self.fold}' if self.fold else ''}.pth"
         return RunFolder(self.folder, f"{NETWORK_STATES}/{file}", self.name)
 

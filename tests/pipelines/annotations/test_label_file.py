@@ -182,7 +182,7 @@ def test_videos_and_labels_in_the_paths_of_a_command(files, tmp_path):
 
 
 def test_hidden_files_are_ignored(tmp_path, lstr):
-    """macOS puts one beside each file on a disk of another system."""
+    """macOS writes one next to each file on a disk of another system."""
     for name in ("._project.eaf", "._day.csv", "._book.xls"):
         (tmp_path / name).write_bytes(b"\x00\x05\x16\x07Mac OS X\xa3")
     assert not is_labels(str(tmp_path))
