@@ -51,11 +51,11 @@ STILL_ON = " (still on at the end)"
 @option(
     "-f --format LIST",
     OUTPUT,
-    "Write these files into DIR, with commas between.  [default: json,jsonl,npy,html]",
+    "Write these formats into DIR, separated by commas.  [default: json,jsonl,npy,html]",
     "formats",
     multiple=True,
 )
-@option("--events-only", OUTPUT, "Leave decisions out of the JSONL, tens of MB a day of a camera.")
+@option("--events-only", OUTPUT, "Write only events to the JSONL; decisions take tens of MB per day of a camera.")
 @option("--json", OUTPUT, "Print the timeline as JSON instead of a table; a list for a folder or several.", "as_json")
 @option("--on P", EVENTS, "Start an action at this score.  [default: 0.5]", type=AT_LEAST_0)
 @option("--off P", EVENTS, "End an action below this score.  [default: 0.35]", type=AT_LEAST_0)
@@ -65,10 +65,8 @@ STILL_ON = " (still on at the end)"
     "Ignore actions shorter than this many seconds. Delays each start by as much.",
     type=AT_LEAST_0,
 )
-@option("--merge-gap S", EVENTS, "Join parts of an action this near. Delays each end by as much.", type=AT_LEAST_0)
-@option(
-    "--start TIME", DATA, "Skip what comes before, for example 90s or 1:30.", type=Quantity(parse_seconds), default=0.0
-)
+@option("--merge-gap S", EVENTS, "Join parts of an action this close. Delays each end by as much.", type=AT_LEAST_0)
+@option("--start TIME", DATA, "Start at this time, for example 90s or 1:30.", type=Quantity(parse_seconds), default=0.0)
 @option("--duration TIME", DATA, "Stop after this much of each source.", type=Quantity(parse_seconds, positive=True))
 @option(
     "--name NAME=SOURCE",

@@ -48,7 +48,7 @@ OF_FEATURES = ("published", "choose_thresholds", "false_alarms", "allow_seen")
     "--false-alarms RATE",
     EVENTS,
     "Choose the thresholds that find most with this many false alarms of all classes together, for example 2/h.  "
-    "[default: the highest F1 of found actions]",
+    "[default: the highest event F1, with a price for delays]",
     type=Quantity(parse_rate),
 )
 @option("--published", MODEL, "Score the chunks that the published code of this kind scores.")

@@ -33,7 +33,7 @@ from lstr_cli.options import (
 @option(
     "--recipe NAME|FILE",
     NETWORKS,
-    "Make features by this recipe. faithful: as published, ten flow crops. fast: one, and bf16 where it is faster. "
+    "Make features by this recipe. faithful: as published, with ten flow crops. fast: one crop, and bf16 where faster. "
     "activitynet, activitynet-fast: the variant with ResNet-50 on both streams. Or a recipe file, or the recipe (and "
     "weights) of a feature folder, checkpoint, folder of `lstr finetune`, or model file.  [default: fast on a CPU, "
     "faithful on a GPU]",
@@ -47,11 +47,9 @@ from lstr_cli.options import (
     "with one id or path per line.",
 )
 @list_option
-@option(
-    "--workers N", RUN, "Use N processes.  [default: one for four cores, and for each GPU]", type=click.IntRange(min=1)
-)
-@option("--allow-damaged", DATA, "Keep what precedes the damage of a damaged video, instead of failing it.")
-@option("--dry-run", RUN, "Show how much there is to do, how long it takes, and stop.")
+@option("--workers N", RUN, "Use N processes.  [default: one per four cores, and per GPU]", type=click.IntRange(min=1))
+@option("--allow-damaged", DATA, "Use damaged videos up to the damage, instead of reporting them as failed.")
+@option("--dry-run", RUN, "Show the plan with its duration, and stop.")
 @option("--json", OUTPUT, "Print the summary, or the plan of a --dry-run, as one JSON document.", "as_json")
 @set_option(f"runtime threads root engine ray_address cache {OF_RECIPE}")
 def command(videos, output, recipe, stream, weights, calibrate, lists, settings, dry_run, as_json, **others):

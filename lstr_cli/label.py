@@ -13,15 +13,15 @@ from lstr_cli.options import DATA, OUTPUT, RUN, Command, option
 @click.command("label", cls=Command)
 @click.argument("videos", nargs=-1, required=True, metavar="VIDEO|DIR|PATTERN...")
 @option("-o --output FILE", OUTPUT, "Write the labels here.  [default: labels.json next to the videos]")
-@option("--labels FILE", DATA, "Begin with labels of any format; repeatable.", multiple=True)
+@option("--labels FILE", DATA, "Start with labels of any format; repeatable.", multiple=True)
 @option(
     "-m --model -c --checkpoint FILE",
     DATA,
     "Propose the detections and near misses of a model file (.lstr) or checkpoint.",
     "model",
 )
-@option("--port N", RUN, "Serve the page here.  [default: 8420, or one that is free]", type=click.IntRange(1, 65535))
-@option("--no-browser", RUN, "Print the address, and open nothing.")
+@option("--port N", RUN, "Serve the page on this port.  [default: 8420, or a free one]", type=click.IntRange(1, 65535))
+@option("--no-browser", RUN, "Print the address without opening a browser.")
 def command(videos, output, labels, model, port, no_browser):
     """Label videos on a page in the browser; the file is ready for `lstr learn`.
 

@@ -65,23 +65,23 @@ PROGRESS_SECONDS = 0.25  # between two reports of progress within a step, in JSO
     train="of its training",
 )
 def command(videos, labels, lists, output, settings, dry_run, make_default, as_json, **others):
-    """Learn to detect the actions that LABELS show in some videos; ends with one file that `lstr detect -m` takes.
+    """Train a model file for `lstr detect -m` on videos and the actions that LABELS mark in them.
 
-    LABELS are label files of any form that `lstr labels convert` reads. For a video that is in several files, the last
-    one counts, so put corrections last. The steps are always the same: check the labels, compute frames and flow,
+    LABELS are label files of any format that `lstr labels convert` reads. For a video that is in several files, the
+    last one counts, so put corrections last. The steps are always the same: check the labels, compute frames and flow,
     train the feature networks, compute features, train the models, choose thresholds, measure, and write MODEL. A
     plan with the times of this machine comes first. Run the same command again to resume after an interruption.
 
     All videos are used for training, except test videos by the labels. The result is measured on these, or in
-    folds: each video is scored by networks and models that have not seen it. If the labels call some videos training,
-    videos of other subsets than testing and validation are ignored. All parts and the report are in a folder next to
-    MODEL (fall.learn for fall.lstr), which you may delete.
+    folds: each video is scored by networks and models that were not trained on it. If the labels call some videos
+    training, videos of other subsets than testing and validation are ignored. All parts and the report are in a
+    folder next to MODEL (fall.learn for fall.lstr), which you may delete.
 
     `lstr evaluate OLD.lstr NEW.lstr VIDEOS LABELS` compares the model with an earlier one.
 
     --set NAME=VALUE changes a setting: model.NAME and train.NAME as for `lstr train`, others as for `lstr finetune`.
-    model.kind=KIND is the kind of model that sees the features (`lstr models` lists all): an RNN up to an hour of
-    training video where none is named, then LSTR. A kind is as its preset KIND-small has it, then as published.
+    model.kind=KIND is the kind of model on the features (`lstr models` lists all). The default is an RNN for up to an
+    hour of training video, else LSTR, with the settings of the preset KIND-small, else with the published ones.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ from lstr_cli.options import MODEL, NETWORKS, OUTPUT, Command, as_json, option, 
 @option(
     "--weights DIR",
     NETWORKS,
-    "Take the networks of this folder of `lstr finetune`.  [default: where the features of the run say it is]",
+    "Take the networks of this folder of `lstr finetune`.  [default: the folder that the features of the run name]",
 )
 @option("--metrics FILE", MODEL, "Put the output of `lstr evaluate --json` into the model card.")
 def pack(runs, output, weights, metrics):

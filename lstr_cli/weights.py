@@ -56,7 +56,7 @@ def list_command(as_json):
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @option("--from FILE|URL", DATA, "Take it from this file, folder or address.", "mirror")
 def fetch_command(names, mirror):
-    """Bring published files to this machine and check them by their hash.
+    """Download published files and check their hashes.
 
     NAME is a recipe (kinetics or activitynet: both its files), a file name, a hash prefix or a network of timm of
     `lstr weights list`; kinetics without one. A file without a published hash is trusted the first time, and its hash

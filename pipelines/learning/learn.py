@@ -46,7 +46,6 @@ from lstr.pipelines.learning.plan import (
     NETWORKS,
     PACK,
     THRESHOLDS,
-    TIME_MARGIN,
     StepProgress,
     Workspace,
     describe_limitation,
@@ -177,7 +176,7 @@ class Learner:
             folds=folds or None,
             spare=not folds,
             at_once=plan.at_once,
-            later=TIME_MARGIN * sum(step.seconds for step in plan.since(FEATURES)),
+            later=sum(step.seconds for step in plan.since(FEATURES)),
             planned={stream: planned[NETWORKS[stream]] for stream, n in plan.epochs.items() if n},
         )
         networks = [NetworkFiles(weights, name, fold or None) for name in plan.epochs for fold in range(1 + folds)]

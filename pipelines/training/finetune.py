@@ -139,7 +139,7 @@ class FinetuneOptions(VideoOptions):
     at_once: Positive | None = None
     """Networks of a stream that are trained at once on a CPU; None for a number that suits job and machine."""
     later: float = 0.0
-    """Seconds of `seconds` for the work that follows, more if training takes longer than `planned`"""
+    """Seconds of the work that follows by a plan, for which a part of `seconds` is kept"""
     planned: Mapping[str, float] = field(default_factory=dict)
     """Seconds of a network by stream"""
 

@@ -183,7 +183,7 @@ def run_job(options: TrainOptions, device: str) -> Iterator[Event]:
     if seen := network_overlap(split, task.model):
         yield Notice(
             f"the {describe_overlap(seen, n_videos, 'training videos')}: features of new videos will be worse; "
-            "`lstr learn` scores each video by networks that have not seen it."
+            "`lstr learn` scores each video by networks that were not trained on it."
         )
     if task.validation and (seen := network_overlap(task.validation, task.model)):
         yield Notice(
