@@ -161,7 +161,8 @@ def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None, known: Col
         visited.add(real)
         # sorted, so that of two links to one folder always the same one counts
         folders[:] = sorted(name for name in folders if not name.endswith(OWN_FOLDERS))
-        for path in (Path(at, name) for name in names if name not in known):
+        # not the journals of `lstr label`
+        for path in (Path(at, name) for name in names if name not in known and not name.endswith(".json.journal")):
             # a broken link or a pipe may be named like a video
             (paths if is_video_name(path, suffixes) and path.is_file() else others).append(path)
     if tell and paths and (others or errors):

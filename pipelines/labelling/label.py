@@ -54,7 +54,7 @@ def label(
     if model:
         check_model(model)
     own = Path(NAME) if output is None or output.is_dir() else output
-    others = [path.name for path in (own, journal_of(own), *map(Path, labels))]
+    others = [path.name for path in (own, *map(Path, labels))]
     found = find_videos(videos, VIDEO_SUFFIXES, None, tell, others)
     if output is None:
         first = Path(videos[0])

@@ -62,7 +62,7 @@ def test_ids_of_videos_with_equal_stems(folder):
 
 def test_skipped_files_of_a_folder_are_reported(folder):
     """GIFs, broken links, pipes and hidden files, which macOS writes next to each video."""
-    for name in ("1.gif", "2.GIF", "page.ps", "b/x.lanes.mp4", "a/._x.mp4"):
+    for name in ("1.gif", "2.GIF", "page.ps", "b/x.lanes.mp4", "a/._x.mp4", "l.json.journal"):
         (folder / name).touch()
     (folder / "gone.mp4").symlink_to("nowhere.mp4")
     os.mkfifo(folder / "pipe.mp4")
@@ -70,6 +70,7 @@ def test_skipped_files_of_a_folder_are_reported(folder):
     assert len(find_videos([folder], tell=sentences.append)) == 5
     (sentence,) = sentences
     assert all(counted in sentence for counted in (str(folder), "3 .mp4", "2 .gif", "1 hidden", "1 .y4m"))
+    assert "journal" not in sentence
     find_videos(["-dash.avi"], tell=sentences.append)
     assert len(sentences) == 1, "a single file has nothing to report"
     find_videos([folder], tell=sentences.append, known=("page.ps", "1.gif"))
