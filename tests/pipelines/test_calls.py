@@ -28,7 +28,7 @@ def test_from_videos_to_decisions(tmp_path):
     resumed = lstr.extract([root / "videos"], features, recipe=tmp_path / "weights", device="cpu")
     assert resumed.counts["kept"] == 3
     settings = {**TINY_SETTINGS, "train.epochs": 1}
-    with pytest.warns(UserWarning, match="flow.* have seen"):
+    with pytest.warns(UserWarning, match="flow.*2 of 2"):
         trained = lstr.train(features, labels, tmp_path / "run", preset="rnn-small", settings=settings, device="cpu")
     result = lstr.evaluate(trained.checkpoint, features, labels, subset="testing", resamples=0)
     assert result.document["lstr"]["mAP"] is not None
