@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from signal import SIGINT
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,6 +33,11 @@ from lstr_cli.options import (
     take_named,
     weights_option,
 )
+
+if TYPE_CHECKING:  # they import torch
+    from lstr.pipelines.detection.decision import Ended
+    from lstr.pipelines.detection.detect import Detected, DetectEvent
+    from lstr_cli.view import View
 
 STALLED = 1  # exit status if a live source sent nothing for too long
 AT_LEAST_0 = click.FloatRange(min=0)
@@ -184,13 +189,13 @@ def command(sources, as_json, formats, settings, on, off, min_length, merge_gap,
         sys.exit(STALLED if result.stalled else console.PARTIAL_FAILURE)
 
 
-def _show_json(ended: list[Any], is_list: bool) -> None:
+def _show_json(ended: "list[Ended]", is_list: bool) -> None:
     timelines = [source.timeline for source in ended]
     if is_list or timelines:
         console.show_json(timelines if is_list else timelines[0])
 
 
-def _show_ended(ended: list[Any], with_tables: bool) -> None:
+def _show_ended(ended: "list[Ended]", with_tables: bool) -> None:
     """Show the results of the sources that ended."""
     from lstr_cli.view import speed_text
 
@@ -227,7 +232,9 @@ def _show_ended(ended: list[Any], with_tables: bool) -> None:
             console.say(f"report: {source.page}")
 
 
-def _follow(job: Generator[Any, None, None], view: Any, messages: ThreadPoolExecutor, ended: list[Any]) -> Any:
+def _follow(
+    job: "Generator[DetectEvent, None, None]", view: "View", messages: ThreadPoolExecutor, ended: "list[Ended]"
+) -> "Detected":
     """Show what the job reports, add the sources that end to `ended`, and return the result.
 
     The thread of `messages` prints: a stopped terminal would stop the cameras otherwise.

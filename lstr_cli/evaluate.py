@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,12 @@ from lstr_cli.options import (
     take,
     take_named,
 )
+
+if TYPE_CHECKING:  # they import numpy
+    from lstr.pipelines.evaluation.analysis import Findings
+    from lstr.pipelines.evaluation.comparison import Comparison
+    from lstr.pipelines.evaluation.evaluate import EvaluateResult
+    from lstr.pipelines.evaluation.scoring import Evaluation
 
 AHEAD = ("mAP", "mcAP", "event F1", "instance mAP")  # figures by which checkpoints are compared
 SYSTEMS = {"lstr": "model", "chance": "chance", "time_prior": "time prior"}  # keys of the JSON, and their columns
@@ -131,7 +137,7 @@ def command(paths, settings, to, as_json, show_all, **others):
         console.say_next("lstr", "detect", "VIDEO", "-c", checkpoints[0], "-o", "timeline")
 
 
-def _show(result: Any, to: str | None, as_json: bool, show_all: bool) -> None:
+def _show(result: "EvaluateResult | Comparison", to: str | None, as_json: bool, show_all: bool) -> None:
     """Print a result: as JSON, as a table for a paper, or as tables for a terminal."""
     from lstr.pipelines.evaluation.tables import paper_table
 
@@ -148,7 +154,7 @@ def _show(result: Any, to: str | None, as_json: bool, show_all: bool) -> None:
         console.say(f"report: {result.page.resolve()}")
 
 
-def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> Any:
+def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> "Comparison":
     """Measure model files on videos that none was trained on; without --labels the last path is the labels."""
     from lstr.pipelines.evaluation.comparison import ComparisonOptions, compare_models
     from lstr.pipelines.model_files.model_file import is_meant_as_model
@@ -171,7 +177,7 @@ def _compare_on_videos(paths: tuple[str, ...], settings: Any, **others: Any) -> 
     return console.follow(compare_models(chosen), "videos")
 
 
-def show_findings(findings: Any, verdict: str, show_all: bool) -> None:
+def show_findings(findings: "Findings", verdict: str, show_all: bool) -> None:
     """Show the table of actions of one checkpoint, or of several side by side; with `show_all` all tables.
 
     The verdict says which of two model files is better.
@@ -237,7 +243,7 @@ def show_thresholds(document: dict) -> None:
         console.show(f"by default thresholds: {sentence(one['default_events'])}")
 
 
-def _show_classes(judged: Sequence[Any]) -> None:
+def _show_classes(judged: Sequence["Evaluation"]) -> None:
     """Show AP and cAP of one checkpoint next to the baselines, or the AP of several."""
     from lstr.pipelines.evaluation.tables import figure_text
 
@@ -258,7 +264,7 @@ def _show_classes(judged: Sequence[Any]) -> None:
     console.show_table(title, columns, rows, right=range(1, len(columns)))
 
 
-def _show_means(judged: Sequence[Any]) -> None:
+def _show_means(judged: Sequence["Evaluation"]) -> None:
     from lstr.pipelines.evaluation.tables import mean_rows
 
     names = len(judged) > 1

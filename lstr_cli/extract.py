@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from lstr_cli.options import (
     take_recipe,
     weights_option,
 )
+
+if TYPE_CHECKING:  # imports torch
+    from lstr.pipelines.features.extraction import Plan
 
 
 @click.command("extract", cls=Command)
@@ -147,7 +150,7 @@ def speed(chunks_per_second: float) -> str:
     return f"{chunks_per_second:.1f} a second, {chunks_per_second / FEATURES_PER_SECOND:.2f} × real time"
 
 
-def _line(plan: Any) -> str:
+def _line(plan: "Plan") -> str:
     """Return a plan in one line. Warns if its disk is too small."""
     about = plan.to_dict()
     counts = f"{about['done']} done, {about['to_do']} to do"

@@ -3,12 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from lstr_cli import console
 from lstr_cli.options import DATA, OF_DATA, OF_FEATURES, OUTPUT, Group, as_json, option, read_pairs, set_option
+
+if TYPE_CHECKING:
+    from lstr.pipelines.pages.table import Table
 
 # Kinds of notes about what a time budget does not depend on
 MINOR_NOTES = ("no subsets", "subset name", "id with ending", "scores")
@@ -231,7 +234,7 @@ def compare(labels, others, videos, as_json):
     _print(agreement_table(agreement), agreement, as_json)
 
 
-def _print(table: Any, document: dict, as_json: bool) -> None:
+def _print(table: "Table", document: dict, as_json: bool) -> None:
     if as_json:
         console.show_json(document)
     else:

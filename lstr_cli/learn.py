@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,10 @@ from lstr_cli.options import (
     set_option,
     take_run,
 )
+
+if TYPE_CHECKING:  # they import numpy
+    from lstr.pipelines.learning.plan import StepProgress
+    from lstr.pipelines.learning.preparation import Learning
 
 # The share of a step after which its own speed says as much as the plan: the first of it waits for networks
 TRUST = 0.05
@@ -150,7 +154,7 @@ class RemainingTime:
         # the step, when its first progress came, and how much of it was done then
         self._start: tuple[str, float, int] = ("", 0.0, 0)
 
-    def update(self, event: Any, now: float) -> tuple[float, float]:
+    def update(self, event: "StepProgress", now: float) -> tuple[float, float]:
         """Return the seconds that the step and all steps still take, at the moment `now`."""
         if self._start[0] != event.step.key:
             self._start = (event.step.key, now, event.done)
@@ -224,7 +228,7 @@ def follow_in_json(events: Iterator) -> Any:
     return result
 
 
-def _say_plan(planned: Any) -> None:
+def _say_plan(planned: "Learning") -> None:
     """Print the steps, how long they take, and how much disk they need."""
     plan = planned.plan
     rows = [(f"{at}", step.name, console.clock(step.seconds)) for at, step in enumerate(plan.steps, start=1)]

@@ -103,9 +103,8 @@ def check(
     """
     # The best known duration of each video: from its file, else its features, else the label file
     known = {name: Footage(video.duration) for name, video in labels.videos.items() if video.duration is not None}
-    known |= {name: Footage(clock.at(length)) for name, length in (lengths or {}).items() if length} | dict(
-        footage or {}
-    )
+    known |= {name: Footage(clock.at(length)) for name, length in (lengths or {}).items() if length}
+    known |= dict(footage or {})
     units = odd_units(labels.videos, known)
     findings = list(check_set(labels))
     classes = dict.fromkeys(labels.classes)  # a dict for fast lookup that keeps the order

@@ -117,7 +117,7 @@ def labels_of(
     lists_classes = names is not None
     if names is None:
         found = {segment.label for video in videos.values() for segment in video.segments}
-        names = with_ambiguous(tuple(sorted(found - {AMBIGUOUS})), found)
+        names = with_ambiguous(without_ambiguous(sorted(found)), found)
     notes = [Note("subset name", f"{old!r} is taken as {new!r}") for old, new in renamed.items()]
     if videos and not has_subsets:
         notes.append(Note("no subsets", 'no video has a subset: all are taken as "training"'))
@@ -215,7 +215,8 @@ def without_ambiguous(labelled: Sequence[str]) -> tuple[str, ...]:
 
     Published models of THUMOS'14 are the exception: they have an output for it.
     """
-    return tuple(name for name in labelled if name != AMBIGUOUS or tuple(labelled) == THUMOS_CLASSES)
+    classes = tuple(labelled)
+    return classes if classes == THUMOS_CLASSES else tuple(name for name in classes if name != AMBIGUOUS)
 
 
 def with_ambiguous(known: tuple[str, ...], labelled: Collection[str]) -> tuple[str, ...]:

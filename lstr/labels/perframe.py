@@ -128,8 +128,10 @@ def _read_classes(where: str, entry: dict[str, Any]) -> list[str]:
 def _choose(path: Path, content: dict[str, Any], roots: Sequence[Path], dataset: str | None) -> str:
     if dataset is not None and dataset not in content:
         raise LabelsError(f"{path} has no data set {dataset!r}.", f"choose one of {', '.join(content)}.")
-    if dataset is not None or len(content) == 1:
-        return next(iter(content)) if dataset is None else dataset
+    if dataset is not None:
+        return dataset
+    if len(content) == 1:
+        return next(iter(content))
     folders = {root.resolve().name.casefold() for root in roots}
     fitting = [
         name

@@ -82,7 +82,8 @@ def recording_of(video_id: str) -> str:
     """
     folder, slash, name = video_id.rpartition("/")
     while True:
-        found = next((found for pattern in (GROUP, TIMES, SENSOR, PIECE) if (found := pattern.fullmatch(name))), None)
+        matches = (pattern.fullmatch(name) for pattern in (GROUP, TIMES, SENSOR, PIECE))
+        found = next(filter(None, matches), None)
         # parts always belong to one recording; clips only if a number identifies the recording
         if found is None or (found.re is PIECE and not found["part"] and not re.search(r"\d", found["whole"])):
             return f"{folder}{slash}{name}"

@@ -13,7 +13,6 @@ from lstr.errors import ExtractorError, LabelsError, MissingPathError, few
 from lstr.extractors.video.inputs import VIDEO_SUFFIXES, is_video_name
 from lstr.labels.check import SEVERITIES, check
 from lstr.labels.label_set import (
-    AMBIGUOUS,
     Labels,
     Note,
     VideoLabels,
@@ -22,6 +21,7 @@ from lstr.labels.label_set import (
     read_activitynet,
     read_json,
     with_ambiguous,
+    without_ambiguous,
 )
 from lstr.labels.perframe import INFO, is_data_info, read_data_info
 from lstr.labels.video_ids import check_ids
@@ -247,7 +247,7 @@ def read_label_files(
         ] = None
     classes = dict.fromkeys(name for _, labels in read for name in labels.classes)
     return Labels(
-        with_ambiguous(tuple(name for name in classes if name != AMBIGUOUS), classes),
+        with_ambiguous(without_ambiguous(tuple(classes)), classes),
         videos,
         any(labels.has_subsets for _, labels in read),
         all(labels.lists_classes for _, labels in read),

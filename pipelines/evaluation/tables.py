@@ -103,7 +103,7 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
     if len(judged) > 1:
         documents = {entry.name: entry.document for entry in judged}
         entries = [(label, {**of["events"]["together"], "AP": of["lstr"]["mAP"]}) for label, of in documents.items()]
-        name, precision = "checkpoint", "mAP"
+        name, average = "checkpoint", "mAP"
     else:
         events, scores = judged[0].document["events"], judged[0].document["lstr"]
         per_class = scores["per_class"]
@@ -111,7 +111,7 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
         by_recall = sorted(
             of_class, key=lambda label: -(of_class[label]["found"] / (of_class[label]["labels"] or math.inf))
         )
-        name, precision, entries = "class", "AP", [(label, of_class[label]) for label in by_recall]
+        name, average, entries = "class", "AP", [(label, of_class[label]) for label in by_recall]
         entries.append(("together", {**events["together"], "AP": scores["mAP"]}))
 
     def table(title: str, columns: Sequence[str], cells: Callable[[Entry], list[str]]) -> ResultTable:
@@ -123,8 +123,8 @@ def event_tables(judged: Sequence[Evaluation]) -> list[ResultTable]:
 
     return [
         table(
-            f"actions, seconds until they are reported, and per-frame {precision}",
-            ("actions", "found", "missed", "false alarms", "false s", "p50 s", "p95 s", precision),
+            f"actions, seconds until they are reported, and per-frame {average}",
+            ("actions", "found", "missed", "false alarms", "false s", "p50 s", "p95 s", average),
             lambda one: [
                 *(str(one[key]) for key in ("labels", "found", "missed", "false_alarms")),
                 figure_text(one["false_seconds"], 1),

@@ -21,7 +21,7 @@ from lstr.extractors.streams import CHANNELS_OF, PICTURES, in_training_order
 from lstr.extractors.video.inputs import local_copy
 from lstr.extractors.video.reader import open_chunks
 from lstr.files.remote import Place
-from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
+from lstr.labels.label_set import BACKGROUND, actions_of
 from lstr.pipelines.failures import skip_failure
 from lstr.pipelines.features.chunk_cache import planes_of
 from lstr.pipelines.features.dataset import LabelledVideo, TwoStreamArray
@@ -205,7 +205,7 @@ class Planner:
         return LearnPlan(
             dict(n_videos),
             dict(chunks),
-            len({*division.labels.classes} - {BACKGROUND, AMBIGUOUS}),
+            len(actions_of(division.labels)),
             division.sentence,
             steps(draws),
             epochs,

@@ -116,7 +116,7 @@ def report_skipped(*groups: tuple[Sequence[str], str, bool]) -> Iterator[Notice]
 
 @dataclass(frozen=True)
 class FinetuneOptions(VideoOptions):
-    """Which networks to train on which videos; `lstr finetune` has an option for each."""
+    """Which networks to train on which videos; `lstr finetune` has an option for each but `later` and `planned`."""
 
     stream: str = "both"
     """`rgb`, `flow` or `both`"""

@@ -82,22 +82,25 @@ class FinetuneConfig(Settings, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sentence = hint = ""
         if bool(self.height) != bool(self.width) or 0 < min(self.height, self.width) < SMALLEST:
-            sentence = f"height is {self.height} and width is {self.width}."
-            hint = f"use {SMALLEST} pixels or more, or 0 for both."
-        elif 0 < self.crop_range < 1:
-            sentence, hint = f"crop_range is {self.crop_range}.", "use 1 or more, or 0 for crops of four sizes."
-        elif self.zoom > 1 and not self.crop_range:
-            sentence, hint = f"zoom is {self.zoom}, but crop_range is 0.", "set crop_range to 1 or more, or zoom to 1."
-        elif self.samples == "chunks" and self.segments > 1:
-            sentence = f"samples is 'chunks', but segments is {self.segments}."
-            hint = "use segments=1, or samples=segments."
-        elif not SMALLEST <= self.crop <= self.short_side:
-            sentence = f"crop is {self.crop}, but short_side is {self.short_side}."
-            hint = f"use a crop from {SMALLEST} to short_side."
-        if sentence:
-            raise ConfigError(sentence, hint)
+            raise ConfigError(
+                f"height is {self.height} and width is {self.width}.", f"use {SMALLEST} pixels or more, or 0 for both."
+            )
+        if 0 < self.crop_range < 1:
+            raise ConfigError(f"crop_range is {self.crop_range}.", "use 1 or more, or 0 for crops of four sizes.")
+        if self.zoom > 1 and not self.crop_range:
+            raise ConfigError(
+                f"zoom is {self.zoom}, but crop_range is 0.", "set crop_range to 1 or more, or zoom to 1."
+            )
+        if self.samples == "chunks" and self.segments > 1:
+            raise ConfigError(
+                f"samples is 'chunks', but segments is {self.segments}.", "use segments=1, or samples=segments."
+            )
+        if not SMALLEST <= self.crop <= self.short_side:
+            raise ConfigError(
+                f"crop is {self.crop}, but short_side is {self.short_side}.",
+                f"use a crop from {SMALLEST} to short_side.",
+            )
 
     def draws_of(self, n_chunks: int) -> int:
         """Samples per epoch, where the training videos have N chunks."""
