@@ -202,11 +202,12 @@ class Service:
                 group[name] = source
         for model, group in groups.items():
             if model not in self.workers:
-                self.workers[model] = self._stack.enter_context(Worker(model, self))
+                config, shared = self.config, (self._sinks, self.log, self.dashboard, self.clips)
+                worker = Worker(model, config.actions, config.timeout, *shared, lambda name: self.zones.get(name, ()))
+                self.workers[model] = self._stack.enter_context(worker)
             self.workers[model].set_sources(group)
 
-    def make_sinks(self, loaded: Checkpoint) -> list[MakeSink]:
-        """Return the sinks of each source of a model."""
+    def _sinks(self, loaded: Checkpoint) -> list[MakeSink]:
         found: Any = loaded.about
         for name in ("metrics", "events", "per_class"):
             found = found.get(name) if isinstance(found, Mapping) else None
