@@ -4,7 +4,7 @@ import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lstr.batch import predict
 from lstr.errors import ConfigError, RecipeError
@@ -23,14 +23,7 @@ from lstr.pipelines.evaluation.analysis import (
 )
 from lstr.pipelines.evaluation.chosen_thresholds import backdated, choose_for_rate, doubts, write_thresholds
 from lstr.pipelines.evaluation.report import write_evaluation
-from lstr.pipelines.evaluation.scoring import (
-    Fold,
-    Scoring,
-    check_fit,
-    detect_events,
-    labelled_segments,
-    score_split,
-)
+from lstr.pipelines.evaluation.scoring import Scoring, check_fit, detect_events, labelled_segments, score_split
 from lstr.pipelines.evaluation.thresholds import Scored, choose_rule
 from lstr.pipelines.features.dataset import Split, network_overlap, read_dataset, training_warnings
 from lstr.pipelines.model_files.model_file import assumptions_of, open_checkpoint
@@ -47,7 +40,7 @@ CHOSEN_ON_TESTING = "thresholds chosen on the testing videos fit them: results o
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
+class EvaluateOptions(Scoring):
     """Options of an evaluation."""
 
     checkpoints: Sequence[str | Path]
@@ -58,9 +51,6 @@ class EvaluateOptions:
     """ActivityNet JSON, or a data_info.json"""
     subset: str | None = None
     """Subset to evaluate; None: testing, else validation; for thresholds: validation"""
-    mode: Literal["batch", "stream"] = "batch"
-    published: bool = False
-    """Compute means over the chunks that the published evaluation of each checkpoint's kind scores"""
     resamples: Count = RESAMPLES
     """Number of resamples of the videos for confidence intervals; 0 omits them"""
     choose_thresholds: bool = False
@@ -76,10 +66,6 @@ class EvaluateOptions:
     """Name of the folder of RGB features, if a feature folder has several; the same for `flow`"""
     flow: str | None = None
     skip_missing: bool = False
-    allow_mismatch: bool = False
-    allow_seen: bool = False
-    folds: Sequence[Fold] = ()
-    """Scores from models that were not trained on the videos, instead of the checkpoint's own scores"""
     model: Mapping[str, str] = field(default_factory=dict)
     """Model settings that are missing in a published checkpoint"""
     device: str | None = None
@@ -147,8 +133,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Event]:
         names = [options.name]
     entries = [(name, loaded, split) for name, loaded in zip(names, opened, strict=True)]
     # thresholds are always chosen on all chunks
-    published = options.published and not choosing
-    scoring = Scoring(options.mode, published, options.allow_mismatch, options.allow_seen, options.folds)
+    scoring = replace(options, published=False) if choosing else options
     warnings: list[str] = []
     for loaded in opened:
         warnings += check_fit(loaded, split, scoring)
@@ -175,11 +160,11 @@ def judge(
     """Score, analyse and compare checkpoints, each given by name, checkpoint, and the same videos with its features."""
     judged, resampled = [], []
     for name, loaded, split in entries:
-        for event in score_split(loaded, split, scoring):
+        for event in score_split(loaded, split, scoring, name):
             if isinstance(event, Finished):
-                evaluation = replace(event.result, name=name)
+                evaluation = event.result
             else:
-                yield replace(event, what=name)
+                yield event
         # all resamples of one video are equal
         resampled.append(resample(evaluation, resamples if len(evaluation.split.videos) > 1 else 0))
         evaluation.document.update(analyse(evaluation, resampled[-1]))

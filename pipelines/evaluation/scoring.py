@@ -13,7 +13,7 @@ from lstr import streaming
 from lstr.batch import predict_ahead, shared_constants
 from lstr.chunk import CLOCK, Clock
 from lstr.errors import CheckpointError, LabelsError
-from lstr.labels.label_set import Labels, segments_of, select, targets, with_ambiguous
+from lstr.labels.label_set import Labels, segments_of, targets, with_ambiguous
 from lstr.labels.segment import Segment
 from lstr.loaded_checkpoint import Checkpoint
 from lstr.metrics import per_frame as metrics
@@ -35,33 +35,28 @@ from lstr.timeline import Thresholds, Timeline, segments_in, thresholds_of
 
 Scores = NDArray[np.float32]
 Rules = Mapping[str, Thresholds]
+# Scores (L, C) by video id, of each fold from a model that was not trained on its videos
+Folds = Sequence[Mapping[str, Scores]]
 MEASURED_BY_FOLDS = "each scored by a model and feature networks that were not trained on it"
 CROSS_VALIDATED = "its actions detected with thresholds chosen on the other videos"
 
 
-@dataclass(frozen=True)
-class Fold:
-    """Scores (L, C) by video id, from a model that was not trained on these videos."""
-
-    scores: Mapping[str, Scores]
-    # Thresholds by video id that were chosen without the video; the checkpoint's thresholds are the default
-    rules: Mapping[str, Rules] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Scoring:
     """Options for scoring a split."""
 
-    # Many windows at once, or one chunk at a time as in `lstr detect`; the scores are equal
     mode: Literal["batch", "stream"] = "batch"
-    # Use only the chunks that the published evaluation of the kind scores (`rule_of`)
+    """Many windows at once, or one chunk at a time as in `lstr detect`; the scores are equal"""
     published: bool = False
-    # Allow features of another recipe
+    """Use only the chunks that the published evaluation of each checkpoint's kind scores (`rule_of`)"""
     allow_mismatch: bool = False
-    # Allow videos that the feature networks were trained on
+    """Allow features of another recipe"""
     allow_seen: bool = False
-    # Scores by other models that were not trained on the videos; baselines use the labels of the other videos
-    folds: Sequence[Fold] = ()
+    """Allow videos that the feature networks were trained on"""
+    folds: Folds = ()
+    """Scores by other models; only these videos are scored, and baselines use the labels of the other folds"""
+    rules: Mapping[str, Rules] = field(default_factory=dict)
+    """Thresholds by video id that were chosen without the video; the checkpoint's thresholds are the default"""
 
 
 @dataclass(frozen=True)
@@ -124,12 +119,10 @@ def baseline_scores(labels: Labels, lengths: list[int], clock: Clock = CLOCK) ->
     The scores of `chance` are the class priors; the scores of `time_prior` are class frequencies by chunk index. The
     result is empty without a training subset.
     """
-    if not any(video.subset == "training" for video in labels.videos.values()):
-        return {}
     trained = [
         targets(video, labels.classes, max(1, clock.nearest(video.duration)), clock)
-        for video in select(labels, "training").videos.values()
-        if video.duration
+        for video in labels.videos.values()
+        if video.subset == "training" and video.duration
     ]
     if not trained:
         return {}
@@ -156,8 +149,7 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
             "use the label file that the checkpoint was trained with.",
         )
     warnings = check_recipe(loaded, split.folder, scoring.allow_mismatch)
-    scored = _of_folds(split, scoring.folds)
-    scored = published_set(scored, rule_of(loaded)) if scoring.published else scored
+    scored = _scored_videos(loaded, split, scoring)
     if scoring.published and loaded.model.scoring_rule is None:
         warnings.append(
             f"no published evaluation of kind {loaded.config.kind} is known: chunks are chosen as in LSTR's."
@@ -166,42 +158,49 @@ def check_fit(loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()) ->
     return warnings if scoring.folds else [*warnings, *overlap_warnings(loaded, scored)]
 
 
-def _of_folds(split: Split, folds: Sequence[Fold]) -> Split:
-    """Return the videos with scores in folds; all videos without folds."""
-    if not folds:
-        return split
-    return replace(split, videos=[video for video in split.videos if any(video.id in fold.scores for fold in folds)])
+def _scored_videos(loaded: Checkpoint, split: Split, scoring: Scoring) -> Split:
+    """Return the videos of all folds, if there are any, and with chunks that a published evaluation scores."""
+    videos = split.videos
+    if scoring.folds:
+        videos = [video for video in videos if any(video.id in fold for fold in scoring.folds)]
+    if scoring.published:
+        rule = rule_of(loaded)
+        videos = [video for video in videos if rule.chosen(video.targets, split.labels.classes).any()]
+        if not videos:
+            raise LabelsError(
+                f"{rule.code}'s published evaluation does not score any chunk of these videos with this work memory "
+                f"({rule.work_length} chunks).",
+                "leave out --published.",
+            )
+    return replace(split, videos=videos)
 
 
 def score_split(
-    loaded: Checkpoint, split: Split, scoring: Scoring = Scoring()
+    loaded: Checkpoint, split: Split, scoring: Scoring = Scoring(), name: str = "evaluate"
 ) -> Iterator[Progress | Finished[Evaluation]]:
     """Score every chunk of a split: mAP, mcAP, metrics per class, and the two baselines.
 
     For a model that anticipates, the document has `anticipation`: mAP and mcAP of its scores by anticipation time.
     `seen` lists videos that feature networks were trained on, with the streams; `learnt_from` lists videos that the
-    checkpoint was trained on. Raises as `check_fit`.
+    checkpoint was trained on. `name` is the checkpoint's name in events and reports. Raises as `check_fit`.
     """
     warnings = [*check_fit(loaded, split, scoring), *training_warnings(loaded)]
     split = split.narrowed(loaded.config, streams_of_checkpoint(loaded))
     rule = rule_of(loaded) if scoring.published else EVERY_CHUNK
-    split = _of_folds(split, scoring.folds)
-    if scoring.published:
-        split = published_set(split, rule)
+    split = _scored_videos(loaded, split, scoring)
     seen = network_overlap(split, loaded.config)
     learnt = [] if scoring.folds else training_videos(loaded, (video.id for video in split.videos))
     start = perf_counter()
     scores: list[Scores] = []  # of each video (L, 1 + n_ahead, C)
-    yield Progress("evaluate", 0, len(split.videos))
+    yield Progress(name, 0, len(split.videos))
     unknown = len(split.labels.classes) - len(loaded.classes)  # 1 if only the labels have Ambiguous
     for rows in _scores_of(loaded, split, scoring):
         scores.append(np.pad(rows, ((0, 0), (0, 0), (0, unknown))))
-        yield Progress("evaluate", len(scores), len(split.videos))
+        yield Progress(name, len(scores), len(split.videos))
     seconds = perf_counter() - start
     n_ahead = 0 if scoring.folds else loaded.config.n_ahead
     anticipation = [_ahead(split, scores, ahead, rule) for ahead in range(1, n_ahead + 1)]
     now = [video[:, 0] for video in scores]
-    rules = {video_id: one for fold in scoring.folds for video_id, one in fold.rules.items()}
     document = {
         **pooled_metrics(split, {"lstr": now}, rule, scoring.folds),
         **({"anticipation": anticipation} if anticipation else {}),
@@ -210,7 +209,7 @@ def score_split(
         "mode": scoring.mode,
         "videos": len(split.videos),
         **({"folds": len(scoring.folds)} if scoring.folds else {}),
-        **({"decided_by_others": True} if rules else {}),
+        **({"decided_by_others": True} if scoring.rules else {}),
         "chunks": sum(len(rows) for rows in counted(split, now, rule)[0]),
         **({"seconds_per_chunk": split.clock.seconds} if split.clock != CLOCK else {}),
         "seconds": round(seconds, 2),
@@ -221,24 +220,12 @@ def score_split(
         **({"learnt_from": learnt} if learnt else {}),
         **({"warnings": warnings} if warnings else {}),
     }
-    yield Finished(Evaluation(loaded, split, now, document, rule, rules))
+    yield Finished(Evaluation(loaded, split, now, document, rule, scoring.rules, name))
 
 
 def rule_of(loaded: Checkpoint) -> ScoringRule:
     """Return the scoring rule of the published code of a checkpoint's kind; LSTR's rule if it is unknown."""
     return (loaded.model.scoring_rule or LSTR_RULE).of(loaded.config)
-
-
-def published_set(split: Split, rule: ScoringRule) -> Split:
-    """Return the videos with chunks that a published evaluation scores. Raises LabelsError without any."""
-    videos = [video for video in split.videos if rule.chosen(video.targets, split.labels.classes).any()]
-    if not videos:
-        raise LabelsError(
-            f"{rule.code}'s published evaluation does not score any chunk of these videos with this work memory "
-            f"({rule.work_length} chunks).",
-            "leave out --published.",
-        )
-    return replace(split, videos=videos)
 
 
 def counted(split: Split, scores: list[Scores], rule: ScoringRule) -> tuple[list[Scores], list[NDArray[Any]]]:
@@ -251,14 +238,14 @@ def counted(split: Split, scores: list[Scores], rule: ScoringRule) -> tuple[list
 
 
 def pooled_metrics(
-    split: Split, systems: dict[str, list[Scores]], rule: ScoringRule = EVERY_CHUNK, folds: Sequence[Fold] = ()
+    split: Split, systems: dict[str, list[Scores]], rule: ScoringRule = EVERY_CHUNK, folds: Folds = ()
 ) -> dict[str, Any]:
     """Return {system: {mAP, mcAP, per_class}} over the chunks of all videos that a rule includes, with both baselines.
 
     The baselines use the labels of the training videos; with folds, of the videos in other folds.
     """
     baselines: dict[str, dict[str, Scores]] = {}
-    for scored_ids in [{*fold.scores} for fold in folds] or [{video.id for video in split.videos}]:
+    for scored_ids in [{*fold} for fold in folds] or [{video.id for video in split.videos}]:
         own = [video for video in split.videos if video.id in scored_ids]
         labels = split.labels
         if folds:
@@ -280,7 +267,7 @@ def _scores_of(loaded: Checkpoint, split: Split, scoring: Scoring) -> Iterator[S
     """Yield the scores (L, 1 + n_ahead, C) of each video."""
     model = loaded.model
     if scoring.folds:
-        known = {video_id: rows for fold in scoring.folds for video_id, rows in fold.scores.items()}
+        known = {video_id: rows for fold in scoring.folds for video_id, rows in fold.items()}
         yield from (known[video.id][:, None] for video in split.videos)
         return
     if scoring.mode == "batch":

@@ -27,7 +27,7 @@ from lstr.labels.label_set import without_ambiguous
 from lstr.metrics.actions import sentence
 from lstr.pipelines.evaluation.chosen_thresholds import choose_training_thresholds, choose_validated_thresholds
 from lstr.pipelines.evaluation.evaluate import EvaluateOptions, evaluate
-from lstr.pipelines.evaluation.scoring import Fold, means_of
+from lstr.pipelines.evaluation.scoring import means_of
 from lstr.pipelines.evaluation.tables import figure_text
 from lstr.pipelines.evaluation.thresholds import Scored
 from lstr.pipelines.features.chunk_cache import find_cache
@@ -297,22 +297,21 @@ class Learner:
             "data": self.workspace.describe_data(labels, self.learning.videos),
             "videos": {i: video.subset for i, video in sorted(labels.videos.items())},
         }
-        measured: list[Fold] = []
+        measured: list[dict[str, Any]] = []
         if self.plan.folds:
             about |= {"tried": mAP, "taken": mAP[-1]["model"]} if mAP else {}
             if not self.division.of(TESTING):
                 about["folds"] = [
                     sorted(i for i in scores if folds[i] == number) for number in sorted({*folds.values()})
                 ]
-                for ids in about["folds"]:
-                    own = {i: without[i] for i in ids if i in without}
-                    measured.append(Fold({i: scores[i] for i in ids}, own))
+                measured = [{i: scores[i] for i in ids} for ids in about["folds"]]
         options = EvaluateOptions(
             [checkpoint],
             [self.workspace.features],
             self.workspace.labels,
             subset=TRAINING if measured else TESTING,
             folds=measured,
+            rules=without if measured else {},
             name=self.learning.model.stem,
             output=self.workspace.report,
             skip_missing=True,

@@ -116,7 +116,7 @@ def test_published_chunks_of_a_kind(loaded, split, kind, first, stop, code):
 
 
 def test_a_stream_has_the_same_scores(loaded, split):
-    batch, stream = (score(loaded, split, Scoring(mode)).scores for mode in ("batch", "stream"))
+    batch, stream = (score(loaded, split, Scoring(mode=mode)).scores for mode in ("batch", "stream"))
     for a, b in zip(batch, stream, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
 

@@ -49,7 +49,7 @@ def test_a_design_is_trained_scored_and_run_on_a_stream(small_set, tmp_path, des
     split = read_split(small_set.features, small_set.labels, "training")
     loaded = train(split, tmp_path, design)
     assert all(str(getattr(loaded.config, name)).lower() == value for name, value in design.items())
-    batch, stream = (result_of(score_split(loaded, split, Scoring(mode))).document for mode in ("batch", "stream"))
+    batch, stream = (result_of(score_split(loaded, split, Scoring(mode=mode))).document for mode in ("batch", "stream"))
     assert batch["lstr"]["mAP"] == pytest.approx(stream["lstr"]["mAP"], abs=1e-3)
     n_ahead = loaded.config.n_ahead
     assert ("anticipation" in batch) == ("anticipation" in stream) == (n_ahead > 0)
