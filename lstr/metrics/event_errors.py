@@ -52,9 +52,26 @@ def judge_events(video: VideoEvents, classes: Sequence[str]) -> dict[str, Judged
     the wrong action if it overlaps a detection of another action that has no label. A detection without a label has the
     wrong action if it overlaps any label of another action.
     """
-    actions = [label for label in classes if label not in (BACKGROUND, AMBIGUOUS)]
-    ambiguous = spans_of(video.truth, AMBIGUOUS)
-    of_action = {label: _of_action(video, label, ambiguous) for label in actions}
+    of_action: dict[str, JudgedEvents] = {}
+    for label in (label for label in classes if label not in (BACKGROUND, AMBIGUOUS)):  # regardless of other actions
+        truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
+        pairs = find(truth, detections)
+        found, paired = np.zeros(len(truth), bool), np.zeros(len(detections), bool)
+        found[pairs[:, 0]], paired[pairs[:, 1]] = True, True
+        skipped = is_ambiguous(detections, spans_of(video.truth, AMBIGUOUS)) & ~paired
+        links = belong_together(truth, detections)
+        links[pairs[:, 0], pairs[:, 1]] = True
+        links[:, skipped] = False
+        of_label, of_detection = links.sum(axis=1), links.sum(axis=0)
+        rows, columns = np.nonzero(links & (of_label == 1)[:, None] & (of_detection == 1)[None])
+        edges = detections[columns] - truth[rows]
+        labels = _kinds(of_label == 0, of_label > 1, (links & (of_detection > 1)[None]).any(axis=1))
+        detected = _kinds(of_detection == 0, (links & (of_label > 1)[:, None]).any(axis=0), of_detection > 1)
+        off = (np.abs(edges) > EDGE + SLACK).any(axis=1)
+        labels[rows[off]], detected[columns[off]] = EDGES, EDGES
+        detected[skipped] = -1
+        one_to_one, false = np.stack([rows, columns], 1), ~paired & ~skipped
+        of_action[label] = JudgedEvents(truth, detections, labels, found, detected, false, edges, one_to_one)
     nothing = np.zeros((0, 2))
     labelled = {label: one.truth for label, one in of_action.items()}
     unexplained = {label: one.detections[one.detected == ALONE] for label, one in of_action.items()}
@@ -92,29 +109,6 @@ def belong_together(truth: Spans, detections: Spans) -> NDArray[np.bool_]:
     shared = shared_seconds(truth, detections)
     instant = (truth[:, 1] <= truth[:, 0])[:, None] | (detections[:, 1] <= detections[:, 0])[None]
     return np.asarray((shared > SLACK) | (instant & (shared >= -SLACK)))
-
-
-def _of_action(video: VideoEvents, label: str, ambiguous: Spans) -> JudgedEvents:
-    """Judge one action without regard to other actions."""
-    truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
-    pairs = find(truth, detections)
-    found, paired = np.zeros(len(truth), bool), np.zeros(len(detections), bool)
-    found[pairs[:, 0]], paired[pairs[:, 1]] = True, True
-    left_out = is_ambiguous(detections, ambiguous) & ~paired
-    links = belong_together(truth, detections)
-    links[pairs[:, 0], pairs[:, 1]] = True
-    links[:, left_out] = False
-    of_label, of_detection = links.sum(axis=1), links.sum(axis=0)
-    rows, columns = np.nonzero(links & (of_label == 1)[:, None] & (of_detection == 1)[None])
-    edges = detections[columns] - truth[rows]
-    labels = _kinds(of_label == 0, of_label > 1, (links & (of_detection > 1)[None]).any(axis=1))
-    detected = _kinds(of_detection == 0, (links & (of_label > 1)[:, None]).any(axis=0), of_detection > 1)
-    off = (np.abs(edges) > EDGE + SLACK).any(axis=1)
-    labels[rows[off]], detected[columns[off]] = EDGES, EDGES
-    detected[left_out] = -1
-    return JudgedEvents(
-        truth, detections, labels, found, detected, ~paired & ~left_out, edges, np.stack([rows, columns], 1)
-    )
 
 
 def _kinds(alone: NDArray[np.bool_], in_pieces: NDArray[np.bool_], as_one: NDArray[np.bool_]) -> Kinds:

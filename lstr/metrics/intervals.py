@@ -30,9 +30,7 @@ def interval(values: NDArray[np.float64]) -> list[float]:
 
 def mean_of_known(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """Return the mean along an axis of the values that are not NaN; NaN without any."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=axis)
-    return np.where(count > 0, np.where(known, values, 0).sum(axis=axis) / np.maximum(count, 1), np.nan)
+    return np.ma.masked_invalid(values).mean(axis=axis).filled(np.nan)
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:

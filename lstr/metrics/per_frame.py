@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,8 @@ from lstr.metrics.intervals import Draws, mean_of_known
 Videos = Sequence[NDArray[Any]]
 # Chunks on each side that `time_prior` averages over: 2 s.
 SMOOTHING_CHUNKS = 8
-# Resamples computed at once: limits the memory
-RESAMPLES_TOGETHER = 100
+# Maximum number of values in one table: 32 MB
+CELLS_TOGETHER = 4_000_000
 # Parts of an action that are scored separately
 N_STAGES = 10
 
@@ -60,7 +62,7 @@ def per_frame(
     for column, name in scored_columns(on, classes):
         per_class[name] = {
             "AP": average_precision(scores[:, column], on[:, column]),
-            "cAP": Ranking(scores[:, column], on[:, column]).average_precision(calibrated=True),
+            "cAP": float(rank_chunks(scores[:, column], on[:, column]).average_precisions(calibrated=True)[0, 0]),
             "positives": int(on[:, column].sum()),
         }
     return {"mAP": mean_of(per_class, "AP"), "mcAP": mean_of(per_class, "cAP"), "per_class": per_class}
@@ -91,39 +93,88 @@ def average_precision(scores: NDArray[np.floating], positive: NDArray[np.bool_])
     return float(average_precision_score(positive, scores))
 
 
-class Ranking:
-    """The chunks of one class, sorted once, to compute average precision for many subsets and resamples."""
+@dataclass(frozen=True)
+class Ranked:
+    """The predictions of a class in all videos, and which are right or wrong by each of several limits.
 
-    def __init__(self, scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> None:
-        self.order = np.argsort(-scores, kind="stable")
-        """(N,) chunks from the highest score to the lowest"""
-        ranked = scores[self.order]
-        last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # last chunk of each group of equal scores
-        self.positive = np.flatnonzero(positive[self.order])
-        """(P,) places in the order of those in which the class is on"""
-        self.end = last[np.searchsorted(last, self.positive)]
-        """(P,) place of the last chunk that scores the same"""
-        self._up_to = np.searchsorted(self.positive, self.end, side="right") - 1
+    A prediction that is neither is ignored, for example because it is labelled ambiguous.
+    """
 
-    def average_precision(self, weights: NDArray[np.integer] | None = None, calibrated: bool = False) -> float:
-        """Return the AP, or cAP, if chunk n of the order counts weights[n] times; NaN without a positive.
+    # (N,)
+    scores: NDArray[np.floating]
+    # (N,) index of the video of each prediction
+    videos: NDArray[np.int64]
+    # (N, K) by limit
+    right: NDArray[np.bool_]
+    # (N, K)
+    wrong: NDArray[np.bool_]
+    # (V, K) number of labels in each video
+    truths: NDArray[np.int64]
 
-        cAP uses the precision TP / (TP + FP / w), w = negatives / positives (De Geest et al. 2016), so that it does not
-        depend on how rare the class is. Chunks with equal scores count together; constant scores have a cAP of 0.5.
+    def average_precisions(
+        self, draws: Draws | None = None, calibrated: bool = False, interpolated: bool = False
+    ) -> NDArray[np.float64]:
+        """Return the AP (R, K) of each resample of the videos by each limit; NaN without labels.
+
+        `draws` (R, V) come from `intervals.draw`; without them each video counts once, and R is 1. AP is the precision
+        at each right prediction, summed and divided by the number of labels. Predictions with equal scores count
+        together, so that the order of videos has no effect.
+
+        Args:
+            draws: How often each video is in each resample.
+            calibrated: Use the precision TP / (TP + FP / w), w = negatives / positives (De Geest et al. 2016), so that
+                it does not depend on how rare the class is. Constant scores have a cAP of 0.5.
+            interpolated: Use the highest precision at that or a higher recall.
         """
-        if weights is None:
-            weights = np.ones(len(self.order), dtype=np.int64)
-        gained = weights[self.positive]
-        total = int(gained.sum())
-        if not total:
-            return float("nan")
-        seen = np.cumsum(weights, dtype=np.int64)
-        true = np.cumsum(gained, dtype=np.int64)[self._up_to].astype(np.float64)
-        false = seen[self.end] - true
-        if calibrated and seen[-1] > total:
-            false *= total / (seen[-1] - total)
-        counts = gained > 0
-        return float((gained[counts] * true[counts] / (true[counts] + false[counts])).sum() / total)
+        n_videos = len(self.truths)
+        draws = np.ones((1, n_videos), dtype=np.int64) if draws is None else draws
+        order = np.flatnonzero(self.right.any(axis=1))
+        order = order[np.argsort(-self.scores[order], kind="stable")]
+        # the first prediction of the order that each prediction is at or above
+        first = np.searchsorted(-self.scores[order], -self.scores)
+        cells = first * n_videos + self.videos
+
+        def counts(chosen: NDArray[np.bool_], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
+            """Return how many chosen predictions are at or above each row of the order, per video (P, V)."""
+            # predictions below all rows do not affect the AP
+            table = np.bincount(cells[chosen & (first < len(order))], minlength=len(order) * n_videos)
+            return table.reshape(len(order), n_videos).cumsum(axis=0)[rows].astype(np.float64)
+
+        found = np.empty((len(draws), self.right.shape[1]))
+        for limit, (right, wrong) in enumerate(zip(self.right.T, self.wrong.T, strict=True)):
+            rows = right[order]
+            true_above, false_above = counts(right, rows), counts(wrong, rows)
+            negatives = np.bincount(self.videos[wrong], minlength=n_videos)
+            for part in np.array_split(np.arange(len(draws)), 1 + len(draws) * len(order) // CELLS_TOGETHER):
+                times = draws[part].T.astype(np.float64)  # (V, R)
+                true, false, total = true_above @ times, false_above @ times, draws[part] @ self.truths[:, limit]
+                if calibrated:
+                    others = draws[part] @ negatives
+                    false *= np.where(others > 0, total / np.maximum(others, 1), 1.0)
+                precision = np.divide(true, true + false, out=np.zeros_like(true), where=true > 0)
+                if interpolated:
+                    precision = np.maximum.accumulate(precision[::-1], axis=0)[::-1]
+                sums = (times[self.videos[order[rows]]] * precision).sum(axis=0)
+                found[part, limit] = np.where(total > 0, sums / np.maximum(total, 1), np.nan)
+        return found
+
+
+def rank_chunks(
+    scores: NDArray[np.floating],
+    positive: NDArray[np.bool_],
+    right: NDArray[np.bool_] | None = None,
+    of_video: NDArray[np.int64] | None = None,
+    n_videos: int = 1,
+) -> Ranked:
+    """Return the chunks (N,) of a class as predictions, of which `positive` (N,) are right and the others wrong.
+
+    `right` (N, K) are the positive chunks by limit, if not all count. `of_video` (N,) is the video of each chunk.
+    """
+    right = positive[:, None] if right is None else right
+    of_video = np.zeros(len(scores), dtype=np.int64) if of_video is None else of_video
+    wrong = np.broadcast_to(~positive[:, None], right.shape)
+    truths = [np.bincount(of_video[chosen], minlength=n_videos) for chosen in right.T]
+    return Ranked(scores, of_video, right, wrong, np.stack(truths, axis=1))
 
 
 def resampled_means(
@@ -145,39 +196,9 @@ def resampled_means(
     columns = scored_columns(on, classes)
     precisions = np.full((len(draws), len(columns)), np.nan)
     for place, (column, _) in enumerate(columns):
-        precisions[:, place] = _precisions(Ranking(rows[:, column], on[:, column]), of_video, draws, calibrated)
+        ranked = rank_chunks(rows[:, column], on[:, column], None, of_video, len(targets))
+        precisions[:, place] = ranked.average_precisions(draws, calibrated)[:, 0]
     return mean_of_known(precisions, axis=1)
-
-
-def _precisions(ranking: Ranking, of_video: NDArray[np.int64], draws: Draws, calibrated: bool) -> NDArray[np.float64]:
-    """Compute `ranking.average_precision` for all resamples (R,) at once, as a product of draws with counts per video.
-
-    `of_video` (N,) is the video of each chunk. Counts are integers below 2 ** 24, so float32 is exact.
-    """
-    n_videos, of_ranked = draws.shape[1], of_video[ranking.order]
-
-    def counts(ranks: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return how many of `ranks` are at or above each positive and its ties, per video: (P, V)."""
-        first = np.searchsorted(ranking.end, ranks)  # the first positive that each rank is at or above
-        inside = first < len(ranking.end)
-        cells = first[inside] * n_videos + of_ranked[ranks[inside]]
-        table = np.bincount(cells, minlength=len(ranking.end) * n_videos).reshape(-1, n_videos)
-        return table.cumsum(axis=0).astype(np.float32)
-
-    above, true_above = counts(np.arange(len(of_ranked))), counts(ranking.positive)
-    chunks, found = np.bincount(of_ranked, minlength=n_videos), []
-    for part in np.array_split(draws, range(RESAMPLES_TOGETHER, len(draws), RESAMPLES_TOGETHER)):
-        times = part.T.astype(np.float32)  # (V, R)
-        true = (true_above @ times).astype(np.float64)  # (P, R)
-        false = (above @ times) - true
-        gained = part.T[of_ranked[ranking.positive]]  # (P, R)
-        total = gained.sum(axis=0)  # (R,)
-        if calibrated:
-            negatives = part @ chunks - total
-            false *= np.where(negatives > 0, total / np.maximum(negatives, 1), 1.0)
-        precision = np.divide(true, true + false, out=np.zeros_like(true), where=true > 0)
-        found.append(np.where(total > 0, (gained * precision).sum(axis=0) / np.maximum(total, 1), np.nan))
-    return np.concatenate(found)
 
 
 def per_stage(scores: Videos, targets: Videos, classes: Sequence[str]) -> list[dict[str, Any]]:
@@ -201,7 +222,7 @@ def per_stage(scores: Videos, targets: Videos, classes: Sequence[str]) -> list[d
     keep = counted(on, classes)
     stages = stages[keep]
     rows = np.concatenate(list(scores))[keep]
-    return _per_stage(rows, on[keep], classes, lambda column, stage: stages[:, column] == stage)
+    return _per_stage(rows, on[keep], classes, lambda column: stages[:, column, None] == np.arange(N_STAGES))
 
 
 def published_per_stage(
@@ -217,37 +238,33 @@ def published_per_stage(
     keep = counted(on, classes)
     on = on[keep]
 
-    def in_stage(column: int, stage: int) -> NDArray[np.bool_]:
-        inside = np.zeros(len(on), dtype=bool)
+    def in_stages(column: int) -> NDArray[np.bool_]:
+        inside = np.zeros((len(on), N_STAGES), dtype=bool)
         for start, stop in runs(on[:, column]):
-            length = stop - 1 - start
-            first = start + length * stage // N_STAGES
-            inside[first : max(first + 1, start + length * (stage + 1) // N_STAGES)] = True
+            bounds = start + (stop - 1 - start) * np.arange(N_STAGES + 1) // N_STAGES
+            for stage, (first, end) in enumerate(pairwise(bounds)):
+                inside[first : max(first + 1, end), stage] = True
         return inside
 
-    return _per_stage(np.asarray(scores)[keep], on, classes, in_stage)
+    return _per_stage(np.asarray(scores)[keep], on, classes, in_stages)
 
 
 def _per_stage(
     scores: NDArray[np.floating],
     on: NDArray[np.bool_],
     classes: Sequence[str],
-    in_stage: Callable[[int, int], NDArray[np.bool_]],
+    in_stages: Callable[[int], NDArray[np.bool_]],
 ) -> list[dict[str, Any]]:
-    """Return the metrics of each tenth; `in_stage` returns the active chunks (N,) of a class (column) in a tenth."""
+    """Return the metrics of each tenth; `in_stages` returns which chunks (N, 10) of a column are in which tenth."""
     per_class: list[dict[str, dict[str, Any]]] = [{} for _ in range(N_STAGES)]
     for column, name in scored_columns(on, classes):
-        ranking = Ranking(scores[:, column], on[:, column])
-        for stage in range(N_STAGES):
-            keep = ~on[:, column] | in_stage(column, stage)
-            weights = keep[ranking.order].astype(np.int64)
-            positives = int(weights[ranking.positive].sum())
+        right = in_stages(column) & on[:, column, None]
+        ranked = rank_chunks(scores[:, column], on[:, column], right)
+        plain, calibrated = ranked.average_precisions()[0], ranked.average_precisions(calibrated=True)[0]
+        for stage, positives in enumerate(right.sum(axis=0).tolist()):
             if positives:
-                per_class[stage][name] = {
-                    "AP": ranking.average_precision(weights),
-                    "cAP": ranking.average_precision(weights, calibrated=True),
-                    "positives": positives,
-                }
+                values = {"AP": float(plain[stage]), "cAP": float(calibrated[stage])}
+                per_class[stage][name] = {**values, "positives": positives}
     return [
         {
             "stage": f"{100 * stage // N_STAGES}-{100 * (stage + 1) // N_STAGES}%",
@@ -350,20 +367,14 @@ def time_prior(train_targets: Videos, length: int) -> NDArray[np.float32]:
     dominates where few training videos are long enough, and is the only term beyond the longest one.
     """
     prior = chance(train_targets, 1)[0]
-    on = np.zeros((length, len(prior)))
-    videos = np.zeros((length, 1))
+    counts = np.zeros((length, len(prior) + 2))  # active videos by class, videos, and chunks
+    counts[:, -1] = 1
     for video in train_targets:
         n = min(len(video), length)
-        on[:n] += video[:n] > 0
-        videos[:n] += 1
-    on, videos = (_moving_sum(counts) for counts in (on, videos))
-    weight = _moving_sum(np.ones((length, 1)))
-    return ((on + weight * prior) / (videos + weight)).astype(np.float32)
-
-
-def _moving_sum(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return moving sums over SMOOTHING_CHUNKS on each side along the first axis of (n, ...)."""
-    n = len(counts)
+        counts[:n, :-2] += video[:n] > 0
+        counts[:n, -2] += 1
     total = np.concatenate([np.zeros((1, counts.shape[1])), np.cumsum(counts, axis=0)])
-    chunk = np.arange(n)
-    return total[np.minimum(chunk + SMOOTHING_CHUNKS + 1, n)] - total[np.maximum(chunk - SMOOTHING_CHUNKS, 0)]
+    chunk = np.arange(length)
+    first, end = np.maximum(chunk - SMOOTHING_CHUNKS, 0), np.minimum(chunk + SMOOTHING_CHUNKS + 1, length)
+    on, videos, weight = np.split(total[end] - total[first], [-2, -1], axis=1)
+    return ((on + weight * prior) / (videos + weight)).astype(np.float32)

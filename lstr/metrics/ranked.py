@@ -1,7 +1,6 @@
 """Average precision of predicted instances (On-TAL) and of predicted starts (ODAS), ranked by their scores."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,72 +11,11 @@ from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.labels.segment import Segment
 from lstr.metrics.actions import SLACK, VideoEvents, is_ambiguous, labelled_spans, overlaps, spans_of
 from lstr.metrics.intervals import Draws, interval, mean_of_known, percentiles
-from lstr.metrics.per_frame import Videos, counted, predicted_classes
+from lstr.metrics.per_frame import Ranked, Videos, counted, predicted_classes
 
 IOUS = (0.3, 0.4, 0.5, 0.6, 0.7)
 # Tolerances of a start in seconds (Shou et al. 2018, online detection of action starts)
 OFFSETS = tuple(range(1, 11))
-# Maximum number of values in one table: 32 MB
-CELLS_TOGETHER = 4_000_000
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """The predictions of a class in all videos, and which are right or wrong by each of several limits.
-
-    A prediction that is neither is ignored, for example because it is labelled ambiguous.
-    """
-
-    # (N,)
-    scores: NDArray[np.float64]
-    # (N,) index of the video of each prediction
-    videos: NDArray[np.int64]
-    # (N, K) by limit
-    right: NDArray[np.bool_]
-    # (N, K)
-    wrong: NDArray[np.bool_]
-    # (V,) number of labels in each video
-    truths: NDArray[np.int64]
-
-    def average_precisions(self, draws: Draws | None = None, interpolated: bool = False) -> NDArray[Any]:
-        """Return the AP (R, K) of each resample of the videos by each limit; NaN without labels.
-
-        `draws` (R, V) come from `intervals.draw`; without them each video counts once, and R is 1. AP is the precision
-        at each right prediction, summed and divided by the number of labels; with `interpolated`, the highest precision
-        at that or a higher recall. Predictions with equal scores count together, so that the order of videos has no
-        effect.
-        """
-        from scipy.sparse import csr_matrix
-
-        draws = np.ones((1, len(self.truths)), dtype=np.int64) if draws is None else draws
-        found = np.full((len(draws), self.right.shape[1]), np.nan)
-        most = max(1, int(self.right.sum(axis=0).max(initial=0)))
-        parts = np.array_split(np.arange(len(draws)), 1 + len(draws) * most // CELLS_TOGETHER)
-        for limit in range(found.shape[1]):
-            right, wrong = self.right[:, limit], self.wrong[:, limit]
-            steps = -np.unique(-self.scores[right])  # scores at which recall increases, in descending order
-
-            def counts(chosen: NDArray[np.bool_], steps: NDArray[np.float64] = steps) -> Any:
-                """Return the number of chosen predictions between each step and the next lower one: sparse (P, V)."""
-                at = np.searchsorted(-steps, -self.scores[chosen])
-                inside = at < len(steps)  # predictions below all steps do not affect the AP
-                cells = np.ones(int(inside.sum())), (at[inside], self.videos[chosen][inside])
-                return csr_matrix(cells, shape=(len(steps), len(self.truths)))
-
-            for rows in parts:
-                total = draws[rows] @ self.truths
-                if not len(steps):
-                    found[rows, limit] = np.where(total > 0, 0.0, np.nan)
-                    continue
-                times = draws[rows].T.astype(np.float64)  # (V, R)
-                gained = counts(right) @ times  # (P, R)
-                true, false = np.cumsum(gained, axis=0), np.cumsum(counts(wrong) @ times, axis=0)
-                precision = np.divide(true, true + false, out=np.zeros_like(true), where=true > 0)
-                if interpolated:
-                    precision = np.maximum.accumulate(precision[::-1], axis=0)[::-1]
-                sums = (gained * precision).sum(axis=0)
-                found[rows, limit] = np.where(total > 0, sums / np.maximum(total, 1), np.nan)
-        return found
 
 
 def measure_instances(
@@ -101,51 +39,42 @@ def measure_instances(
         p50 and p95 of the seconds from a label's end to the report of its detection at IoU 0.3; None if unknown.
         Classes without labels are in no mean, which is NaN without any class.
     """
-    found = summary(_rank_instances(videos, classes), draws, interpolated=True)
-    every: list[float] = []
+    of_class, late = _rank_instances(videos, classes)
+    found = summary(of_class, draws, interpolated=True)
     for label, entry in found["per_class"].items():
-        late: list[float] = []
-        for video in videos:
-            if video.ended is None:
-                continue
-            truth, detections, scores = _of_class(video, label)
-            ended = [time for s, time in zip(video.detections, video.ended, strict=True) if s.label == label]
-            places = match_by_score(overlaps(truth, detections).T, scores, [IOUS[0] - SLACK])[:, 0]
-            late += [float(ended[d] - truth[t, 1]) for d, t in enumerate(places) if t >= 0]
-        entry["late"] = percentiles(late)
-        every += late
+        entry["late"] = percentiles(late[label])
+    every = [seconds for label in found["per_class"] for seconds in late[label]]
     return {"ious": list(IOUS), **found, "late": percentiles(every)}
 
 
 def resampled_instances(videos: Sequence[VideoEvents], classes: Sequence[str], draws: Draws) -> NDArray[np.float64]:
     """Return the mean over IoUs of the mAP (R,) for each of `draws` (R, videos); NaN without labels."""
-    labelled = [ranked for ranked in _rank_instances(videos, classes).values() if ranked.truths.sum()]
+    labelled = [ranked for ranked in _rank_instances(videos, classes)[0].values() if ranked.truths.sum()]
     if not labelled:
         return np.full(len(draws), np.nan)
     of_class = np.array([ranked.average_precisions(draws, interpolated=True) for ranked in labelled])  # (C, R, K)
     return np.asarray(mean_of_known(of_class, axis=0).mean(axis=1))
 
 
-def _rank_instances(videos: Sequence[VideoEvents], classes: Sequence[str]) -> dict[str, Ranked]:
-    """Return the judged detections of each action."""
-    found = {}
+def _rank_instances(
+    videos: Sequence[VideoEvents], classes: Sequence[str]
+) -> tuple[dict[str, Ranked], dict[str, list[float]]]:
+    """Return the judged detections of each action, and their delays: the `late` of `measure_instances`."""
+    found, late = {}, {}
     for label in (label for label in classes if label not in (BACKGROUND, AMBIGUOUS)):
-        judged, truths = [], []
+        judged, truths, delays = [], [], []
         for video in videos:
-            truth, detections, scores = _of_class(video, label)
-            right = match_by_score(overlaps(truth, detections).T, scores, [least - SLACK for least in IOUS]) >= 0
+            truth, detections = labelled_spans(video.truth, label, video.seconds), spans_of(video.detections, label)
+            scores = np.array([1.0 if s.score is None else s.score for s in video.detections if s.label == label])
+            places = match_by_score(overlaps(truth, detections).T, scores, [least - SLACK for least in IOUS])
             excused = is_ambiguous(detections, spans_of(video.truth, AMBIGUOUS))
-            judged.append((scores, right, ~right & ~excused[:, None]))
+            judged.append((scores, places >= 0, (places < 0) & ~excused[:, None]))
             truths.append(len(truth))
-        found[label] = joined(judged, truths, len(IOUS))
-    return found
-
-
-def _of_class(video: VideoEvents, label: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]]:
-    """Return the labels (N, 2) and detections (M, 2) of a class, and the scores of the detections."""
-    scores = [1.0 if s.score is None else s.score for s in video.detections if s.label == label]
-    truth = labelled_spans(video.truth, label, video.seconds)
-    return truth, spans_of(video.detections, label), np.array(scores, dtype=np.float64)
+            if video.ended is not None:
+                ended = [time for s, time in zip(video.detections, video.ended, strict=True) if s.label == label]
+                delays += [float(ended[d] - truth[t, 1]) for d, t in enumerate(places[:, 0]) if t >= 0]
+        found[label], late[label] = joined(judged, truths, len(IOUS)), delays
+    return found, late
 
 
 def start_precision(
@@ -210,7 +139,7 @@ def joined(of_videos: Sequence[tuple[Any, Any, Any]], truths: Sequence[int], lim
         np.repeat(np.arange(len(lengths)), lengths),
         np.concatenate([none, *right]),
         np.concatenate([none, *wrong]),
-        np.array(truths, dtype=np.int64),
+        np.tile(np.array(truths, dtype=np.int64)[:, None], limits),
     )
 
 
@@ -250,9 +179,9 @@ def summary(of_class: dict[str, Ranked], draws: Draws | None, interpolated: bool
     for name, ranked in labelled.items():
         points.append(ranked.average_precisions(interpolated=interpolated)[0])
         if drawn:
-            resampled.append(ranked.average_precisions(draws, interpolated))
+            resampled.append(ranked.average_precisions(draws, interpolated=interpolated))
         per_class[name] = _values("AP", points[-1], resampled[-1] if drawn else None)
-        per_class[name] |= {"labels": int(ranked.truths.sum()), "detections": len(ranked.scores)}
+        per_class[name] |= {"labels": int(ranked.truths[:, 0].sum()), "detections": len(ranked.scores)}
     means = np.mean(points, axis=0) if points else np.full(limits, np.nan)
     of_draws = mean_of_known(np.array(resampled), axis=0) if resampled else None  # (R, K)
     return {**_values("mAP", means, of_draws), "per_class": per_class}

@@ -35,7 +35,7 @@ MEASURES = {
 @pytest.mark.parametrize("together", [10, 10**6], ids=["computed in parts", "at once"])
 @pytest.mark.parametrize("name", MEASURES)
 def test_intervals_equal_those_of_resampled_videos(name, together, monkeypatch):
-    monkeypatch.setattr("lstr.metrics.ranked.CELLS_TOGETHER", together)
+    monkeypatch.setattr("lstr.metrics.per_frame.CELLS_TOGETHER", together)
     measure, figure = MEASURES[name]
     random = np.random.default_rng(1)
     texts = [["".join(random.choice(list("..AAAB?"), 40)) for _ in range(2)] for _ in range(5)]

@@ -10,12 +10,12 @@ from lstr.errors import LstrError
 from lstr.kinds import KINDS
 from lstr.labels.label_set import THUMOS_CLASSES
 from lstr.metrics.per_frame import (
-    Ranking,
     average_precision,
     chance,
     per_frame,
     per_stage,
     published_per_stage,
+    rank_chunks,
     time_prior,
 )
 from lstr.metrics.scoring_rule import EVERY_CHUNK, ScoringRule
@@ -61,18 +61,17 @@ def test_absent_classes_are_in_no_mean_and_a_class_of_every_chunk_is_perfect():
 def test_a_ranking_equals_scikit_learn_on_every_resample(steps):
     rng = np.random.default_rng(steps)
     scores, on = rng.integers(0, steps, 300) / steps, rng.random(300) < 0.1
-    ranking = Ranking(scores, on)
-    expected = average_precision_score(on, scores)
-    assert [ranking.average_precision(), average_precision(scores, on)] == pytest.approx([expected] * 2, abs=1e-12)
-    for _ in range(5):
-        times = rng.integers(0, 4, 300)
-        rows, weights = np.repeat(np.arange(300), times), times[ranking.order]
+    assert average_precision(scores, on) == pytest.approx(average_precision_score(on, scores), abs=1e-12)
+    ranked = rank_chunks(scores, on, None, np.arange(300), 300)
+    draws = rng.integers(0, 4, (5, 300))
+    plain, calibrated = (ranked.average_precisions(draws, calibrated) for calibrated in (False, True))
+    for times, ap, cap in zip(draws, plain, calibrated, strict=True):
+        rows = np.repeat(np.arange(300), times)
         scores_drawn, on_drawn = scores[rows], on[rows]
-        assert ranking.average_precision(weights) == pytest.approx(average_precision_score(on_drawn, scores_drawn))
-        calibrated = np.where(on_drawn, 1, on_drawn.sum() / (~on_drawn).sum())
-        expected = average_precision_score(on_drawn, scores_drawn, sample_weight=calibrated)
-        assert ranking.average_precision(weights, calibrated=True) == pytest.approx(expected)
-    assert np.isnan(ranking.average_precision((~on[ranking.order]).astype(int)))
+        assert ap == pytest.approx(average_precision_score(on_drawn, scores_drawn))
+        weights = np.where(on_drawn, 1, on_drawn.sum() / (~on_drawn).sum())
+        assert cap == pytest.approx(average_precision_score(on_drawn, scores_drawn, sample_weight=weights))
+    assert np.isnan(ranked.average_precisions((~on).astype(int)[None])).all()
 
 
 @pytest.mark.parametrize("scores", [np.zeros((3, 4)), np.zeros((2, 5)), np.zeros((2, 4, 1)), np.full((2, 4), np.nan)])
