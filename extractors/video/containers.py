@@ -12,8 +12,6 @@ import os
 import select
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from time import monotonic
@@ -60,23 +58,20 @@ class Readable(Protocol):
 Source = str | Path | Readable
 
 
-@dataclass(frozen=True)
-class Opening:
-    """FFmpeg's options for opening a source."""
-
-    options: Mapping[str, str] = field(default_factory=dict)
-    demuxer: str | None = None  # None lets FFmpeg find it
-    timeout: float | None = None  # seconds, for opening and for each read
-
-
-PLAIN = Opening()
-
-
-def open_container(source: Source, opening: Opening = PLAIN) -> av.container.InputContainer:
+def open_container(
+    source: Source, options: Mapping[str, str] | None = None, demuxer: str | None = None, timeout: float | None = None
+) -> av.container.InputContainer:
     """Open a source for reading.
 
-    Raises VideoError for an unknown URL scheme and for a file that is not a video container, such as a playlist; errors
-    of PyAV are passed on.
+    Args:
+        source: A path, a URL or a binary file object.
+        options: FFmpeg's options.
+        demuxer: FFmpeg's name of the format; None lets FFmpeg find it.
+        timeout: Maximum seconds for opening and for each read.
+
+    Raises:
+        VideoError: The URL scheme is unknown, or the file is not a video container, for example a playlist. Errors of
+            PyAV are passed on.
     """
     scheme = source.partition("://")[0].lower() if isinstance(source, str) and "://" in source else ""
     if scheme and scheme not in NETWORK:
@@ -87,17 +82,16 @@ def open_container(source: Source, opening: Opening = PLAIN) -> av.container.Inp
         (protocols, more), opened = NETWORK[scheme], str(source)
     elif isinstance(source, str | Path):
         # FFmpeg would take the beginning of a name such as concat:a|b or a:b.mp4 for a protocol
-        protocols, more, opened = "file", "", str(source) if opening.demuxer else f"file:{source}"
+        protocols, more, opened = "file", "", str(source) if demuxer else f"file:{source}"
     else:
         protocols, more, opened = "none", "", source
-    formats = ",".join(filter(None, (VIDEO, SOUND, more, opening.demuxer)))
-    options = {**opening.options, "protocol_whitelist": protocols, "format_whitelist": formats, **LIMITS}
+    formats = ",".join(filter(None, (VIDEO, SOUND, more, demuxer)))
+    limited = {**(options or {}), "protocol_whitelist": protocols, "format_whitelist": formats, **LIMITS}
     # With torchvision 0.21 to 0.25, FFmpeg's threads call Python to log errors. A thread that frees a decoder in that
     # call deadlocks with itself, and blocks all other threads.
     av.logging.set_level(None)
-    open_with = partial(av.open, options=options, timeout=opening.timeout)
     try:
-        return open_with(opened, "r", opening.demuxer, metadata_errors="ignore")
+        return av.open(opened, "r", demuxer, options=limited, metadata_errors="ignore", timeout=timeout)
     except av.error.ArgumentError as error:  # FFmpeg raises it for formats and protocols that are not allowed
         raise VideoError(
             f"{shown(source)} is not a video: it is another kind of file, or a list of files.",

@@ -7,8 +7,7 @@ key frame, as in streams with open GOPs, decoding starts at an earlier key frame
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from lstr.errors import VideoError
 from lstr.extractors.video.containers import best_video, open_container
 from lstr.extractors.video.frames import working_size
-from lstr.extractors.video.probe import AVERAGE_RATE, Video, aspect_of, probe, seconds, unreadable
+from lstr.extractors.video.probe import AVERAGE_RATE, Video, probe, time_of, unreadable
 from lstr.extractors.video.reader import render
 
 CACHE_BYTES = 96 * 2**20  # of decoded frames, so that stepping back does not decode again
@@ -38,7 +37,7 @@ def index_frames(path: Path) -> Video:
 
 
 class ExactFrames:
-    """A thread-safe reader of single frames of an indexed file; use it as a context manager."""
+    """A thread-safe reader of single frames of an indexed file; close it at the end."""
 
     def __init__(self, index: Video, cache_bytes: int = CACHE_BYTES):
         self.index = index
@@ -46,16 +45,9 @@ class ExactFrames:
         self._cache: OrderedDict[int, av.VideoFrame] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
-        self._opened = ExitStack()
-        self._pictures: Iterator[tuple[int, av.VideoFrame]] = iter(())
+        self._pictures: Generator[tuple[int, av.VideoFrame], None, None] | None = None  # of the open file
         self._at = -1  # number of the latest decoded frame; -1 if no file is open
         self._reformatter = VideoReformatter()
-
-    def __enter__(self) -> "ExactFrames":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file and drop its frames."""
@@ -86,7 +78,7 @@ class ExactFrames:
                 )
             if number in self._cache:
                 self._cache.move_to_end(number)
-            size = working_size(picture.width, picture.height, long_side, self._aspect, picture.rotation)
+            size = working_size(picture.width, picture.height, long_side, self.index.sample_aspect, picture.rotation)
             return render(picture, size, self._reformatter)
 
     def _find(self, number: int) -> av.VideoFrame | None:
@@ -96,7 +88,8 @@ class ExactFrames:
             if picture := self._decode_to(number):
                 return picture
         while True:
-            self._start(key)
+            self._stop()
+            self._pictures = self._decoded_from(key)
             if (picture := self._decode_to(number)) or key == 0:
                 return picture
             key = self._key_before(key - 1)
@@ -107,40 +100,32 @@ class ExactFrames:
         at = int(np.searchsorted(index.keys, index.ticks[number], side="right")) - 1
         return int(np.searchsorted(index.ticks, index.keys[at])) if at >= 0 else 0
 
-    def _start(self, key: int) -> None:
-        """Open the file at a key frame; the first key frame is the beginning of the file."""
-        self._stop()
-        container = self._opened.enter_context(open_container(self.index.path))
-        stream = best_video(container, str(self.index.path))
-        stream.thread_type = "AUTO"
-        self._aspect = aspect_of(stream)
-        if key:
-            container.seek(int(self.index.ticks[key]), stream=stream, backward=True)
-        self._pictures = self._decoded(container, stream)
-
-    def _decoded(
-        self, container: av.container.InputContainer, stream: av.VideoStream
-    ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """Yield (number, frame) of all decodable frames that are in the index, without damaged ones."""
-        counted = 0
-        for packet in container.demux(stream):
-            try:
-                pictures = packet.decode()
-            except av.error.InvalidDataError:
-                continue
-            for picture in pictures:
-                if self.index.clock == AVERAGE_RATE:
-                    yield counted, picture
-                    counted += 1
-                elif picture.pts is not None and not picture.is_corrupt:
-                    tick = seconds(picture.pts, picture.time_base) / self.index.time_base
-                    number = int(np.searchsorted(self.index.ticks, math.ceil(tick)))
-                    if number < len(self.index.ticks) and self.index.ticks[number] == tick:
-                        yield number, picture
+    def _decoded_from(self, key: int) -> Generator[tuple[int, av.VideoFrame], None, None]:
+        """Yield (number, frame) of decodable frames in the index from a key frame on, without damaged ones."""
+        index, counted = self.index, 0
+        with open_container(index.path) as container:
+            stream = best_video(container, str(index.path))
+            stream.thread_type = "AUTO"
+            if key:  # the first key frame is the beginning of the file
+                container.seek(int(index.ticks[key]), stream=stream, backward=True)
+            for packet in container.demux(stream):
+                try:
+                    pictures = packet.decode()
+                except av.error.InvalidDataError:
+                    continue
+                for picture in pictures:
+                    if index.clock == AVERAGE_RATE:
+                        yield counted, picture
+                        counted += 1
+                    elif (time := time_of(picture)) is not None and not picture.is_corrupt:
+                        tick = time / index.time_base
+                        number = int(np.searchsorted(index.ticks, math.ceil(tick)))
+                        if number < len(index.ticks) and index.ticks[number] == tick:
+                            yield number, picture
 
     def _decode_to(self, number: int) -> av.VideoFrame | None:
         """Decode up to a frame, and cache the frames before it; return None if the reader is already past it."""
-        for at, picture in self._pictures:
+        for at, picture in self._pictures or ():
             self._at = at
             if at not in self._cache:
                 self._cache[at] = picture
@@ -153,8 +138,9 @@ class ExactFrames:
         return None
 
     def _stop(self) -> None:
-        self._opened.close()
-        self._pictures, self._at = iter(()), -1
+        if self._pictures:
+            self._pictures.close()
+        self._pictures, self._at = None, -1
 
 
 def size_of(picture: av.VideoFrame) -> int:

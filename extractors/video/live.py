@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from lstr.errors import StalledError, VideoError
 from lstr.extractors.stages import DECODE
-from lstr.extractors.video.containers import Opening
 from lstr.extractors.video.frames import FPS, GAP_SECONDS, SILENCE_S, Chunk, Gap, merge_gaps
 from lstr.extractors.video.inputs import Input, LiveOptions
 from lstr.extractors.video.probe import AVERAGE_RATE, comes_later
@@ -226,9 +225,17 @@ class LiveReader:
         """Read from one connection until it ends. Return its error, or None if the source ended."""
         left = max(0.1, self._heard + self.options.timeout - monotonic())
         patience = min(left, SILENCE_S) if self.input.lasting else left
-        opening = Opening(self.input.options, self.input.demuxer, patience)
-        again = self._has_received or self.input.is_over  # never reconnect to a recording
-        reader = PyAVReader(self.input.source, "skip", True, opening, self._stopped.is_set, self._packets, again)
+        reader = PyAVReader(
+            self.input.source,
+            "skip",
+            live=True,
+            options=self.input.options,
+            demuxer=self.input.demuxer,
+            timeout=patience,
+            stopped=self._stopped.is_set,
+            packets=self._packets,
+            endless=self._has_received or self.input.is_over,  # never reconnect to a recording
+        )
         self._counted, self._reader, self._origin = [self.frames, self.decode_errors], reader, None
         backdrop = None
         if self._zones:

@@ -103,27 +103,13 @@ class Video:
         return working_size(self.width, self.height, long_side, self.sample_aspect, self.rotation)
 
 
-@dataclass(frozen=True)
-class FirstPicture:
-    """The first decodable frame of a file, at which its time begins; it may not belong to the first packet.
+def first_picture(path: Path, skip_damaged: bool = False) -> tuple[av.VideoFrame, int]:
+    """Decode up to the first frame, where the time of a video begins; with `skip_damaged` to the first undamaged one.
 
     A recording that was cut out of another one may begin with packets that need a key frame outside the file: packets
     before the next key frame, and packets after it that are shown before it. They cannot be decoded.
-    """
 
-    rotation: int
-    """Degrees by which frames must be rotated."""
-    bits: int
-    """Bits per sample."""
-    start: Fraction | None
-    """Its time in seconds on the container's clock; None without a timestamp."""
-    lost: int
-    """Number of undecodable packets before it, in a file that does not begin with a key frame."""
-
-
-def first_picture(path: Path, skip_damaged: bool = False) -> FirstPicture:
-    """Decode up to the first frame, or with `skip_damaged` up to the first undamaged frame.
-
+    Returns the frame, and the number of undecodable packets before it in a file that does not begin with a key frame.
     Raises VideoError without such a frame; errors of PyAV are passed on.
     """
     with open_container(path) as container:
@@ -141,14 +127,17 @@ def first_picture(path: Path, skip_damaged: bool = False) -> FirstPicture:
                 continue
             if not pictures:
                 continue
-            first, made = pictures[0], len(pictures)
+            made = len(pictures)
             if is_cut and packet.size:
                 with suppress(av.error.InvalidDataError):
                     made += len(stream.codec_context.decode(None))  # frames that it still buffers
-            bits = max(component.bits for component in first.format.components)
-            start = None if first.pts is None or first.time_base is None else first.pts * first.time_base
-            return FirstPicture(first.rotation, bits, start, max(0, packets - made) if is_cut else 0)
+            return pictures[0], max(0, packets - made) if is_cut else 0
     raise VideoError(f"{path} contains no decodable frame.", "record or download the file again.")
+
+
+def time_of(picture: av.VideoFrame) -> Fraction | None:
+    """Return a frame's time in seconds on the container's clock; None without a timestamp."""
+    return None if picture.pts is None or picture.time_base is None else picture.pts * picture.time_base
 
 
 def probe(path: str | Path, skip_damaged: bool = False) -> Video:
@@ -173,7 +162,7 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
     if path.stat().st_size == 0:
         raise VideoError(f"{path} is empty (0 bytes).", "copy or record the file again.")
     try:
-        first = first_picture(path, skip_damaged)
+        first, n_lost = first_picture(path, skip_damaged)
         with open_container(path) as container:
             stream = best_video(container, str(path))
             reached = Fraction(0)
@@ -198,7 +187,8 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
             base, step = stream.time_base, frame_step(stream)
             by_rate = base is None or missing > 0 or counts_frames(container, stream)
             context, codec = stream.codec_context, stream.codec.canonical_name
-            facts = (context.width, context.height, codec, first.bits, aspect_of(stream), first.rotation)
+            bits = max(component.bits for component in first.format.components)
+            facts = (context.width, context.height, codec, bits, aspect_of(stream), first.rotation)
             header_frames = stream.frames
     except PermissionError as error:
         raise VideoError(
@@ -210,12 +200,12 @@ def probe(path: str | Path, skip_damaged: bool = False) -> Video:
         raise VideoError(f"{path} has a video stream without frames.", "record or download the file again.")
     n = len(starts) + missing
     if by_rate or base is None:
-        base, ticks, last_duration, start = step, np.arange(n - first.lost), step, 0.0
+        base, ticks, last_duration, start = step, np.arange(n - n_lost), step, 0.0
         begins = ticks[:1]
     else:
         ticks = np.sort(np.frombuffer(starts, np.int64))
-        if first.start is not None:
-            tick = first.start / base
+        if (begin := time_of(first)) is not None:
+            tick = begin / base
             number = int(np.searchsorted(ticks, math.ceil(tick)))
             # if the decoder reports another time than the packet, it is no evidence of where the file begins
             if number < n and int(ticks[number]) == tick:
@@ -236,11 +226,11 @@ def find_start(path: Path) -> float:
     Raises VideoError if the file cannot be read or has no decodable frame.
     """
     try:
-        first = first_picture(path, skip_damaged=True)
+        begin = time_of(first_picture(path, skip_damaged=True)[0])
         with open_container(path) as container:
-            if first.start is None or counts_frames(container, best_video(container, str(path))):
+            if begin is None or counts_frames(container, best_video(container, str(path))):
                 return 0.0
-            return round(float(first.start - container_start(container)), DIGITS)
+            return round(float(begin - container_start(container)), DIGITS)
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise unreadable(str(path), error) from error
 
@@ -248,12 +238,6 @@ def find_start(path: Path) -> float:
 def container_start(container: av.container.InputContainer) -> Fraction:
     """Return the time in seconds on the container's clock at which a player displays zero."""
     return Fraction(container.start_time or 0, av.time_base)
-
-
-def seconds(ticks: int, time_base: Fraction | None) -> Fraction:
-    """Convert a timestamp of FFmpeg to seconds."""
-    assert time_base is not None  # FFmpeg never has a timestamp without a unit
-    return ticks * time_base
 
 
 def frame_step(stream: av.VideoStream) -> Fraction:
@@ -294,8 +278,11 @@ def unreadable(name: str, error: Exception) -> VideoError:
         hint = "close other programs that use it, or run `sudo usermod -aG video $USER` and log in again."
         return VideoError(f"The camera {name} cannot be read ({reason}).", hint)
     if "://" in name:
-        if isinstance(error, OSError) and error.errno == errno.EIO and not has_known_host(name):
-            return VideoError(f"The host of {name} is unknown.", "correct the host name, or use its IP address.")
+        if isinstance(error, OSError) and error.errno == errno.EIO:
+            try:
+                socket.getaddrinfo(urlsplit(name).hostname, None)
+            except (OSError, ValueError):  # ValueError for a name that is not valid in the domain name system
+                return VideoError(f"The host of {name} is unknown.", "correct the host name, or use its IP address.")
         return VideoError(f"{name} cannot be read ({reason}).", "check that it is on, and its address.")
     if name == STDIN:
         return VideoError(
@@ -303,14 +290,6 @@ def unreadable(name: str, error: Exception) -> VideoError:
         )
     hint = OTHERS.get(Path(name).suffix.lower(), "play it with `ffplay`, or convert it with `ffmpeg`.")
     return VideoError(f"{name} is not a readable video ({reason}).", hint)
-
-
-def has_known_host(url: str) -> bool:
-    """Return whether the host name of a URL can be resolved now."""
-    try:
-        return bool(socket.getaddrinfo(urlsplit(url).hostname, None))
-    except (OSError, ValueError):  # ValueError for a name that is not valid in the domain name system
-        return False
 
 
 def comes_later(error: VideoError) -> bool:

@@ -5,8 +5,8 @@ With LSTR_DECODER=decord, decord decodes files; it was slower than PyAV on all v
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -25,8 +25,6 @@ from lstr.errors import StalledError, VideoError, first_line
 from lstr.extractors.stages import PROBE
 from lstr.extractors.video.containers import (
     FASTSTART,
-    PLAIN,
-    Opening,
     Pipe,
     Source,
     best_video,
@@ -54,6 +52,7 @@ from lstr.extractors.video.probe import (
     frame_step,
     missing_end,
     probe_chunks,
+    time_of,
     unreadable,
 )
 from lstr.files.names import shown
@@ -124,9 +123,10 @@ class PyAVReader:
     """Reader of the frames of any source that FFmpeg opens, or of a binary file object, without probing.
 
     At a damaged packet or frame, `damage` is to `raise` VideoError, `stop` as if the source ended there, or `skip` it.
-    With `live` each frame is yielded at once, instead of decoding several frames in parallel. `stopped` is called while
-    a pipe is silent; True ends the source. `packets` is called with each packet of the video stream before it is
-    decoded. With `endless` a recording has no frames: it is a live event that was already read to its end.
+    With `live` each frame is yielded at once, instead of decoding several frames in parallel. `options`, `demuxer` and
+    `timeout` are as for `open_container`. `stopped` is called while a pipe is silent; True ends the source. `packets`
+    is called with each packet of the video stream before it is decoded. With `endless` a recording has no frames: it is
+    a live event that was already read to its end.
     """
 
     def __init__(
@@ -134,17 +134,19 @@ class PyAVReader:
         source: str | Path | BinaryIO,
         damage: str = "raise",
         live: bool = False,
-        opening: Opening = PLAIN,
+        options: Mapping[str, str] | None = None,
+        demuxer: str | None = None,
+        timeout: float | None = None,
         stopped: Callable[[], bool] = lambda: False,
         packets: PacketSink | None = None,
         endless: bool = False,
     ):
         self._endless, self.name = endless, shown(source)
-        self._patience = opening.timeout
         self._source: Source = source
         if not isinstance(source, str | Path) and hasattr(source, "read1") and not source.seekable():
-            self._source = Pipe(source, self._stalled, self._patience, stopped)
-        self._damage, self._live, self._opening, self._packets = damage, live, opening, packets
+            self._source = Pipe(source, self._stalled, timeout, stopped)
+        self._damage, self._live, self._packets = damage, live, packets
+        self._options, self._demuxer, self._timeout = options, demuxer, timeout
         self.decoded = self.decode_errors = 0
         self.end = Fraction(0)  # seconds from the first frame's start to the end of the latest one
         self.clock = "container"
@@ -158,8 +160,19 @@ class PyAVReader:
 
         Raises VideoError if the source cannot be read or is damaged, and StalledError after `timeout`.
         """
+        source, is_index_last = self._source, False
         try:
-            with self._readable() as source, open_container(source, self._opening) as container:
+            with ExitStack() as opened:
+                if isinstance(source, Pipe):
+                    source.head, is_index_last = look(source.read)
+                    if not source.head:
+                        raise VideoError(f"Nothing came from {self.name}.", "check the command before the pipe.")
+                    if is_index_last:
+                        self.note = f"{self.name} is an MP4 with its index at the end, so it is read whole first. "
+                        self.note += f"To start at once, {FASTSTART}, or name the file."
+                        source = opened.enter_context(copy_whole(source))
+                container = open_container(source, self._options, self._demuxer, self._timeout)
+                opened.enter_context(container)
                 self.finite = bool(container.duration) or (container.size > 0 and container.format.name != "hls")
                 self.timeless = container.format.name in TIMELESS
                 if self._endless and self.finite:
@@ -168,37 +181,16 @@ class PyAVReader:
         except av.error.ExitError as error:
             raise self._stalled() from error
         except (av.error.FFmpegError, OSError, ValueError) as error:
+            if is_index_last and isinstance(error, av.error.FFmpegError) and not self.decoded:
+                raise VideoError(
+                    f"{self.name} is an MP4 that ended before its index: it is incomplete.",
+                    "check the command before the pipe, or name the file.",
+                ) from error
             raise unreadable(self.name, error) from error
         if self.decoded == 0 and self.decode_errors:
             raise damaged(self.name, "no frame can be decoded")
         if self.decoded == 0:
             raise VideoError(f"{self.name} contains no decodable frame.", "record or download the file again.")
-
-    @contextmanager
-    def _readable(self) -> Iterator[Source]:
-        """Yield a source that FFmpeg can read: a complete copy of a piped MP4 if its index is at the end."""
-        pipe = self._source
-        if not isinstance(pipe, Pipe):
-            yield pipe
-            return
-        pipe.head, is_index_last = look(pipe.read)
-        if not pipe.head:
-            raise VideoError(f"Nothing came from {self.name}.", "check the command before the pipe.")
-        if not is_index_last:
-            yield pipe
-            return
-        self.note = f"{self.name} is an MP4 with its index at the end, so it is read whole first. "
-        self.note += f"To start at once, {FASTSTART}, or name the file."
-        with copy_whole(pipe) as copy:
-            try:
-                yield copy
-            except av.error.FFmpegError as error:
-                if self.decoded:
-                    raise
-                raise VideoError(
-                    f"{self.name} is an MP4 that ended before its index: it is incomplete.",
-                    "check the command before the pipe, or name the file.",
-                ) from error
 
     def _frames(self, container: av.container.InputContainer, long_side: int) -> Iterator[SourceFrame]:
         stream = best_video(container, self.name)
@@ -210,8 +202,7 @@ class PyAVReader:
         by_rate = counts_frames(container, stream)
         reformatter = VideoReformatter()  # one for all frames, because each reformatter starts threads
         for picture in self._pictures(container, stream):
-            base = picture.time_base or Fraction(0)  # FFmpeg never has a timestamp without a unit
-            start = None if by_rate or picture.pts is None else picture.pts * base
+            start = None if by_rate else time_of(picture)
             back = start is not None and last is not None and last - (start - first) > JUMP_SECONDS
             if last is None:
                 first, time, by_rate = start or Fraction(0), Fraction(0), start is None
@@ -226,7 +217,9 @@ class PyAVReader:
                 gap = time - last or gap
             self.stamps.take(last is None or time > last, back, monotonic())
             last = time
-            duration = picture.duration * base if picture.duration and not by_rate else step
+            duration = step
+            if picture.duration and picture.time_base and not by_rate:
+                duration = picture.duration * picture.time_base
             self.decoded += 1
             self.end = time + duration
             yield SourceFrame(time, duration, partial(render, picture, size, reformatter))
@@ -251,7 +244,7 @@ class PyAVReader:
                 return
             if packet.size and packet.pts is not None and packet.time_base:
                 reached = max(reached, (packet.pts + (packet.duration or 0)) * packet.time_base)
-            if self._patience and monotonic() - heard > self._patience:
+            if self._timeout and monotonic() - heard > self._timeout:
                 raise self._stalled()
             if packet.stream is not stream:
                 continue
@@ -329,16 +322,13 @@ class FrameReader(PyAVReader):
         """Yield frames as PyAVReader does; raises VideoError also for damage that `probe` found."""
         if self.video.damage and self._damage == "raise":
             raise damaged(self.name, self.video.damage)
-        if self.decoder == "decord":
-            yield from self._decord_frames(self.video, long_side)
-        else:
+        if self.decoder == "pyav":
             yield from super().frames(long_side)
-
-    def _decord_frames(self, video: Video, long_side: int) -> Iterator[SourceFrame]:
-        """Yield frames with the times of their packets; decord hides damage within frames."""
+            return
         import decord
 
-        n, size = len(video.ticks), video.size(long_side)
+        # with the times of their packets; decord hides damage within frames
+        video, n, size = self.video, len(self.video.ticks), self.video.size(long_side)
         # decord differs from PyAV by 3.6 levels at 10 bits, by half a level at odd sizes, and by one in MPEG-4 part 2.
         # It cannot decode AV1, and repeats the previous frame if a frame cannot be decoded.
         is_exact = (

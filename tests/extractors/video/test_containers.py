@@ -11,7 +11,7 @@ import av
 import pytest
 
 from lstr.errors import VideoError
-from lstr.extractors.video.containers import Opening, open_container
+from lstr.extractors.video.containers import open_container
 from lstr.extractors.video.probe import probe
 from lstr.extractors.video.reader import FrameReader, PyAVReader
 from tests.support.http_servers import Server
@@ -45,7 +45,7 @@ def count_frames_unprotected(source) -> int:
 
 
 def count_frames(source) -> int:
-    return sum(1 for _ in PyAVReader(source, damage="skip", opening=Opening(timeout=20)).frames(64))
+    return sum(1 for _ in PyAVReader(source, damage="skip", timeout=20).frames(64))
 
 
 SESSION = "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n"

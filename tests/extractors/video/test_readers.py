@@ -270,7 +270,7 @@ def test_frames_by_number_equal_those_that_are_played(tmp_path, kind, cache_byte
     assert index.times == pytest.approx([float(frame.time) for frame in played], abs=6e-7)
     order = list(range(len(played)))
     jumps = random.Random(5).choices(order, k=40 if cache_bytes > 10**6 else 12)
-    with ExactFrames(index, cache_bytes) as frames:
+    with closing(ExactFrames(index, cache_bytes)) as frames:
         for number in [*jumps, *order[::7], *order[:-13:-1], *order[10:20]]:
             assert np.array_equal(frames.image(number, FULL), played[number].image), number
         if kind == "odd samples":
