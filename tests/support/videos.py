@@ -37,16 +37,17 @@ def write_video(
     aspect: Fraction | None = None,
     noise: bool = False,
     pixels: str = "yuv420p",
+    rate: int = 0,
 ) -> Path:
-    """Write a video with frame i at times[i] (units of 1/600 s): grey, brighter with each frame, or noise.
+    """Write a video with frame i at times[i], in 1/rate or 1/600 s: grey, brighter with each frame, or noise.
 
     `options` are for the encoder, `container` for the muxer; `aspect` is the sample aspect ratio.
     """
     random = np.random.default_rng(0)
     with av.open(str(path), "w", options=dict(container or {})) as output:
-        stream = output.add_stream(codec, rate=30, options=dict(options or {}))
+        stream = output.add_stream(codec, rate=rate or 30, options=dict(options or {}))
         stream.width, stream.height, stream.pix_fmt = *size, pixels
-        stream.codec_context.time_base = stream.time_base = Fraction(1, 600)
+        stream.codec_context.time_base = stream.time_base = Fraction(1, rate or 600)
         if aspect:
             stream.codec_context.sample_aspect_ratio = stream.sample_aspect_ratio = aspect
         for i, time in enumerate(times):
@@ -54,7 +55,7 @@ def write_video(
             if noise:
                 image = random.integers(0, 256, image.shape, np.uint8)
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-            frame.pts, frame.time_base = time, Fraction(1, 600)
+            frame.pts, frame.time_base = time, Fraction(1, rate or 600)
             output.mux(stream.encode(frame))
         output.mux(stream.encode())
     return path

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -12,16 +13,57 @@ import pytest
 
 from lstr.errors import MissingPathError, StalledError, VideoError
 from lstr.extractors.video import live
-from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
+from lstr.extractors.video.inputs import PROMPT, Input, LiveOptions, parse_live
 from lstr.extractors.video.live import LiveReader
 from lstr.extractors.video.reader import PyAVReader, chunks_of
 from lstr.files.atomic import write_text
-from tests.support.clips import SIDE, clip, indices, read, read_chunks, stdin
 from tests.support.http_servers import Handler, Server
 from tests.support.served import TS_HEAD, camera, piped, served
-from tests.support.stamps import TICKS, WRAP, restamped
 from tests.support.videos import write_video
-from tests.support.waiting import retry_longer
+
+SIDE = 320
+
+
+def clip(path: Path, start: int = 0, rate: int = 30, size=(96, 64), seconds: int = 2) -> bytes:
+    """Write noise as MPEG-TS with a clock that starts at `start` seconds; return the bytes."""
+    times, options = range(start * rate, (start + seconds) * rate), {"g": "10", "preset": "ultrafast"}
+    return write_video(path, times, size, options=options, noise=True, rate=rate).read_bytes()
+
+
+def stdin(file) -> Input:
+    return Input("stdin", file, options=PROMPT, lasting=False)
+
+
+def read_chunks(reader: LiveReader) -> list:
+    """Return all chunks until the source ends."""
+    chunks = []
+    with reader:
+        while True:
+            with reader.changed:
+                reader.changed.wait_for(lambda: reader.waiting or reader.ended)
+            taken = reader.take()
+            if taken is None:
+                return chunks
+            chunks.append(taken[0])
+
+
+def read(live_input: Input, **options) -> tuple[LiveReader, list]:
+    reader = LiveReader(live_input, SIDE, LiveOptions(**options))
+    return reader, read_chunks(reader)
+
+
+def indices(chunks) -> list[int]:
+    return [chunk.index for chunk in chunks]
+
+
+def retry_longer(check: Callable[[float], None], seconds: float) -> None:
+    """Call `check(seconds)`; if it fails, retry with 4 and 16 times the seconds, for a busy machine."""
+    for factor in (1, 4):
+        try:
+            return check(factor * seconds)
+        except AssertionError:
+            continue
+    check(16 * seconds)
 
 
 def http_head(n_bytes: int) -> bytes:
@@ -240,6 +282,29 @@ def test_a_server_that_never_answers(monkeypatch):
         reader, chunks = read(parse_live(f"http://127.0.0.1:{port}/x"), timeout=0.9)
     assert type(reader.error) is VideoError and reader.error.exit_code == 3 and not chunks
     assert "0.9 s" in str(reader.error) and reader.error.hint and len(reader.news()) == 1
+
+
+PACKET, TICKS = 188, 90_000
+WRAP = 2**33  # ticks of a time stamp in MPEG-TS
+
+
+def restamped(data: bytes, stamp: Callable[[int, float], float]) -> bytes:
+    """Replace the time of each frame, in seconds, by `stamp(number, time)` in MPEG-TS of one stream."""
+    changed, number = bytearray(data), 0
+    for start in range(0, len(changed), PACKET):
+        begins, control = changed[start + 1] & 0x40, changed[start + 3] >> 4 & 3
+        at = start + 4 + (changed[start + 4] + 1 if control & 2 else 0)
+        if not begins or not control & 1 or bytes(changed[at : at + 3]) != b"\0\0\1":
+            continue
+        for place in range(at + 9, at + 9 + 5 * (changed[at + 7] >> 6 & 3).bit_count(), 5):  # of display, of decoding
+            a, b, c, d, e = changed[place : place + 5]  # 33 bits, with marker bits after 3, 18 and 33 of them
+            time = ((a >> 1 & 7) << 30 | b << 22 | c >> 1 << 15 | d << 7 | e >> 1) / TICKS
+            ticks = round(stamp(number, time) * TICKS) % WRAP
+            low = (ticks & 0x7FFF) << 1 | 1
+            high = (a >> 4) << 20 | (ticks >> 30) << 17 | 1 << 16 | (ticks >> 15 & 0x7FFF) << 1 | 1
+            changed[place : place + 5] = high.to_bytes(3) + low.to_bytes(2)
+        number += 1
+    return bytes(changed)
 
 
 JITTER = np.random.default_rng(0).uniform(-5, 5, 1000)

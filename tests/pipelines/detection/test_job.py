@@ -15,7 +15,7 @@ import pytest
 
 from lstr import streaming
 from lstr.errors import ExhaustedError, MissingPathError, UnforeseenError, VideoError
-from lstr.extractors.video.inputs import LiveOptions, parse_live
+from lstr.extractors.video.inputs import Input, LiveOptions, parse_live
 from lstr.extractors.video.live import LiveReader
 from lstr.labels.label_set import read_labels
 from lstr.pipelines.annotations.label_files import read_annotations
@@ -28,7 +28,6 @@ from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Finished, Notice, result_of
 from lstr.timeline import Thresholds
 from tests.support.annotated import segments
-from tests.support.clips import stdin
 from tests.support.detections import (
     ONE_THREAD,
     dated_file,
@@ -224,10 +223,10 @@ def test_a_file_a_pipe_and_a_tcp_stream_have_equal_scores(small_set, loaded, net
     (source,) = sources_of(tmp_path / "a.ts", loaded=loaded)
     from_file = scores_of(decisions_of(run_recorded(source, loaded, limits=FOUR_CHUNKS)))
     with piped(streams[0]) as file:
-        _, decisions = run(stdin(file))
+        _, decisions = run(Input("stdin", file, lasting=False))
     assert np.abs(scores_of(decisions["stdin"]) - from_file).max() <= 1e-5
     with piped(streams[0]) as file, served([streams[1]]) as port:
-        statuses, decisions = run(stdin(file), parse_live(f"tcp://127.0.0.1:{port}"))
+        statuses, decisions = run(Input("stdin", file, lasting=False), parse_live(f"tcp://127.0.0.1:{port}"))
     tcp = decisions[f"127.0.0.1-{port}"]
     assert np.abs(scores_of(decisions["stdin"]) - from_file).max() <= 1e-5
     assert [d.chunk for d in tcp] == [0, 1, 2, 3] and not np.allclose(scores_of(tcp), from_file)
