@@ -71,30 +71,22 @@ def to_document(state: State, durations: Mapping[str, float], stamp: Mapping[str
     classes = [BACKGROUND, *(action.name for _, action in ordered)]
     if has_ambiguous and AMBIGUOUS not in classes:
         classes.append(AMBIGUOUS)
-    ours = {
+    ours: dict[str, Any] = {
         "format": FORMAT,
         **stamp,
         "actions": [{"id": key, "name": action.name, "key": action.key} for key, action in ordered],
         "subjects": sorted(state.subjects, key=lambda name: (state.subjects[name].place, name)),
     }
-    if proposals := _describe_proposals(state):
-        ours["proposals"] = proposals
-    return {"version": "lstr labels 1", "classes": classes, OURS: ours, "database": database}
-
-
-def _describe_proposals(state: State) -> dict[str, Any]:
-    """Return by video which model searched it last, and its proposals, without proposals of removed actions."""
-    described: dict[str, Any] = {}
     for video in sorted({*state.searches, *state.proposals}):
         held = [(key, p) for key, p in state.proposals.get(video, {}).items() if p.action in state.actions]
         found = []
         for key, p in sorted(held, key=lambda pair: (pair[1].start, pair[1].end, pair[0])):
             what = {"label": state.actions[p.action].name, "segment": [p.start, p.end], "state": p.state}
             found.append({**what, "peak": p.peak, "threshold": p.threshold, "model": p.model, "id": key})
-        search = state.searches.get(video)
-        if search or found:
-            described[video] = {**({"searched_by": search.model} if search else {}), "found": found}
-    return described
+        searched = {"searched_by": state.searches[video].model} if video in state.searches else {}
+        if searched or found:
+            ours.setdefault("proposals", {})[video] = {**searched, "found": found}
+    return {"version": "lstr labels 1", "classes": classes, OURS: ours, "database": database}
 
 
 def find_unlabelled(labels: Iterable[Label], complete: bool, duration: float | None) -> list[Span]:

@@ -114,7 +114,21 @@ class Project:
         self.history = History()
         self.journal = Journal(journal_of(path))
         try:
-            stated = self._open(begin)
+            lines = self.journal.read()
+            content = read_json(path) if path.exists() else None
+            if begin and (len(lines) > 1 or content is not None):
+                hint = "leave out --labels to resume it, or name another file with -o."
+                raise LabelsError(f"{path} already exists.", hint)
+            written, stated = from_document(content, str(path)) if content is not None else (State(), {})
+            if content is not None and not is_ours(content):  # before ours takes its place
+                shutil.copy2(path, path.with_name(f"{path.name}.before"))
+            if begin:
+                written, stated = from_labels(begin)
+                self._asked += 1
+            if lines and not begin:
+                stated = self._resume(lines, content, written, stated)
+            else:
+                self._begin(written, stated, 0)
             self.durations = {**stated, **(durations or {})}
             sweep(path.parent, path.name)
         except BaseException:
@@ -258,24 +272,6 @@ class Project:
         self._entries.append(entry)
         self._ids[entry.id] = entry.revision
         self.history.add(entry)
-
-    def _open(self, begin: Labels | None) -> dict[str, float]:
-        """Set the values from the journal, the file or the given labels; return the durations that they state."""
-        lines = self.journal.read()
-        content = read_json(self.path) if self.path.exists() else None
-        if begin and (len(lines) > 1 or content is not None):
-            hint = "leave out --labels to resume it, or name another file with -o."
-            raise LabelsError(f"{self.path} already exists.", hint)
-        written, stated = from_document(content, str(self.path)) if content is not None else (State(), {})
-        if content is not None and not is_ours(content):  # before ours takes its place
-            shutil.copy2(self.path, self.path.with_name(f"{self.path.name}.before"))
-        if lines and not begin:
-            return self._resume(lines, content, written, stated)
-        if begin:
-            written, stated = from_labels(begin)
-            self._asked += 1
-        self._begin(written, stated, 0)
-        return stated
 
     def _begin(self, state: State, durations: Mapping[str, float], revision: int) -> None:
         """Start the journal again from these values."""

@@ -6,7 +6,7 @@ It needs neither the page nor torch; `search.py` runs the model.
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -92,22 +92,19 @@ def find_candidates(
     return found
 
 
-class Open(NamedTuple):
-    """An open proposal with the id of its video and its own."""
-
-    video: str
-    key: str
-    proposal: Proposal
+# An open proposal: the id of its video, its own, and what it proposes
+Open = tuple[str, str, Proposal]
 
 
 def by_time(one: Open) -> tuple[Any, ...]:
     """Sort key of an open proposal: its video and its place in it."""
-    return one.video, one.proposal.start, one.proposal.end, one.key
+    video, key, proposal = one
+    return video, proposal.start, proposal.end, key
 
 
 # What proposals are sorted by, by their names on the page; the first is the default.
 ORDERS: dict[str, Callable[[Open], Any]] = {
-    "least sure": lambda one: (abs(one.proposal.peak - one.proposal.threshold), by_time(one)),
+    "least sure": lambda one: (abs(one[2].peak - one[2].threshold), by_time(one)),
     "in time": by_time,
 }
 
@@ -141,7 +138,7 @@ def find_open(state: State, videos: Iterable[str]) -> list[Open]:
         for key, p in state.proposals.get(video, {}).items():
             if p.state == "open" and p.action in state.actions:
                 if not is_labelled(p.action, p.start, p.end, labels.get(p.action, []) + labels.get(NOTHING, [])):
-                    found.append(Open(video, key, p))
+                    found.append((video, key, p))
     return found
 
 

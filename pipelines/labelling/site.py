@@ -37,7 +37,7 @@ from lstr.pipelines.labelling.values import MAX_COMMENT, NOTHING, RESERVED, Labe
 from lstr.pipelines.pages.page import MEDIA_TYPES, build_page, embed_json
 from lstr.pipelines.pages.palette import CLASSES
 from lstr.pipelines.pages.proxy import find_playable
-from lstr.pipelines.pages.server import Server, event_stream, page_response, read_json, refused
+from lstr.pipelines.pages.server import Server, event_stream, page_response, read_body, refused
 
 SCRIPTS = (
     "lanes.js", "served.js", "label-project.js", "label-marks.js", "label-frames.js", "label-lanes.js",
@@ -300,7 +300,7 @@ class Site:
         order = ORDERS.get(request.query_params.get("order", "")) or next(iter(ORDERS.values()))
         places = {video: at for at, video in enumerate(self.videos.paths)}
         revision, state = self.project.snapshot()
-        found = [[places[one.video], one.key] for one in sorted(find_open(state, places), key=order)]
+        found = [[places[video], key] for video, key, _ in sorted(find_open(state, places), key=order)]
         return JSONResponse({"revision": revision, "order": found, "search": asdict(self.proposer.status)})
 
     async def train(self, request: Request) -> Response:
@@ -333,11 +333,7 @@ class Site:
 
     async def read(self, request: Request, kind: type[PostedT]) -> PostedT:
         """Return what a page has sent. Raises HTTPException or RequestError."""
-        data = await read_json(request, MAX_BYTES)
-        try:
-            posted = msgspec.json.decode(data, type=kind)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise RequestError(f"The request is not valid ({error}).", "reload the page.") from error
+        posted = await read_body(request, kind, MAX_BYTES)
         self.check_project(posted.project)
         if isinstance(posted, TurnRequest | DecideRequest) and posted.video not in self.videos.paths:
             raise RequestError(f"Unknown video: {brief(posted.video)}.", "reload the page.")

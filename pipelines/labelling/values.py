@@ -9,17 +9,18 @@ from msgspec import Meta, Struct
 
 from lstr.errors import ConflictError, RequestError, brief
 from lstr.labels.label_set import BACKGROUND
-from lstr.labels.segment import LATEST, is_name
+from lstr.labels.segment import LATEST
 
 # The action of a label that says: nothing happens here.
 NOTHING = "nothing"
 # Keys that the page itself uses, which no action can have.
 RESERVED = set("jkl ,.<>[]+-=0?/n\t")
 MAX_NAME, MAX_COMMENT, MAX_KEY = 200, 4000, 4096  # characters
+UTF_8 = "^[^\ud800-\udfff]*$"  # JSON may have lone surrogates, which cannot be written
 
 Time = Annotated[float, Meta(ge=0, le=LATEST)]
-Name = Annotated[str, Meta(max_length=MAX_NAME)]
-Comment = Annotated[str, Meta(max_length=MAX_COMMENT)]
+Name = Annotated[str, Meta(max_length=MAX_NAME, pattern=UTF_8)]
+Comment = Annotated[str, Meta(max_length=MAX_COMMENT, pattern=UTF_8)]
 Key = Annotated[str, Meta(max_length=MAX_KEY)]
 Score = Annotated[float, Meta(ge=0, le=1)]
 Place = Annotated[int, Meta(ge=0, le=10**6)]
@@ -27,11 +28,6 @@ Place = Annotated[int, Meta(ge=0, le=10**6)]
 
 class Value(Struct, frozen=True):
     """A value of a project. msgspec turns the ValueError of a check into an error of the whole request."""
-
-    def __post_init__(self) -> None:
-        for name, text in msgspec.structs.asdict(self).items():
-            if isinstance(text, str) and text and not is_name(text):
-                raise ValueError(f"the {name} {brief(text)} cannot be written as UTF-8")
 
 
 class Label(Value, frozen=True):
@@ -44,7 +40,6 @@ class Label(Value, frozen=True):
     comment: Comment = ""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.end is not None and self.end <= self.start:
             raise ValueError("a label must end after its start")
 
@@ -70,7 +65,6 @@ class Proposal(Value, frozen=True):
     state: Literal["open", "accepted", "corrected", "rejected"] = "open"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.end <= self.start:
             raise ValueError("a proposal must end after its start")
 
@@ -93,11 +87,10 @@ class Action(Value, frozen=True):
     """A class to label, the key that starts and stops it, and its place among the lanes."""
 
     name: Name
-    key: Annotated[str, Meta(max_length=1)] = ""
+    key: Annotated[str, Meta(max_length=1, pattern=UTF_8)] = ""
     place: Place = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.name.strip() or self.name == BACKGROUND:
             raise ValueError(f"an action needs a name other than {BACKGROUND!r}")
         if self.key and self.key.lower() in RESERVED:

@@ -19,8 +19,10 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qs
 
+import msgspec
 import uvicorn
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -28,7 +30,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lstr.errors import ServingError
+from lstr.errors import RequestError, ServingError
 from lstr.files.atomic import temporary_for
 
 # Tried first, so that the address is the same the next time
@@ -53,6 +55,7 @@ HEADERS = {
 # A page has a policy of its own, which cannot say this.
 PAGE_POLICY = {"content-security-policy": "frame-ancestors 'none'"}
 UNKNOWN = "Open the address that the command has printed, with everything after the question mark.\n"
+Body = TypeVar("Body")
 
 
 class SavedAddress:
@@ -268,8 +271,11 @@ def event_stream(pieces: AsyncIterator[str]) -> Response:
     return StreamingResponse(pieces, media_type="text/event-stream", headers=headers)
 
 
-async def read_json(request: Request, max_bytes: int) -> bytes:
-    """Return the body of a JSON request. Raises HTTPException for another content type or a longer body."""
+async def read_body(request: Request, kind: type[Body], max_bytes: int) -> Body:
+    """Return the JSON body of a request of this page. Raises HTTPException, and RequestError for invalid values."""
+    # browsers state where a request comes from; programs send no such header
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise HTTPException(403)
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(415)  # the form of a page of another site cannot send JSON
     data = b""
@@ -277,7 +283,10 @@ async def read_json(request: Request, max_bytes: int) -> bytes:
         data += piece
         if len(data) > max_bytes:
             raise HTTPException(413)
-    return data
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise RequestError(f"The request is not valid ({error}).", "reload the page.") from error
 
 
 async def refused(request: Request, error: Exception) -> Response:

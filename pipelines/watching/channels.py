@@ -222,20 +222,6 @@ class WebhookNotifier(Notifier):
         if self._address.username:
             user = f"{unquote(self._address.username)}:{unquote(self._address.password or '')}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(user).decode()}"
-        try:
-            status = self._post(body, headers)
-        except (OSError, http.client.HTTPException, UnicodeError) as error:
-            # not the text of the error, which may contain a part of the address
-            code = error.errno if isinstance(error, OSError) else None
-            reason = f"it cannot be reached ({os.strerror(code)})." if code else CUT_OFF
-            raise DeliveryError(next((text for kind, text in REASONS if isinstance(error, kind)), reason)) from None
-        if 300 <= status < 400:
-            raise DeliveryError(f"it answered {status}, and redirects are not followed.")
-        if not 200 <= status < 300:
-            raise DeliveryError(f"it answered {status}.")
-
-    def _post(self, body: bytes, headers: dict[str, str]) -> int:
-        """Return the status of the answer."""
         kind = http.client.HTTPSConnection if self._address.scheme == "https" else http.client.HTTPConnection
         connection = kind(self._address.hostname or "", self._address.port, timeout=WEBHOOK_TIMEOUT_S)
         self._connection = connection
@@ -248,11 +234,20 @@ class WebhookNotifier(Notifier):
             if self._closing:
                 raise TimeoutError
             connection.request("POST", self._path, body, headers)
-            return connection.getresponse().status
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            # not the text of the error, which may contain a part of the address
+            code = error.errno if isinstance(error, OSError) else None
+            reason = f"it cannot be reached ({os.strerror(code)})." if code else CUT_OFF
+            raise DeliveryError(next((text for kind, text in REASONS if isinstance(error, kind)), reason)) from None
         finally:
             timer.cancel()
             self._connection = None
             connection.close()
+        if 300 <= status < 400:
+            raise DeliveryError(f"it answered {status}, and redirects are not followed.")
+        if not 200 <= status < 300:
+            raise DeliveryError(f"it answered {status}.")
 
     def abort(self) -> None:
         """Break off a request in another thread."""

@@ -107,8 +107,6 @@ class Clips:
         for event_id in filter(EVENT_ID.fullmatch, stems):
             self._measure(event_id)
         self._rings: dict[str, PacketRing] = {}
-        # seconds by which the thresholds of a source delay a decision
-        self._delays: dict[str, float] = {}
         self._recordings: dict[str, Recording] = {}
         self._expired: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._without_image: queue.SimpleQueue[Recording] = queue.SimpleQueue()
@@ -137,25 +135,22 @@ class Clips:
 
     def ring(self, source: str) -> PacketSink:
         """Return what takes the packets of a source, for `Session(packets=clips.ring)`."""
-        with self._lock:
-            if source not in self._rings:
-                self._rings[source] = PacketRing(
-                    self.config.ring_bytes, self.config.before + LATE_S + self._delays.get(source, 0.0)
-                )
-            return self._rings[source].take
+        return self._ring_of(source).take
 
     def forget(self, source: str) -> None:
         """Keep no packets of a source any more."""
         with self._lock:
             self._rings.pop(source, None)
-            self._delays.pop(source, None)
 
     def set_delay(self, source: str, seconds: float) -> None:
         """Keep packets for as long as the thresholds of a source delay a decision."""
+        self._ring_of(source).most_seconds = self.config.before + LATE_S + seconds
+
+    def _ring_of(self, source: str) -> PacketRing:
         with self._lock:
-            self._delays[source] = seconds
-            if source in self._rings:
-                self._rings[source].most_seconds = self.config.before + LATE_S + seconds
+            if source not in self._rings:
+                self._rings[source] = PacketRing(self.config.ring_bytes, self.config.before + LATE_S)
+            return self._rings[source]
 
     def begin(self, event: WatchedEvent) -> None:
         """Start the clip and the image of an event that is in the history."""

@@ -66,9 +66,8 @@ class SourceState:
     frame: NDArray[np.uint8] | None = None
     # the number of the latest frame
     number: int = 0
-    jpeg: tuple[int, bytes] = (0, b"")
-    # when the image was made, on the monotonic clock
-    encoded: float = 0.0
+    # the number of the frame whose image was made last, when on the monotonic clock, and the image
+    jpeg: tuple[int, float, bytes] = (0, 0.0, b"")
     encoding: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, decision: Decision) -> None:
@@ -110,15 +109,6 @@ class SourceState:
             "codes": base64.b64encode(columns.T.tobytes()).decode(),
             "at": iso(self.decided_at) if self.decided_at else None,
             "picture": self.number,
-        }
-
-    def to_dict(self) -> Message:
-        """Return its whole JSON object."""
-        rules = {label: [rule.on, rule.off] for label, rule in self.thresholds.items()}
-        return {
-            **self.state(),
-            **self.scores(0),
-            **{"classes": self.classes, "rules": rules, "zones": self.zones, "drawn": self.drawn},
         }
 
 
@@ -201,19 +191,23 @@ class Dashboard:
             return None
         with source.encoding:
             frame, number = source.frame, source.number
-            if number != source.jpeg[0] and monotonic() - source.encoded >= IMAGE_INTERVAL_S:
-                source.encoded = monotonic()
+            if number != source.jpeg[0] and monotonic() - source.jpeg[1] >= IMAGE_INTERVAL_S:
                 bgr = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
                 _, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
-                source.jpeg = number, data.tobytes()
-            return source.jpeg[1]
+                source.jpeg = number, monotonic(), data.tobytes()
+            return source.jpeg[2]
 
     def state(self) -> Message:
         """Return all of it as a JSON object."""
         with self.lock:
+            sources = []
+            for source in self.sources.values():
+                rules = {label: [rule.on, rule.off] for label, rule in source.thresholds.items()}
+                more = {"classes": source.classes, "rules": rules, "zones": source.zones, "drawn": source.drawn}
+                sources.append({**source.state(), **source.scores(0), **more})
             return {
                 "now": iso(datetime.now().astimezone()),
-                "sources": [source.to_dict() for source in self.sources.values()],
+                "sources": sources,
                 "on": [event.to_dict() for event in self._active.values()],
                 "snoozes": msgspec.to_builtins(self.snoozes),
                 "colours": colours_of(self.actions),

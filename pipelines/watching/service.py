@@ -202,8 +202,8 @@ class Service:
                 group[name] = source
         for model, group in groups.items():
             if model not in self.workers:
-                config, shared = self.config, (self._sinks, self.log, self.dashboard, self.clips)
-                worker = Worker(model, config.actions, config.timeout, *shared, lambda name: self.zones.get(name, ()))
+                shared = self.config, self._sinks, self.log, self.dashboard, self.clips
+                worker = Worker(model, *shared, lambda name: self.zones.get(name, ()))
                 self.workers[model] = self._stack.enter_context(worker)
             self.workers[model].set_sources(group)
 

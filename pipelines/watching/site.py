@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from time import monotonic
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -25,7 +25,7 @@ from lstr.files.names import without_credentials
 from lstr.labels.label_set import AMBIGUOUS, BACKGROUND
 from lstr.pipelines.pages.page import build_page
 from lstr.pipelines.pages.palette import CLASSES
-from lstr.pipelines.pages.server import event_stream, page_response, read_json, refused
+from lstr.pipelines.pages.server import event_stream, page_response, read_body, refused
 from lstr.pipelines.watching.clips import EVENT_ID
 from lstr.pipelines.watching.config import NAME
 from lstr.pipelines.watching.dashboard import FULL_SCALE, NO_SCORE, Dashboard
@@ -43,7 +43,6 @@ OPEN_PATHS = ("/healthz",)  # without a token: it contains names of sources, but
 SILENT_S = 60.0  # without a decision on a source, after which the service is unhealthy
 
 Text = Annotated[str, Meta(max_length=200)]
-Body = TypeVar("Body")
 
 
 class VerdictBody(Struct, forbid_unknown_fields=True):
@@ -78,10 +77,10 @@ class EventQuery(Struct, forbid_unknown_fields=True):
 
     action: str | None = None
     source: str | None = None
-    # such as 2026-05-31, on this machine's clock
-    day: str | None = None
+    # on this machine's clock
+    day: date | None = None
     score: float | None = None
-    before: str | None = None
+    before: Annotated[str, Meta(pattern=f"^{EVENT_ID.pattern}$")] | None = None
     limit: int = 50
 
 
@@ -159,33 +158,31 @@ class WatchSite:
             given = {name: value for name, value in request.query_params.items() if value}
             query = msgspec.convert(given, EventQuery, strict=False)
             if query.day:
-                day = date.fromisoformat(query.day)
-                since, until = (datetime.combine(d, time()).astimezone() for d in (day, day + timedelta(days=1)))
+                days = query.day, query.day + timedelta(days=1)
+                since, until = (datetime.combine(day, time()).astimezone() for day in days)
         except (ValueError, OverflowError) as error:
             raise HTTPException(400) from error
-        if query.before and not EVENT_ID.fullmatch(query.before):
-            raise HTTPException(400)
         limit = min(MAX_EVENTS, max(1, query.limit))
         wanted = EventFilter(since, until, query.source, query.action, query.score, query.before, limit=limit)
         return JSONResponse({"events": [event.to_dict() for event in self.dashboard.history.events(wanted)]})
 
     def _file(self, request: Request) -> Response:
-        event_id, clips, path = _event_id(request), self.service.clips, None
+        event_id, clips, path = request.path_params["id"], self.service.clips, None
         if clips:
             path = (clips.path if request.url.path.startswith("/clip/") else clips.image)(event_id)
-        if path is None or not path.is_file():
+        if path is None:
             raise HTTPException(404)
         return FileResponse(path)
 
     async def _verdict(self, request: Request) -> Response:
-        event_id, body = _event_id(request), await _read(request, VerdictBody)
+        event_id, body = request.path_params["id"], await read_body(request, VerdictBody, MAX_REQUEST_BYTES)
         if not await run_in_threadpool(self.dashboard.history.judge, event_id, body.verdict):
             raise HTTPException(404)
         event = await run_in_threadpool(self.dashboard.refresh_event, event_id)
         return JSONResponse({"event": event and event.to_dict()})
 
     async def _source(self, request: Request) -> Response:
-        if await _read(request, dict[str, None]):
+        if await read_body(request, dict[str, None], MAX_REQUEST_BYTES):
             raise RequestError("The request is not valid.", "reload the page.")
         name, operation = self._source_name(request), request.path_params["operation"]
         if operation == "remove":
@@ -197,7 +194,7 @@ class WatchSite:
         return JSONResponse({})
 
     async def _draw(self, request: Request) -> Response:
-        name, body = self._source_name(request), await _read(request, ZonesBody)
+        name, body = self._source_name(request), await read_body(request, ZonesBody, MAX_REQUEST_BYTES)
         try:
             zones = None if body.zones is None else parse_zones(body.zones)
         except ValueError as error:
@@ -206,7 +203,7 @@ class WatchSite:
         return JSONResponse({})
 
     async def _add(self, request: Request) -> Response:
-        body = await _read(request, SourceBody)
+        body = await read_body(request, SourceBody, MAX_REQUEST_BYTES)
         name, address = body.name.strip(), body.address.strip()
         if not NAME.fullmatch(name):
             raise RequestError(
@@ -218,7 +215,7 @@ class WatchSite:
         return JSONResponse({})
 
     async def _snooze(self, request: Request) -> Response:
-        body = await _read(request, SnoozeBody)
+        body = await read_body(request, SnoozeBody, MAX_REQUEST_BYTES)
         dashboard = self.dashboard
         is_known = body.source in (None, *dashboard.names) and body.action in (None, *dashboard.actions)
         if body.seconds and not is_known:  # a snooze of a removed source can be ended
@@ -239,24 +236,5 @@ class WatchSite:
         return JSONResponse({"status": "silent" if silent else "ok", "silent": silent}, 503 if silent else 200)
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
-        texts = {"error": str(error), "hint": getattr(error, "hint", "")}
-        shown = {name: without_credentials(text) for name, text in texts.items()}
+        shown = {"error": without_credentials(str(error)), "hint": without_credentials(getattr(error, "hint", ""))}
         return JSONResponse(shown, 500 if isinstance(error, HistoryError) else 400)
-
-
-def _event_id(request: Request) -> str:
-    name = str(request.path_params["id"])
-    if not EVENT_ID.fullmatch(name):
-        raise HTTPException(404)
-    return name
-
-
-async def _read(request: Request, kind: type[Body]) -> Body:
-    """Return the body of a request of this page. Raises HTTPException, and RequestError for invalid values."""
-    # browsers state where a request comes from; programs send no such header
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise HTTPException(403)
-    try:
-        return msgspec.json.decode(await read_json(request, MAX_REQUEST_BYTES), type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise RequestError("The request is not valid.", "reload the page.") from error

@@ -24,7 +24,7 @@ from lstr.pipelines.detection.track import Event
 from lstr.pipelines.failures import FailureLog
 from lstr.pipelines.progress import Failed, Notice
 from lstr.pipelines.watching.clips import Clips
-from lstr.pipelines.watching.config import ActionConfig, SourceConfig, actions_in
+from lstr.pipelines.watching.config import ActionConfig, SourceConfig, WatchConfig, actions_in
 from lstr.pipelines.watching.dashboard import Dashboard
 from lstr.timeline import DEFAULT, Thresholds, changed, thresholds_of
 
@@ -52,8 +52,7 @@ class Worker:
 
     Args:
         model: The model file, None for the default model.
-        actions: The configuration of the actions.
-        timeout: Seconds without a frame after which a source is lost.
+        config: Has the actions, and the time without a frame after which a source is lost.
         make_sinks: Returns the sinks of each source.
         log: Takes sentences for the log.
         dashboard: Shows the sources.
@@ -64,20 +63,21 @@ class Worker:
     def __init__(
         self,
         model: Path | None,
-        actions: Mapping[str, ActionConfig],
-        timeout: float,
+        config: WatchConfig,
         make_sinks: Callable[[Checkpoint], Sequence[MakeSink]],
         log: Callable[[str], None],
         dashboard: Dashboard,
         clips: Clips | None,
         zones: Callable[[str], Zones],
     ):
-        self.model, self._actions, self._live = model, actions, LiveOptions(timeout=timeout)
+        self.model, self._config = model, config
         self._name = model.name if model else "the default model"
         self._make_sinks, self._log, self._zones = make_sinks, log, zones
         self._dashboard, self._clips = dashboard, clips
-        self.loaded: Checkpoint | None = None
-        self._actions_in_file: list[str] | None = None
+        self.actions: list[str] = []
+        """The actions that its model knows; before it is loaded, as the file says."""
+        with suppress(CheckpointError, ExtractorError):  # the thread reports it
+            self.actions = actions_in(find_checkpoint(model))
         self.alive = monotonic()
         """When the thread was last seen to make progress."""
         self._changed = threading.Condition()
@@ -113,17 +113,6 @@ class Worker:
                     self._remove(name)
             self._add_due()
             self._changed.notify_all()
-
-    @property
-    def actions(self) -> list[str]:
-        """The actions that its model knows; before it is loaded, as the file says."""
-        if self.loaded:
-            return [name for name in self.loaded.classes if name not in (BACKGROUND, AMBIGUOUS)]
-        if self._actions_in_file is None:
-            self._actions_in_file = []
-            with suppress(CheckpointError, ExtractorError):  # the thread reports it
-                self._actions_in_file = actions_in(find_checkpoint(self.model))
-        return self._actions_in_file
 
     def status(self) -> dict[str, Status]:
         """Return the status of each source that is read now."""
@@ -194,14 +183,15 @@ class Worker:
     def _detect(self) -> None:
         """Run sessions until no source is due."""
         # loaded each time, because the model file may have been replaced
-        loaded = self.loaded = load_checkpoint(self.model)
+        loaded = load_checkpoint(self.model)
+        self.actions = [name for name in loaded.classes if name not in (BACKGROUND, AMBIGUOUS)]
         log = FailureLog(None, keeps_list=False)
         with closing(Networks(loaded)) as networks:
             networks.open()
             while not self._ending and self._due():
                 with self._changed:
                     self._is_stale, self._places = False, len(self._wanted) + SPARE_PLACES
-                    rules = rules_of(loaded, self._actions)
+                    rules = rules_of(loaded, self._config.actions)
                     session = self._session = Session(
                         loaded,
                         networks,
@@ -213,7 +203,7 @@ class Worker:
                         packets=self._clips.ring if self._clips else None,
                         frames=self._dashboard.take_frame,
                         zones=self._zones,
-                        live=self._live,
+                        live=LiveOptions(timeout=self._config.timeout),
                     )
                 with session:
                     with self._changed:

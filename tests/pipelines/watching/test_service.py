@@ -20,6 +20,7 @@ import pytest
 from lstr.errors import HistoryError, LstrError
 from lstr.pipelines.detection.model import Networks, load_checkpoint
 from lstr.pipelines.model_files.packing import write_model
+from lstr.pipelines.watching import clips
 from lstr.pipelines.watching import service as service_module
 from lstr.pipelines.watching import worker as worker_module
 from lstr.pipelines.watching.config import read_config
@@ -48,7 +49,8 @@ def start(small_set, tmp_path):
             address = f"http://127.0.0.1:{address}/{name}" if isinstance(address, int) else address
             text += f'[sources.{name}]\naddress = "{address}"\n'
         for action in load_checkpoint(model).classes[1:]:
-            text += f'[actions."{action}"]\non = 0.0\noff = 0.0\nhighest = false\n'
+            # with a minimum length of one chunk, which delays nothing
+            text += f'[actions."{action}"]\non = 0.0\noff = 0.0\nhighest = false\nmin_length = 0.25\n'
         (tmp_path / "watch.toml").write_text(text)
         return Service(read_config(tmp_path / "watch.toml"), log)
 
@@ -78,7 +80,8 @@ def test_sources_are_reopened(small_set, start, stream, tmp_path):
             assert state["decided"] > 1 and state["columns"] >= state["decided"] and state["lag_ms"] is not None
             image = cv2.imdecode(np.frombuffer(service.dashboard.image("hall"), np.uint8), cv2.IMREAD_COLOR)
             assert image.std() > 10, "a frame of the camera"
-            assert {*service.clips._delays} == {"hall"}, "clips know the delay of the thresholds"
+            seconds = service.config.clips.before + clips.LATE_S + 0.25
+            assert service.clips._rings["hall"].most_seconds == seconds, "clips know the delay of the thresholds"
     history = History(tmp_path / "watch.data" / "history.sqlite", readonly=True)
     events = history.events(EventFilter(source="hall"))
     history.close()
