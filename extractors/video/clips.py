@@ -6,7 +6,7 @@ Nothing is decoded for a clip, except what MP4 cannot hold, which is encoded as 
 import io
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -283,7 +283,7 @@ class ClipFile:
         """Write the index and close the file."""
         try:
             if self._encoder:
-                self._encoder.finish()
+                self._encoder.write(None)
         except BaseException:
             self.abandon()
             raise
@@ -309,22 +309,11 @@ class _Encoder:
         stream.codec_context.thread_count = 1  # the other cores are needed for detection
         self._stream, self._last = stream, -1
 
-    def write(self, packet: av.Packet) -> int:
-        """Transcode a packet and return the number of bytes added; 0 if it cannot be decoded."""
-        try:
-            frames = self._decoder.decode(packet)
-        except av.error.InvalidDataError:
-            return 0
-        return self._encode(frames)
-
-    def finish(self) -> None:
-        """Write the frames that decoder and encoder still buffer."""
-        self._encode(flush(self._decoder))
-        self._mux(self._stream.encode(None))
-
-    def _encode(self, frames: Iterable[av.VideoFrame]) -> int:
-        added, stream = 0, self._stream
-        for frame in frames:
+    def write(self, packet: av.Packet | None) -> int:
+        """Transcode a packet, or for None what decoder and encoder still buffer; return the number of bytes added."""
+        stream = self._stream
+        encoded: list[av.Packet] = []
+        for frame in decode(self._decoder, packet):
             if frame.pts is None or frame.pts <= self._last:
                 continue
             if self._last < 0:  # the encoder writes its header before the first frame
@@ -335,13 +324,12 @@ class _Encoder:
             copy = self._reformatter.reformat(frame, *self.size, "yuv420p", dst_color_range=ColorRange.MPEG, threads=1)
             copy.pts, copy.time_base, copy.pict_type = frame.pts, CLOCK, 0
             self._last = frame.pts
-            added += self._mux(stream.encode(copy))
-        return added
-
-    def _mux(self, packets: list[av.Packet]) -> int:
-        for packet in packets:
-            self._container.mux(packet)
-        return sum(packet.size for packet in packets)
+            encoded += stream.encode(copy)
+        if packet is None:
+            encoded += stream.encode(None)
+        for made in encoded:
+            self._container.mux(made)
+        return sum(made.size for made in encoded)
 
 
 def image_at(
@@ -373,11 +361,10 @@ def image_at(
     def decoded() -> Iterator[av.VideoFrame]:
         for packet in group:
             if packet.pts >= group[0].pts:  # frames shown before a key frame need packets before it
-                with suppress(av.error.InvalidDataError):
-                    yield from decoder.decode(packet.to_av())
+                yield from decode(decoder, packet.to_av())
             if clock() > until:
                 break
-        yield from flush(decoder)
+        yield from decode(decoder, None)
 
     for frame in decoded():
         is_better = best is None or (best.pts or 0) < (frame.pts or 0) <= at
@@ -388,9 +375,9 @@ def image_at(
     return render(best, size, VideoReformatter())
 
 
-def flush(decoder: av.VideoCodecContext) -> list[av.VideoFrame]:
-    """Return the frames that a decoder still buffers."""
+def decode(decoder: av.VideoCodecContext, packet: av.Packet | None) -> list[av.VideoFrame]:
+    """Return the frames of a packet, or for None those that the decoder still buffers; empty for a damaged packet."""
     try:
-        return decoder.decode(None)
+        return decoder.decode(packet)
     except av.error.InvalidDataError:
         return []

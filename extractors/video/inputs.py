@@ -19,7 +19,7 @@ from lstr.errors import MissingCameraError, MissingPathError, VideoError
 from lstr.extractors.video.containers import NETWORK, open_container
 from lstr.files.atomic import scratch
 from lstr.files.names import fault_of
-from lstr.files.remote import Place, RemoteFile, Stat, has_no_room, place
+from lstr.files.remote import Place, RemoteFile, has_no_room, place
 
 # Endings of folders that `lstr learn` writes next to videos; they contain no inputs.
 OWN_FOLDERS = (".learn", ".models")
@@ -69,18 +69,47 @@ def find_videos(
         MissingPathError: A path does not exist or is not in `root`, a folder or pattern contains no videos, or two
             videos have the same id.
     """
-    named: list[tuple[str, Path]] = []
+    pairs: list[tuple[str, Path]] = []
     for text in inputs:
         if not str(text):
             raise MissingPathError("One of the names is empty.", "check the variable or pattern that it comes from.")
-        for path, folder in _videos_of(Path(text), suffixes, tell, known):
+        named = folder = Path(text)
+        try:
+            is_folder = named.is_dir()
+        except OSError as error:  # for example a name that is too long
+            sentence = f"{str(named)[:MAX_NAME]}… is not a valid path ({error.strerror})."
+            raise MissingPathError(sentence, "name a file, a folder or a pattern.") from error
+        paths: list[Path] = []
+        if is_folder:
+            paths = _walk(named, suffixes, tell, known)
+            if not paths:
+                raise MissingPathError(
+                    f"{named} contains no video.",
+                    f"name the files with any ending; in a folder, videos end in {', '.join(list(suffixes)[:5])} …",
+                )
+        elif named.exists():
+            paths, folder = [named], named.parent
+        elif glob.has_magic(str(named)):
+            plain = next(i for i, part in enumerate(named.parts) if glob.has_magic(part))
+            folder = Path(*named.parts[:plain])
+            endings = {*suffixes} if glob.has_magic(named.suffix) else {*suffixes, named.suffix.lower()} - {""}
+            for match in map(Path, sorted(glob.glob(str(named), recursive=True))):
+                if match.is_dir():
+                    paths += _walk(match, suffixes, tell, known)
+                elif is_video_name(match, endings) and match.is_file():
+                    paths.append(match)
+            if not paths:
+                raise MissingPathError(f"No video matches {named}.", "check the pattern; `ls` its folder.")
+        else:
+            raise MissingPathError(f"{named} does not exist.", "check the path; `ls` its folder.")
+        for path in paths:
             try:
                 relative = Path(os.path.abspath(path)).relative_to(os.path.abspath(root or folder))
             except ValueError:
                 raise MissingPathError(f"{path} is not in {root}.", "name another --set root=DIR.") from None
-            named.append((relative.with_suffix("").as_posix(), path))
+            pairs.append((relative.with_suffix("").as_posix(), path))
     found: dict[str, Path] = {}
-    _add_videos(found, named)
+    _add_videos(found, pairs)
     return found
 
 
@@ -110,41 +139,6 @@ def _add_videos(found: dict[str, Any], named: Iterable[tuple[str, Any]]) -> None
                 f"{other} and {path} would both have the id {video_id!r}.",
                 "name their common folder instead, or add --set root=DIR: ids then keep the names of its folders.",
             )
-
-
-def _videos_of(
-    named: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]
-) -> Iterator[tuple[Path, Path]]:
-    """Yield (video, base folder of its id) for each video of one input."""
-    try:
-        is_folder = named.is_dir()
-    except OSError as error:  # for example a name that is too long
-        sentence = f"{str(named)[:MAX_NAME]}… is not a valid path ({error.strerror})."
-        raise MissingPathError(sentence, "name a file, a folder or a pattern.") from error
-    if is_folder:
-        paths = _walk(named, suffixes, tell, known)
-        if not paths:
-            raise MissingPathError(
-                f"{named} contains no video.",
-                f"name the files with any ending; in a folder, videos end in {', '.join(list(suffixes)[:5])} …",
-            )
-        yield from ((path, named) for path in paths)
-    elif named.exists():
-        yield named, named.parent
-    elif glob.has_magic(str(named)):
-        plain = next(i for i, part in enumerate(named.parts) if glob.has_magic(part))
-        endings = {*suffixes} if glob.has_magic(named.suffix) else {*suffixes, named.suffix.lower()} - {""}
-        paths = []
-        for match in map(Path, sorted(glob.glob(str(named), recursive=True))):
-            if match.is_dir():
-                paths += _walk(match, suffixes, tell, known)
-            elif is_video_name(match, endings) and match.is_file():
-                paths.append(match)
-        if not paths:
-            raise MissingPathError(f"No video matches {named}.", "check the pattern; `ls` its folder.")
-        yield from ((path, Path(*named.parts[:plain])) for path in dict.fromkeys(paths))
-    else:
-        raise MissingPathError(f"{named} does not exist.", "check the path; `ls` its folder.")
 
 
 def _walk(folder: Path, suffixes: Collection[str], tell: Tell | None, known: Collection[str]) -> list[Path]:
@@ -235,36 +229,28 @@ def announced_seconds(file: RemoteFile) -> float:
     return 0.0
 
 
-def fetch(file: RemoteFile, folder: Path) -> tuple[Path, Stat]:
-    """Download a remote file into a folder; return the copy, and size and time of the original.
-
-    Raises VideoError if the file does not exist, the download is incomplete, or the disk is full.
-    """
-    copy = folder / file.name
-    try:
-        return copy, file.get(copy)
-    except FileNotFoundError as error:
-        raise VideoError(f"{file} does not exist.", "check the address; list its folder.") from error
-    except VideoError as error:
-        cause = error.__cause__
-        if not isinstance(cause, OSError) or not has_no_room(cause):
-            raise
-        hint = "set TMPDIR to a folder with room for the longest video."
-        raise VideoError(f"{file} does not fit into {folder.parent} ({cause.strerror}).", hint) from error
-
-
 @contextmanager
 def local_copy(source: Place) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield a local file with the content of a source, and a record of its origin.
 
-    A downloaded copy is removed at the end. Raises VideoError if the download fails; messages name the source, not the
-    copy.
+    A downloaded copy is removed at the end. Raises VideoError if the source does not exist, the download is incomplete,
+    or the disk is full; messages name the source, not the copy.
     """
     if isinstance(source, Path):
         yield source, {}
         return
     with scratch() as folder:
-        copy, stat = fetch(source, folder)
+        copy = folder / source.name
+        try:
+            stat = source.get(copy)
+        except FileNotFoundError as error:
+            raise VideoError(f"{source} does not exist.", "check the address; list its folder.") from error
+        except VideoError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or not has_no_room(cause):
+                raise
+            hint = "set TMPDIR to a folder with room for the longest video."
+            raise VideoError(f"{source} does not fit into {folder.parent} ({cause.strerror}).", hint) from error
         try:
             yield copy, {"source": str(source), "bytes": stat.st_size, "mtime": stat.st_mtime}
         except (VideoError, MissingPathError) as error:

@@ -168,58 +168,56 @@ class LiveReader:
         self.join(STALL_S)
 
     def _work(self) -> None:
+        """Connect, and reconnect, until the source ends, stalls or is stopped."""
         try:
-            self._read()
+            attempts, source, timeout = 0, shown(self.input.source), self.options.timeout
+            check = "check that it is on, and its address" if self.input.lasting else "check what writes it"
+            hint = f"{check}; or wait longer with `--set timeout=SECONDS`."
+            stalled = StalledError(f"{source} sent no frame for {timeout:g} s.", hint)
+            while not self._stopped.is_set():
+                before = self._heard
+                lost = self._read_connection()
+                if self._stopped.is_set() or self._is_past_end():
+                    return
+                if self._is_finite():
+                    if lost:  # after a reconnection a recording would start over
+                        raise stalled if isinstance(lost, StalledError) else lost
+                    if self._next == self._first and self.input.is_over and not self.frames:
+                        raise VideoError(
+                            f"{source} has ended and is now a recording.",
+                            "run `lstr detect` for the recording; a new live stream at this address is read again.",
+                        )
+                    if self._next == self._first:
+                        raise VideoError(
+                            f"{source} ended after {self.frames} frames, before the first decision.",
+                            "a decision takes a quarter of a second of video, after `--start`; check what writes it.",
+                        )
+                    return
+                if lost and not self._has_received and not isinstance(lost, StalledError):
+                    if "://" not in str(self.input.source) or not comes_later(lost):
+                        raise lost  # a permanent error; a retry does not help
+                attempts = 0 if self._heard > before else attempts + 1
+                silence = monotonic() - self._heard
+                if self._has_received and self._lost_at is None and silence > GAP_SECONDS:
+                    self._lost_at = self._heard
+                    since = datetime.now() - timedelta(seconds=silence)
+                    self._changes.append(f"connection lost: no frame since {since:%H:%M:%S}; reconnecting.")
+                left = self._heard + timeout - monotonic()
+                if lost and not self._has_received and left > 0:
+                    self._notes.append(f"{lost} Reconnecting for up to {timeout:g} s.")
+                self._stopped.wait(max(0.0, min(DELAYS_S[min(attempts, len(DELAYS_S) - 1)], left)))
+                if monotonic() - self._heard >= timeout:
+                    if self._has_received or lost is None:
+                        raise stalled from lost
+                    if isinstance(lost, StalledError):  # before the first frame: the camera may not exist
+                        raise VideoError(str(stalled), hint) from lost
+                    raise lost
         except BaseException as error:  # reported to the thread that takes the chunks
             self.error = error
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
-
-    def _read(self) -> None:
-        """Connect, and reconnect, until the source ends, stalls or is stopped."""
-        attempts, source, timeout = 0, shown(self.input.source), self.options.timeout
-        check = "check that it is on, and its address" if self.input.lasting else "check what writes it"
-        hint = f"{check}; or wait longer with `--set timeout=SECONDS`."
-        stalled = StalledError(f"{source} sent no frame for {timeout:g} s.", hint)
-        while not self._stopped.is_set():
-            before = self._heard
-            lost = self._read_connection()
-            if self._stopped.is_set() or self._is_past_end():
-                return
-            if self._is_finite():
-                if lost:  # after a reconnection a recording would start over
-                    raise stalled if isinstance(lost, StalledError) else lost
-                if self._next == self._first and self.input.is_over and not self.frames:
-                    raise VideoError(
-                        f"{source} has ended and is now a recording.",
-                        "run `lstr detect` for the recording; a new live stream at this address is read again.",
-                    )
-                if self._next == self._first:
-                    raise VideoError(
-                        f"{source} ended after {self.frames} frames, before the first decision.",
-                        "a decision takes a quarter of a second of video, after `--start`; check what writes it.",
-                    )
-                return
-            if lost and not self._has_received and not isinstance(lost, StalledError):
-                if "://" not in str(self.input.source) or not comes_later(lost):
-                    raise lost  # a permanent error; a retry does not help
-            attempts = 0 if self._heard > before else attempts + 1
-            silence = monotonic() - self._heard
-            if self._has_received and self._lost_at is None and silence > GAP_SECONDS:
-                self._lost_at = self._heard
-                since = datetime.now() - timedelta(seconds=silence)
-                self._changes.append(f"connection lost: no frame since {since:%H:%M:%S}; reconnecting.")
-            left = self._heard + timeout - monotonic()
-            if lost and not self._has_received and left > 0:
-                self._notes.append(f"{lost} Reconnecting for up to {timeout:g} s.")
-            self._stopped.wait(max(0.0, min(DELAYS_S[min(attempts, len(DELAYS_S) - 1)], left)))
-            if monotonic() - self._heard >= timeout:
-                if self._has_received or lost is None:
-                    raise stalled from lost
-                if isinstance(lost, StalledError):  # before the first frame: the camera may not exist
-                    raise VideoError(str(stalled), hint) from lost
-                raise lost
+        finally:
+            with self.changed:
+                self.ended = True
+                self.changed.notify_all()
 
     def _read_connection(self) -> VideoError | None:
         """Read from one connection until it ends. Return its error, or None if the source ended."""

@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from lstr.errors import MissingPathError, OutputError, VideoError
-from lstr.extractors.video.inputs import fetch, find_sources
+from lstr.extractors.video.inputs import find_sources, local_copy
 from lstr.files import remote
 from lstr.files.atomic import SCRATCH_PREFIX, scratch
 from lstr.files.remote import RemoteFile, place
@@ -131,21 +131,22 @@ def test_a_missing_package_is_named(protocol, package):
     assert package in caught.value.hint
 
 
-def test_an_incomplete_download_is_repeated(site, tmp_path):
+def test_an_incomplete_download_is_repeated(site):
     site.answers["/v.mp4"] = [(b"01234", 10), 503, b"0123456789"]
-    copy, stat = fetch(RemoteFile(site.secret), tmp_path)
-    assert copy.read_bytes() == b"0123456789" and stat == (10, '"one"') and copy.name == "v.mp4"
+    with local_copy(RemoteFile(site.secret)) as (copy, origin):
+        assert copy.read_bytes() == b"0123456789" and copy.name == "v.mp4"
+    assert (origin["bytes"], origin["mtime"]) == (10, '"one"') and not copy.exists()
     assert site.requested == ["/v.mp4?key=secret"] * 3
 
 
 @pytest.mark.parametrize(("answer", "n_requests"), [(404, 1), (403, 1), (500, 3), ((b"01234", 10), 3), (None, 0)])
-def test_a_failed_download_is_reported_without_secrets(site, tmp_path, answer, n_requests):
+def test_a_failed_download_is_reported_without_secrets(site, answer, n_requests):
     site.answers["/v.mp4"] = [answer]
     if answer is None:  # no server
         site.shutdown()
         site.server_close()
-    with pytest.raises(VideoError) as caught:
-        fetch(RemoteFile(site.secret), tmp_path)
+    with pytest.raises(VideoError) as caught, local_copy(RemoteFile(site.secret)):
+        pass
     message = f"{caught.value} {caught.value.hint}"
     assert f"{site.root}/v.mp4" in message and "secret" not in message and caught.value.hint
     assert len(site.requested) == n_requests
